@@ -1,0 +1,72 @@
+// How fast the dry run is: GPT-3 175B on pp 16 x tp 8 x dp 128 = 16,384 ranks, 1F1B with 128
+// micro-batches, jitter on every op, metrics and memory plan on. Prints instances, CPU seconds and
+// the process's peak memory. Arguments: pp tp dp micro-batches steps.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <ctime>
+
+#include "engine/dry_run.h"
+#include "engine/metrics.h"
+#include "engine/passes/passes.h"
+#include "engine/strategy.h"
+
+int main(int argc, char** argv) {
+  using namespace rehearse;
+  auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  // CPU time of this one-threaded process: what one core needs, whatever else the machine does.
+  auto now = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  auto since = [&](double start) { return now() - start; };
+  Plan plan{.method = "1f1b"};
+  plan.pp = argument(1, 16), plan.tp = argument(2, 8), plan.dp = argument(3, 128);
+  plan.micro_batches = argument(4, 128);
+  plan.global_batch = plan.dp * plan.micro_batches;
+  plan.precision = DType::bf16;
+  const int steps = argument(5, 1);
+
+  auto start = now();
+  const ModelSpec model = load_model("gpt3-175b", 0);
+  Program program = compile(plan, model);
+  double compiled = since(start);
+
+  start = now();
+  const Cluster cluster = load_cluster(fmt::format("dgx-a100:{}", (program.world_size + 7) / 8));
+  const double built = since(start);
+  start = now();
+  program = choose_collectives(std::move(program), cluster, {});
+  const double chosen = since(start);
+  start = now();
+  const LinkedProgram linked = link(std::move(program));
+  compiled += since(start);
+  start = now();
+  const Costs costs(linked, model, cluster, {});
+  const double costed = since(start);
+
+  start = now();
+  Disturbance disturbance;
+  disturbance.compute_sigma = 0.05;
+  const Disturber disturber(disturbance, linked.program.world_size);
+  MetricsSink sink(linked, model, cluster, costs, plan.global_batch, {0, steps});
+  const DryRun run = dry_run(linked, costs, disturber, steps, sink);
+  const Metrics metrics = sink.finish();
+  const double ran = since(start);
+
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::int64_t memory = 0;
+  for (const RoleMemory& m : linked.memory) memory = std::max(memory, m.total());
+  fmt::print("ranks                 {}\n", linked.program.world_size);
+  fmt::print("(rank, op) instances  {}\n", run.instances);
+  fmt::print("compile and link      {:.3f} s\n", compiled);
+  fmt::print("cluster               {:.3f} s\n", built);
+  fmt::print("choice of collectives {:.3f} s\n", chosen);
+  fmt::print("costs                 {:.3f} s ({} classes)\n", costed, costs.classes());
+  fmt::print("dry run and metrics   {:.3f} s ({:.1f} ns an instance)\n", ran,
+             ran * 1e9 / static_cast<double>(run.instances));
+  fmt::print("peak memory           {} MB\n", usage.ru_maxrss / 1024);
+  fmt::print("step {:.3f} s, bubble {:.1f}%, exposed communication {:.3f} s{}, MFU {:.1f}%\n",
+             metrics.mean_step, 100 * metrics.bubble_fraction, metrics.exposed_comm_s,
+             metrics.exposed_exact ? "" : " (a lower bound)", 100 * metrics.mfu);
+  fmt::print("largest device        {}\n", to_text(Bytes(static_cast<double>(memory))));
+}

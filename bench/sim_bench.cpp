@@ -1,0 +1,122 @@
+// Speed of the simulator: a data-parallel step of the paper's model on 32 ranks, and a step of
+// GPT-3 175B on 1,024 ranks (16 pipeline stages, 8-way tensor and 8-way data parallelism, 64
+// micro-batches of 1F1B), with contention, jitter, metrics and fluid transfers; then 256 ranks and
+// every chunk of their rings.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <exception>
+#include <string>
+
+#include "engine/cluster.h"
+#include "engine/costs.h"
+#include "engine/metrics.h"
+#include "engine/model.h"
+#include "engine/strategy.h"
+#include "sim/executor.h"
+#include "sim/processes.h"
+
+namespace {
+
+using namespace rehearse;
+
+double now() {
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now().time_since_epoch();
+  return since.count();
+}
+
+/// Seconds that this process has spent on a core.
+double on_core() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Case {
+  std::string name = {}, model = {}, cluster = {};
+  Plan plan = {};
+  int steps = 1;
+  double target = 0;  // seconds a step; 0: none
+  Fidelity fidelity = Fidelity::fluid;
+};
+
+std::string measure(const Case& one) {
+  double mark = now();
+  auto lap = [&mark] {
+    const double before = mark;
+    mark = now();
+    return mark - before;
+  };
+  const ModelSpec model = load_model(one.model, 0);
+  const Cluster cluster = load_cluster(one.cluster);
+  const LinkedProgram linked = link(compile(one.plan, model));
+  const double linking = lap();
+  const Costs costs(linked, model, cluster, {});
+  const double costing = lap();
+  const Disturber disturber({.compute_sigma = 0.02, .link_sigma = 0.02}, linked.program.world_size);
+  MetricsSink metrics(linked, model, cluster, costs, one.plan.global_batch,
+                      {.warm_up = 0, .steady = one.steps});
+  const double before = on_core();
+  const Simulated simulated =
+      simulate(linked, costs, cluster, disturber, one.steps, metrics, {.fidelity = one.fidelity});
+  const double simulating = lap();
+  const double cpu = on_core() - before;
+  const Metrics result = metrics.finish();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const std::string target =
+      one.target == 0 ? ""
+                      : fmt::format("; target {:g} ms{}", 1e3 * one.target,
+                                    simulating / one.steps <= one.target ? "" : ", MISSED");
+  return fmt::format(
+      "{}: {} ranks, {} steps: {:.1f} ms a step ({:.1f} on the core{}); {:.3g} ops, {} flows, {} "
+      "meetings bypassed, {:.0f} MB\n  compile and link {:.0f} ms, costs {:.0f} ms; simulated step "
+      "time {:.4f} s, bubble {:.3f}, exposed {:.4f} s{}",
+      one.name, linked.program.world_size, one.steps, 1e3 * simulating / one.steps,
+      1e3 * cpu / one.steps, target, static_cast<double>(simulated.instances), simulated.flows,
+      simulated.bypassed, static_cast<double>(usage.ru_maxrss) / 1024, 1e3 * linking, 1e3 * costing,
+      result.mean_step, result.bubble_fraction, result.exposed_comm_s,
+      result.exposed_exact ? "" : " or more");
+}
+
+}  // namespace
+
+int main() {
+  const Case cases[] = {
+      {.name = "paper's model, ddp",
+       .model = "bert-paper-110m",
+       .cluster = "paper",
+       .plan = {.method = "ddp", .dp = 32, .global_batch = 512},
+       .steps = 20,
+       .target = 0.05},
+      {.name = "GPT-3 175B, 1F1B",
+       .model = "gpt3-175b",
+       .cluster = "dgx-a100:128",
+       .plan = {.method = "1f1b",
+                .pp = 16,
+                .dp = 8,
+                .tp = 8,
+                .global_batch = 512,
+                .micro_batches = 64,
+                .precision = DType::bf16},
+       .steps = 1,
+       .target = 30},
+      {.name = "GPT-2 124M, ddp, every chunk of every ring",
+       .model = "gpt2-124m",
+       .cluster = "dgx-a100:32",
+       .plan = {.method = "ddp", .dp = 256, .global_batch = 256, .collective = Algorithm::ring},
+       .fidelity = Fidelity::chunk},
+  };
+  try {
+    for (const Case& one : cases)
+      fmt::print("{}\n", in_processes(1, [&](int) { return measure(one); })[0]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,145 @@
+// What a training step costs besides tensor work and communication, read from the executor's own
+// timestamps: GPT-2 124M by ddp in two processes of one thread each. Two numbers, because a lane's
+// stamps enclose what an op needs to find its operands:
+//   - between ops: time from the moment an op could start (its lane free, its `after` list done)
+//     until it did, summed over the compute lane, as a share of the step;
+//   - whole engine, at most: the time of a step of the same ops on tensors of next to no elements,
+//     in one process, as a share of the step. It holds everything the engine does, and LibTorch's
+//     dispatch too.
+// Arguments: seq_len, samples per rank, steps.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+#include "runtime/environment.h"
+#include "runtime/lane_runner.h"
+#include "runtime/launcher.h"
+#include "runtime/train.h"
+
+namespace {
+
+using namespace rehearse;
+namespace fs = std::filesystem;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// A shard of pseudo-random tokens in llm.c's format.
+void write_tokens(const fs::path& folder, int count, unsigned vocab) {
+  std::vector<std::int32_t> header(256);
+  header[0] = 20240520, header[1] = 1, header[2] = count;
+  std::ofstream file(folder / "bench_train_000.bin", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(header.data()), 1024);
+  std::uint32_t state = 1;
+  for (int i = 0; i < count; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const auto token = static_cast<std::uint16_t>((state >> 8) % vocab);
+    file.write(reinterpret_cast<const char*>(&token), sizeof token);
+  }
+}
+
+Job job_of(const std::string& model, const std::string& data, int ranks, int seq_len, int samples,
+           int steps) {
+  Job job = parse_job(fmt::format("model.name = \"{}\"\ncluster.name = \"this-machine\"\n"
+                                  "method = {{ name = \"ddp\", dp = {} }}\n"
+                                  "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = "
+                                  "\"{}\" }}\nrun.threads = 1\n",
+                                  model, ranks, seq_len, ranks * samples, steps, data),
+                      "bench");
+  job.train.out.clear();  // nothing is saved
+  return job;
+}
+
+/// Seconds that the compute lane of a place lets pass between the moment an op could start and its
+/// start, per step; the first step is left out.
+double idle_while_ready(const Program& program, const std::vector<Interval>& intervals, Id place,
+                        int steps) {
+  const Role& role = program.roles[0];
+  const TaskLane lane = lanes_of(program, role).front();
+  std::map<std::pair<Id, int>, Interval> ran;
+  for (const Interval& i : intervals)
+    if (i.place == place) ran[{i.op, i.step}] = i;
+  double sum = 0, free = 0;
+  for (int step = 0; step < steps; ++step)
+    for (const Task& task : lane.tasks) {
+      double ready = free;
+      for (const After& after : task.after)
+        if (const auto it = ran.find({after.op, step - after.lag}); it != ran.end())
+          ready = std::max(ready, it->second.end);
+      const Interval& op = ran.at({task.op, step});
+      if (step > 0) sum += std::max(0.0, op.start - ready);
+      free = op.end;
+    }
+  return sum / (steps - 1);
+}
+
+/// The same ops on tensors of next to no elements, in this process alone.
+double empty_step(const fs::path& folder) {
+  const std::string model = (folder / "empty.toml").string();
+  std::ofstream(model) << "family = \"gpt\"\nlayers = 12\nhidden = 24\nheads = 12\nvocab = 64\n"
+                          "seq_len = 2\nmax_positions = 2\n";
+  fs::create_directories(folder / "few");
+  write_tokens(folder / "few", 10'000, 64);
+  const Job job = job_of(model, (folder / "few").string(), 1, 2, 1, 200);
+  return median(train(job, {}, {.quiet = true}).step_times);
+}
+
+void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
+  const Environment environment = detect_environment();
+  const int ranks = environment.world_size;
+  const Job job = job_of("gpt2-124m", (folder / "many").string(), ranks, seq_len, samples, steps);
+  Recording recording;  // only rank 0's gets anything, but all take part
+  TrainOptions options{.trace_steps = steps, .quiet = true};
+  options.sink = &recording;
+  const TrainSummary summary = train(job, environment, options);
+  if (environment.rank != 0) return;
+  const Program program = compile(job);
+  double idle = 0;
+  for (Id place = 0; place < static_cast<Id>(ranks); ++place)
+    idle = std::max(idle, idle_while_ready(program, recording.intervals, place, steps));
+  const double step = summary.median_step_s, empty = empty_step(folder);
+  fmt::print(
+      "engine overhead, gpt2-124m, ddp of {} processes, {} x {} tokens each: step {:.3f} s\n",
+      ranks, samples, seq_len, step);
+  fmt::print("  compute lane idle though an op was ready   {:8.3f} ms  {:.3f}% of the step\n",
+             1e3 * idle, 100 * idle / step);
+  fmt::print("  whole engine at most (step of empty ops)   {:8.3f} ms  {:.3f}% of the step\n",
+             1e3 * empty, 100 * empty / step);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto argument = [&](int i, int otherwise) {
+      return argc > i ? std::atoi(argv[i]) : otherwise;
+    };
+    const std::vector<int> sizes = {argument(1, 128), argument(2, 2), argument(3, 6)};
+    if (launched()) {
+      be_rank(argv[4], sizes[0], sizes[1], sizes[2]);
+      return 0;
+    }
+    std::string folder = (fs::temp_directory_path() / "rehearse-bench-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    fs::create_directories(fs::path(folder) / "many");
+    write_tokens(fs::path(folder) / "many", 200'000, 50257);
+    const int status = launch({own_path(), std::to_string(sizes[0]), std::to_string(sizes[1]),
+                               std::to_string(sizes[2]), folder},
+                              {2, Seconds(5)});
+    fs::remove_all(folder);
+    return status;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rehearse: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,38 @@
+// What every subcommand shares: the options that may stand before or after its name, and how it
+// hands its work to `main` (parse everything first, run afterwards, so that no error of the command
+// line comes after work was begun).
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+
+namespace rehearse {
+
+/// Exit statuses; after signal n: 128 + n.
+enum Exit : int { good = 0, failed = 1, refused = 2 };
+
+struct Context {
+  bool json = false, quiet = false;
+  std::vector<std::string> set = {};        // --set key.path=value, in order
+  std::vector<std::string> arguments = {};  // argv, the program's own path first
+  std::function<int()> run = {};            // of the chosen subcommand; returns an Exit
+};
+
+// One a file: adds the subcommand to `app`.
+void add_simulate(CLI::App& app, Context& context);
+void add_compare(CLI::App& app, Context& context);
+void add_train(CLI::App& app, Context& context);
+void add_program(CLI::App& app, Context& context);
+void add_profile(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+
+/// A subcommand whose flags may be mixed with the global ones; `examples` end its --help.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
+                      const std::string& examples);
+/// The positional JOB.toml.
+void add_job(CLI::App& command, std::string& path);
+
+}  // namespace rehearse

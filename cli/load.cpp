@@ -1,0 +1,26 @@
+// See load.h.
+#include "cli/load.h"
+
+#include <fmt/format.h>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+
+Job load(const Context& context, const std::string& path) { return load_job(path, context.set); }
+
+Job load_for(const Context& context, const std::string& path, int ranks) {
+  Job job = load(context, path);
+  if (job.plan.world_size() == ranks || job.where.contains("cluster.world_size") ||
+      job.cluster.shared_cores() == 0)
+    return job;
+  std::vector<std::string> set = context.set;
+  set.push_back(fmt::format("cluster.world_size={}", ranks));
+  try {
+    return load_job(path, set);
+  } catch (const InputError&) {
+    return job;  // its mesh is stated: whoever starts the ranks says what does not match
+  }
+}
+
+}  // namespace rehearse

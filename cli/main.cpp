@@ -1,0 +1,102 @@
+// The `rehearse` command: parses the command line, runs one subcommand, turns whatever goes wrong
+// into one message and an exit status. 0 good; 1 the run failed; 2 what could be told before it
+// began; 128 + n after signal n.
+#include <fmt/core.h>
+
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/parse_errors.h"
+#include "engine/errors.h"
+
+namespace rehearse {
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
+                      const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, summary);
+  command->fallthrough();
+  command->footer("examples:\n" + examples);
+  return command;
+}
+
+void add_job(CLI::App& command, std::string& path) {
+  command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")->required();
+}
+
+namespace {
+
+int complain(int status, const std::string& message) {
+  std::cout.flush();
+  fmt::print(stderr, "rehearse: {}\n", message);
+  return status;
+}
+
+int run(const Context& context) {
+  try {
+    const int status = context.run();
+    std::cout.flush();
+    if (!std::cout) return complain(failed, "standard output: cannot be written");
+    return status;
+  } catch (const InputError& e) {
+    return complain(refused, e.what());
+  } catch (const ProgramError& e) {
+    return complain(refused, std::string("the program is wrong: ") + e.what());
+  } catch (const BackendError& e) {
+    return complain(failed, e.what());
+  } catch (const std::bad_alloc&) {
+    return complain(failed, "out of memory");
+  } catch (const std::exception& e) {
+    return complain(failed, std::string("internal error: ") + e.what());
+  }
+}
+
+int main_of(int argc, char** argv) {
+  Context context;
+  context.arguments.assign(argv, argv + argc);
+  CLI::App app("Rehearse a training run before you pay for it: simulate it, then really run it.",
+               "rehearse");
+  app.set_version_flag("--version", std::string("rehearse ") + REHEARSE_VERSION);
+  app.set_help_all_flag("--help-all", "Help of every command");
+  app.require_subcommand(1);
+  app.add_flag("--json", context.json, "Print JSON (schema in docs/cli.md) instead of text");
+  app.add_flag("-q,--quiet", context.quiet, "Print no progress");
+  app.add_option("--set", context.set,
+                 "Override a key of the job; no value: its default; may be repeated")
+      ->type_name("KEY.PATH=VALUE")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.footer(
+      "examples:\n"
+      "  rehearse simulate experiments/paper-ddp.toml\n"
+      "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
+      "  rehearse train experiments/demo.toml --nproc 2 --set train.steps=50\n"
+      "exit status: 0 good, 1 the run failed, 2 refused before its first step, 128+n signal n");
+  add_simulate(app, context);
+  add_compare(app, context);
+#ifdef REHEARSE_HAS_RUNTIME
+  add_train(app, context);
+  add_profile(app, context);
+#endif
+  add_program(app, context);
+  add_doctor(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    return complain(refused, explain(app, e));
+  }
+  return run(context);
+}
+
+}  // namespace
+}  // namespace rehearse
+
+int main(int argc, char** argv) {
+  try {
+    return rehearse::main_of(argc, argv);
+  } catch (const std::exception& e) {
+    return rehearse::complain(rehearse::failed, e.what());
+  }
+}

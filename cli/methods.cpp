@@ -1,0 +1,74 @@
+// See methods.h.
+#include "cli/methods.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "engine/errors.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+/// Keys that only make sense together with the method they were written for.
+constexpr std::array shape_keys{
+    "pp", "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages"};
+
+}  // namespace
+
+std::vector<MethodChoice> parse_methods(const std::string& list) {
+  std::vector<MethodChoice> out;
+  if (list == "all") {
+    for (const auto& [name, strategy] : strategies())
+      out.push_back({.label = name, .method = name, .set = {}});
+    return out;
+  }
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto at = part.find('@');
+    const std::string name = part.substr(0, at);
+    if (at == std::string::npos && part.find('=') != std::string::npos && !out.empty() &&
+        !out.back().set.empty()) {
+      out.back().label += "," + part;
+      out.back().set.push_back((part.find('.') < part.find('=') ? "" : "method.") + part);
+      continue;
+    }
+    if (name.empty())
+      throw InputError(fmt::format("--methods {}: a name is missing; write ddp,1f1b@pp=2", list));
+    try {
+      strategy_named(name);
+    } catch (const InputError& e) {
+      const std::string text = e.what();
+      throw InputError("--methods: " + text.substr(text.find(": ") + 2));
+    }
+    MethodChoice choice{.label = part, .method = name, .set = {}};
+    if (at != std::string::npos) {
+      const std::string key = part.substr(at + 1);
+      if (key.find('=') == std::string::npos || key.front() == '=')
+        throw InputError(
+            fmt::format("--methods {}: after @ comes KEY=VALUE, as in 1f1b@pp=2", part));
+      choice.set.push_back((key.find('.') < key.find('=') ? "" : "method.") + key);
+    }
+    out.push_back(std::move(choice));
+  }
+  if (out.empty()) throw InputError("--methods: names no method; \"all\" names every one");
+  return out;
+}
+
+std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
+                                       const std::vector<std::string>& set) {
+  std::vector<std::string> out;
+  if (choice.method != job.plan.method)
+    for (const char* key : shape_keys)
+      if (const auto it = job.where.find(fmt::format("method.{}", key)); it != job.where.end())
+        out.push_back(fmt::format("method.{}=", key));
+  out.insert(out.end(), set.begin(), set.end());
+  out.push_back("method.name=" + choice.method);
+  out.insert(out.end(), choice.set.begin(), choice.set.end());
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,12 @@
+// What is wrong with a command line, and what may have been meant.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace rehearse {
+
+/// One line for a failed parse of `app`: an unknown command or option with the nearest known one,
+/// else CLI11's own words; then where help is.
+std::string explain(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace rehearse

@@ -1,0 +1,49 @@
+// See python.h.
+#include "cli/python.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "cli/spawn.h"
+#include "engine/data_dir.h"
+#include "engine/errors.h"
+
+namespace rehearse {
+std::string find_python() {
+  if (const char* given = std::getenv("REHEARSE_PYTHON"); given != nullptr && *given != '\0')
+    return access(given, X_OK) == 0 ? given : "";
+  const std::string setup = (data_dir() / "tools/setup").string();
+  if (access(setup.c_str(), X_OK) != 0) return "";
+  const Finished where = run_program({setup, "where"}, false);
+  const std::string key = "PYTHON_ROOT=";
+  const auto at = where.output.find(key);
+  if (where.status != 0 || at == std::string::npos) return "";
+  const auto begin = at + key.size();
+  const std::string python =
+      where.output.substr(begin, where.output.find('\n', begin) - begin) + "/bin/python";
+  return access(python.c_str(), X_OK) == 0 ? python : "";
+}
+
+std::string need_python(const std::string& flag) {
+  std::string python = find_python();
+  if (python.empty())
+    throw InputError(
+        fmt::format("{} needs Python with matplotlib: run tools/setup python, or set "
+                    "REHEARSE_PYTHON to an interpreter that has it",
+                    flag));
+  return python;
+}
+
+void run_report(const std::string& python, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{python, (data_dir() / "plots/report.py").string()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const Finished done = run_program(all, true);
+  if (done.status == 0) return;
+  std::string said = done.output;
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  throw BackendError(fmt::format("plots/report.py failed: {}", said.substr(said.rfind('\n') + 1)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,107 @@
+// `rehearse simulate`: what a job's step will take, and why.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/load.h"
+#include "cli/python.h"
+#include "cli/study.h"
+#include "cli/study_options.h"
+#include "cli/table.h"
+#include "engine/units.h"
+
+namespace rehearse {
+namespace {
+
+struct Options : StudyFlags {
+  std::string trace = {};
+};
+
+std::string bytes(double n) { return to_text(Bytes(n)); }
+
+std::string describe(const Study& s) {
+  const Summary& m = s.summary;
+  const std::string doubt = s.calibrated ? "" : "  uncalibrated";
+  std::string out = fmt::format("step time = {}{}\n\n", step_time_text(s), doubt);
+  const auto row = [&](const char* name, const std::string& value) {
+    out += fmt::format("{:<23}{}\n", name, value);
+  };
+  row("method", s.method);
+  row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
+  row("throughput",
+      fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
+  row("MFU", fmt::format("{:.2f}%{}", 100 * m.mfu, doubt));
+  row("bubble", fmt::format("{:.2f}% of the compute lanes' time", 100 * m.bubble_fraction));
+  row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
+  row("sent per rank",
+      fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
+  row("sent in all", bytes(m.bytes_per_step) + " a step");
+  for (const DeviceNeed& need : s.memory)
+    row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
+                                   bytes(static_cast<double>(need.capacity)), need.kind));
+  row("robustness", fmt::format("{:.4f}", m.robustness));
+  row("fidelity", name_of(s.level));
+  for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+std::string describe_timings(const Study& s) {
+  return fmt::format("wall clock: compile {}, link {}, costs {}, run {}\n",
+                     to_text(Seconds(s.compile_s)), to_text(Seconds(s.link_s)),
+                     to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
+}
+
+void write_report(const Options& options, const nlohmann::ordered_json& json,
+                  const std::string& python, const TemporaryFolder& folder,
+                  const std::string& trace) {
+  write_file(folder.file("simulate.json"), json.dump(2) + "\n");
+  run_report(python,
+             {folder.file("simulate.json"), "simulated=" + trace, "-o", options.report, "--quiet"});
+}
+
+int run_simulate(const Context& context, const Options& options) {
+  StudyOptions how = study_options(context, options);
+  how.trace = options.trace;
+  if (!how.trace.empty()) check_writable("--trace", how.trace);
+  const std::string python = options.report.empty() ? "" : need_python("--report");
+  const Job job = load(context, options.job);
+  std::unique_ptr<TemporaryFolder> folder;
+  if (!options.report.empty()) {
+    folder = std::make_unique<TemporaryFolder>();
+    if (how.trace.empty()) how.trace = folder->file("trace.json");
+  }
+  const Study result = study(job, how);
+  nlohmann::ordered_json json = to_json(result);
+  if (folder) write_report(options, json, python, *folder, how.trace);
+  if (!options.output.empty()) write_file(options.output, json.dump(2) + "\n");
+  if (context.json) {
+    if (options.timings) json["timings"] = timings_json(result);
+    std::cout << json.dump(2) << "\n";
+  } else {
+    std::cout << describe(result);
+    if (options.timings) std::cout << describe_timings(result);
+  }
+  return good;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "simulate", "Predict the step time of a job on its cluster",
+      "  rehearse simulate experiments/paper-ddp.toml\n"
+      "  rehearse simulate experiments/paper-ddp.toml --set method.name=zero3 --json\n"
+      "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html");
+  auto options = std::make_shared<Options>();
+  add_study_flags(*command, *options);
+  command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
+      ->type_name("FILE");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_simulate(context, *options); };
+  });
+}
+
+}  // namespace rehearse

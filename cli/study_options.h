@@ -1,0 +1,22 @@
+// The flags that `simulate` and `compare` share.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/study.h"
+
+namespace rehearse {
+
+struct StudyFlags {
+  std::string job = {}, fidelity = "fluid", report = {}, output = {};
+  int seeds = 5;
+  bool timings = false;
+};
+
+void add_study_flags(CLI::App& command, StudyFlags& flags);
+/// Checks what can be checked before the work. Throws InputError.
+StudyOptions study_options(const Context& context, const StudyFlags& flags);
+void check_report(const std::string& path);
+
+}  // namespace rehearse

@@ -1,0 +1,127 @@
+// `rehearse train`: really trains a job. With --nproc it starts the ranks; without, it is one of
+// them (of torchrun, Slurm, mpirun or a launcher of ours), or a run of a single process.
+#include "runtime/train.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/files.h"
+#include "cli/launch_ranks.h"
+#include "cli/load.h"
+#include "engine/errors.h"
+#include "runtime/environment.h"
+#include "runtime/huggingface.h"
+
+namespace rehearse {
+namespace {
+
+struct Options {
+  std::string job = {}, trace = {}, weights = {}, out_weights = {};
+  int nproc = 0;
+  bool resume = false;
+};
+
+void check_weights(const Job& job, const Options& options) {
+  if (options.weights.empty() && options.out_weights.empty()) return;
+  const char* flag = options.weights.empty() ? "--export" : "--import";
+  if (job.model.family != Family::gpt)
+    throw InputError(
+        fmt::format("{}: only models of the family gpt have GPT-2's weights; {} is none", flag,
+                    job.model.name));
+  if (!options.weights.empty() && options.resume)
+    throw InputError(
+        "--import and --resume exclude each other: a checkpoint has weights of its own");
+  if (!options.out_weights.empty() && job.train.out.empty())
+    throw InputError("--export needs train.out, the folder of the checkpoint that it reads");
+}
+
+int launch_all(const Context& context, const Options& options) {
+  // Whatever is wrong is said once, before there are ranks.
+  const Job job = load_for(context, options.job, options.nproc);
+  check_weights(job, options);
+  if (job.plan.world_size() != options.nproc)
+    throw InputError(
+        fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
+                    "as many, or set cluster.world_size",
+                    options.nproc, job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp,
+                    job.plan.servers > 0 ? fmt::format(" + {} servers", job.plan.servers) : ""));
+  return start_ranks(context.arguments, options.nproc);
+}
+
+nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
+  return {{"schema_version", 1},
+          {"method", job.plan.method},
+          {"world_size", job.plan.world_size()},
+          {"first_step", s.first_step},
+          {"end_step", s.end_step},
+          {"first_loss", s.first_loss},
+          {"last_loss", s.last_loss},
+          {"validation_loss", s.validation_loss},  // null where it is not a number
+          {"losses", s.losses},
+          {"step_times_s", s.step_times},
+          {"median_step_s", s.median_step_s},
+          {"tokens_per_s", s.tokens_per_s},
+          {"bytes_sent_by_rank_0", s.bytes_sent},
+          {"checkpoint", s.checkpoint},
+          {"signal", s.signal}};
+}
+
+int run_rank(const Context& context, const Options& options) {
+  const Environment environment = detect_environment();
+  const Job job = load_for(context, options.job, environment.world_size);
+  check_weights(job, options);
+  const TrainSummary summary = train(job, environment,
+                                     {.resume = options.resume,
+                                      .import_weights = options.weights,
+                                      .trace = options.trace,
+                                      .quiet = context.quiet || context.json});
+  if (environment.rank == 0 && !options.out_weights.empty())
+    export_gpt2(summary.checkpoint, job.model, options.out_weights);
+  if (environment.rank == 0 && context.json) std::cout << to_json(job, summary).dump(2) << "\n";
+  return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
+}
+
+int run_train(const Context& context, const Options& options) {
+  if (!options.trace.empty()) check_writable("--trace", options.trace);
+  if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
+  if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))
+    throw InputError(fmt::format("--import {}: does not exist", options.weights));
+  return options.nproc > 0 ? launch_all(context, options) : run_rank(context, options);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "train", "Really train a job, in real processes",
+      "  rehearse train experiments/demo-ddp.toml --nproc 2\n"
+      "  rehearse train experiments/demo-ddp.toml --nproc 2 --resume --set train.steps=120\n"
+      "  torchrun --no-python --nproc-per-node 2 rehearse train experiments/demo-ddp.toml");
+  auto options = std::make_shared<Options>();
+  add_job(*command, options->job);
+  command
+      ->add_option("--nproc", options->nproc,
+                   "Start so many ranks here; without it, be one rank of a launcher")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--resume", options->resume, "Go on from the newest checkpoint in train.out");
+  command
+      ->add_option("--import", options->weights,
+                   "Begin with the weights of a GPT-2 model.safetensors")
+      ->type_name("FILE");
+  command
+      ->add_option("--export", options->out_weights,
+                   "Write the last weights as GPT-2's model.safetensors")
+      ->type_name("FILE");
+  command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the first steps")
+      ->type_name("FILE");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_train(context, *options); };
+  });
+}
+
+}  // namespace rehearse

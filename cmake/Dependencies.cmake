@@ -1,0 +1,37 @@
+# Libraries: Debian's by their own packages, SimGrid and LibTorch from where tools/setup put them.
+
+execute_process(
+  COMMAND "${CMAKE_SOURCE_DIR}/tools/setup" where
+  OUTPUT_VARIABLE rehearse_where OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" rehearse_where "${rehearse_where}")
+foreach(line IN LISTS rehearse_where)
+  string(REGEX MATCH "^([A-Z_]+)=(.*)$" _ "${line}")
+  set(REHEARSE_${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
+endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/versions.env)
+
+find_package(Threads REQUIRED)
+find_package(Boost REQUIRED) # Boost.Graph, headers only
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(tomlplusplus REQUIRED)
+
+if(REHEARSE_SIM)
+  include(SimGrid)
+endif()
+if(REHEARSE_RUNTIME)
+  include(Torch)
+  if(REHEARSE_CUDA)
+    include(Cuda)
+  endif()
+endif()
+if(REHEARSE_TESTS)
+  enable_testing()
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+if(REHEARSE_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

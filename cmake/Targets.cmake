@@ -1,0 +1,57 @@
+# The three kinds of target, so that each folder's CMakeLists.txt only says what is in it. Sources are found by pattern, so
+# that a new strategy, pass or test is one new file and nothing else.
+
+# rehearse_library(NAME PATTERNS pattern... LINK target...): an OBJECT library, because strategies register themselves and a
+# linker drops what nobody names from an archive. Objects reach a program only when it names the library itself.
+function(rehearse_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "PATTERNS;LINK")
+  file(GLOB sources CONFIGURE_DEPENDS ${arg_PATTERNS})
+  if(NOT sources)
+    return()
+  endif()
+  add_library(${name} OBJECT ${sources})
+  target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  rehearse_link(${name} PUBLIC ${arg_LINK})
+endfunction()
+
+# rehearse_program(NAME SOURCES file... LINK target...)
+function(rehearse_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  rehearse_link(${name} PRIVATE ${arg_LINK})
+endfunction()
+
+# rehearse_test(FOLDER LINK target... TIMEOUT seconds): FOLDER/*.cpp become the program test_FOLDER. Tests run in the source
+# folder and are listed when ctest starts, so that building does not run anything.
+function(rehearse_test folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LINK")
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  rehearse_program(test_${folder} SOURCES ${sources} LINK ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  gtest_discover_tests(test_${folder}
+    TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}" PROPERTIES TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# Links what exists: a library of ours whose folder is empty or switched off has no target.
+function(rehearse_link name scope)
+  foreach(library IN LISTS ARGN)
+    if(library MATCHES "::" OR TARGET ${library})
+      target_link_libraries(${name} ${scope} ${library})
+    endif()
+  endforeach()
+endfunction()
+
+# rehearse_gloo_sources(file...): files that include c10d's ProcessGroupGloo.
+function(rehearse_gloo_sources)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_DEFINITIONS USE_C10D_GLOO)
+endfunction()

@@ -1,0 +1,1 @@
+"""Token shards from real text: extraction, cleaning, splitting, tokenizing, writing."""

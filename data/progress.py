@@ -1,0 +1,39 @@
+"""A progress bar on standard error where that is a terminal; silence anywhere else."""
+
+import shutil
+import sys
+import time
+
+
+class Progress:
+    def __init__(self, quiet=False, stream=None):
+        self._stream = stream or sys.stderr
+        self._on = not quiet and self._stream.isatty()
+        self._last, self._stage, self._began = 0.0, "", 0.0
+
+    def stage(self, name):
+        """Begins a stage; the line of the one before is completed."""
+        self.done()
+        self._stage, self._began, self._last = name, time.monotonic(), 0.0
+        self.update(0, 1)
+
+    def update(self, at, total):
+        now = time.monotonic()
+        if not self._on or (now - self._last < 0.1 and at < total):
+            return
+        self._last = now
+        width = max(10, min(40, shutil.get_terminal_size().columns - 45))
+        filled = int(width * min(1.0, at / max(total, 1)))
+        bar = "█" * filled + "·" * (width - filled)
+        self._stream.write(
+            f"\r\x1b[K{self._stage:<22} {bar} {100 * min(1.0, at / max(total, 1)):3.0f}%"
+        )
+        self._stream.flush()
+
+    def done(self):
+        if self._on and self._stage:
+            self._stream.write(
+                f"\r\x1b[K{self._stage:<22} {time.monotonic() - self._began:.1f} s\n"
+            )
+            self._stream.flush()
+        self._stage = ""

@@ -1,0 +1,98 @@
+// A cluster: a graph of devices, switches and NICs (Boost.Graph inside) with directed links that
+// have a bandwidth and a latency. A path between two devices is the cheapest by 1/bandwidth (the
+// edge weights of Sun 2026, section 3.2), ties by hops, then by name, so it is the same on every
+// machine. Links are what transfers share; a non-blocking switch is a vertex and costs nothing.
+// Hosts do not forward: a path never crosses a node that is neither its beginning nor its end.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/program.h"
+#include "engine/units.h"
+
+namespace rehearse {
+
+/// One kind of accelerator (or CPU core). Peak rates are dense matrix rates of the data sheet; the
+/// efficiency curve says how much of them a matrix product of a size reaches: rate = peak *
+/// efficiency * flops / (flops + half_flops).
+struct DeviceKind {
+  std::string name = {};
+  Bytes memory = {};
+  FlopsPerSecond peak_f32 = {}, peak_f16 = {}, peak_bf16 = {};  // bf16 0: not supported
+  BytesPerSecond memory_bandwidth = {};
+  double efficiency = 1;         // fraction of peak that large matrix products reach
+  double memory_efficiency = 1;  // fraction of memory bandwidth that element-wise kernels reach
+  Flops half_flops = {};         // size of a matrix product at which half of that is reached
+  Seconds launch = {};           // per kernel
+  Watts idle = {}, busy = {};
+  bool calibrated = false;  // efficiencies were measured, not assumed
+  std::string source = {};
+};
+
+struct Device {
+  std::string name = {};  // "node3/gpu1"
+  Id kind = 0, node = 0;
+};
+
+/// One direction of a cable, bus or NVLink brick bundle.
+struct Link {
+  std::string name = {};
+  BytesPerSecond bandwidth = {};
+  Seconds latency = {};
+};
+
+class Cluster {
+ public:
+  Cluster();
+  Cluster(const Cluster&);
+  Cluster(Cluster&&) noexcept;
+  Cluster& operator=(const Cluster&);
+  Cluster& operator=(Cluster&&) noexcept;
+  ~Cluster();
+
+  Id add_kind(DeviceKind kind);
+  Id add_device(std::string name, Id kind, Id node);  // returns the device's index
+  /// A switch, NIC or root complex; returns a vertex. `node`: the node it is a part of, none for
+  /// what stands between nodes.
+  Id add_vertex(std::string name, Id node = none);
+  Id vertex_of(Id device) const;
+  /// Full duplex: two directed links, NAME from a to b and NAME.back from b to a; without a name,
+  /// "a>b" and "b>a". Returns the first; the second is its successor.
+  Id connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth, Seconds latency);
+
+  const std::string& name() const;
+  void rename(std::string name);
+  std::span<const Device> devices() const;
+  std::span<const DeviceKind> kinds() const;
+  std::span<const Link> links() const;
+  const DeviceKind& kind_of(Id device) const;
+  int nodes() const;
+  /// Directed links from device a to device b; empty when a == b. Found when first asked for and
+  /// kept until the cluster changes. Throws InputError when there is no path.
+  std::span<const Id> path(Id a, Id b) const;
+  Seconds latency(Id a, Id b) const;           // sum over the path
+  BytesPerSecond bandwidth(Id a, Id b) const;  // smallest on the path
+  /// Host cores that all ranks of a node share for compute, communication and apply work; 0 where
+  /// devices have their own engines for each (a GPU with its NIC).
+  int shared_cores() const;
+  void share_cores(int cores);
+  /// Of everything that is not derived; the name left out.
+  std::uint64_t hash() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A platform by name (platforms/paper.toml) or by path to a TOML file; "dgx-a100:16" has 16 nodes,
+/// "this-machine:4" four ranks on this host. docs/platforms.md describes the files.
+Cluster load_cluster(const std::string& name_or_path);
+std::vector<std::string> known_clusters();
+/// The device table (platforms/devices.toml) by name.
+DeviceKind load_device(const std::string& name);
+std::vector<std::string> known_devices();
+
+}  // namespace rehearse

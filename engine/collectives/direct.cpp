@@ -1,0 +1,62 @@
+// The star: everybody sends straight to where the data is wanted. To a root and back in one round
+// each; reduce-scatter and all-gather in n - 1 rounds, in each of which every member sends to
+// another one (a rotation), so that nobody is sent to by all at once.
+#include "engine/collectives/algorithms.h"
+
+namespace rehearse::collectives {
+namespace {
+
+class Star : public Schedule {  // reduce, broadcast, all_reduce = both
+ public:
+  Star(Move move, int n, std::int64_t elements, int root)
+      : move_(move), n_(n), root_(root), elements_(elements) {}
+  int members() const override { return n_; }
+  int rounds() const override { return move_ == Move::all_reduce ? 2 : 1; }
+  void round(int r, int member, std::vector<Transfer>& out) const override {
+    const bool in = r == 0 && move_ != Move::broadcast;
+    for (int i = 0; i < n_; ++i) {
+      if (i == root_ || (member >= 0 && member != root_ && member != i)) continue;
+      push(out, in ? i : root_, in ? root_ : i, 0, elements_, in);
+    }
+  }
+
+ private:
+  Move move_;
+  int n_, root_;
+  std::int64_t elements_;
+};
+
+class Rotation : public Schedule {  // reduce_scatter, all_gather
+ public:
+  Rotation(Move move, int n, std::int64_t elements)
+      : scatter_(move == Move::reduce_scatter), n_(n), elements_(elements) {}
+  int members() const override { return n_; }
+  int rounds() const override { return n_ - 1; }
+  void round(int r, int member, std::vector<Transfer>& out) const override {
+    if (member < 0) {
+      for (int i = 0; i < n_; ++i) send(r, i, out);
+    } else {
+      send(r, member, out);
+      send(r, (member + n_ - 1 - r) % n_, out);
+    }
+  }
+
+ private:
+  void send(int r, int i, std::vector<Transfer>& out) const {
+    const int to = (i + r + 1) % n_, p = scatter_ ? to : i;
+    push(out, i, to, part(elements_, p, n_), part(elements_, p + 1, n_), scatter_);
+  }
+  bool scatter_;
+  int n_;
+  std::int64_t elements_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Schedule> direct(Move move, int members, std::int64_t elements, int root) {
+  if (move == Move::reduce_scatter || move == Move::all_gather)
+    return std::make_unique<Rotation>(move, members, elements);
+  return std::make_unique<Star>(move, members, elements, root);
+}
+
+}  // namespace rehearse::collectives

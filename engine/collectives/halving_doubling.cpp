@@ -1,0 +1,82 @@
+// Recursive halving and doubling (Thakur, Rabenseifner and Gropp, "Optimization of Collective
+// Communication Operations in MPICH", IJHPCA 2005): log2 n rounds each way. When n is no power of
+// two, the members beyond the largest power p fold: member p + j hands its data to member j before,
+// and gets its result from it after.
+#include <bit>
+
+#include "engine/collectives/algorithms.h"
+
+namespace rehearse::collectives {
+namespace {
+
+class HalvingDoubling : public Schedule {
+ public:
+  HalvingDoubling(Move move, int n, std::int64_t elements)
+      : n_(n),
+        p_(static_cast<int>(std::bit_floor(static_cast<unsigned>(n)))),
+        log_(std::countr_zero(static_cast<unsigned>(p_))),
+        move_(move),
+        parts_(move == Move::all_reduce ? p_ : n),
+        elements_(elements) {}
+  int members() const override { return n_; }
+  int rounds() const override { return fold() * 2 + log_ * (move_ == Move::all_reduce ? 2 : 1); }
+  void round(int r, int member, std::vector<Transfer>& out) const override {
+    if (fold() && (r == 0 || r == rounds() - 1)) {
+      for (int j = 0; j < n_ - p_; ++j)
+        if (member < 0 || member == j || member == j + p_) r == 0 ? enter(j, out) : leave(j, out);
+      return;
+    }
+    const int step = r - fold();
+    const bool halve = move_ != Move::all_gather && step < log_;
+    const int doubled = move_ == Move::all_reduce ? step - log_ : step;
+    const int distance = halve ? p_ >> (step + 1) : 1 << doubled;
+    if (member < 0) {
+      for (int i = 0; i < p_; ++i) send(i, distance, halve, out);
+    } else if (member < p_) {
+      send(member, distance, halve, out);
+      send(member ^ distance, distance, halve, out);
+    }
+  }
+
+ private:
+  int fold() const { return n_ > p_ ? 1 : 0; }
+  std::int64_t at(int i) const { return part(elements_, i, parts_); }
+  // Halving, i gives away the half of its range that its partner keeps; doubling, all that it has.
+  // A member j stands for part j, and for part p + j of the member folded into it.
+  void send(int i, int distance, bool halve, std::vector<Transfer>& out) const {
+    const int to = i ^ distance, owner = halve ? to : i, first = owner / distance * distance;
+    push(out, i, to, at(first), at(first + distance), halve);
+    if (parts_ > p_ && p_ + first < n_) {
+      const int last = p_ + first + distance;
+      push(out, i, to, at(p_ + first), at(last < n_ ? last : n_), halve);
+    }
+  }
+  void enter(int j, std::vector<Transfer>& out) const {
+    if (move_ == Move::all_gather)
+      push(out, p_ + j, j, at(p_ + j), at(p_ + j + 1), false);
+    else
+      push(out, p_ + j, j, 0, elements_, true);
+  }
+  void leave(int j, std::vector<Transfer>& out) const {
+    if (move_ == Move::reduce_scatter) {
+      push(out, j, p_ + j, at(p_ + j), at(p_ + j + 1), false);
+    } else if (move_ == Move::all_gather) {
+      push(out, j, p_ + j, 0, at(p_ + j), false);
+      push(out, j, p_ + j, at(p_ + j + 1), elements_, false);
+    } else {
+      push(out, j, p_ + j, 0, elements_, false);
+    }
+  }
+  int n_, p_, log_;
+  Move move_;
+  int parts_;
+  std::int64_t elements_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Schedule> halving_doubling(Move move, int members, std::int64_t elements) {
+  return std::make_unique<HalvingDoubling>(move, members, elements);
+}
+
+}  // namespace rehearse::collectives

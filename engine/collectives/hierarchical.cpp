@@ -1,0 +1,241 @@
+// Inside the nodes first, then across them (Thakur et al. 2005, section 4; NCCL and Horovod do it
+// too): a payload crosses each NIC once per direction and ring round. Nodes may hold unequal
+// numbers of members: a node of L members cuts the tensor into L shares, and what lies between two
+// neighbouring cuts of any node (a segment) has exactly one owner in every node, so segments travel
+// along rings of owners and every NIC carries the same.
+//
+// Reduce-scatter and all-gather must leave part i at member i. Each node has an agent for every
+// part, on the local place that corresponds to its owner's; agents ring inside their node over the
+// sets of parts they stand for, then across nodes over the parts of one node at a time.
+#include <algorithm>
+#include <map>
+
+#include "engine/collectives/algorithms.h"
+
+namespace rehearse::collectives {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+struct Nodes {
+  explicit Nodes(std::span<const Id> node_of) {
+    std::map<Id, int> index;
+    for (std::size_t i = 0; i < node_of.size(); ++i) {
+      auto [it, fresh] = index.try_emplace(node_of[i], static_cast<int>(index.size()));
+      if (fresh) members.emplace_back();
+      node.push_back(it->second);
+      local.push_back(static_cast<int>(members[at(it->second)].size()));
+      members[at(it->second)].push_back(static_cast<int>(i));
+    }
+    for (const auto& m : members) widest = std::max(widest, static_cast<int>(m.size()));
+  }
+  int count() const { return static_cast<int>(members.size()); }
+  int width(int k) const { return static_cast<int>(members[at(k)].size()); }
+  std::vector<std::vector<int>> members = {};  // by node, in member order
+  std::vector<int> node = {}, local = {};      // by member
+  int widest = 0;
+};
+
+// Which of the two ring phases a round of a node belongs to. Rounds inside nodes are `inside` long
+// for the widest node; narrower ones finish early.
+class TwoLevel : public Schedule {
+ public:
+  TwoLevel(std::span<const Id> node_of, std::int64_t count)
+      : nodes(node_of), elements(count), inside(nodes.widest - 1), across(nodes.count() - 1) {}
+  int members() const override { return static_cast<int>(nodes.node.size()); }
+
+ protected:
+  void inside_classes(int begin, std::vector<Repeat>& out) const {
+    // A node of L members is busy in rounds 0..L-2: between two widths all rounds are alike.
+    std::vector<int> widths;
+    widths.reserve(nodes.members.size() + 1);
+    for (int k = 0; k < nodes.count(); ++k) widths.push_back(nodes.width(k) - 1);
+    widths.push_back(0);
+    std::sort(widths.begin(), widths.end());
+    for (std::size_t i = 0; i + 1 < widths.size(); ++i)
+      if (widths[i] < widths[i + 1]) out.push_back({begin + widths[i], widths[i + 1] - widths[i]});
+  }
+  Nodes nodes;
+  std::int64_t elements;
+  int inside, across;
+};
+
+class AllReduce : public TwoLevel {
+ public:
+  AllReduce(std::span<const Id> node_of, std::int64_t elements) : TwoLevel(node_of, elements) {
+    for (int k = 0; k < nodes.count(); ++k)
+      for (int i = 0; i <= nodes.width(k); ++i) cuts_.push_back(share(k, i));
+    std::sort(cuts_.begin(), cuts_.end());
+    cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
+  }
+  int rounds() const override { return 2 * inside + 2 * across; }
+  void round(int r, int member, std::vector<Transfer>& out) const override {
+    const int first = member < 0 ? 0 : nodes.node[at(member)];
+    const int last = member < 0 ? nodes.count() - 1 : first;
+    if (r < inside || r >= inside + 2 * across) {
+      const bool add = r < inside;
+      const int t = add ? r : r - inside - 2 * across;
+      for (int k = first; k <= last; ++k) ring_inside(k, t, add, member, out);
+      return;
+    }
+    const int t = r - inside, count = nodes.count();
+    const bool add = t < across;
+    if (member < 0) {
+      for (int k = 0; k < count; ++k) ring_across(k, add ? t : t - across, add, member, out);
+    } else {
+      ring_across(first, add ? t : t - across, add, member, out);
+      if (count > 1)
+        ring_across((first + count - 1) % count, add ? t : t - across, add, member, out);
+    }
+  }
+  std::vector<Repeat> distinct() const override {
+    std::vector<Repeat> out;
+    inside_classes(0, out);
+    if (across > 0) out.push_back({inside, 2 * across});
+    inside_classes(inside + 2 * across, out);
+    return out;
+  }
+
+ private:
+  std::int64_t share(int k, int i) const { return part(elements, i, nodes.width(k)); }
+  void ring_inside(int k, int t, bool add, int member, std::vector<Transfer>& out) const {
+    const int n = nodes.width(k);
+    if (t >= n - 1) return;
+    auto send = [&](int i) {
+      const int p = (i - (add ? t + 1 : t) + 2 * n) % n;
+      push(out, nodes.members[at(k)][at(i)], nodes.members[at(k)][at((i + 1) % n)], share(k, p),
+           share(k, p + 1), add);
+    };
+    if (member < 0) {
+      for (int i = 0; i < n; ++i) send(i);
+    } else {
+      send(nodes.local[at(member)]);
+      send((nodes.local[at(member)] + n - 1) % n);
+    }
+  }
+  int owner(int k, std::int64_t element) const {
+    auto i = static_cast<int>(element * nodes.width(k) / elements);
+    while (share(k, i + 1) <= element) ++i;
+    while (share(k, i) > element) --i;
+    return nodes.members[at(k)][at(i)];
+  }
+  // Node k's owners send one of `count` parts of each segment to the next node's owners.
+  void ring_across(int k, int t, bool add, int member, std::vector<Transfer>& out) const {
+    const int count = nodes.count(), next = (k + 1) % count;
+    const int p = (k - (add ? t + 1 : t) + 2 * count) % count;
+    for (std::size_t s = 0; s + 1 < cuts_.size(); ++s) {
+      const int from = owner(k, cuts_[s]), to = owner(next, cuts_[s]);
+      if (member >= 0 && from != member && to != member) continue;
+      const std::int64_t size = cuts_[s + 1] - cuts_[s];
+      push(out, from, to, cuts_[s] + part(size, p, count), cuts_[s] + part(size, p + 1, count),
+           add);
+    }
+  }
+  std::vector<std::int64_t> cuts_;
+};
+
+class Parts : public TwoLevel {  // reduce_scatter, all_gather
+ public:
+  Parts(Move move, std::span<const Id> node_of, std::int64_t elements)
+      : TwoLevel(node_of, elements), scatter_(move == Move::reduce_scatter) {}
+  int rounds() const override { return inside + across; }
+  void round(int r, int member, std::vector<Transfer>& out) const override {
+    const int count = nodes.count();
+    const int first = member < 0 ? 0 : nodes.node[at(member)];
+    const bool is_inside = scatter_ ? r < inside : r >= across;
+    if (is_inside) {
+      const int t = scatter_ ? r : r - across;
+      for (int k = first; k <= (member < 0 ? count - 1 : first); ++k)
+        ring_inside(k, t, member, out);
+      return;
+    }
+    const int t = scatter_ ? r - inside : r;
+    if (member < 0) {
+      for (int k = 0; k < count; ++k) ring_across(k, t, member, out);
+    } else {
+      ring_across(first, t, member, out);
+      ring_across((first + count - 1) % count, t, member, out);
+    }
+  }
+  std::vector<Repeat> distinct() const override {
+    std::vector<Repeat> out;
+    if (scatter_) inside_classes(0, out);
+    if (across > 0) out.push_back({scatter_ ? inside : 0, across});
+    if (!scatter_) inside_classes(across, out);
+    return out;
+  }
+
+ private:
+  std::int64_t begin(int p) const { return part(elements, p, members()); }
+  int agent(int k, int p) const {
+    return nodes.local[at(p)] * nodes.width(k) / nodes.width(nodes.node[at(p)]);
+  }
+  // Parts that place `a` of node k stands for: of every node those whose place maps to it.
+  template <class F>
+  void each_part(int k, int a, F f) const {
+    const int w = nodes.width(k);
+    for (int other = 0; other < nodes.count(); ++other) {
+      const int v = nodes.width(other);
+      for (int i = (a * v + w - 1) / w; i < v && i * w / v == a; ++i)
+        f(nodes.members[at(other)][at(i)]);
+    }
+  }
+  void ring_inside(int k, int t, int member, std::vector<Transfer>& out) const {
+    const int n = nodes.width(k);
+    if (t >= n - 1) return;
+    auto send = [&](int i) {
+      const int a = (i - (scatter_ ? t + 1 : t) + 2 * n) % n;
+      each_part(k, a, [&](int p) {
+        push(out, nodes.members[at(k)][at(i)], nodes.members[at(k)][at((i + 1) % n)], begin(p),
+             begin(p + 1), scatter_);
+      });
+    };
+    if (member < 0) {
+      for (int i = 0; i < n; ++i) send(i);
+    } else {
+      send(nodes.local[at(member)]);
+      send((nodes.local[at(member)] + n - 1) % n);
+    }
+  }
+  void ring_across(int k, int t, int member, std::vector<Transfer>& out) const {
+    const int count = nodes.count(), next = (k + 1) % count;
+    const int home = (k - (scatter_ ? t + 1 : t) + 2 * count) % count;
+    for (int p : nodes.members[at(home)]) {
+      const int from = nodes.members[at(k)][at(agent(k, p))];
+      const int to = nodes.members[at(next)][at(agent(next, p))];
+      if (member >= 0 && from != member && to != member) continue;
+      push(out, from, to, begin(p), begin(p + 1), scatter_);
+    }
+  }
+  bool scatter_;
+};
+
+// One leader a node, in a chain that starts at the root's node; below each leader its own node's
+// members in a chain.
+std::vector<int> leader_tree(const Nodes& nodes, int root) {
+  std::vector<int> parent(nodes.node.size(), -1);
+  const int count = nodes.count(), first = nodes.node[at(root)];
+  int leader = -1;
+  for (int step = 0; step < count; ++step) {
+    const auto& members = nodes.members[at((first + step) % count)];
+    const int head = step == 0 ? root : members[0];
+    parent[at(head)] = leader;
+    int above = head;
+    for (int m : members)
+      if (m != head) parent[at(m)] = above, above = m;
+    leader = head;
+  }
+  return parent;
+}
+
+}  // namespace
+
+std::unique_ptr<const Schedule> hierarchical(Move move, std::span<const Id> node_of,
+                                             std::int64_t elements, int root) {
+  if (move == Move::all_reduce) return std::make_unique<AllReduce>(node_of, elements);
+  if (move == Move::broadcast || move == Move::reduce)
+    return pipelined_tree(leader_tree(Nodes(node_of), root), elements, move == Move::reduce);
+  return std::make_unique<Parts>(move, node_of, elements);
+}
+
+}  // namespace rehearse::collectives

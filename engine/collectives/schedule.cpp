@@ -1,0 +1,94 @@
+// From (move, algorithm) to the file that holds it, and what `automatic` means.
+#include "engine/collectives/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+
+#include "engine/collectives/algorithms.h"
+#include "engine/errors.h"
+#include "engine/names.h"
+
+namespace rehearse {
+namespace {
+
+class Nothing : public Schedule {
+ public:
+  int members() const override { return 1; }
+  int rounds() const override { return 0; }
+  void round(int, int, std::vector<Transfer>&) const override {}
+};
+
+}  // namespace
+
+std::vector<Schedule::Repeat> Schedule::distinct() const {
+  std::vector<Repeat> all(static_cast<std::size_t>(rounds()));
+  for (int r = 0; r < rounds(); ++r) all[static_cast<std::size_t>(r)] = {r, 1};
+  return all;
+}
+
+std::int64_t Schedule::sent(int member) const {
+  std::int64_t elements = 0;
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < rounds(); ++r) {
+    transfers.clear();
+    round(r, member, transfers);
+    for (const Transfer& t : transfers)
+      if (t.from == member) elements += t.end - t.begin;
+  }
+  return elements;
+}
+
+std::unique_ptr<const Schedule> schedule(Move move, Algorithm algorithm, std::int64_t elements,
+                                         std::span<const Id> node_of, int root) {
+  const int n = static_cast<int>(node_of.size());
+  assert(n >= 1 && elements >= 0 && root >= 0 && root < n);
+  const bool rooted = move == Move::broadcast || move == Move::reduce;
+  const bool scattered = move == Move::reduce_scatter || move == Move::all_gather;
+  if (algorithm == Algorithm::double_tree && scattered)
+    throw InputError(fmt::format(
+        "collective = \"double_tree\": trees do not serve {}; ring, halving_doubling, hierarchical "
+        "and direct do",
+        name_of(move)));
+  if (algorithm == Algorithm::halving_doubling && rooted)
+    throw InputError(fmt::format(
+        "collective = \"halving_doubling\": halving and doubling do not serve {}; ring, "
+        "double_tree, hierarchical and direct do",
+        name_of(move)));
+  if (n == 1) return std::make_unique<Nothing>();
+  switch (algorithm) {
+    case Algorithm::ring:
+      return collectives::ring(move, n, elements, root);
+    case Algorithm::double_tree:
+      return collectives::double_tree(move, n, elements, root);
+    case Algorithm::halving_doubling:
+      return collectives::halving_doubling(move, n, elements);
+    case Algorithm::hierarchical:
+      return collectives::hierarchical(move, node_of, elements, root);
+    case Algorithm::direct:
+      return collectives::direct(move, n, elements, root);
+    case Algorithm::automatic:
+      break;
+  }
+  assert(false && "automatic must be resolved by choose()");
+  return nullptr;
+}
+
+Algorithm choose(Move move, std::int64_t bytes, std::span<const Id> node_of) {
+  const auto n = static_cast<std::int64_t>(node_of.size());
+  // A ring's message of 32 KiB takes about as long to send (at 12.5 GB/s) as to start (2.5 us):
+  // below that, rounds cost more than bytes.
+  if (n >= 4 && bytes <= n * 32 * 1024)
+    return move == Move::broadcast || move == Move::reduce ? Algorithm::double_tree
+                                                           : Algorithm::halving_doubling;
+  std::map<Id, int> count;
+  for (Id node : node_of) ++count[node];
+  const bool several = count.size() > 1 && std::all_of(count.begin(), count.end(), [](auto& entry) {
+                         return entry.second > 1;
+                       });
+  return several ? Algorithm::hierarchical : Algorithm::ring;
+}
+
+}  // namespace rehearse

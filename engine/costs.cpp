@@ -1,0 +1,390 @@
+#include "engine/costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "engine/contention.h"
+#include "engine/errors.h"
+#include "engine/rendezvous.h"
+
+namespace rehearse {
+namespace {
+
+/// Matrix products of a segment's pass: each pays the efficiency curve's start once.
+int products_of(const ModelSpec& model, SegmentKind kind, Pass pass) {
+  const int forward = kind == SegmentKind::attention ? 4  // qkv, scores, context, projection
+                      : kind == SegmentKind::mlp     ? (model.family == Family::llama ? 3 : 2)
+                      : kind == SegmentKind::head    ? 1
+                                                     : 0;
+  return pass == Pass::backward ? 2 * forward : forward;
+}
+
+FlopsPerSecond peak_of(const DeviceKind& kind, DType dtype) {
+  return dtype == DType::bf16  ? kind.peak_bf16
+         : dtype == DType::f16 ? kind.peak_f16
+                               : kind.peak_f32;
+}
+
+/// One number when all are alike.
+std::vector<double> squeeze(std::vector<double> row) {
+  if (std::all_of(row.begin(), row.end(), [&](double v) { return v == row[0]; })) row.resize(1);
+  return row;
+}
+
+}  // namespace
+
+struct Costs::Impl {
+  const LinkedProgram& linked;
+  const ModelSpec& model;
+  const Cluster& cluster;
+  std::vector<Id> device_of;  // by rank
+  Optimizer optimizer;
+  const Profile* profile;
+  std::vector<double> slow;
+
+  struct Entry {
+    std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
+    Algorithm algorithm = Algorithm::automatic;
+  };
+  std::deque<std::vector<double>> rows = {};
+  std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
+  std::vector<std::vector<Entry>> entries = {};                    // [role][op]
+  std::vector<int> ranks_on_node = {};
+  std::map<std::vector<std::int64_t>, std::vector<Entry>> known = {};  // class -> entry by member
+  bool calibrated = true;
+  int tp = 1;
+
+  const Role& role(Id r) const { return linked.program.roles[r]; }
+  Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
+  std::uint32_t add(std::vector<double> row) {
+    rows.push_back(squeeze(std::move(row)));
+    return static_cast<std::uint32_t>(rows.size() - 1);
+  }
+
+  void check_devices() {
+    const auto world = static_cast<std::size_t>(linked.program.world_size);
+    const std::size_t devices = cluster.devices().size();
+    if (device_of.empty()) {
+      device_of.resize(world);
+      std::iota(device_of.begin(), device_of.end(), Id{0});
+    }
+    if (device_of.size() != world)
+      throw InputError(fmt::format("method.rank_to_device names {} devices for {} ranks",
+                                   device_of.size(), world));
+    std::set<Id> used;
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (device_of[rank] >= devices)
+        throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
+                                     world, cluster.name(), devices, rank));
+      if (!used.insert(device_of[rank]).second && cluster.shared_cores() == 0)
+        throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
+                                     cluster.devices()[device_of[rank]].name));
+    }
+    ranks_on_node.assign(static_cast<std::size_t>(std::max(1, cluster.nodes())), 0);
+    for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
+  }
+
+  /// A profile was taken with so many ranks and threads on the cores; more of them take turns.
+  double crowding(Id device) const {
+    const int cores = cluster.shared_cores();
+    if (!profile || cores == 0) return 1;
+    auto load = [&](int ranks) {
+      return std::max(1.0, double(ranks) * std::max(1, profile->threads_per_rank) / cores);
+    };
+    return load(ranks_on_node[cluster.devices()[device].node]) / load(std::max(1, profile->ranks));
+  }
+  bool profiled(Id device) const {
+    return profile &&
+           (profile->device_kind.empty() || profile->device_kind == cluster.kind_of(device).name);
+  }
+
+  double local_seconds(Id r, Id o, Id device) {
+    const Op& op = role(r).ops[o];
+    const LinkedOp& l = linked.roles[r].ops[o];
+    const DeviceKind& kind = cluster.kind_of(device);
+    std::optional<double> measured;
+    double bytes = static_cast<double>(l.bytes), seconds = 0;
+    int launches = 1;
+    const Ref* param = find(op, Slot::param);
+    const DType dtype =
+        param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
+    if (const auto* c = std::get_if<Compute>(&op.work)) {
+      const Segment& segment = model.segments[c->segment];
+      if (profiled(device))
+        measured = profile->segment_seconds(model.name, segment.kind, c->pass, c->samples,
+                                            model.seq_len, tp, dtype);
+      const SegmentWork work = work_of(model, c->segment, c->pass, c->samples, tp, dtype);
+      const FlopsPerSecond peak = peak_of(kind, dtype);
+      if (peak.value <= 0)
+        throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
+                                     kind.name, dtype == DType::bf16 ? "bf16" : "this type"));
+      if (work.flops.value > 0)
+        seconds = ((work.flops + products_of(model, segment.kind, c->pass) * kind.half_flops) /
+                   (peak * kind.efficiency))
+                      .value;
+      bytes = work.traffic.value;
+      launches = work.kernels;
+    } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
+      if (profiled(device)) measured = profile->kernel_seconds(k->kind, l.bytes);
+    } else if (profiled(device) && param) {
+      measured =
+          profile->update_seconds(optimizer, dtype, elements_of(linked.program, role(r), *param));
+    }
+    if (measured) return *measured * crowding(device);
+    calibrated = calibrated && kind.calibrated;
+    return seconds + bytes / (kind.memory_bandwidth.value * kind.memory_efficiency) +
+           launches * kind.launch.value;
+  }
+
+  Entry local(Id r, Id o) {
+    const Op& op = role(r).ops[o];
+    const LinkedOp& l = linked.roles[r].ops[o];
+    std::vector<std::int64_t> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes};
+    const Ref* param = find(op, Slot::param);
+    if (param) {
+      key.push_back(
+          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype));
+      key.push_back(elements_of(linked.program, role(r), *param));
+    }
+    if (const auto* c = std::get_if<Compute>(&op.work)) {
+      // Layers are alike; the embedding and the head are one each.
+      key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
+      key.push_back(static_cast<std::int64_t>(c->pass));
+      key.push_back(c->samples);
+    } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
+      key.push_back(static_cast<std::int64_t>(k->kind));
+    }
+    auto [it, fresh] = known.try_emplace(std::move(key));
+    if (fresh) {
+      std::vector<double> row;
+      std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
+      for (Id i = 0; i < role(r).ranks.size(); ++i) {
+        const Device& d = cluster.devices()[device(r, i)];
+        auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
+        if (first) at->second = local_seconds(r, o, device(r, i));
+        row.push_back(at->second);
+      }
+      it->second = {{add(std::move(row)), zero(), 0}};
+    }
+    return it->second[0];
+  }
+
+  std::uint32_t zero() {
+    if (rows.empty()) rows.push_back({0.0}), link_rows.emplace_back();
+    return 0;
+  }
+
+  std::uint32_t add_links(const std::vector<double>& bytes) {
+    auto& row = link_rows.emplace_back();
+    for (Id i = 0; i < bytes.size(); ++i)
+      if (bytes[i] > 0) row.emplace_back(i, bytes[i]);
+    return static_cast<std::uint32_t>(link_rows.size() - 1);
+  }
+
+  void collective(const std::vector<RoleOp>& event) {
+    const auto& first = std::get<Collective>(role(event[0].role).ops[event[0].op].work);
+    std::int64_t elements = 0;
+    DType wire = DType::f32;
+    for (const RoleOp& m : event) {
+      const LinkedOp& l = linked.roles[m.role].ops[m.op];
+      if (l.elements > elements) elements = l.elements, wire = l.wire;
+    }
+    std::vector<std::int64_t> key = {-1,
+                                     first.channel,
+                                     static_cast<std::int64_t>(first.move),
+                                     static_cast<std::int64_t>(first.algorithm),
+                                     elements,
+                                     static_cast<std::int64_t>(wire),
+                                     first.root};
+    for (const RoleOp& m : event) key.push_back(m.role);
+    auto [it, fresh] = known.try_emplace(std::move(key));
+    if (fresh) it->second = collective(event, first, elements, wire);
+    for (std::size_t m = 0; m < event.size(); ++m)
+      entries[event[m].role][event[m].op] = it->second[m];
+    // What a step puts on the links counts once an event.
+    for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
+  }
+
+  std::vector<Entry> collective(const std::vector<RoleOp>& event, const Collective& work,
+                                std::int64_t elements, DType wire) {
+    const Rendezvous meet = rendezvous_of(linked, work.channel, event);
+    std::vector<std::vector<std::pair<Id, RoleOp>>> members(
+        meet.groups);  // (rank, (member, place))
+    for (Id m = 0; m < event.size(); ++m)
+      for (Id i = 0; i < meet.group[m].size(); ++i)
+        if (meet.group[m][i] != none)
+          members[meet.group[m][i]].push_back({role(event[m].role).ranks[i], {m, i}});
+    std::vector<std::vector<Id>> devices(meet.groups);
+    std::vector<int> roots(meet.groups, 0);
+    for (Id g = 0; g < meet.groups; ++g) {
+      std::sort(members[g].begin(), members[g].end(),
+                [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (const auto& [rank, where] : members[g]) {
+        if (work.root != none && event[where.role].role == work.root)
+          roots[g] = static_cast<int>(devices[g].size());
+        devices[g].push_back(device_of[rank]);
+      }
+    }
+    CollectiveCost cost =
+        collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, roots, slow);
+    const std::int64_t bytes = elements * size_of(wire);
+    for (Id g = 0; g < meet.groups; ++g) {
+      const Id node = cluster.devices()[devices[g][0]].node;
+      const bool one_node = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
+        return cluster.devices()[d].node == node && profiled(d);
+      });
+      if (!one_node || devices[g].size() < 2) continue;
+      if (const auto measured =
+              profile->collective_seconds(work.move, static_cast<int>(devices[g].size()), bytes))
+        cost.seconds[g] = *measured * crowding(devices[g][0]);
+    }
+    std::vector<Id> node_of;
+    for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
+      node_of.push_back(cluster.devices()[d].node);
+    const Algorithm chosen =
+        work.algorithm == Algorithm::automatic ? choose(work.move, bytes, node_of) : work.algorithm;
+    const std::uint32_t links = add_links(cost.link_bytes);
+    std::vector<Entry> out;
+    for (Id m = 0; m < event.size(); ++m) {
+      std::vector<double> seconds(meet.group[m].size(), 0.0);
+      std::vector<double> sent(meet.group[m].size(), 0.0);
+      for (Id g = 0; g < meet.groups; ++g)
+        for (std::size_t i = 0; i < members[g].size(); ++i) {
+          const RoleOp where = members[g][i].second;
+          if (where.role != m) continue;
+          seconds[where.op] = cost.seconds[g];
+          sent[where.op] = static_cast<double>(cost.sent[g][i] * size_of(wire));
+        }
+      const std::uint32_t a = add(std::move(seconds)), b = add(std::move(sent));
+      out.push_back({a, b, links, chosen});
+    }
+    return out;
+  }
+
+  /// Sends of all ranks of a role under way together; puts come when they come, each alone.
+  Entry transfer(Id r, Id o, Id peer, bool together, bool reply) {
+    const std::int64_t bytes = linked.roles[r].ops[o].bytes;
+    auto [it, fresh] = known.try_emplace({-2, r, peer, bytes, together, reply});
+    if (!fresh) return it->second[0];
+    const auto n = static_cast<Id>(role(r).ranks.size());
+    const auto peers = static_cast<Id>(role(peer).ranks.size());
+    std::vector<double> seconds(n, 0.0), links(cluster.links().size(), 0.0), one;
+    Contention contention(cluster, slow);
+    if (together) {
+      for (Id i = 0; i < n; ++i)
+        contention.add(device(r, i), device(peer, i % peers), static_cast<double>(bytes));
+      contention.finish(seconds);
+      contention.clear(1, &links);
+      for (Id i = 0; i < n; ++i)
+        if (const auto measured = measured_transfer(device(r, i), device(peer, i % peers), bytes))
+          seconds[i] = *measured;
+    } else {
+      for (Id i = 0; i < n; ++i)
+        for (Id k = 0; k < (reply ? peers : 1); ++k) {
+          const Id to = device(peer, reply ? k : i % peers);
+          seconds[i] = std::max(seconds[i], alone(device(r, i), to, bytes));
+          contention.add(device(r, i), to, static_cast<double>(bytes));
+          contention.finish(one);
+          contention.clear(reply ? 1.0 / peers : 1, &links);
+        }
+    }
+    const std::uint32_t a = add(std::move(seconds));
+    const std::uint32_t b = add({static_cast<double>(bytes)});
+    it->second = {{a, b, add_links(links)}};
+    return it->second[0];
+  }
+
+  std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
+    if (!profiled(from) || cluster.devices()[from].node != cluster.devices()[to].node)
+      return std::nullopt;
+    return profile->transfer_seconds(bytes);
+  }
+  double alone(Id from, Id to, std::int64_t bytes) const {
+    if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
+    double worst = 0, latency = 0;
+    for (Id link : cluster.path(from, to)) {
+      const Link& l = cluster.links()[link];
+      worst = std::max(
+          worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);
+      latency += l.latency.value;
+    }
+    return latency + worst;
+  }
+
+  void build() {
+    const Program& p = linked.program;
+    for (const Axis& axis : p.mesh)
+      if (axis.name == "tp") tp = axis.size;
+    check_devices();
+    zero();
+    for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
+    for (const auto& event : linked.events) {
+      const RoleOp a = event[0];
+      Entry& entry = entries[a.role][a.op];
+      std::visit(
+          overloaded{
+              [&](const Collective&) { collective(event); },
+              [&](const Send& s) { entry = transfer(a.role, a.op, s.peer, true, false); },
+              [&](const Put& s) { entry = transfer(a.role, a.op, s.peer, false, s.reply != none); },
+              [&](const Recv&) {}, [&](const Take&) {},
+              [&](const auto&) { entry = local(a.role, a.op); }},
+          role(a.role).ops[a.op].work);
+      if (event.size() != 2 || std::holds_alternative<Collective>(role(a.role).ops[a.op].work))
+        continue;
+      const bool a_sends = std::holds_alternative<Send>(role(a.role).ops[a.op].work);
+      const RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
+      const Entry sent = transfer(from.role, from.op, to.role, true, false);
+      entries[from.role][from.op] = sent;
+      entries[to.role][to.op] = {sent.seconds, 0, 0};
+    }
+  }
+};
+
+Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
+             std::span<const Id> rank_to_device, Optimizer optimizer, const Profile* profile,
+             std::span<const double> slow)
+    : impl_(std::make_unique<Impl>(Impl{linked,
+                                        model,
+                                        cluster,
+                                        {rank_to_device.begin(), rank_to_device.end()},
+                                        optimizer,
+                                        profile,
+                                        {slow.begin(), slow.end()}})) {
+  impl_->build();
+}
+Costs::Costs(Costs&&) noexcept = default;
+Costs::~Costs() = default;
+
+std::span<const double> Costs::seconds(Id role, Id op) const {
+  return impl_->rows[impl_->entries[role][op].seconds];
+}
+double Costs::seconds(Id role, Id op, Id place) const {
+  const auto row = seconds(role, op);
+  return row[row.size() == 1 ? 0 : place];
+}
+std::span<const double> Costs::bytes_sent(Id role, Id op) const {
+  return impl_->rows[impl_->entries[role][op].sent];
+}
+double Costs::transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const {
+  return impl_->alone(impl_->device_of[from_rank], impl_->device_of[to_rank], bytes);
+}
+Algorithm Costs::algorithm(Id role, Id op) const { return impl_->entries[role][op].algorithm; }
+std::vector<double> Costs::link_bytes() const {
+  std::vector<double> out(impl_->cluster.links().size(), 0.0);
+  for (const auto& ops : impl_->entries)
+    for (const Impl::Entry& entry : ops)
+      for (const auto& [link, bytes] : impl_->link_rows[entry.links]) out[link] += bytes;
+  return out;
+}
+bool Costs::calibrated() const { return impl_->calibrated; }
+std::span<const Id> Costs::rank_to_device() const { return impl_->device_of; }
+std::size_t Costs::classes() const { return impl_->known.size(); }
+
+}  // namespace rehearse

@@ -1,0 +1,52 @@
+// The one file that knows where the source folder was (CMake passes it).
+#include "engine/data_dir.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+
+namespace fs = std::filesystem;
+
+fs::path data_dir() {
+  const char* const dir = std::getenv("REHEARSE_DATA_DIR");
+  return dir != nullptr && *dir != '\0' ? dir : REHEARSE_SOURCE_DIR;
+}
+
+fs::path find_data(const std::string& folder, const std::string& name_or_path,
+                   const std::string& what, const std::string& hidden) {
+  std::error_code ignored;
+  if (name_or_path.ends_with(".toml") || name_or_path.find('/') != std::string::npos) {
+    if (!fs::is_regular_file(name_or_path, ignored))
+      throw InputError(fmt::format("{} file \"{}\" does not exist", what, name_or_path));
+    return name_or_path;
+  }
+  fs::path path = data_dir() / folder / (name_or_path + ".toml");
+  if (!name_or_path.empty() && name_or_path != hidden && fs::is_regular_file(path, ignored))
+    return path;
+  std::vector<std::string> known = data_names(folder);
+  std::erase(known, hidden);
+  if (known.empty())
+    throw InputError(fmt::format("{} \"{}\": no {} in {} (REHEARSE_DATA_DIR says where to look)",
+                                 what, name_or_path, folder, data_dir().string()));
+  const std::string near = nearest(name_or_path, known);
+  throw InputError(fmt::format(
+      "{} \"{}\" is not known; {}known: {}; or a path that ends in .toml", what, name_or_path,
+      near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near), fmt::join(known, ", ")));
+}
+
+std::vector<std::string> data_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(data_dir() / folder, ignored))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,91 @@
+// A job: what the user asks for, read from one strict TOML file. [model], [cluster] and [method]
+// become a ModelSpec, a Cluster and a Plan; [train], [run] and [disturb] say how long, how
+// patiently and how roughly. docs/job.md is its reference and is tested against this reader.
+// Defaults:
+//   - the world is the whole cluster, or on this machine as many ranks as the mesh has;
+//   - dp is what remains of the world, global_batch 16 x dp (Sun 2026, section 4.1);
+//   - a pipeline takes at least 4 x pp micro-batches, where the bubble is small (GPipe, Huang et
+//   al.
+//     2019, section 2);
+//   - ranks in mesh order stand on devices in node order. Plain methods give each rank equally many
+//     samples, so on unlike devices the slowest sets the pace.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/config.h"
+#include "engine/disturbance.h"
+#include "engine/errors.h"
+#include "engine/model.h"
+#include "engine/plan.h"
+#include "engine/units.h"
+
+namespace rehearse {
+
+enum class Decay : std::uint8_t {
+  linear,
+  cosine,
+  constant
+};  // of the learning rate, after warm-up
+
+/// [train]. Batch, optimizer and whether to clip are in the plan: they shape the program.
+struct Train {
+  int seq_len = 0;  // tokens a sample
+  std::int64_t steps = 100;
+  std::uint64_t seed = 1;  // of initial weights, dropout and data order
+  double lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
+  double momentum = 0.9;                          // SGD
+  double weight_decay = 0.01;
+  std::int64_t warmup_steps = 0;  // linear
+  Decay decay = Decay::linear;    // from lr after warm-up to min_lr at the last step
+  double min_lr = 0;
+  double clip = 0;              // largest global gradient norm; 0: no clipping
+  std::int64_t eval_every = 0;  // steps; 0: only at the end
+  std::int64_t eval_batches = 8;
+  std::int64_t save_every = 0;  // steps; 0: only at the end
+  std::string data = {};        // folder of token shards
+  std::string out = {};         // folder of checkpoints and metrics
+};
+
+/// [run]: of real execution.
+struct Run {
+  Seconds timeout = Seconds(60);          // without progress of a peer
+  Seconds connect_timeout = Seconds(60);  // for all ranks to appear
+  Seconds heartbeat = Seconds(1);
+  int threads = 0;  // of tensor work per rank; 0: the machine's cores divided by its ranks
+  std::int64_t log_every = 1;  // steps
+};
+
+struct Job {
+  std::string file = {};
+  ModelSpec model = {};
+  Cluster cluster = {};
+  Plan plan = {};  // as `complete` leaves it
+  Train train = {};
+  Run run = {};
+  Disturbance disturb = {};
+  std::string profile = {};                       // path of a profile; empty: the device table
+  std::map<std::string, std::string> where = {};  // "method.pp" -> "job.toml:7", of keys that stand
+                                                  // in the file
+};
+
+/// Throws InputError on anything wrong, model that does not fit the mesh included; memory is
+/// checked by whoever links the program. `overrides` as in Config.
+Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
+/// `file` names the text in messages.
+Job parse_job(const std::string& text, const std::string& file,
+              const std::vector<std::string>& overrides = {});
+/// Every key that the reader knows, in the reference's order.
+std::vector<Config::Key> job_keys();
+/// "method.pp: 3: must ..." of what reads plans and knows keys, not files, becomes FILE:LINE: key
+/// "method.pp": 3: must ... of this job. Other messages are left as they are.
+InputError located(const Job& job, const InputError& error);
+/// The program that every executor of this job runs: the method's, with `automatic` collectives
+/// decided on the job's devices. Throws InputError, located.
+Program compile(const Job& job);
+
+}  // namespace rehearse

@@ -1,0 +1,133 @@
+// One line a key. What a key means is in docs/job.md.
+#include "engine/job_keys.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace rehearse {
+namespace {
+
+constexpr Limits count = between(1, std::numeric_limits<int>::max());
+constexpr Limits ranks = between(1, 1 << 20);
+constexpr Limits natural = between(0, std::numeric_limits<int>::max());
+
+/// The enumerator whose spelling stands in the same place.
+template <class E>
+E choose(const Config& c, const std::string& key, const std::vector<std::string>& spellings,
+         const std::vector<E>& values) {
+  const std::string word = c.text(key, spellings.front(), spellings);
+  const auto at = std::find(spellings.begin(), spellings.end(), word) - spellings.begin();
+  return values[static_cast<std::size_t>(at)];
+}
+
+void read_method(const Config& c, JobKeys& keys) {
+  Plan& plan = keys.plan;
+  plan.method = c.text("name", std::nullopt);
+  keys.pp = c.maybe_integer("pp", ranks);
+  keys.dp = c.maybe_integer("dp", ranks);
+  keys.tp = c.maybe_integer("tp", ranks);
+  plan.order = c.text("order", "pp,dp,tp",
+                      {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
+  plan.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
+  keys.micro_batches = c.maybe_integer("micro_batches", count);
+  plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
+  plan.bucket = c.bytes("bucket", plan.bucket, above(0));
+  plan.precision = choose<DType>(c, "precision", {"fp32", "bf16", "fp16"},
+                                 {DType::f32, DType::bf16, DType::f16});
+  plan.recompute = c.flag("recompute", false);
+  plan.sequence_parallel = c.flag("sequence_parallel", false);
+  plan.keep_gathered = c.flag("keep_gathered", false);
+  plan.collective = choose<Algorithm>(
+      c, "collective",
+      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"},
+      {Algorithm::automatic, Algorithm::ring, Algorithm::double_tree, Algorithm::halving_doubling,
+       Algorithm::hierarchical, Algorithm::direct});
+  plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
+  plan.staleness = static_cast<int>(c.integer("staleness", 0, natural));
+  keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
+}
+
+void read_train(const Config& c, JobKeys& keys) {
+  Train& t = keys.train;
+  const Limits part{.least = 0, .most = 1};
+  keys.global_batch = c.maybe_integer("global_batch", count);
+  keys.seq_len = c.maybe_integer("seq_len", count);
+  t.steps = c.integer("steps", t.steps, at_least(1));
+  t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
+  keys.plan.optimizer =
+      choose<Optimizer>(c, "optimizer", {"adamw", "sgd"}, {Optimizer::adamw, Optimizer::sgd});
+  t.lr = c.number("lr", t.lr, above(0));
+  t.beta1 = c.number("beta1", t.beta1, part);
+  t.beta2 = c.number("beta2", t.beta2, part);
+  t.eps = c.number("eps", t.eps, above(0));
+  t.momentum = c.number("momentum", t.momentum, part);
+  t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));
+  keys.warmup_steps = c.maybe_integer("warmup_steps", at_least(0));
+  t.decay = choose<Decay>(c, "schedule", {"linear", "cosine", "constant"},
+                          {Decay::linear, Decay::cosine, Decay::constant});
+  t.min_lr = c.number("min_lr", t.min_lr, at_least(0));
+  t.clip = c.number("clip", t.clip, at_least(0));
+  t.eval_every = c.integer("eval_every", t.eval_every, at_least(0));
+  t.eval_batches = c.integer("eval_batches", t.eval_batches, at_least(1));
+  t.save_every = c.integer("save_every", t.save_every, at_least(0));
+  t.data = c.text("data", "");
+  t.out = c.text("out", "out");
+}
+
+void read_run(const Config& c, Run& run) {
+  run.timeout = c.seconds("timeout", run.timeout, above(0));
+  run.connect_timeout = c.seconds("connect_timeout", run.connect_timeout, above(0));
+  run.heartbeat = c.seconds("heartbeat", run.heartbeat, above(0));
+  run.threads = static_cast<int>(c.integer("threads", 0, natural));
+  run.log_every = c.integer("log_every", run.log_every, at_least(1));
+  if (run.heartbeat * 2 > run.timeout)
+    throw c.error("heartbeat", "must be at most half of run.timeout, or a healthy peer looks dead");
+}
+
+void read_disturb(const Config& c, Disturbance& d) {
+  d.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
+  d.compute_sigma = c.number("compute_jitter", 0, at_least(0));
+  for (const Config& s : c.sections("stragglers"))
+    d.stragglers.push_back({static_cast<Id>(s.integer("rank", std::nullopt, natural)),
+                            s.number("factor", std::nullopt, above(0))});
+  d.straggler_probability = c.number("straggler_probability", 0, between(0, 1));
+  d.straggler_factor = c.number("straggler_factor", d.straggler_factor, above(0));
+  d.link_sigma = c.number("link_jitter", 0, at_least(0));
+  for (const Config& s : c.sections("slow_links"))
+    d.slow_links.push_back(
+        {s.text("link", std::nullopt), s.number("factor", std::nullopt, above(0))});
+}
+
+}  // namespace
+
+JobKeys read_keys(const Config& file) {
+  JobKeys keys;
+  keys.model = file.section("model").text("name", std::nullopt);
+  const Config cluster = file.section("cluster");
+  keys.cluster = cluster.text("name", std::nullopt);
+  keys.world_size = cluster.maybe_integer("world_size", ranks);
+  keys.devices = cluster.texts("devices");
+  keys.profile = cluster.text("profile", "");
+  read_method(file.section("method"), keys);
+  read_train(file.section("train"), keys);
+  read_run(file.section("run"), keys.run);
+  read_disturb(file.section("disturb"), keys.disturb);
+  file.finish();
+  return keys;
+}
+
+std::vector<Config::Key> job_keys() {
+  const Config file = Config::parse(R"(
+    model.name = "any"
+    cluster.name = "any"
+    method.name = "any"
+    [disturb]
+    stragglers = [{ rank = 0, factor = 2 }]
+    slow_links = [{ link = "any", factor = 2 }]
+  )",
+                                    "keys");
+  read_keys(file);
+  return file.keys();
+}
+
+}  // namespace rehearse

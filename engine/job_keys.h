@@ -1,0 +1,28 @@
+// The keys of a job file as they stand there, before anything is looked up: the first half of
+// load_job, and the list that docs/job.md is tested against. Private to Job.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/job.h"
+
+namespace rehearse {
+
+struct JobKeys {
+  std::string model = {}, cluster = {}, profile = {};
+  std::optional<std::int64_t> world_size = {};
+  std::vector<std::string> devices = {};
+  Plan plan = {};  // what does not depend on anything else
+  std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
+                              global_batch = {}, seq_len = {}, warmup_steps = {};
+  Train train = {};
+  Run run = {};
+  Disturbance disturb = {};
+};
+
+/// Reads every key and refuses unknown ones.
+JobKeys read_keys(const Config& file);
+
+}  // namespace rehearse

@@ -1,0 +1,328 @@
+// See link_checks.h.
+#include "engine/link_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "engine/errors.h"
+#include "engine/hazards.h"
+#include "engine/names.h"
+
+namespace rehearse {
+namespace {
+
+std::string place(const Program& p, Id role, Id op) {
+  return fmt::format("{}: {}", p.roles[role].name, to_text(p, p.roles[role], op));
+}
+
+void check_refs(const Program& p, const Role& role, Id o) {
+  const Op& op = role.ops[o];
+  for (const Ref& ref : op.refs) {
+    if (ref.view >= role.views.size())
+      throw ProgramError(fmt::format("role {}: op %{} names view {}, of {}", role.name, o, ref.view,
+                                     role.views.size()));
+    const Storage& storage = role.storages[role.views[ref.view].storage];
+    if (ref.index >= storage.indices)
+      throw ProgramError(fmt::format("role {}: index {} of '{}', which has {}\n> {}", role.name,
+                                     ref.index, storage.name, storage.indices,
+                                     to_text(p, role, o)));
+  }
+  auto needs = [&](Slot slot) {
+    if (!find(op, slot))
+      throw ProgramError(fmt::format("role {}: no {} operand\n> {}", role.name, name_of(slot),
+                                     to_text(p, role, o)));
+  };
+  std::visit(
+      overloaded{
+          [&](const Send&) { needs(Slot::source); }, [&](const Put&) { needs(Slot::source); },
+          [&](const Recv&) { needs(Slot::target); }, [&](const Take&) { needs(Slot::target); },
+          [&](const Update&) {
+            needs(Slot::param), needs(Slot::grad);
+            if (find(op, Slot::grad)->layout.partial)
+              throw ProgramError(
+                  fmt::format("role {}: an update of a gradient that is still a partial sum\n> {}",
+                              role.name, to_text(p, role, o)));
+          },
+          [&](const Collective&) {
+            if (!find(op, Slot::source)) needs(Slot::target);
+          },
+          [](const Compute&) {}, [](const Kernel&) {}},
+      op.work);
+}
+
+std::optional<Id> channel_of(const Op& op) {
+  return std::visit(overloaded{[](const Collective& c) { return std::optional(c.channel); },
+                               [](const Send& s) { return std::optional(s.channel); },
+                               [](const Recv& r) { return std::optional(r.channel); },
+                               [](const Put& m) { return std::optional(m.channel); },
+                               [](const Take& t) { return std::optional(t.channel); },
+                               [](const auto&) { return std::optional<Id>(); }},
+                    op.work);
+}
+
+/// What all members of a collective must say alike. A root's or a non-contributor's operands may
+/// differ in which are there.
+std::string signature(const LinkedProgram& linked, Id role, Id o) {
+  const auto& c = std::get<Collective>(linked.program.roles[role].ops[o].work);
+  const LinkedOp& l = linked.roles[role].ops[o];
+  return fmt::format("{} of {} {} by {}{}", name_of(c.move), l.elements, name_of(l.wire),
+                     name_of(c.algorithm),
+                     c.root == none ? "" : " root " + linked.program.roles[c.root].name);
+}
+bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
+  const auto& x = std::get<Collective>(linked.program.roles[a.role].ops[a.op].work);
+  const auto& y = std::get<Collective>(linked.program.roles[b.role].ops[b.op].work);
+  const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
+  return std::tuple(x.move, x.algorithm, x.root, k.elements, k.wire) ==
+         std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
+}
+
+/// Layouts that a collective promises: what it reads and what it leaves.
+void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t members) {
+  const Program& p = linked.program;
+  const Role& role = p.roles[r];
+  const Op& op = role.ops[o];
+  const auto& c = std::get<Collective>(op.work);
+  const Axes axes = p.channels[c.channel].group.axes;
+  const Ref* source = find(op, Slot::source);
+  const Ref* target = find(op, Slot::target);
+  auto bad = [&](const std::string& why) {
+    throw ProgramError(fmt::format("role {}: {}\n> {}", role.name, why, to_text(p, role, o)));
+  };
+  auto has = [&](Axes set) { return (set & axes) == axes; };
+  auto none_of = [&](Axes set) { return (set & axes) == 0; };
+  switch (c.move) {
+    case Move::all_reduce:
+      if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial))
+        bad("an all-reduce turns a partial sum over its group into a copy");
+      break;
+    case Move::reduce_scatter:
+      if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial) ||
+          !has(target->layout.shard))
+        bad("a reduce-scatter turns a partial sum over its group into a shard");
+      break;
+    case Move::all_gather:
+      if (!source || !target || !has(source->layout.shard) || !none_of(target->layout.shard))
+        bad("an all-gather turns a shard over its group into a copy");
+      break;
+    case Move::reduce:
+      if (c.root == none) bad("a reduce needs a root");
+      if (target && !none_of(target->layout.partial)) bad("a reduce leaves the root with the sum");
+      break;
+    case Move::broadcast:
+      if (c.root == none) bad("a broadcast needs a root");
+      break;
+  }
+  const bool moves_shards = c.move == Move::reduce_scatter || c.move == Move::all_gather;
+  if (moves_shards && source && target) {
+    const std::int64_t a = elements_of(p, role, *source), b = elements_of(p, role, *target);
+    const std::int64_t shard = c.move == Move::reduce_scatter ? b : a,
+                       whole = c.move == Move::reduce_scatter ? a : b;
+    if (shard * members != whole)
+      bad(fmt::format("{} parts of {} elements do not make {}", members, shard, whole));
+  }
+}
+
+/// The n-th ops of all member roles, per set of roles that share groups.
+void match_collectives(LinkedProgram& linked, Id channel,
+                       const std::vector<std::vector<Id>>& by_role) {
+  const Program& p = linked.program;
+  const auto groups = groups_of(p, p.channels[channel]);
+  const auto members = groups.empty() ? 0 : static_cast<std::int64_t>(groups.front().size());
+  std::set<std::vector<Id>> role_sets;
+  for (const auto& group : groups) {
+    std::set<Id> roles;
+    for (Id rank : group) roles.insert(linked.role_of[rank]);
+    role_sets.insert({roles.begin(), roles.end()});
+  }
+  for (const auto& roles : role_sets) {
+    std::size_t most = 0, least = ~std::size_t{0};
+    for (Id r : roles)
+      most = std::max(most, by_role[r].size()), least = std::min(least, by_role[r].size());
+    for (std::size_t n = 0; n < most; ++n) {
+      std::vector<RoleOp> event;
+      for (Id r : roles) {
+        if (n >= by_role[r].size())
+          throw ProgramError(
+              fmt::format("channel {}: role {} takes part in {} collectives a step, role {} in {}",
+                          p.channels[channel].name, p.roles[r].name, by_role[r].size(),
+                          p.roles[roles.front() == r ? roles.back() : roles.front()].name, most));
+        const Id o = by_role[r][n];
+        linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
+        check_collective(linked, r, o, members);
+        event.push_back({r, o});
+        if (!agree(linked, event[0], {r, o}))
+          throw ProgramError(fmt::format(
+              "channel {}: the {}. collectives of a step do not agree: {} and {}\n  {}\n> {}",
+              p.channels[channel].name, n + 1, signature(linked, event[0].role, event[0].op),
+              signature(linked, r, o), place(p, event[0].role, event[0].op), place(p, r, o)));
+      }
+      for (const RoleOp& m : event)
+        linked.event_of[m.role][m.op] = static_cast<Id>(linked.events.size());
+      linked.events.push_back(std::move(event));
+    }
+  }
+}
+
+using Pair = std::tuple<Id, Id, Id>;  // channel, from role, to role
+
+void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& sends,
+                 const std::map<Pair, std::vector<Id>>& recvs) {
+  const Program& p = linked.program;
+  auto describe = [&](const Pair& key) {
+    return fmt::format("channel {}, {} to {}", p.channels[std::get<0>(key)].name,
+                       p.roles[std::get<1>(key)].name, p.roles[std::get<2>(key)].name);
+  };
+  for (const auto& [key, list] : recvs)
+    if (!sends.contains(key))
+      throw ProgramError(fmt::format("{}: a receive without a send\n> {}", describe(key),
+                                     place(p, std::get<2>(key), list[0])));
+  for (const auto& [key, list] : sends) {
+    const auto [channel, from, to] = key;
+    const auto it = recvs.find(key);
+    const std::size_t got = it == recvs.end() ? 0 : it->second.size();
+    if (got != list.size())
+      throw ProgramError(fmt::format(
+          "{}: {} sends a step, {} receives\n> {}", describe(key), list.size(), got,
+          got < list.size() ? place(p, from, list[got]) : place(p, to, it->second[list.size()])));
+    if (p.roles[from].ranks.size() != p.roles[to].ranks.size())
+      throw ProgramError(fmt::format("{}: {} ranks cannot meet {}", describe(key),
+                                     p.roles[from].ranks.size(), p.roles[to].ranks.size()));
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      const Id s = list[n], r = it->second[n];
+      LinkedOp &send = linked.roles[from].ops[s], &recv = linked.roles[to].ops[r];
+      send.sequence = recv.sequence = static_cast<std::uint32_t>(n);
+      send.peer_op = r, recv.peer_op = s;
+      if (send.bytes != recv.bytes || send.wire != recv.wire)
+        throw ProgramError(fmt::format("{}: {} bytes of {} are sent, {} of {} expected\n  {}\n> {}",
+                                       describe(key), send.bytes, name_of(send.wire), recv.bytes,
+                                       name_of(recv.wire), place(p, from, s), place(p, to, r)));
+      linked.event_of[from][s] = linked.event_of[to][r] = static_cast<Id>(linked.events.size());
+      linked.events.push_back({{from, s}, {to, r}});
+    }
+  }
+}
+
+/// Whoever takes from a mailbox has somebody who puts into it, of the same size; replies answer
+/// takes one for one.
+void check_mailboxes(const LinkedProgram& linked) {
+  const Program& p = linked.program;
+  struct Ends {
+    std::optional<RoleOp> put = {}, take = {};
+  };
+  std::map<Id, Ends> ends;
+  for (Id r = 0; r < p.roles.size(); ++r) {
+    std::map<Id, int> takes, replies;
+    for (Id o = 0; o < p.roles[r].ops.size(); ++o) {
+      const Work& work = p.roles[r].ops[o].work;
+      if (const auto* put = std::get_if<Put>(&work)) {
+        ends[put->channel].put = RoleOp{r, o};
+        if (put->reply != none) ++replies[put->reply];
+      } else if (const auto* take = std::get_if<Take>(&work)) {
+        ends[take->channel].take = RoleOp{r, o};
+        ++takes[take->channel];
+      }
+    }
+    for (const auto& [channel, n] : replies)
+      if (n != takes[channel])
+        throw ProgramError(
+            fmt::format("role {}: {} replies a step to {} messages taken from channel {}",
+                        p.roles[r].name, n, takes[channel], p.channels[channel].name));
+  }
+  for (const auto& [channel, end] : ends) {
+    if (!end.put || !end.take)
+      throw ProgramError(fmt::format(
+          "channel {}: messages are {}\n> {}", p.channels[channel].name,
+          end.put ? "put and never taken" : "taken and never put",
+          end.put ? place(p, end.put->role, end.put->op) : place(p, end.take->role, end.take->op)));
+    const LinkedOp& put = linked.roles[end.put->role].ops[end.put->op];
+    const LinkedOp& take = linked.roles[end.take->role].ops[end.take->op];
+    if (put.bytes != take.bytes || put.wire != take.wire)
+      throw ProgramError(fmt::format("channel {}: {} bytes are put, {} taken\n  {}\n> {}",
+                                     p.channels[channel].name, put.bytes, take.bytes,
+                                     place(p, end.put->role, end.put->op),
+                                     place(p, end.take->role, end.take->op)));
+  }
+}
+
+}  // namespace
+
+void check_tables(const Program& p) {
+  if (p.roles.empty()) throw ProgramError("a program needs at least one role");
+  for (const Role& role : p.roles) {
+    for (const View& v : role.views) {
+      if (v.storage >= role.storages.size())
+        throw ProgramError(fmt::format("role {}: view '{}' has no storage", role.name, v.name));
+      const Storage& s = role.storages[v.storage];
+      if (v.begin < 0 || v.begin > v.end || v.end > s.elements ||
+          (v.end - v.begin) % size_of(p, v.slice))
+        throw ProgramError(fmt::format(
+            "role {}: view '{}' is [{}, {}) of '{}', which has {} elements{}", role.name, v.name,
+            v.begin, v.end, s.name, s.elements, v.slice ? " (and parts must be equal)" : ""));
+    }
+    for (const Storage& s : role.storages)
+      if (s.indices < 1 || s.versions < 1 || s.elements < 0 ||
+          (s.versions > 1 && s.life == Life::value))
+        throw ProgramError(
+            fmt::format("role {}: storage '{}' has impossible counts", role.name, s.name));
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      const Op& op = role.ops[o];
+      if (op.lane >= role.lanes.size())
+        throw ProgramError(fmt::format("role {}: op %{} is on no lane", role.name, o));
+      for (const After& a : op.after)
+        if (a.op >= role.ops.size())
+          throw ProgramError(fmt::format("role {}: op %{} waits for %{}, of {} ops", role.name, o,
+                                         a.op, role.ops.size()));
+      if (auto c = channel_of(op); c && *c >= p.channels.size())
+        throw ProgramError(fmt::format("role {}: op %{} uses channel {}, of {}", role.name, o, *c,
+                                       p.channels.size()));
+      check_refs(p, role, o);
+    }
+  }
+}
+
+void match_channels(LinkedProgram& linked) {
+  const Program& p = linked.program;
+  linked.event_of.resize(p.roles.size());
+  std::vector<std::vector<std::vector<Id>>> collectives(
+      p.channels.size(), std::vector<std::vector<Id>>(p.roles.size()));
+  std::map<Pair, std::vector<Id>> sends, recvs;
+  for (Id r = 0; r < p.roles.size(); ++r) {
+    const Role& role = p.roles[r];
+    linked.event_of[r].assign(role.ops.size(), none);
+    for (Id o : step_order(role)) {
+      const bool local = std::visit(overloaded{[&](const Collective& c) {
+                                                 collectives[c.channel][r].push_back(o);
+                                                 return false;
+                                               },
+                                               [&](const Send& s) {
+                                                 sends[{s.channel, r, s.peer}].push_back(o);
+                                                 return false;
+                                               },
+                                               [&](const Recv& v) {
+                                                 recvs[{v.channel, v.peer, r}].push_back(o);
+                                                 return false;
+                                               },
+                                               [](const auto&) { return true; }},
+                                    role.ops[o].work);
+      if (!local) continue;
+      linked.event_of[r][o] = static_cast<Id>(linked.events.size());
+      linked.events.push_back({{r, o}});
+    }
+  }
+  for (Id c = 0; c < p.channels.size(); ++c) match_collectives(linked, c, collectives[c]);
+  match_pairs(linked, sends, recvs);
+  check_mailboxes(linked);
+  for (Id r = 0; r < p.roles.size(); ++r)
+    for (Id o = 0; o < p.roles[r].ops.size(); ++o)
+      if (linked.event_of[r][o] == none)
+        throw ProgramError(fmt::format(
+            "a collective in which no group of its channel takes part\n> {}", place(p, r, o)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,122 @@
+// Which parameter groups of a stage are reduced together, and whose copies meet.
+#include <algorithm>
+#include <map>
+#include <ranges>
+
+#include "engine/lowering/stage.h"
+
+namespace rehearse {
+namespace {
+
+bool contains(const std::vector<Id>& list, Id id) {
+  return std::find(list.begin(), list.end(), id) != list.end();
+}
+
+}  // namespace
+
+/// Buckets in the order in which backward completes them. A group completes with the first segment
+/// that uses it.
+void Stage::make_buckets() {
+  std::map<Id, Id> first_use;
+  std::vector<Id> segments;
+  for (std::size_t c = static_cast<std::size_t>(stage_); c < plan_.stages.size();
+       c += static_cast<std::size_t>(plan_.pp))
+    segments.insert(segments.end(), plan_.stages[c].begin(), plan_.stages[c].end());
+  for (Id s : std::ranges::reverse_view(segments))
+    for (Id g : model_.segments[s].groups) first_use[g] = s;
+
+  // Tied groups are used by segments of several stages: their copies meet over a group of their
+  // own.
+  auto stage_of = [&](Id segment) {
+    for (std::size_t c = 0; c < plan_.stages.size(); ++c)
+      if (contains(plan_.stages[c], segment)) return static_cast<int>(c) % plan_.pp;
+    return -1;
+  };
+  auto stages_using = [&](Id group) {
+    std::set<int> stages;
+    for (Id s = 0; s < model_.segments.size(); ++s)
+      if (contains(model_.segments[s].groups, group)) stages.insert(stage_of(s));
+    return stages;
+  };
+
+  std::vector<Bucket> made;
+  auto fresh = [&](Id completes_at) -> Bucket& {
+    made.push_back({.name = "b" + std::to_string(made.size()), .completes_at = completes_at});
+    return made.back();
+  };
+  // Shards must not straddle the seam between split and whole groups, whose gradients have other
+  // partial axes: two kinds of buckets then.
+  const bool homogeneous = plan_.zero > 0 && tp_;
+  const double limit = sync_.bucket_bytes(plan_, model_);
+  struct Open {
+    std::size_t bucket = 0;
+    double filled = 0;
+    bool open = false;
+  } kinds[2];
+  for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+    std::vector<Id> complete;
+    for (Id g : model_.segments[*s].groups)
+      if (first_use[g] == *s) complete.push_back(g);
+    if (sync_.bucket_per_segment()) kinds[0].open = kinds[1].open = false;
+    for (Id g : complete) {
+      const auto stages = stages_using(g);
+      const int users = static_cast<int>(std::count_if(segments.begin(), segments.end(), [&](Id u) {
+        return contains(model_.segments[u].groups, g);
+      }));
+      const bool tied = stages.size() > 1;
+      if (tied || (users > 1 && sync_.bucket_per_segment())) {
+        Bucket& own = fresh(*s);
+        own.groups = {g};
+        own.tied = tied;
+        own.tied_copy = tied && *stages.begin() != stage_;
+        if (tied) {
+          tied_ = Axes{1} << program_.mesh.size();
+          std::vector<Id> colour(static_cast<std::size_t>(program_.world_size), none);
+          for (int user : stages) {
+            const auto ranks = ranks_of_stage(program_, user);
+            for (Id i = 0; i < ranks.size(); ++i) colour[ranks[i]] = i;
+          }
+          channel(program_, "tied", {.axes = tied_, .colour = std::move(colour)});
+        }
+        continue;
+      }
+      Open& kind = kinds[homogeneous && model_.groups[g].split];
+      if (!kind.open) {
+        fresh(*s);
+        kind = {.bucket = made.size() - 1, .open = true};
+      }
+      made[kind.bucket].groups.push_back(g);
+      made[kind.bucket].completes_at = *s;
+      kind.filled +=
+          static_cast<double>(elements_of(model_.groups[g], plan_.tp) * size_of(plan_.precision));
+      if (kind.filled >= limit && !sync_.bucket_per_segment()) kind.open = false;
+    }
+  }
+  for (Bucket& b : made) {
+    std::stable_sort(b.groups.begin(), b.groups.end(),
+                     [&](Id x, Id y) { return model_.groups[x].split > model_.groups[y].split; });
+    std::int64_t end = 0;
+    b.whole_begin = -1;
+    for (Id g : b.groups) {
+      if (!model_.groups[g].split && b.whole_begin < 0) b.whole_begin = end;
+      b.begin.push_back(end);
+      end += elements_of(model_.groups[g], plan_.tp);
+    }
+    b.begin.push_back(end);
+    if (b.whole_begin < 0) b.whole_begin = end;
+    const std::int64_t parts = plan_.zero > 0 ? plan_.dp : 1;
+    b.elements = (end + parts - 1) / parts * parts;
+  }
+  buckets_ = std::move(made);
+}
+
+const Bucket& Stage::bucket_of(Id group) const {
+  return *std::find_if(buckets_.begin(), buckets_.end(),
+                       [&](const Bucket& b) { return contains(b.groups, group); });
+}
+
+Axes Stage::partial_of(Id group, const Bucket& bucket) const {
+  return dp_ | (model_.groups[group].split ? Axes{0} : tp_) | (bucket.tied ? tied_ : Axes{0});
+}
+
+}  // namespace rehearse

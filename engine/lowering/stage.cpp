@@ -1,0 +1,328 @@
+// See stage.h.
+#include "engine/lowering/stage.h"
+
+#include <algorithm>
+
+#include "engine/passes/passes.h"
+
+namespace rehearse {
+namespace {
+
+Axes axis(const Program& p, const std::string& name) {
+  for (std::size_t a = 0; a < p.mesh.size(); ++a)
+    if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
+  return 0;
+}
+
+}  // namespace
+
+Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, int stage,
+             const GradientSync& sync)
+    : program_(program),
+      plan_(plan),
+      model_(model),
+      sync_(sync),
+      stage_(stage),
+      role_(plan.pp > 1 ? "stage" + std::to_string(stage) : "worker",
+            ranks_of_stage(program, stage)),
+      pp_(axis(program, "pp")),
+      dp_(axis(program, "dp")),
+      tp_(axis(program, "tp")) {
+  role_.lane("compute");
+  make_buckets();
+  for (const Bucket& b : buckets_) sync_.declare(*this, b);
+}
+
+Ref Stage::ref(const std::string& view, Slot slot, Mode mode, int index, int age,
+               Layout layout) const {
+  return {.view = role_.view(view),
+          .slot = slot,
+          .mode = mode,
+          .index = static_cast<std::uint16_t>(index),
+          .age = static_cast<std::uint8_t>(age),
+          .layout = layout};
+}
+
+Id Stage::axis_channel(Axes axes) {
+  std::string name;
+  for (std::size_t a = 0; a < program_.mesh.size(); ++a)
+    if (axes >> a & 1) name += (name.empty() ? "" : "-") + program_.mesh[a].name;
+  return channel(program_, name, {.axes = axes});
+}
+
+Compute Stage::compute(Id segment, Pass pass, const Action& action) const {
+  return {.segment = segment,
+          .pass = pass,
+          .samples = plan_.samples(),
+          .microbatch = action.microbatch};
+}
+
+void Stage::computed(Id op) {
+  computes_.back() = op;
+  history_.push_back(op);
+}
+
+/// A boundary activation or gradient of this role: `prefix` + segment, one instance a micro-batch
+/// (twice that when forward and backward materialise it separately).
+std::string Stage::boundary(const std::string& prefix, Id segment, bool shard, bool per_pass) {
+  const std::string name = prefix + std::to_string(segment);
+  const std::int64_t full = std::int64_t{plan_.samples()} * model_.seq_len * model_.hidden;
+  role_.storage({.name = name,
+                 .dtype = plan_.precision,
+                 .elements = shard ? full / plan_.tp : full,
+                 .indices = plan_.micro_batches * (per_pass ? 2 : 1)});
+  return name;
+}
+
+/// The copy of a segment's input: the boundary itself, or gathered along the sequence for one use.
+std::string Stage::readable_input(Id segment, const Action& action, bool for_backward) {
+  if (!(plan_.sequence_parallel && tp_)) return boundary("x", segment, false);
+  const std::string name = boundary("xg", segment, false, true);
+  const int index = action.microbatch + (for_backward ? plan_.micro_batches : 0);
+  role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
+           {ref(boundary("x", segment, true), Slot::source, Mode::read, action.microbatch, 0,
+                {.shard = tp_}),
+            ref(name, Slot::target, Mode::write, index)},
+           action.shift);
+  return name;
+}
+
+std::vector<Ref> Stage::params(Id segment, const Action& action) {
+  std::vector<Ref> refs;
+  for (Id g : model_.segments[segment].groups)
+    refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
+  return refs;
+}
+
+void Stage::transfer(bool sending, Id segment, const std::string& prefix, int from, int to,
+                     const Action& action) {
+  const bool shard = plan_.sequence_parallel && tp_;
+  const std::string name = boundary(prefix, segment, shard);
+  const Id link = channel(program_, prefix == "x" ? "activations" : "gradients");
+  const Layout layout{.shard = shard ? tp_ : Axes{0}};
+  const std::string lane =
+      std::string(prefix == "x" ? "act" : "grad") + (sending ? ".send" : ".recv");
+  const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp);
+  if (sending) {
+    role_.op(lane, Send{.channel = link, .peer = peer},
+             {ref(name, Slot::source, Mode::read, action.microbatch, 0, layout)}, action.shift);
+  } else {
+    const Id op = role_.op(lane, Recv{.channel = link, .peer = peer},
+                           {ref(name, Slot::target, Mode::write, action.microbatch, 0, layout)},
+                           action.shift);
+    // At most one transfer ahead of compute, or early stages would fill a late stage's memory.
+    if (computes_.size() >= 3) role_.throttle(op, computes_[computes_.size() - 3]);
+  }
+}
+
+void Stage::run_segment_forward(Id s, const Action& action) {
+  const Segment& segment = model_.segments[s];
+  const int mb = action.microbatch;
+  const bool head = segment.kind == SegmentKind::head,
+             embedding = segment.kind == SegmentKind::embedding;
+  for (Id g : segment.groups)
+    sync_.before_use(*this, bucket_of(g), Pass::forward, mb, action.shift);
+  const bool sharded_sequence = plan_.sequence_parallel && tp_;
+
+  std::vector<Ref> refs = params(s, action);
+  if (!embedding)
+    refs.push_back(ref(readable_input(s, action, false), Slot::input, Mode::read, mb));
+  std::string out;
+  if (head) {
+    out = "stats";
+    role_.storage({.name = out,
+                   .elements = std::int64_t{plan_.samples()} * model_.seq_len * 3,
+                   .indices = plan_.micro_batches});
+    refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
+  } else {
+    out = boundary(sharded_sequence ? "y" : "x", s + 1, false);
+    refs.push_back(ref(out, Slot::output, Mode::write, mb, 0, {.partial = tp_}));
+  }
+  if (!plan_.recompute) {
+    const std::string saved = "saved" + std::to_string(s);
+    role_.storage({.name = saved,
+                   .dtype = DType::u8,
+                   .elements = saved_bytes(model_, s, plan_.samples(), plan_.tp, plan_.precision),
+                   .indices = plan_.micro_batches});
+    refs.push_back(ref(saved, Slot::saved, Mode::write, mb));
+  }
+  computed(role_.op("compute", compute(s, Pass::forward, action), std::move(refs), action.shift));
+  if (!tp_) return;
+  const Id link = axis_channel(tp_);
+  if (head) {
+    role_.storage({.name = "stats.all",
+                   .elements = std::int64_t{plan_.samples()} * model_.seq_len * 3 * plan_.tp,
+                   .indices = plan_.micro_batches});
+    role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
+             {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
+              ref("stats.all", Slot::target, Mode::write, mb)},
+             action.shift);
+  } else if (sharded_sequence) {
+    role_.op("tp", Collective{.channel = link, .move = Move::reduce_scatter},
+             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+              ref(boundary("x", s + 1, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
+             action.shift);
+  } else {
+    role_.op("tp", Collective{.channel = link, .move = Move::all_reduce},
+             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+              ref(out, Slot::target, Mode::write, mb)},
+             action.shift);
+  }
+}
+
+void Stage::run_segment_backward(Id s, const Action& action) {
+  const Segment& segment = model_.segments[s];
+  const int mb = action.microbatch;
+  const bool head = segment.kind == SegmentKind::head,
+             embedding = segment.kind == SegmentKind::embedding;
+  const bool sharded_sequence = plan_.sequence_parallel && tp_;
+  for (Id g : segment.groups)
+    sync_.before_use(*this, bucket_of(g), Pass::backward, mb, action.shift);
+
+  const int gathered = sharded_sequence ? mb + plan_.micro_batches : mb;
+  const std::string input = embedding ? "" : readable_input(s, action, true);
+  const std::string saved = "saved" + std::to_string(s);
+  if (plan_.recompute) {
+    role_.storage({.name = saved,
+                   .dtype = DType::u8,
+                   .elements = saved_bytes(model_, s, plan_.samples(), plan_.tp, plan_.precision),
+                   .indices = plan_.micro_batches});
+    std::vector<Ref> again = params(s, action);
+    if (!embedding) again.push_back(ref(input, Slot::input, Mode::read, gathered));
+    again.push_back(ref(saved, Slot::saved, Mode::write, mb));
+    role_.op("compute", compute(s, Pass::recompute, action), std::move(again), action.shift);
+  }
+  std::vector<Ref> refs = params(s, action);
+  if (!embedding) refs.push_back(ref(input, Slot::input, Mode::read, gathered));
+  refs.push_back(ref(saved, Slot::saved, Mode::read, mb));
+  if (head) {
+    refs.push_back(ref(tp_ ? "stats.all" : "stats", Slot::stats, Mode::read, mb));
+  } else {
+    std::string grad = boundary("dx", s + 1, sharded_sequence);
+    if (sharded_sequence) {
+      const std::string copy = boundary("dxg", s + 1, false);
+      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
+               {ref(grad, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
+                ref(copy, Slot::target, Mode::write, mb)},
+               action.shift);
+      grad = copy;
+    }
+    refs.push_back(ref(grad, Slot::grad_output, Mode::read, mb));
+  }
+  const std::string grad_input =
+      embedding ? "" : boundary(sharded_sequence ? "dy" : "dx", s, false);
+  if (!embedding)
+    refs.push_back(ref(grad_input, Slot::grad_input, Mode::write, mb, 0, {.partial = tp_}));
+  if (head && plan_.precision == DType::f16)
+    refs.push_back(ref("scale", Slot::scale, Mode::read, 0, sync_.scale_age(plan_)));
+  for (Id g : segment.groups) {
+    const int index = sync_.grad_index(mb);
+    // The first backward into an instance writes, the others add; a tied group is touched twice in
+    // a micro-batch.
+    const bool first = touched_.insert({g, mb}).second && mb == index;
+    refs.push_back(ref("G." + model_.groups[g].name, Slot::grad, first ? Mode::write : Mode::add,
+                       index, 0, {.partial = partial_of(g, bucket_of(g))}));
+  }
+  computed(role_.op("compute", compute(s, Pass::backward, action), std::move(refs), action.shift));
+  if (!embedding && tp_) {
+    if (sharded_sequence)
+      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::reduce_scatter},
+               {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+                ref(boundary("dx", s, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
+               action.shift);
+    else
+      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_reduce},
+               {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+                ref(grad_input, Slot::target, Mode::write, mb)},
+               action.shift);
+  }
+}
+
+void Stage::forward(const Action& action) {
+  const int chunk = action.chunk * plan_.pp + stage_;
+  const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
+  const int chunks = static_cast<int>(plan_.stages.size());
+  if (chunk > 0) transfer(false, segments.front(), "x", chunk - 1, chunk, action);
+  for (Id s : segments) run_segment_forward(s, action);
+  if (chunk + 1 < chunks) transfer(true, segments.back() + 1, "x", chunk, chunk + 1, action);
+}
+
+void Stage::backward(const Action& action) {
+  const int chunk = action.chunk * plan_.pp + stage_;
+  const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
+  const int chunks = static_cast<int>(plan_.stages.size());
+  if (chunk + 1 < chunks) transfer(false, segments.back() + 1, "dx", chunk + 1, chunk, action);
+  const bool last = action.microbatch == plan_.micro_batches - 1;
+  for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+    run_segment_backward(*s, action);
+    if (s + 1 == segments.rend() && chunk > 0) transfer(true, *s, "dx", chunk, chunk - 1, action);
+    for (const Bucket& b : buckets_)
+      if (b.completes_at == *s) sync_.reduce(*this, b, action.microbatch, last, action.shift);
+  }
+}
+
+void Stage::lower(const std::vector<Action>& actions) {
+  const bool placed = std::any_of(actions.begin(), actions.end(),
+                                  [](const Action& a) { return a.update.has_value(); });
+  for (const Action& action : actions) {
+    computes_.push_back(computes_.empty() ? none : computes_.back());
+    if (action.pass == Pass::forward)
+      forward(action);
+    else
+      backward(action);
+    const bool last = action.pass == Pass::backward && action.chunk == 0 &&
+                      action.microbatch == plan_.micro_batches - 1;
+    if (action.update)
+      sync_.finish(*this, *action.update);
+    else if (last && !placed)
+      sync_.finish(*this, action.shift);
+  }
+}
+
+Program make_mesh(const Plan& plan) {
+  Program p{.method = plan.method, .world_size = plan.world_size()};
+  std::string rest = plan.order + ",";
+  for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
+    const std::string name = rest.substr(0, comma);
+    p.mesh.push_back({name, name == "pp" ? plan.pp : name == "dp" ? plan.dp : plan.tp});
+  }
+  return p;
+}
+
+std::vector<Id> ranks_of_stage(const Program& program, int stage) {
+  Id inner = 1, size = 1, mesh_ranks = 1;
+  bool found = false;
+  for (std::size_t a = program.mesh.size(); a-- > 0;) {
+    mesh_ranks *= static_cast<Id>(program.mesh[a].size);
+    if (program.mesh[a].name == "pp")
+      found = true, size = static_cast<Id>(program.mesh[a].size);
+    else if (!found)
+      inner *= static_cast<Id>(program.mesh[a].size);
+  }
+  std::vector<Id> ranks;
+  for (Id r = 0; r < mesh_ranks; ++r)
+    if (r / inner % size == static_cast<Id>(stage)) ranks.push_back(r);
+  return ranks;
+}
+
+Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
+              const GradientSync& sync) {
+  Program program = make_mesh(plan);
+  for (int s = 0; s < plan.pp; ++s) {
+    Stage stage(program, plan, model, s, sync);
+    stage.lower(order(plan, s));
+    program.roles.push_back(stage.role().take());
+  }
+  return infer_after(std::move(program));
+}
+
+std::vector<Action> one_by_one(const Plan& plan, int) {
+  std::vector<Action> actions;
+  for (int mb = 0; mb < plan.micro_batches; ++mb) {
+    actions.push_back({.pass = Pass::forward, .microbatch = mb});
+    actions.push_back({.pass = Pass::backward, .microbatch = mb});
+  }
+  return actions;
+}
+
+}  // namespace rehearse

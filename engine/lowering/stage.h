@@ -1,0 +1,163 @@
+// One pipeline stage being compiled: walks a schedule of (pass, chunk, micro-batch) and writes down
+// the ops of every segment, with the tensor-parallel collectives at their seams and the transfers
+// to the neighbouring stages. What happens to weights and gradients over the data-parallel axis is
+// left to a GradientSync. Nothing here orders ops across lanes: refs say who reads what, and
+// passes/infer_after.cpp derives the waits.
+#pragma once
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/plan.h"
+#include "engine/role_builder.h"
+
+namespace rehearse {
+
+/// One entry of a pipeline schedule. `chunk` counts the model chunks of this rank (0 without
+/// interleaving). `shift` as in Op.
+struct Action {
+  Pass pass = Pass::forward;
+  int chunk = 0, microbatch = 0, shift = 0;
+  /// The shift of the update that follows; without one in the whole list it follows the last
+  /// backward of the step.
+  std::optional<int> update = {};
+};
+/// What stage `stage` does in one iteration, in order. A pure function.
+using StageOrder = std::vector<Action> (*)(const Plan& plan, int stage);
+
+/// Parameter groups that share flat storage and are reduced together. Split groups come first, so
+/// that the gradients that are partial over tp (of groups that every tensor rank holds whole) are
+/// one interval.
+struct Bucket {
+  std::string name = {};
+  std::vector<Id> groups = {};
+  std::vector<std::int64_t> begin = {};  // of each group, in elements; one more entry: the end
+  std::int64_t whole_begin = 0;          // where the groups that tp does not split begin
+  std::int64_t elements = 0;             // padded so that shards are equal
+  Id completes_at = none;                // the segment whose backward completes its gradients
+  bool tied = false;                     // summed with a copy on another stage
+  bool tied_copy = false;                // ... of which this is the one that counts for norms
+};
+
+class Stage;
+
+/// What becomes of weights and gradients over the data-parallel ranks. One object serves all
+/// stages.
+class GradientSync {
+ public:
+  virtual ~GradientSync() = default;
+  /// Weights of one segment a bucket (sharded weights are gathered segment by segment), or packed
+  /// up to plan.bucket.
+  virtual bool bucket_per_segment() const { return false; }
+  virtual double bucket_bytes(const Plan& plan, const ModelSpec&) const {
+    return plan.bucket.value;
+  }
+  virtual void declare(Stage& stage, const Bucket& bucket) const = 0;
+  /// Makes the weights of a bucket readable under `param_view` before a pass uses them; a no-op
+  /// unless they are sharded.
+  virtual void before_use(Stage&, const Bucket&, Pass, int /*microbatch*/, int /*shift*/) const {}
+  virtual Ref param(const Stage& stage, Id group, Pass pass, int microbatch) const = 0;
+  virtual int grad_index(int /*microbatch*/) const { return 0; }
+  /// The loss scale that a step's backward applies and its update takes out again: as old as its
+  /// weights.
+  virtual int scale_age(const Plan&) const { return 1; }
+  /// After the backward that completed a bucket's gradient of one micro-batch; `last`: of the step.
+  virtual void reduce(Stage& stage, const Bucket& bucket, int microbatch, bool last,
+                      int shift) const = 0;
+  /// After the last reduce of a step: norms, updates, and whatever brings new weights to every
+  /// rank.
+  virtual void finish(Stage& stage, int shift) const = 0;
+};
+
+class Stage {
+ public:
+  Stage(Program& program, const Plan& plan, const ModelSpec& model, int stage,
+        const GradientSync& sync);
+  void lower(const std::vector<Action>& actions);
+
+  // For GradientSync.
+  const Plan& plan() const { return plan_; }
+  const ModelSpec& model() const { return model_; }
+  Program& program() { return program_; }
+  RoleBuilder& role() { return role_; }
+  int index() const { return stage_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  Axes dp() const { return dp_; }
+  Axes tp() const { return tp_; }
+  Axes pp() const { return pp_; }
+  Axes tied_axis() const { return tied_; }
+  Id axis_channel(Axes axes);
+  /// Partial axes of a group's gradient as backward leaves it.
+  Axes partial_of(Id group, const Bucket& bucket) const;
+  Ref ref(const std::string& view, Slot slot, Mode mode, int index = 0, int age = 0,
+          Layout layout = {}) const;
+  /// Sum over tp what every tensor rank holds whole, and tied copies over their stages. `grads`:
+  /// the storage's name.
+  void reduce_model_axes(const Bucket& bucket, const std::string& grads, int index, int shift);
+  /// The sum of squares of all gradients into "norm", summed over pp, tp and `also`; only when the
+  /// plan needs it.
+  void emit_norm(const std::vector<std::pair<const Bucket*, Ref>>& grads, Axes also, int shift);
+  bool needs_norm() const { return plan_.clip || plan_.precision == DType::f16; }
+  /// Optimizer state of `elements` for a bucket, and the Update that reads `grad` and writes
+  /// `weight`.
+  void declare_optimizer(const Bucket& bucket, std::int64_t elements);
+  void emit_update(const Bucket& bucket, Ref weight, Ref grad, int shift);
+  void emit_rescale(int shift);
+  /// True the first time that a key is seen in this stage.
+  bool once(const std::string& key) { return seen_.insert(key).second; }
+  /// The compute op that a prefetch for the next pass waits for, so that it runs at most one
+  /// segment ahead; none at first.
+  Id prefetch_gate() const { return history_.size() < 2 ? none : history_[history_.size() - 2]; }
+  const Bucket& bucket_of(Id group) const;
+
+ private:
+  void make_buckets();
+  void forward(const Action& action);
+  void backward(const Action& action);
+  void run_segment_forward(Id segment, const Action& action);
+  void run_segment_backward(Id segment, const Action& action);
+  std::string boundary(const std::string& prefix, Id segment, bool sharded, bool per_pass = false);
+  std::string readable_input(Id segment, const Action& action, bool for_backward);
+  std::vector<Ref> params(Id segment, const Action& action);
+  void transfer(bool send, Id segment, const std::string& prefix, int chunk_from, int chunk_to,
+                const Action& action);
+  Compute compute(Id segment, Pass pass, const Action& action) const;
+  void computed(Id op);
+
+  Program& program_;
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const GradientSync& sync_;
+  int stage_;
+  RoleBuilder role_;
+  Axes pp_ = 0, dp_ = 0, tp_ = 0, tied_ = 0;
+  std::vector<Bucket> buckets_ = {};
+  std::vector<Id> computes_ = {};  // the last compute of each action, for throttles
+  std::vector<Id> history_ = {};   // every compute
+  std::set<std::string> seen_ = {};
+  std::set<std::pair<Id, int>> touched_ = {};  // (group, micro-batch) whose gradient was touched
+};
+
+/// The whole program: mesh, channels, one role per stage.
+Program lower(const Plan& plan, const ModelSpec& model, StageOrder order, const GradientSync& sync);
+
+/// Mesh and the ranks of each stage, for methods that add roles of their own.
+Program make_mesh(const Plan& plan);
+std::vector<Id> ranks_of_stage(const Program& program, int stage);
+
+/// Everything replicated over dp: gradients are all-reduced bucket by bucket under backward (DDP,
+/// Li et al. 2020).
+const GradientSync& replicated();
+/// ZeRO (Rajbhandari et al. 2020) of level 1 to 3.
+const GradientSync& sharded(int level);
+/// The one of these two that plan.zero asks for; one rank has nothing to shard.
+const GradientSync& gradient_sync(const Plan& plan);
+/// Top-k of each bucket with error feedback, exchanged by an all-gather of (value, index) pairs.
+const GradientSync& sparse();
+
+/// Forward and backward of one micro-batch after the other: one stage, with gradient accumulation.
+std::vector<Action> one_by_one(const Plan& plan, int stage);
+
+}  // namespace rehearse

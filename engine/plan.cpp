@@ -1,0 +1,118 @@
+// See plan.h.
+#include "engine/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+namespace {
+
+[[noreturn]] void refuse(const char* key, const std::string& value, const std::string& why) {
+  throw InputError(fmt::format("method.{}: {}: {}", key, value, why));
+}
+
+/// The divisor of `whole` nearest to `wanted`.
+int nearest_divisor(int whole, int wanted) {
+  int best = 1;
+  for (int d = 1; d <= whole; ++d)
+    if (whole % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
+  return best;
+}
+
+void check_order(const Plan& plan) {
+  std::vector<std::string> axes;
+  std::istringstream in(plan.order);
+  for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
+  std::sort(axes.begin(), axes.end());
+  if (axes != std::vector<std::string>{"dp", "pp", "tp"})
+    refuse("order", '"' + plan.order + '"',
+           "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
+}
+
+/// Contiguous parts with the smallest possible largest work (forward and backward floating-point
+/// work), by dynamic programming.
+std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int samples, int tp) {
+  const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
+  std::vector<double> sum(n + 1, 0);
+  for (Id s = 0; s < n; ++s)
+    sum[s + 1] = sum[s] + work_of(model, s, Pass::forward, samples, tp, DType::f32).flops.value;
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(k + 1, std::vector<double>(n + 1, infinite));
+  std::vector<std::vector<std::size_t>> cut(k + 1, std::vector<std::size_t>(n + 1, 0));
+  best[0][0] = 0;
+  for (std::size_t p = 1; p <= k; ++p)
+    for (std::size_t end = p; end <= n; ++end)
+      for (std::size_t begin = p - 1; begin < end; ++begin)
+        if (const double worst = std::max(best[p - 1][begin], sum[end] - sum[begin]);
+            worst < best[p][end])
+          best[p][end] = worst, cut[p][end] = begin;
+  std::vector<std::vector<Id>> stages(k);
+  for (std::size_t p = k, end = n; p-- > 0; end = cut[p + 1][end])
+    for (std::size_t s = cut[p + 1][end]; s < end; ++s) stages[p].push_back(static_cast<Id>(s));
+  return stages;
+}
+
+}  // namespace
+
+Plan complete(Plan plan, const ModelSpec& model) {
+  auto at_least = [](const char* key, int value, int least) {
+    if (value < least)
+      refuse(key, std::to_string(value), fmt::format("must be at least {}", least));
+  };
+  at_least("pp", plan.pp, 1), at_least("dp", plan.dp, 1), at_least("tp", plan.tp, 1);
+  at_least("micro_batches", plan.micro_batches, 1),
+      at_least("virtual_stages", plan.virtual_stages, 1);
+  at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
+  check_order(plan);
+  if (plan.zero < 0 || plan.zero > 3)
+    refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");
+  if (plan.density <= 0 || plan.density > 1)
+    refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
+  if (model.heads % plan.tp != 0)
+    refuse("tp", std::to_string(plan.tp),
+           fmt::format("must divide the {} heads of {}; nearest: {}", model.heads, model.name,
+                       nearest_divisor(model.heads, plan.tp)));
+  if (model.ffn % plan.tp != 0 || model.padded_vocab % plan.tp != 0)
+    refuse("tp", std::to_string(plan.tp),
+           fmt::format("must divide the feed-forward width {} and the padded vocabulary {} of {}",
+                       model.ffn, model.padded_vocab, model.name));
+  if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
+    refuse("sequence_parallel", "true",
+           fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
+  const int per = plan.dp * plan.micro_batches;
+  if (plan.global_batch < 1 || plan.global_batch % per != 0)
+    throw InputError(fmt::format(
+        "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; nearest: {}",
+        plan.global_batch, plan.dp, plan.micro_batches, per,
+        std::max(1, (plan.global_batch + per / 2) / per) * per));
+  const int chunks = plan.pp * plan.virtual_stages;
+  if (plan.stages.empty()) {
+    if (chunks > model.layers && chunks > 1)
+      refuse(plan.virtual_stages > 1 ? "virtual_stages" : "pp",
+             std::to_string(plan.virtual_stages > 1 ? plan.virtual_stages : plan.pp),
+             fmt::format("{} model chunks need at least as many layers; {} has {}", chunks,
+                         model.name, model.layers));
+    plan.stages = partition(model, chunks, plan.samples(), plan.tp);
+  }
+  Id next = 0;
+  for (const auto& stage : plan.stages) {
+    if (stage.empty()) refuse("stages", "[]", "every stage needs at least one segment");
+    for (Id s : stage)
+      if (s != next++)
+        refuse("stages", std::to_string(s), "stages hold consecutive segments, each once");
+  }
+  if (static_cast<int>(plan.stages.size()) != chunks || next != model.segments.size())
+    refuse("stages", std::to_string(plan.stages.size()),
+           fmt::format("{} chunks must hold all {} segments of {}", chunks, model.segments.size(),
+                       model.name));
+  if (plan.rank_to_device.empty())
+    for (int r = 0; r < plan.world_size(); ++r) plan.rank_to_device.push_back(static_cast<Id>(r));
+  return plan;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,48 @@
+// A plan: every decision a program is compiled from. A job file states some of it, defaults or a
+// planner the rest; whoever made it, strategies read nothing else but the model.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/program.h"
+#include "engine/units.h"
+
+namespace rehearse {
+
+enum class Optimizer : std::uint8_t { adamw, sgd };  // sgd: with momentum
+
+struct Plan {
+  std::string method = "ddp";
+  int pp = 1, dp = 1, tp = 1;
+  std::string order = "pp,dp,tp";  // outermost first: tp ranks are neighbours
+  int servers = 0;                 // parameter-server shards, on ranks of their own behind the mesh
+  int zero = 0;                    // 0 to 3
+  bool sequence_parallel = false;
+  int global_batch = 0;    // samples a step, over all dp ranks and micro-batches
+  int micro_batches = 1;   // per dp rank and step
+  int virtual_stages = 1;  // model chunks a pipeline rank (interleaved 1F1B)
+  int staleness = 0;       // steps a worker may run ahead (stale-synchronous)
+  std::vector<std::vector<Id>> stages =
+      {};  // segments of each model chunk; chunk c runs on stage c mod pp
+  Bytes bucket = Bytes(25e6);
+  DType precision = DType::f32;
+  bool recompute = false;
+  bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
+  bool clip = false;           // global-norm clipping: a collective of the program
+  double density = 0.1;        // part of a gradient that a sparsifier keeps
+  Algorithm collective = Algorithm::automatic;
+  Optimizer optimizer = Optimizer::adamw;
+  std::vector<Id> rank_to_device = {};
+
+  int world_size() const { return pp * dp * tp + servers; }
+  /// Samples of one micro-batch on one rank.
+  int samples() const { return global_batch / (dp * micro_batches); }
+};
+
+/// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
+/// model. Throws InputError that names the key, the value, the constraint and the nearest choice
+/// that fits.
+Plan complete(Plan plan, const ModelSpec& model);
+
+}  // namespace rehearse

@@ -1,0 +1,48 @@
+#include "engine/rendezvous.h"
+
+namespace rehearse {
+
+Id channel_of(const Work& work) {
+  return std::visit(
+      overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
+                 [](const Update&) { return none; }, [](const auto& op) { return op.channel; }},
+      work);
+}
+
+Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel,
+                         const std::vector<RoleOp>& event) {
+  const Program& p = linked.program;
+  Rendezvous out;
+  std::vector<Id> member_of(p.roles.size(), none);
+  for (Id m = 0; m < event.size(); ++m) {
+    member_of[event[m].role] = m;
+    out.group.emplace_back(p.roles[event[m].role].ranks.size(), none);
+  }
+  for (const auto& ranks : groups_of(p, p.channels[channel])) {
+    bool used = false;
+    for (Id rank : ranks) {
+      const Id m = member_of[linked.role_of[rank]];
+      if (m == none) continue;
+      out.group[m][linked.place_of[rank]] = out.groups;
+      if (!used) out.lowest.push_back(rank), out.lowest_member.push_back(m);
+      used = true;
+    }
+    out.groups += used;
+  }
+  if (event.size() != 1 || out.groups == 0) return out;
+  const auto& group = out.group[0];
+  const auto places = static_cast<Id>(group.size());
+  if (places % out.groups != 0) return out;
+  Id inner = 0;  // places before the first group comes again
+  while (inner + 1 < places && group[inner + 1] != group[0]) ++inner;
+  out.inner = places == out.groups ? places : inner + 1;
+  out.size = places / out.groups;
+  if (out.groups % out.inner != 0) return out.size = 0, out;
+  out.outer = out.groups / out.inner;
+  for (Id i = 0; i < places; ++i)
+    if (group[i] != i / (out.size * out.inner) * out.inner + i % out.inner)
+      return out.size = 0, out;
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,26 @@
+// Which ranks of which roles meet in a collective event, as flat tables that executors walk.
+#pragma once
+#include <vector>
+
+#include "engine/link.h"
+
+namespace rehearse {
+
+struct Rendezvous {
+  Id groups = 0;
+  /// [member of the event][place] -> group.
+  std::vector<std::vector<Id>> group = {};
+  /// Each group's lowest rank, and which member of the event its role is: the key of link_factor.
+  std::vector<Id> lowest = {}, lowest_member = {};
+  /// When the event has one role and its groups lie regularly: place = (outer * size + i) * inner +
+  /// s is the i-th of group outer * inner + s. size 0: irregular.
+  Id outer = 0, size = 0, inner = 0;
+};
+
+/// `event`: all (role, op) of one collective event, all on `channel`.
+Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, const std::vector<RoleOp>& event);
+
+/// The channel of a communicating op, none for local ones.
+Id channel_of(const Work& work);
+
+}  // namespace rehearse

@@ -1,0 +1,28 @@
+// GPipe: all forwards, then all backwards, one flush a step; bubble (S-1)/(M+S-1); all M
+// micro-batches alive at once, which is why it is usually run with recompute (Huang et al., NeurIPS
+// 2019).
+#include "engine/lowering/stage.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+std::vector<Action> all_forward_all_backward(const Plan& plan, int) {
+  std::vector<Action> actions;
+  for (const Pass pass : {Pass::forward, Pass::backward})
+    for (int mb = 0; mb < plan.micro_batches; ++mb)
+      actions.push_back({.pass = pass, .microbatch = mb});
+  return actions;
+}
+
+const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backwards",
+                               .source = "Huang et al., NeurIPS 2019",
+                               .combines = {.pp = true, .tp = true, .max_zero = 1},
+                               .pp = 4,
+                               .compile = [](const Plan& plan, const ModelSpec& model) {
+                                 return lower(plan, model, all_forward_all_backward,
+                                              gradient_sync(plan));
+                               }});
+
+}  // namespace
+}  // namespace rehearse

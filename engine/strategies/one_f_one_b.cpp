@@ -1,0 +1,33 @@
+// 1F1B with flush: the same bubble as GPipe, (S-1)/(M+S-1), but a stage keeps at most as many
+// micro-batches alive as stages follow it (PipeDream-Flush, Narayanan et al., ICML 2021).
+#include <algorithm>
+
+#include "engine/strategies/schedules.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+
+std::vector<Action> one_forward_one_backward(const Plan& plan, int stage) {
+  const int warm_up = std::min(plan.pp - stage - 1, plan.micro_batches);
+  std::vector<Action> actions;
+  for (int k = 0; k < plan.micro_batches + warm_up; ++k) {
+    if (k < plan.micro_batches) actions.push_back({.pass = Pass::forward, .microbatch = k});
+    if (k >= warm_up) actions.push_back({.pass = Pass::backward, .microbatch = k - warm_up});
+  }
+  return actions;
+}
+
+namespace {
+
+const Register one_f_one_b("1f1b",
+                           {.summary = "pipeline, one forward one backward, flushed each step",
+                            .source = "Narayanan et al., ICML 2021",
+                            .combines = {.pp = true, .tp = true, .max_zero = 1},
+                            .pp = 4,
+                            .compile = [](const Plan& plan, const ModelSpec& model) {
+                              return lower(plan, model, one_forward_one_backward,
+                                           gradient_sync(plan));
+                            }});
+
+}  // namespace
+}  // namespace rehearse

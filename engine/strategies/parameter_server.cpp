@@ -1,0 +1,231 @@
+// Parameter servers: workers compute gradients, server shards on ranks of their own hold the
+// weights and apply updates (Li et al., OSDI 2014). Three ways to wait:
+//   ps-sync   every step sums all workers' gradients; a bucket's push, update and pull overlap the
+//   rest of backward. ps-ssp    stale-synchronous (Ho et al., NeurIPS 2013) with exactly the
+//   staleness that its bound guarantees: step t computes
+//             with the weights of step t - 1 - s, so results do not depend on timing and workers
+//             may run s steps ahead.
+//   ps-async  whoever's gradient arrives is applied at once and answered with the newest weights
+//   (Dean et al., 2012). Each
+//             gradient is normalised by the global batch, so a step's worth of updates moves as far
+//             as one synchronous update.
+#include <fmt/format.h>
+
+#include "engine/errors.h"
+#include "engine/lowering/replicated.h"
+#include "engine/passes/passes.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+int server_of(const Plan& plan, std::size_t bucket) {
+  return static_cast<int>(bucket) % plan.servers;
+}
+
+std::string on_server(const char* what, int server) { return fmt::format("{}.{}", what, server); }
+
+Id server_role(int server) { return static_cast<Id>(1 + server); }  // the workers are role 0
+
+/// All workers and one server.
+Id star(Program& program, const Plan& plan, const char* what, int server) {
+  std::vector<Id> colour(static_cast<Id>(plan.world_size()), none);
+  for (int worker = 0; worker < plan.dp; ++worker) colour[static_cast<std::size_t>(worker)] = 0;
+  colour[static_cast<std::size_t>(plan.dp) + static_cast<std::size_t>(server)] = 0;
+  const unsigned bit =
+      static_cast<unsigned>(program.mesh.size() + static_cast<std::size_t>(server));
+  return channel(program, on_server(what, server),
+                 {.axes = Axes{1} << bit, .colour = std::move(colour)});
+}
+
+class Served : public Replicated {
+ public:
+  void finish(Stage& stage, int shift) const override {
+    for (std::size_t b = 0; b < stage.buckets().size(); ++b) {
+      const int server = server_of(stage.plan(), b);
+      pull(stage, stage.ref("W." + stage.buckets()[b].name, Slot::target, Mode::write), server,
+           shift);
+    }
+  }
+
+ protected:
+  bool owns_optimizer() const override { return false; }
+  int weight_versions(const Plan& plan) const override { return 1 + plan.staleness; }
+  int weight_age(const Plan& plan) const override { return 1 + plan.staleness; }
+  int grad_versions(const Plan& plan, const ModelSpec&) const override {
+    return plan.staleness > 0 ? 2 : 1;
+  }
+
+  void exchange(Stage& stage, const Bucket& bucket, int shift) const override {
+    const auto at = static_cast<std::size_t>(&bucket - stage.buckets().data());
+    push(stage,
+         stage.ref("G." + bucket.name, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
+         server_of(stage.plan(), at), shift);
+  }
+  virtual void push(Stage& stage, Ref grad, int server, int shift) const {
+    stage.role().op(on_server("push", server),
+                    Collective{.channel = star(stage.program(), stage.plan(), "push", server),
+                               .move = Move::reduce,
+                               .algorithm = Algorithm::direct,
+                               .root = server_role(server)},
+                    {grad}, shift);
+  }
+  virtual void pull(Stage& stage, Ref weights, int server, int shift) const {
+    stage.role().op(on_server("pull", server),
+                    Collective{.channel = star(stage.program(), stage.plan(), "pull", server),
+                               .move = Move::broadcast,
+                               .algorithm = Algorithm::direct,
+                               .root = server_role(server)},
+                    {weights}, shift);
+  }
+};
+
+class ServedAtOnce final : public Served {
+  double bucket_bytes(const Plan& plan, const ModelSpec& model) const override {
+    // One message a server and step: a mailbox does not say which bucket arrives.
+    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.servers;
+  }
+  void push(Stage& stage, Ref grad, int server, int shift) const override {
+    stage.role().op(
+        on_server("push", server),
+        Put{.channel = channel(stage.program(), on_server("push", server), {}, Match::mailbox),
+            .peer = server_role(server)},
+        {grad}, shift);
+  }
+  void pull(Stage& stage, Ref weights, int server, int shift) const override {
+    stage.role().op(
+        on_server("pull", server),
+        Take{.channel = channel(stage.program(), on_server("pull", server), {}, Match::mailbox)},
+        {weights}, shift);
+  }
+};
+
+/// The storages of one bucket on its server and the operands of its update.
+class Shard {
+ public:
+  Shard(RoleBuilder& role, const Plan& plan, const Bucket& bucket)
+      : role_(role), plan_(plan), name_(bucket.name) {
+    auto state = [&](const char* prefix, DType dtype) {
+      role.storage({.name = prefix + name_,
+                    .life = Life::state,
+                    .dtype = dtype,
+                    .elements = bucket.elements});
+    };
+    state("W.", plan.precision);
+    state("M.", DType::f32);
+    if (plan.optimizer == Optimizer::adamw) state("V.", DType::f32);
+    if (plan.precision != DType::f32) state("master.", DType::f32);
+    role.storage({.name = "G." + name_,
+                  .life = Life::buffer,
+                  .dtype = plan.precision,
+                  .elements = bucket.elements});
+  }
+  Ref ref(const char* prefix, Slot slot, Mode mode, int age = 0) const {
+    return {.view = role_.view(prefix + name_),
+            .slot = slot,
+            .mode = mode,
+            .age = static_cast<std::uint8_t>(age)};
+  }
+  /// `age` 1: the step's first update, on top of the last step's; 0: on top of this step's.
+  void update(int age) const {
+    std::vector<Ref> refs{ref("W.", Slot::param, Mode::add, age), ref("G.", Slot::grad, Mode::read),
+                          ref("M.", Slot::moment1, Mode::add, age)};
+    if (plan_.optimizer == Optimizer::adamw)
+      refs.push_back(ref("V.", Slot::moment2, Mode::add, age));
+    if (plan_.precision != DType::f32) refs.push_back(ref("master.", Slot::master, Mode::add, age));
+    role_.op("compute", Update{}, std::move(refs));
+  }
+
+ private:
+  RoleBuilder& role_;
+  const Plan& plan_;
+  std::string name_;
+};
+
+Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
+  static const Served in_step;
+  static const ServedAtOnce free;
+  if (plan.servers < 1)
+    throw InputError(
+        fmt::format("method.servers: {}: {} needs at least 1 server", plan.servers, plan.method));
+  Program program = make_mesh(plan);
+  Stage workers(program, plan, model, 0,
+                at_once ? static_cast<const GradientSync&>(free) : in_step);
+  const auto& buckets = workers.buckets();
+  if (buckets.size() < static_cast<std::size_t>(plan.servers))
+    throw InputError(
+        fmt::format("method.servers: {}: the weights of {} make {} shards; nearest: {}",
+                    plan.servers, model.name, buckets.size(), buckets.size()));
+  workers.lower(one_by_one(plan, 0));
+  program.roles.push_back(workers.role().take());
+  program.roles.back().free_running = at_once;
+  for (int s = 0; s < plan.servers; ++s) {
+    RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
+    role.lane("compute");
+    for (std::size_t b = static_cast<std::size_t>(s); b < buckets.size();
+         b += static_cast<std::size_t>(plan.servers)) {
+      const Shard shard(role, plan, buckets[b]);
+      const Ref grads = shard.ref("G.", Slot::target, Mode::write),
+                weights = shard.ref("W.", Slot::source, Mode::read);
+      if (at_once) {
+        const Id push = channel(program, on_server("push", s)),
+                 pull = channel(program, on_server("pull", s));
+        for (int contribution = 0; contribution < plan.dp; ++contribution) {
+          role.op("compute", Take{.channel = push}, {grads});
+          shard.update(contribution == 0 ? 1 : 0);
+          role.op("compute", Put{.channel = pull, .peer = 0, .reply = push}, {weights});
+        }
+      } else {
+        role.op("push",
+                Collective{.channel = star(program, plan, "push", s),
+                           .move = Move::reduce,
+                           .algorithm = Algorithm::direct,
+                           .root = server_role(s)},
+                {grads});
+        shard.update(1);
+        role.op("pull",
+                Collective{.channel = star(program, plan, "pull", s),
+                           .move = Move::broadcast,
+                           .algorithm = Algorithm::direct,
+                           .root = server_role(s)},
+                {weights});
+      }
+    }
+    program.roles.push_back(role.take());
+  }
+  return infer_after(std::move(program));
+}
+
+Strategy parameter_server(const char* summary, const char* source, bool staleness,
+                          void (*defaults)(Plan&),
+                          Program (*compile)(const Plan&, const ModelSpec&)) {
+  return {
+      .summary = summary,
+      .source = source,
+      .combines = {.servers = true, .staleness = staleness, .clip = false, .low_precision = false},
+      .defaults = defaults,
+      .compile = compile};
+}
+
+void one_server(Plan& plan) { plan.servers = std::max(plan.servers, 1); }
+
+const Register sync("ps-sync", parameter_server("parameter servers, all workers every step",
+                                                "Li et al., OSDI 2014", false, one_server,
+                                                [](const Plan& plan, const ModelSpec& model) {
+                                                  return serve(plan, model, false);
+                                                }));
+const Register ssp(
+    "ps-ssp",
+    parameter_server(
+        "parameter servers, weights a fixed number of steps old", "Ho et al., NeurIPS 2013", true,
+        [](Plan& plan) { one_server(plan), plan.staleness = std::max(plan.staleness, 1); },
+        [](const Plan& plan, const ModelSpec& model) { return serve(plan, model, false); }));
+const Register async("ps-async",
+                     parameter_server("parameter servers, every gradient applied as it arrives",
+                                      "Dean et al., NeurIPS 2012", false, one_server,
+                                      [](const Plan& plan, const ModelSpec& model) {
+                                        return serve(plan, model, true);
+                                      }));
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,19 @@
+// TopK-Sync: synchronous data parallelism that sends the k largest entries of (gradient +
+// residual), 10% unless said otherwise, with error feedback: what is not sent stays in the residual
+// (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al. 2018).
+#include "engine/lowering/stage.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+const Register topk_sync(
+    "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
+                  .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
+                  .combines = {.low_precision = false},
+                  .compile = [](const Plan& plan, const ModelSpec& model) {
+                    return lower(plan, model, one_by_one, sparse());
+                  }});
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,72 @@
+// See strategy.h.
+#include "engine/strategy.h"
+
+#include <fmt/format.h>
+
+#include "engine/errors.h"
+#include "engine/names.h"
+
+namespace rehearse {
+
+std::map<std::string, Strategy>& strategies() {
+  static std::map<std::string, Strategy> all;
+  return all;
+}
+
+Register::Register(const char* name, Strategy strategy) {
+  strategies().emplace(name, std::move(strategy));
+}
+
+const Strategy& strategy_named(const std::string& name) {
+  const auto it = strategies().find(name);
+  if (it != strategies().end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [known, strategy] : strategies()) names.push_back(known);
+  const std::string near = nearest(name, names);
+  throw InputError(fmt::format("method.name: unknown method \"{}\"{}; known: {}", name,
+                               near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
+                               fmt::join(names, ", ")));
+}
+
+namespace {
+
+void check_combination(const Plan& plan, const Combines& can) {
+  auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
+    throw InputError(fmt::format("method.{}: {} does not combine with method \"{}\": {}", key,
+                                 value, plan.method, allowed));
+  };
+  if (plan.pp > 1 && !can.pp)
+    refuse("pp", std::to_string(plan.pp),
+           "pp must be 1; pipelines: gpipe, 1f1b, interleaved, pipedream-2bw");
+  if (plan.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.tp), "tp must be 1");
+  if (plan.zero > can.max_zero)
+    refuse("zero", std::to_string(plan.zero), fmt::format("at most {}", can.max_zero));
+  if (plan.virtual_stages > 1 && !can.interleave)
+    refuse("virtual_stages", std::to_string(plan.virtual_stages),
+           "must be 1; interleaved has more");
+  if (plan.recompute && !can.recompute) refuse("recompute", "true", "must be false");
+  if (plan.clip && !can.clip) refuse("clip", "true", "gradients have no common norm to clip by");
+  if (plan.precision == DType::f16 && !can.low_precision)
+    refuse("precision", std::string(name_of(plan.precision)),
+           "fp16's loss scale needs a common norm; use fp32 or bf16");
+  if (plan.servers > 0 && !can.servers)
+    refuse("servers", std::to_string(plan.servers), "only parameter servers have them");
+  if (plan.staleness > 0 && !can.staleness)
+    refuse("staleness", std::to_string(plan.staleness), "must be 0");
+}
+
+}  // namespace
+
+Plan prepare(Plan plan, const ModelSpec& model) {
+  const Strategy& strategy = strategy_named(plan.method);
+  if (strategy.defaults) strategy.defaults(plan);
+  check_combination(plan, strategy.combines);
+  return complete(std::move(plan), model);
+}
+
+Program compile(const Plan& plan, const ModelSpec& model) {
+  const Plan ready = prepare(plan, model);
+  return strategy_named(ready.method).compile(ready, model);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,9 @@
+// The version that the first line of a program's text carries: raised when old text would be
+// misread.
+#pragma once
+
+namespace rehearse {
+
+inline constexpr int text_version = 1;
+
+}  // namespace rehearse

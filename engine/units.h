@@ -1,0 +1,55 @@
+// Strong units: a number that knows what it measures. Bytes / BytesPerSecond is Seconds; adding
+// Bytes to Seconds does not compile. Text such as "100Gb/s" or "24GiB" is parsed once, when a file
+// is read, and nowhere else.
+#pragma once
+#include <compare>
+#include <string>
+#include <string_view>
+
+namespace rehearse {
+
+template <class Dim>
+struct Quantity {
+  double value = 0;
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(double v) : value(v) {}
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    return Quantity(a.value + b.value);
+  }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    return Quantity(a.value - b.value);
+  }
+  friend constexpr Quantity operator*(double k, Quantity a) { return Quantity(k * a.value); }
+  friend constexpr Quantity operator*(Quantity a, double k) { return Quantity(k * a.value); }
+  friend constexpr Quantity operator/(Quantity a, double k) { return Quantity(a.value / k); }
+  friend constexpr double operator/(Quantity a, Quantity b) { return a.value / b.value; }
+  constexpr Quantity& operator+=(Quantity b) { return value += b.value, *this; }
+  constexpr Quantity& operator-=(Quantity b) { return value -= b.value, *this; }
+};
+using Seconds = Quantity<struct SecondsDim>;
+using Bytes = Quantity<struct BytesDim>;
+using Flops = Quantity<struct FlopsDim>;
+using BytesPerSecond = Quantity<struct BytesPerSecondDim>;
+using FlopsPerSecond = Quantity<struct FlopsPerSecondDim>;
+using Watts = Quantity<struct WattsDim>;
+
+constexpr Seconds operator/(Bytes a, BytesPerSecond b) { return Seconds(a.value / b.value); }
+constexpr Seconds operator/(Flops a, FlopsPerSecond b) { return Seconds(a.value / b.value); }
+
+/// Parse "12.5GB/s", "100Gb/s" (bits), "24GiB", "2us", "82.6TFLOP/s", "450W". Decimal and binary
+/// prefixes are both known. A text that is not a number with a unit of this dimension throws
+/// InputError with the units that would fit.
+Seconds parse_seconds(std::string_view text);
+Bytes parse_bytes(std::string_view text);
+BytesPerSecond parse_bandwidth(std::string_view text);
+Flops parse_flops(std::string_view text);
+FlopsPerSecond parse_flop_rate(std::string_view text);
+Watts parse_watts(std::string_view text);
+
+/// For people: "1.25 GB", "3.2 ms". Three significant digits.
+std::string to_text(Seconds s);
+std::string to_text(Bytes b);
+std::string to_text(BytesPerSecond b);
+
+}  // namespace rehearse

@@ -1,0 +1,79 @@
+// From a model and a rank's place to its blocks; the loss; a tensor's place in flat storage.
+#include "models/block.h"
+
+#include <fmt/format.h>
+
+#include "engine/errors.h"
+#include "models/layers.h"
+
+namespace rehearse {
+
+std::int64_t Saved::bytes() const {
+  std::int64_t total = 0;
+  for (const at::Tensor& t : tensors) total += static_cast<std::int64_t>(t.nbytes());
+  return total;
+}
+
+std::unique_ptr<Block> make_block(const ModelSpec& model, Id segment, int tp, int tp_rank,
+                                  DType dtype) {
+  if (model.family == Family::llama) {
+    throw InputError(
+        fmt::format("model {}: llama is simulated only; gpt and bert can be trained", model.name));
+  }
+  if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) {
+    throw InputError(fmt::format("model {}: parameters are f32, bf16 or f16", model.name));
+  }
+  const Segment& s = model.segments[segment];
+  for (const Id group : s.groups) elements_of(model.groups[group], tp);  // throws: not divisible
+  LocalShape z;
+  z.hidden = model.hidden;
+  z.heads = model.heads / tp;
+  z.head_dim = model.hidden / model.heads;
+  z.ffn = model.ffn / tp;
+  z.vocab = model.vocab;
+  z.padded_vocab = model.padded_vocab / tp;
+  z.layer = s.layer;
+  z.tp = tp;
+  z.tp_rank = tp_rank;
+  z.bert = model.family == Family::bert;
+  z.tied = model.tied;
+  z.dropout = model.dropout;
+  z.epsilon = z.bert ? 1e-12 : 1e-5;  // as each was published
+  switch (s.kind) {
+    case SegmentKind::embedding:
+      return make_embedding(z);
+    case SegmentKind::attention:
+      return make_attention(z);
+    case SegmentKind::mlp:
+      return make_mlp(z);
+    case SegmentKind::head:
+      return make_head(z);
+  }
+  throw ProgramError("a segment of no kind");
+}
+
+double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
+  const at::Tensor stats = gathered_stats.to(at::kDouble);
+  const at::Tensor maxima = stats.select(-1, 0);
+  const at::Tensor maximum = std::get<0>(maxima.max(0));
+  const at::Tensor sum = maxima.sub(maximum).exp_().mul_(stats.select(-1, 1)).sum(0);
+  const at::Tensor target = stats.select(-1, 2).sum(0);
+  const at::Tensor loss = sum.log_().add_(maximum).sub_(target);
+  return loss.masked_fill(batch.labels.lt(0), 0).sum().item<double>();
+}
+
+at::Tensor tensor_view(const ModelSpec& model, Id group, std::size_t tensor, int tp,
+                       const at::Tensor& flat) {
+  std::int64_t offset = 0;
+  const auto& tensors = model.groups[group].tensors;
+  for (std::size_t i = 0;; ++i) {
+    std::vector<std::int64_t> shape = tensors[i].shape;
+    if (tensors[i].split >= 0) shape[static_cast<std::size_t>(tensors[i].split)] /= tp;
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : shape) elements *= extent;
+    if (i == tensor) return flat.narrow(0, offset, elements).view(shape);
+    offset += elements;
+  }
+}
+
+}  // namespace rehearse

@@ -1,0 +1,214 @@
+// Cross-entropy over a vocabulary shard, in the logits' own memory. Forward turns a row of logits
+// into exp(logit - maximum) and reports maximum, sum and target logit; backward, given these of all
+// shards, scales the same row into its gradient. So exponentials are computed once and nothing of
+// the logits' size is allocated. One pass over a row that is still in cache, one parallel region;
+// other devices than the CPU do the same with tensor operations, some rows at a time.
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/vectorise.h"
+#include "models/layers.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t lanes = 16;  // partial results per row: sums do not depend on the machine
+
+/// exp for x <= 0, relative error below 2e-7: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]
+/// (Cephes' expf). A NaN stays one.
+inline float exp_negative(float x) {
+  x = x < -87.0F ? -87.0F : x;
+  const float n = (x * 1.44269504088896341F + 12582912.0F) - 12582912.0F;  // round to nearest
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * r * r + r + 1.0F;
+  return p * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+}
+
+REHEARSE_CLONES float row_maximum(const float* x, std::int64_t n) {
+  std::array<float, lanes> m;
+  m.fill(std::numeric_limits<float>::lowest());
+  const std::int64_t body = n / lanes * lanes;
+  for (std::int64_t j = 0; j < body; j += lanes) {
+    for (std::int64_t l = 0; l < lanes; ++l) m[l] = x[j + l] > m[l] ? x[j + l] : m[l];
+  }
+  for (std::int64_t j = body; j < n; ++j) m[0] = x[j] > m[0] ? x[j] : m[0];
+  float result = m[0];
+  for (const float v : m) result = v > result ? v : result;
+  return result;
+}
+
+REHEARSE_CLONES void row_exponentials(float* x, std::int64_t n, float maximum) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] = exp_negative(x[j] - maximum);
+}
+
+REHEARSE_CLONES float row_sum(const float* x, std::int64_t n) {
+  std::array<float, lanes> s{};
+  const std::int64_t body = n / lanes * lanes;
+  for (std::int64_t j = 0; j < body; j += lanes) {
+    for (std::int64_t l = 0; l < lanes; ++l) s[l] += x[j + l];
+  }
+  for (std::int64_t j = body; j < n; ++j) s[0] += x[j];
+  float result = 0;
+  for (const float v : s) result += v;
+  return result;
+}
+
+REHEARSE_CLONES void row_scale(float* x, std::int64_t n, float factor) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] *= factor;
+}
+
+/// Calls work(row number, f32 row) for every row, in parallel; rows of 16-bit tensors are converted
+/// and written back.
+template <class T, class Work>
+void each_row(const at::Tensor& values, const Work& work) {
+  const std::int64_t width = values.size(1);
+  T* const data = values.data_ptr<T>();
+  at::parallel_for(0, values.size(0), 4, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> buffer(std::is_same_v<T, float> ? 0 : static_cast<std::size_t>(width));
+    for (std::int64_t i = begin; i < end; ++i) {
+      T* const row = data + i * width;
+      if constexpr (std::is_same_v<T, float>) {
+        work(i, row);
+      } else {
+        for (std::int64_t j = 0; j < width; ++j) buffer[j] = static_cast<float>(row[j]);
+        work(i, buffer.data());
+        for (std::int64_t j = 0; j < width; ++j) row[j] = static_cast<T>(buffer[j]);
+      }
+    }
+  });
+}
+template <class Work>
+void each_row(const at::Tensor& values, const Work& work) {
+  switch (values.scalar_type()) {
+    case at::kBFloat16:
+      return each_row<c10::BFloat16>(values, work);
+    case at::kHalf:
+      return each_row<c10::Half>(values, work);
+    default:
+      return each_row<float>(values, work);
+  }
+}
+
+/// The gathered stats reduced over shards: per row, what turns this shard's exponentials into
+/// probabilities times `scale`; 0 for rows that are not counted.
+at::Tensor factors(const at::Tensor& stats, const at::Tensor& labels, int shard, double scale) {
+  const at::Tensor maxima = stats.select(2, 0);
+  const at::Tensor maximum = std::get<0>(maxima.max(0));
+  const at::Tensor sum = maxima.sub(maximum).exp_().mul_(stats.select(2, 1)).sum(0);
+  return maxima.select(0, shard).sub(maximum).exp_().div_(sum).mul_(scale).masked_fill_(
+      labels.lt(0), 0);
+}
+
+/// Rows at a time for devices that work with tensor operations.
+constexpr std::int64_t chunk_elements = 1 << 26;
+
+}  // namespace
+
+at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shard shard) {
+  if (!logits.is_cpu()) return exponentiate_by_tensors(logits, labels, shard, chunk_elements);
+  const at::Tensor stats = at::empty({logits.size(0), 3}, at::kFloat);
+  const at::Tensor flat = labels.reshape({-1}).contiguous();
+  const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
+  float* const out = stats.data_ptr<float>();
+  each_row(logits, [&](std::int64_t i, float* row) {
+    const std::int64_t target = label[i] - shard.begin;
+    const bool here = label[i] >= 0 && target >= 0 && target < shard.valid;
+    out[3 * i + 2] = here ? row[target] : 0.0F;
+    out[3 * i] = row_maximum(row, shard.valid);
+    row_exponentials(row, shard.valid, out[3 * i]);
+    out[3 * i + 1] = row_sum(row, shard.valid);
+    std::fill(row + shard.valid, row + logits.size(1), 0.0F);
+  });
+  return stats;
+}
+
+void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Tensor& labels,
+                 Shard shard, double scale) {
+  if (!values.is_cpu()) {
+    return to_gradient_by_tensors(values, stats, labels, shard, scale, chunk_elements);
+  }
+  const at::Tensor flat = labels.reshape({-1}).contiguous();
+  const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
+  const at::Tensor factor = factors(stats, flat, shard.index, scale).contiguous();
+  const float* const by = factor.const_data_ptr<float>();
+  each_row(values, [&](std::int64_t i, float* row) {
+    row_scale(row, values.size(1), by[i]);
+    const std::int64_t target = label[i] - shard.begin;
+    if (label[i] >= 0 && target >= 0 && target < shard.valid) {
+      row[target] -= static_cast<float>(scale);
+    }
+  });
+}
+
+namespace {
+
+/// Where each row's target lies in this shard (0 where it does not), and whether it does (f32).
+struct Targets {
+  at::Tensor index, here;
+  Targets(const at::Tensor& labels, Shard shard) : index(labels.reshape({-1}).sub(shard.begin)) {
+    const at::Tensor inside =
+        index.ge(0).logical_and_(index.lt(shard.valid)).logical_and_(labels.reshape({-1}).ge(0));
+    index.masked_fill_(inside.logical_not(), 0);
+    here = inside.to(at::kFloat);
+  }
+};
+
+}  // namespace
+
+at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& labels, Shard shard,
+                                   std::int64_t elements) {
+  const std::int64_t n = logits.size(0), width = logits.size(1);
+  const std::int64_t step = std::max<std::int64_t>(1, elements / width);
+  const at::Tensor stats = at::empty({n, 3}, logits.options().dtype(at::kFloat));
+  const Targets targets(labels, shard);
+  const at::Tensor target_logits = at::gather(logits, 1, targets.index.unsqueeze(1)).squeeze(1);
+  stats.select(1, 2).copy_(target_logits.to(at::kFloat).mul_(targets.here));
+  if (shard.valid < width) logits.narrow(1, shard.valid, width - shard.valid).zero_();
+  if (shard.valid == 0) {
+    stats.select(1, 0).fill_(std::numeric_limits<float>::lowest());
+    stats.select(1, 1).zero_();
+    return stats;
+  }
+  for (std::int64_t begin = 0; begin < n; begin += step) {
+    const std::int64_t count = std::min(step, n - begin);
+    const at::Tensor part = logits.narrow(0, begin, count).narrow(1, 0, shard.valid);
+    const at::Tensor x = part.to(at::kFloat);  // f32: the same memory
+    const at::Tensor maximum = x.amax({1}, true);
+    x.sub_(maximum).exp_();
+    const at::Tensor out = stats.narrow(0, begin, count);
+    out.narrow(1, 0, 1).copy_(maximum);
+    out.select(1, 1).copy_(x.sum({1}));
+    if (!x.is_same(part)) part.copy_(x);
+  }
+  return stats;
+}
+
+void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
+                            const at::Tensor& labels, Shard shard, double scale,
+                            std::int64_t elements) {
+  const std::int64_t n = values.size(0), width = values.size(1);
+  const std::int64_t step = std::max<std::int64_t>(1, elements / width);
+  const at::Tensor flat = labels.reshape({-1});
+  const at::Tensor factor = factors(stats, flat, shard.index, scale).unsqueeze(1);
+  const Targets targets(labels, shard);
+  for (std::int64_t begin = 0; begin < n; begin += step) {
+    const std::int64_t count = std::min(step, n - begin);
+    const at::Tensor part = values.narrow(0, begin, count);
+    const at::Tensor x = part.to(at::kFloat).mul_(factor.narrow(0, begin, count));
+    x.scatter_add_(1, targets.index.narrow(0, begin, count).unsqueeze(1),
+                   targets.here.narrow(0, begin, count).mul(-scale).unsqueeze(1));
+    if (!x.is_same(part)) part.copy_(x);
+  }
+}
+
+}  // namespace rehearse

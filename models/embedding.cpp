@@ -1,0 +1,86 @@
+// Token and position tables. The token table is split by rows over tp (Megatron-LM, section 3); a
+// rank contributes zeros for tokens of other shards. Tensor rank 0 alone adds positions (and BERT's
+// token type 0). GPT drops here; BERT drops behind the norm, which the first attention holds.
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "models/layers.h"
+
+namespace rehearse {
+namespace {
+
+class Embedding final : public Block {
+ public:
+  explicit Embedding(const LocalShape& shape) : z_(shape) {}
+
+  at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& /*input*/,
+                     const Batch& batch, Saved* saved) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const std::int64_t samples = batch.tokens.size(0), seq = batch.tokens.size(1);
+    const at::Tensor table = params[0].view({z_.padded_vocab, z_.hidden});
+    const Rows rows(z_, batch);
+    at::Tensor out = at::index_select(table, 0, rows.index).view({samples, seq, z_.hidden});
+    if (rows.outside.defined()) out.masked_fill_(rows.outside.view({samples, seq, 1}), 0);
+    if (z_.first()) {
+      const at::Tensor whole = params[1].view({-1, z_.hidden});
+      out.add_(whole.narrow(0, 0, seq));
+      if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
+    }
+    const Mask mask = mask_of(batch);
+    if (mask.active()) drop(out, mask, {});
+    if (saved != nullptr) saved->tensors.clear();
+    return out;
+  }
+
+  at::Tensor backward(std::span<const at::Tensor> /*params*/, const at::Tensor& /*input*/,
+                      Saved& /*saved*/, const at::Tensor& grad_output, const Batch& batch,
+                      std::span<const at::Tensor> grads,
+                      std::span<const bool> accumulate) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const Mask mask = mask_of(batch);
+    at::Tensor grad = grad_output;
+    if (mask.active()) {
+      grad = grad_output.clone();
+      drop(grad, mask, {});
+    }
+    for (std::size_t i = 0; i < 2; ++i) store_nothing(grads[i], accumulate[i]);
+    at::Tensor by_row = grad.view({-1, z_.hidden});
+    if (z_.first()) {
+      const at::Tensor whole = grads[1].view({-1, z_.hidden});
+      const at::ScalarType dtype = whole.scalar_type();
+      whole.narrow(0, 0, grad.size(1)).add_(at::sum(grad, {0}, false, dtype));
+      if (z_.bert) whole.select(0, whole.size(0) - 2).add_(at::sum(by_row, {0}, false, dtype));
+    }
+    const Rows rows(z_, batch);
+    const at::Tensor table = grads[0].view({z_.padded_vocab, z_.hidden});
+    by_row = by_row.to(table.scalar_type());
+    if (rows.outside.defined()) by_row = by_row.masked_fill(rows.outside.view({-1, 1}), 0);
+    table.index_add_(0, rows.index, by_row);
+    return {};
+  }
+
+ private:
+  /// The rows of this shard that the tokens name; `outside` (undefined without tp): tokens of other
+  /// shards, whose index is 0.
+  struct Rows {
+    at::Tensor index, outside;
+    Rows(const LocalShape& z, const Batch& batch) : index(batch.tokens.reshape({-1})) {
+      if (z.tp == 1) return;
+      index = index.sub(z.tp_rank * z.padded_vocab);
+      outside = index.lt(0).logical_or_(index.ge(z.padded_vocab));
+      index.masked_fill_(outside, 0);
+    }
+  };
+  Mask mask_of(const Batch& batch) const {
+    return {batch, Site::embedding, -1, z_.bert ? 0 : z_.dropout};
+  }
+
+  LocalShape z_;
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_embedding(const LocalShape& shape) {
+  return std::make_unique<Embedding>(shape);
+}
+
+}  // namespace rehearse

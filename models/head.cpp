@@ -1,0 +1,109 @@
+// Final norm, BERT's masked-LM transform, and the product with the (tied) vocabulary table, split
+// by rows over tp (Megatron-LM's vocabulary-parallel loss, section 3). Padding rows of the table
+// take no part.
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "models/layers.h"
+
+namespace rehearse {
+namespace {
+
+class Head final : public Block {
+ public:
+  explicit Head(const LocalShape& shape) : z_(shape) {}
+
+  at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
+                     const Batch& batch, Saved* saved) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const Tensors p(z_, params);
+    const Norm norm = norm_forward(input, p.norm_weight, p.norm_bias, z_.epsilon);
+    at::Tensor x = rows(norm.y);
+    at::Tensor before, active;
+    Norm second;
+    if (z_.bert) {
+      before = affine(x, p.transform_weight, p.transform_bias);
+      active = at::gelu(before);
+      second = norm_forward(active, p.second_weight, p.second_bias, z_.epsilon);
+      x = second.y;
+    }
+    const at::Tensor logits = z_.bert ? affine(x, p.table, p.table_bias) : product(x, p.table.t());
+    const at::Tensor stats = exponentiate(logits, batch.labels, shard());
+    if (saved != nullptr) {
+      saved->tensors = {norm.y, norm.mean, norm.rstd, logits};
+      if (z_.bert) {
+        for (const at::Tensor& t : {before, active, second.y, second.mean, second.rstd}) {
+          saved->tensors.push_back(t);
+        }
+      }
+    }
+    return stats.view({input.size(0), input.size(1), 3});
+  }
+
+  at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input, Saved& saved,
+                      const at::Tensor& grad_output, const Batch& batch,
+                      std::span<const at::Tensor> grads,
+                      std::span<const bool> accumulate) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const Tensors p(z_, params), d(z_, grads);
+    std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &grad_logits = s[3];
+    to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
+                batch.loss_scale);
+    const at::Tensor x = z_.bert ? s[6] : rows(y);
+    store_product(d.table, grad_logits, x, accumulate[0]);
+    if (z_.bert) store_row_sum(d.table_bias, grad_logits, accumulate[1]);
+    at::Tensor grad = product(grad_logits, p.table);
+    grad_logits.reset();
+    const bool add = accumulate.back();
+    if (z_.bert) {
+      grad = norm_backward(grad, s[5], s[7], s[8], p.second_weight, p.second_bias, d.second_weight,
+                           d.second_bias, add);
+      at::gelu_backward_out(grad, grad, s[4], "none");
+      store_row_sum(d.transform_bias, grad, add);
+      store_product(d.transform_weight, grad, rows(y), add);
+      grad = product(grad, p.transform_weight);
+    }
+    at::Tensor grad_input =
+        norm_backward(grad.view(input.sizes()), input, mean, rstd, p.norm_weight, p.norm_bias,
+                      d.norm_weight, d.norm_bias, add);
+    return grad_input;
+  }
+
+ private:
+  /// Groups: the tied table or an untied one; BERT's bias of the table; the whole group.
+  struct Tensors {
+    at::Tensor table, table_bias, norm_weight, norm_bias;
+    at::Tensor transform_weight, transform_bias, second_weight, second_bias;
+    Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
+      Cut split(groups[0]), whole(groups[groups.size() - 1]);
+      table = split.next({z.padded_vocab, z.hidden});
+      if (z.bert && z.tied) table_bias = groups[1].view({z.padded_vocab});
+      if (z.bert && !z.tied) table_bias = split.next({z.padded_vocab});
+      norm_weight = whole.next({z.hidden});
+      norm_bias = whole.next({z.hidden});
+      if (!z.bert) return;
+      transform_weight = whole.next({z.hidden, z.hidden});
+      transform_bias = whole.next({z.hidden});
+      second_weight = whole.next({z.hidden});
+      second_bias = whole.next({z.hidden});
+    }
+  };
+
+  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
+
+  Shard shard() const {
+    const std::int64_t begin = z_.tp_rank * z_.padded_vocab;
+    return {z_.tp_rank, begin, std::clamp<std::int64_t>(z_.vocab - begin, 0, z_.padded_vocab)};
+  }
+
+  LocalShape z_;
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_head(const LocalShape& shape) { return std::make_unique<Head>(shape); }
+
+}  // namespace rehearse

@@ -1,0 +1,85 @@
+// Initial weights by counter-based random numbers: element i of a tensor is a function of (seed,
+// tensor name, i), with i its index in the full tensor. Normals come in pairs by Box and Muller's
+// transform of two hashed uniforms.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <string_view>
+
+#include "engine/random.h"
+#include "models/block.h"
+
+namespace rehearse {
+namespace {
+
+RandomKey tensor_key(std::uint64_t seed, std::string_view name) {
+  std::uint64_t h = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
+  for (const char c : name) {  // FNV-1a
+    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  h ^= h >> 31;
+  return {static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32)};
+}
+
+/// A key per 2^31 pairs: tensors may have more elements than a counter of 32 bits has values.
+float normal(RandomKey key, std::int64_t index) {
+  const auto pair = static_cast<std::uint64_t>(index) / 2;
+  const auto low = static_cast<std::uint32_t>(pair & 0x7fffffffU);
+  key.a ^= static_cast<std::uint32_t>(pair >> 31) * 0x9e3779b9U;
+  const float u = (static_cast<float>(random_bits(key, 2 * low) >> 8) + 0.5F) * 0x1p-24F;
+  const float v = static_cast<float>(random_bits(key, 2 * low + 1) >> 8) * 0x1p-24F;
+  const float radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi_v<float> * v;
+  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+/// Whether a group's matrices have a row per vocabulary entry when they are split.
+bool looks_up(const ModelSpec& model, Id group) {
+  for (const Segment& s : {model.segments.front(), model.segments.back()}) {
+    for (const Id id : s.groups) {
+      if (id == group) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void initialise(const ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
+                const at::Tensor& flat) {
+  const auto& tensors = model.groups[group].tensors;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const TensorSpec& spec = tensors[t];
+    at::Tensor target = tensor_view(model, group, t, tp, flat);
+    if (spec.init != Init::normal) {
+      target.fill_(spec.init == Init::ones ? 1 : 0);
+      continue;
+    }
+    // The shard is `runs` stretches of the full tensor, each `length` long.
+    std::int64_t runs = 1, length = 1, stride = 1;
+    for (std::size_t i = 0; i < spec.shape.size(); ++i) {
+      (static_cast<int>(i) < spec.split ? runs : stride) *= spec.shape[i];
+    }
+    length = stride / (spec.split >= 0 ? tp : 1);
+    const std::int64_t start = spec.split >= 0 ? tp_rank * length : 0;
+    const RandomKey key = tensor_key(seed, spec.name);
+    const auto deviation = static_cast<float>(spec.std);
+    const bool vocabulary = spec.split == 0 && looks_up(model, group);
+    const std::int64_t real = vocabulary ? std::int64_t{model.vocab} * model.hidden
+                                         : std::numeric_limits<std::int64_t>::max();
+    at::Tensor values = at::empty({runs * length}, at::kFloat);
+    float* const out = values.data_ptr<float>();
+    at::parallel_for(0, runs * length, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t index = i / length * stride + start + i % length;
+        out[i] = index < real ? deviation * normal(key, index) : 0.0F;
+      }
+    });
+    target.copy_(values.view(target.sizes()));
+  }
+}
+
+}  // namespace rehearse

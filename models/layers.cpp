@@ -1,0 +1,120 @@
+// Norms, products and their gradients over flat storage.
+#include "models/layers.h"
+
+#include <exception>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+namespace {
+
+/// The CPU's layer norm keeps its statistics in the dtype of weight and bias.
+at::Tensor norm_parameter(const at::Tensor& p) {
+  return p.is_cpu() && p.scalar_type() != at::kFloat ? p.to(at::kFloat) : p;
+}
+
+}  // namespace
+
+Cut::~Cut() noexcept(false) {
+  if (offset_ != flat_.numel() && std::uncaught_exceptions() == 0) {
+    throw ProgramError("a flat parameter group has " + std::to_string(flat_.numel()) +
+                       " elements where its segment has " + std::to_string(offset_));
+  }
+}
+
+at::Tensor Cut::next(std::initializer_list<std::int64_t> shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) elements *= extent;
+  if (offset_ + elements > flat_.numel()) {
+    throw ProgramError("a flat parameter group has only " + std::to_string(flat_.numel()) +
+                       " elements");
+  }
+  const at::Tensor tensor =
+      flat_.narrow(0, offset_, elements).view(at::IntArrayRef(shape.begin(), shape.size()));
+  offset_ += elements;
+  return tensor;
+}
+
+Norm norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  double epsilon) {
+  Norm norm;
+  std::tie(norm.y, norm.mean, norm.rstd) =
+      at::native_layer_norm(x, {x.size(-1)}, norm_parameter(weight), norm_parameter(bias), epsilon);
+  return norm;
+}
+
+at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
+                         const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& grad_weight, const at::Tensor& grad_bias,
+                         bool accumulate) {
+  const auto [grad_x, dweight, dbias] =
+      at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, norm_parameter(weight),
+                                     norm_parameter(bias), {true, true, true});
+  store(grad_weight, dweight, accumulate);
+  store(grad_bias, dbias, accumulate);
+  return grad_x;
+}
+
+void store(const at::Tensor& target, const at::Tensor& x, bool accumulate) {
+  if (accumulate) {
+    target.add_(x);
+  } else {
+    target.copy_(x);
+  }
+}
+
+void store_nothing(const at::Tensor& target, bool accumulate) {
+  if (!accumulate) target.zero_();
+}
+
+void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                   bool accumulate) {
+  if (target.scalar_type() != a.scalar_type()) {
+    store(target, product(a.t(), b), accumulate);
+  } else {
+    product_into(target, a.t(), b, accumulate);
+  }
+}
+
+void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulate) {
+  if (accumulate || target.scalar_type() != x.scalar_type()) {
+    store(target, at::sum(x, {0}, false, target.scalar_type()), accumulate);
+  } else {
+    at::Tensor out = target;
+    at::sum_out(out, x, {0});
+  }
+}
+
+at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias,
+                   const at::Tensor& residual, const Mask& mask, bool first) {
+  const std::int64_t hidden = weight.size(0);
+  if (mask.active()) {
+    at::Tensor out =
+        (first ? affine(a, weight, bias) : product(a, weight.t())).view(residual.sizes());
+    drop(out, mask, first ? residual : at::Tensor());
+    return out;
+  }
+  if (!first) return product(a, weight.t()).view(residual.sizes());
+  at::Tensor out = at::add(residual, bias);
+  product_into(out.view({-1, hidden}), a, weight.t(), true);
+  return out;
+}
+
+at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& grad_bias,
+                            const Mask& mask, bool first, bool accumulate) {
+  const std::int64_t hidden = grad_output.size(-1);
+  at::Tensor grad = grad_output;
+  if (mask.active()) {
+    grad = grad_output.clone();
+    drop(grad, mask, {});
+  }
+  grad = grad.view({-1, hidden});
+  if (first) {
+    store_row_sum(grad_bias, grad, accumulate);
+  } else {
+    store_nothing(grad_bias, accumulate);
+  }
+  return grad;
+}
+
+}  // namespace rehearse

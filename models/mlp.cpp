@@ -1,0 +1,81 @@
+// Feed-forward: norm, column-parallel product, GELU (GPT-2: its tanh form; BERT: exact),
+// row-parallel product, residual.
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <utility>
+
+#include "models/layers.h"
+
+namespace rehearse {
+namespace {
+
+class Mlp final : public Block {
+ public:
+  explicit Mlp(const LocalShape& shape) : z_(shape) {}
+
+  at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
+                     const Batch& batch, Saved* saved) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const Tensors p(z_, params);
+    const Norm norm = norm_forward(input, p.norm_weight, p.norm_bias, z_.epsilon);
+    const at::Tensor inner = affine(rows(norm.y), p.in_weight, p.in_bias);
+    const at::Tensor active = at::gelu(inner, approximation());
+    at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
+                             mask(batch), z_.first());
+    if (saved != nullptr) saved->tensors = {norm.y, norm.mean, norm.rstd, inner, active};
+    return out;
+  }
+
+  at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input, Saved& saved,
+                      const at::Tensor& grad_output, const Batch& batch,
+                      std::span<const at::Tensor> grads,
+                      std::span<const bool> accumulate) override {
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
+    const Tensors p(z_, params), d(z_, grads);
+    std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &inner = s[3], &active = s[4];
+
+    const at::Tensor grad =
+        project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
+    store_product(d.out_weight, grad, active, accumulate[0]);
+    active.reset();
+    at::Tensor grad_inner = product(grad, p.out_weight);
+    at::gelu_backward_out(grad_inner, grad_inner, inner, approximation());
+    inner.reset();
+    store_row_sum(d.in_bias, grad_inner, accumulate[0]);
+    store_product(d.in_weight, grad_inner, rows(y), accumulate[0]);
+    at::Tensor grad_y = product(grad_inner, p.in_weight).view(input.sizes());
+    y.reset();
+    if (z_.bert && z_.first()) grad_y.add_(grad_output);
+    at::Tensor grad_input = norm_backward(grad_y, input, mean, rstd, p.norm_weight, p.norm_bias,
+                                          d.norm_weight, d.norm_bias, accumulate[1]);
+    if (!z_.bert && z_.first()) grad_input.add_(grad_output);
+    return grad_input;
+  }
+
+ private:
+  struct Tensors {
+    at::Tensor in_weight, in_bias, out_weight, norm_weight, norm_bias, out_bias;
+    Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
+      Cut split(groups[0]), whole(groups[1]);
+      in_weight = split.next({z.ffn, z.hidden});
+      in_bias = split.next({z.ffn});
+      out_weight = split.next({z.hidden, z.ffn});
+      norm_weight = whole.next({z.hidden});
+      norm_bias = whole.next({z.hidden});
+      out_bias = whole.next({z.hidden});
+    }
+  };
+
+  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
+  Mask mask(const Batch& batch) const { return {batch, Site::mlp, z_.layer, z_.dropout}; }
+  const char* approximation() const { return z_.bert ? "none" : "tanh"; }
+
+  LocalShape z_;
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_mlp(const LocalShape& shape) { return std::make_unique<Mlp>(shape); }
+
+}  // namespace rehearse

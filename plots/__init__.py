@@ -1,0 +1,1 @@
+"""Figures and the HTML report, from the JSON that `rehearse` writes."""

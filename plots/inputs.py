@@ -1,0 +1,320 @@
+"""Reading what `rehearse` writes, with every field checked before anything is drawn.
+
+Five kinds of file are told apart by their content: a comparison (`results`), one simulation
+(`method` and `step_time_s`), a trace (`traceEvents`), predictions (`runs`), and training metrics
+(JSON lines with `step` and `loss`). docs/report.md lists their fields.
+"""
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field
+
+SCHEMA_VERSION = 1
+
+
+class InputError(Exception):
+    """A file that cannot be read as what it says it is; the message names the file, the key and
+    what was expected."""
+
+
+@dataclass
+class Inputs:
+    """Everything given, by kind, in the order given."""
+
+    results: list = field(default_factory=list)  # simulate's JSON objects
+    traces: list = field(default_factory=list)
+    runs: list = field(default_factory=list)  # predictions
+    losses: list = field(default_factory=list)
+
+
+@dataclass
+class Event:
+    rank: int
+    lane: int
+    name: str
+    kind: str
+    start: float  # seconds
+    end: float
+    step: int | None = None
+
+
+@dataclass
+class Trace:
+    label: str
+    events: list
+    ranks: dict  # rank -> name
+    lanes: dict  # (rank, lane) -> name
+
+
+@dataclass
+class Losses:
+    label: str
+    rows: list  # one dict a step
+
+
+class Checked:
+    """A JSON value that knows where it stands, so that a complaint can say so."""
+
+    def __init__(self, value, where):
+        self.value, self.where = value, where
+
+    def fail(self, expected):
+        found = json.dumps(self.value, default=str)
+        raise InputError(
+            f"{self.where}: expected {expected}, found"
+            f" {found[:60]}{'...' if len(found) > 60 else ''}"
+        )
+
+    def get(self, key, default=...):
+        """The value of a key; an absent key is an error unless it has a default."""
+        if not isinstance(self.value, dict):
+            self.fail("an object")
+        if key not in self.value:
+            if default is ...:
+                raise InputError(f"{self.where}: the key '{key}' is missing")
+            return Checked(default, f"{self.where}.{key}")
+        return Checked(self.value[key], f"{self.where}.{key}")
+
+    def number(self, least=None):
+        number = self.value
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not math.isfinite(number)
+        ):
+            self.fail("a number")
+        if least is not None and number < least:
+            self.fail(f"a number of at least {least}")
+        return float(number)
+
+    def optional_number(self, least=None):
+        return None if self.value is None else self.number(least)
+
+    def integer(self):
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            self.fail("a whole number")
+        return self.value
+
+    def text(self):
+        if not isinstance(self.value, str):
+            self.fail("a string")
+        return self.value
+
+    def boolean(self):
+        if not isinstance(self.value, bool):
+            self.fail("true or false")
+        return self.value
+
+    def items(self):
+        if not isinstance(self.value, list):
+            self.fail("a list")
+        return [Checked(v, f"{self.where}[{i}]") for i, v in enumerate(self.value)]
+
+    def members(self):
+        if not isinstance(self.value, dict):
+            self.fail("an object")
+        return {k: Checked(v, f"{self.where}.{k}") for k, v in self.value.items()}
+
+    def version(self):
+        version = self.get("schema_version").integer()
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"{self.where}: schema_version {version} is unknown, only {SCHEMA_VERSION} is read"
+            )
+
+
+def load(arguments):
+    """Inputs from paths; each may be LABEL=PATH, the label naming a trace or a training run in the
+    pictures."""
+    inputs = Inputs()
+    for argument in arguments:
+        label, path = "", argument
+        if not os.path.exists(argument) and re.match(r"[^/=]+=.", argument):
+            label, path = argument.split("=", 1)
+        _load_one(path, label, inputs)
+    return inputs
+
+
+def _load_one(path, label, inputs):
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not text") from None
+    if not content.strip():
+        raise InputError(f"{path}: empty file")
+    stem = os.path.splitext(os.path.basename(path))[0]
+    lines = content.strip().splitlines()
+    if path.endswith((".jsonl", ".ndjson")) or (len(lines) > 1 and _is_object(lines[0])):
+        inputs.losses.append(_losses(path, label or stem, lines))
+        return
+    try:
+        value = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: not JSON ({error.msg})") from None
+    top = Checked(value, path)
+    if isinstance(value, list):  # the trace format's older form: a bare array of events
+        inputs.traces.append(_trace(Checked({"traceEvents": value}, path), label or stem))
+    elif not isinstance(value, dict):
+        top.fail("an object")
+    elif "traceEvents" in value:
+        inputs.traces.append(_trace(top, label or stem))
+    elif "results" in value:
+        top.version()
+        inputs.results += [_result(item, label) for item in top.get("results").items()]
+    elif "runs" in value:
+        top.version()
+        inputs.runs += [_run(item) for item in top.get("runs").items()]
+    elif "method" in value and "step_time_s" in value:
+        inputs.results.append(_result(top, label))
+    elif "step" in value and "loss" in value:
+        inputs.losses.append(_losses(path, label or stem, lines))
+    else:
+        raise InputError(
+            f"{path}: neither a comparison (results), a simulation (method, step_time_s), a trace"
+            " (traceEvents), predictions (runs) nor training metrics (step, loss)"
+        )
+
+
+def _is_object(line):
+    try:
+        return isinstance(json.loads(line), dict)
+    except json.JSONDecodeError:
+        return False
+
+
+def mesh_text(mesh):
+    """ "pp 4 x dp 8" from {"pp": 4, "dp": 8}, [["pp", 4], ...], [{"name": .., "size": ..}] or a
+    string; ones are left out."""
+    value = mesh.value
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if isinstance(value, dict):
+        pairs = [(k, v.integer()) for k, v in mesh.members().items()]
+    else:
+        pairs = []
+        for item in mesh.items():
+            if isinstance(item.value, dict):
+                name = item.get("name", None) if "name" in item.value else item.get("axis")
+                pairs.append((name.text(), item.get("size").integer()))
+            else:
+                both = item.items()
+                if len(both) != 2:
+                    item.fail("an axis and its size")
+                pairs.append((both[0].text(), both[1].integer()))
+    return " × ".join(f"{name} {size}" for name, size in pairs if size > 1)
+
+
+def _result(item, label):
+    item.version()
+    step = item.get("step_time_s")
+    sent = item.get("bytes_sent_per_rank")
+    return {
+        "method": item.get("method").text(),
+        "label": label,
+        "world_size": item.get("world_size").integer(),
+        "mesh": mesh_text(item.get("mesh", None)),
+        "seeds": item.get("seeds", None).value,
+        "step_time": step.get("mean").number(0),
+        "ci95": step.get("ci95", None).optional_number(0),
+        "std": step.get("std", None).optional_number(0),
+        "values": [v.number(0) for v in step.get("values", []).items()],
+        "samples_per_s": item.get("samples_per_s").number(0),
+        "tokens_per_s": item.get("tokens_per_s").number(0),
+        "mfu": item.get("mfu", None).optional_number(0),
+        "bubble_fraction": item.get("bubble_fraction").number(0),
+        "exposed_comm_s": item.get("exposed_comm_s").number(0),
+        "sent_mean": sent.get("mean").number(0),
+        "sent_max": sent.get("max").number(0),
+        "bytes_per_step_total": item.get("bytes_per_step_total").number(0),
+        "peak_memory": {k: v.number(0) for k, v in item.get("peak_memory_bytes").members().items()},
+        "robustness": item.get("robustness", None).optional_number(),
+        "fidelity": item.get("fidelity", "").text(),
+        "calibrated": item.get("calibrated", True).boolean(),
+        "program_hash": str(item.get("program_hash", "").value),
+        "cluster_hash": str(item.get("cluster_hash", "").value),
+        "warnings": [w.text() for w in item.get("warnings", []).items()],
+    }
+
+
+def _run(item):
+    measured = item.get("measured_step_time_s", None)
+    run = {
+        "name": item.get("name").text(),
+        "world_size": item.get("world_size").integer(),
+        "predicted": item.get("predicted_step_time_s").number(0),
+        "ci95": item.get("predicted_ci95", None).optional_number(0),
+        "oversubscribed": item.get("oversubscribed", False).boolean(),
+        "hash": str(item.get("prediction_hash", "").value),
+        "measured": None,
+        "values": [],
+    }
+    if measured.value is not None:
+        run["measured"] = measured.get("mean").number(0)
+        run["std"] = measured.get("std", None).optional_number(0)
+        run["values"] = [v.number(0) for v in measured.get("values", []).items()]
+        if run["measured"] == 0:
+            measured.get("mean").fail("a time above 0")
+    return run
+
+
+def _trace(top, label):
+    events, ranks, lanes = [], {}, {}
+    for item in top.get("traceEvents").items():
+        phase = item.get("ph").text()
+        if phase == "M":
+            name = item.get("name").text()
+            if name == "process_name":
+                ranks[item.get("pid").integer()] = item.get("args").get("name").text()
+            elif name == "thread_name":
+                key = (item.get("pid").integer(), item.get("tid").integer())
+                lanes[key] = item.get("args").get("name").text()
+        elif phase == "X":
+            start = item.get("ts").number() * 1e-6
+            step = item.get("args", None).value
+            events.append(
+                Event(
+                    item.get("pid").integer(),
+                    item.get("tid").integer(),
+                    item.get("name").text(),
+                    item.get("cat", "").text(),
+                    start,
+                    start + item.get("dur").number(0) * 1e-6,
+                    step.get("step") if isinstance(step, dict) else None,
+                )
+            )
+    if not events:
+        raise InputError(f"{top.where}: no complete events (ph X) in the trace")
+    return Trace(label, events, ranks, lanes)
+
+
+def _losses(path, label, lines):
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines) and rows:
+                break  # a run that is still writing, or was killed: its last line may be half there
+            raise InputError(f"{path}:{number}: not JSON ({error.msg})") from None
+        item = Checked(value, f"{path}:{number}")
+        if not isinstance(value, dict):
+            item.fail("an object")
+        if "step" not in value or ("loss" not in value and "val_loss" not in value):
+            continue  # other records (the start, a checkpoint) may stand among the steps
+        row = {"step": item.get("step").integer()}
+        for key in ("loss", "val_loss", "tokens_per_s", "step_time_s", "mfu", "grad_norm"):
+            # A loss may diverge; then it is null or NaN, and no point to draw.
+            value = item.get(key, None)
+            not_finite = isinstance(value.value, float) and not math.isfinite(value.value)
+            row[key] = None if not_finite else value.optional_number()
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: no line with a step and a loss")
+    return Losses(label, rows)

@@ -1,0 +1,176 @@
+"""Methods side by side: throughput, traffic, bubble, exposed communication and peak memory, one row
+a method."""
+
+from plots import style
+
+
+def labels(results):
+    """One name a row: the method, its mesh where methods repeat, a counter where even that
+    repeats."""
+    names = []
+    for result in results:
+        same = [r for r in results if r["method"] == result["method"]]
+        name = result["method"]
+        if len(same) > 1 and (result["label"] or result["mesh"]):
+            name += f" ({result['label'] or result['mesh']})"
+        names.append(name)
+    return [
+        f"{n} #{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)
+    ]
+
+
+def ranked(results):
+    """(label, result), the fastest first."""
+    pairs = zip(labels(results), results, strict=True)
+    return sorted(pairs, key=lambda p: -p[1]["samples_per_s"])
+
+
+def draw(results):
+    """The figure; rows are methods, panels are quantities, the best value of a panel is dark."""
+    rows = ranked(results)
+    names = [name for name, _ in rows]
+    results = [result for _, result in rows]
+    height = 1.2 + 0.4 * len(rows)
+    figure, axes = style.figure(
+        12.5, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15)
+    )
+
+    throughput = [r["samples_per_s"] for r in results]
+    spread = [
+        r["samples_per_s"] * (r["ci95"] or 0) / r["step_time"] if r["step_time"] else 0
+        for r in results
+    ]
+    _bars(axes[0], "Throughput", "samples/s (95% interval)", throughput, max, style.number, spread)
+
+    divisor, unit = style.byte_unit(max(r["sent_mean"] for r in results))
+    _bars(
+        axes[1],
+        "Sent per rank and step",
+        unit,
+        [r["sent_mean"] / divisor for r in results],
+        min,
+        style.number,
+    )
+
+    bubble = [100 * r["bubble_fraction"] for r in results]
+    _bars(axes[2], "Bubble", "% of the compute lane idle", bubble, min, lambda v: f"{v:.1f}")
+
+    factor, unit = style.time_unit(max(r["exposed_comm_s"] for r in results) or 1)
+    exposed = [r["exposed_comm_s"] * factor for r in results]
+    _bars(axes[3], "Exposed communication", f"{unit} a step", exposed, min, style.number)
+
+    _memory(axes[4], results)
+
+    meshes = [
+        r["mesh"] if r["mesh"] and r["mesh"] not in n else ""
+        for n, r in zip(names, results, strict=True)
+    ]
+    axes[0].set_yticks(range(len(names)), [""] * len(names))
+    for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
+        at = {
+            "xycoords": ("axes fraction", "data"),
+            "textcoords": "offset points",
+            "ha": "right",
+            "annotation_clip": False,
+        }
+        axes[0].annotate(
+            name,
+            (0, row),
+            (-8, 1 if mesh else 0),
+            va="bottom" if mesh else "center",
+            fontsize=9.5,
+            **at,
+        )
+        axes[0].annotate(mesh, (0, row), (-8, -1), va="top", fontsize=7, color=style.QUIET, **at)
+    axes[0].set_ylim(len(names) - 0.4, -0.6)
+    return figure
+
+
+def _bars(axis, title, unit, values, best, text, spread=None):
+    chosen = best(values)
+    colours = [style.BLUE if v == chosen else "#a9cfe6" for v in values]
+    axis.barh(range(len(values)), values, height=0.62, color=colours)
+    if spread:
+        axis.errorbar(
+            values,
+            range(len(values)),
+            xerr=spread,
+            fmt="none",
+            ecolor=style.INK,
+            elinewidth=1,
+            capsize=2.5,
+        )
+    _frame(
+        axis,
+        title,
+        unit,
+        max(v + s for v, s in zip(values, spread or [0] * len(values), strict=True)),
+    )
+    for row, value in enumerate(values):
+        end = value + (spread[row] if spread else 0)
+        axis.annotate(
+            text(value),
+            (end, row),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=style.INK,
+            fontweight="bold" if value == chosen else "normal",
+        )
+
+
+def _memory(axis, results):
+    kinds = list(dict.fromkeys(k for r in results for k in r["peak_memory"]))
+    largest = max((v for r in results for v in r["peak_memory"].values()), default=0)
+    divisor, unit = style.byte_unit(largest, binary=True)
+    thickness = 0.62 / max(1, len(kinds))
+    least = {k: min(r["peak_memory"][k] for r in results if k in r["peak_memory"]) for k in kinds}
+    for place, kind in enumerate(kinds):
+        dark, light = (
+            (style.BLUE, "#a9cfe6"),
+            (style.ORANGE, "#f5d596"),
+            (style.GREEN, "#99d8c7"),
+        )[place % 3]
+        for row, result in enumerate(results):
+            value = result["peak_memory"].get(kind)
+            if value is None:
+                continue
+            y = row + (place - (len(kinds) - 1) / 2) * thickness
+            best = value == least[kind]
+            axis.barh(y, value / divisor, height=0.94 * thickness, color=dark if best else light)
+            axis.annotate(
+                style.number(value / divisor),
+                (value / divisor, y),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8 if len(kinds) == 1 else 6.5,
+                fontweight="bold" if best else "normal",
+            )
+    _frame(axis, "Peak memory per device", unit, largest / divisor)
+    if len(kinds) > 1:
+        colours = (style.BLUE, style.ORANGE, style.GREEN)
+        handles = [axis.barh(0, 0, color=colours[i % 3], label=k) for i, k in enumerate(kinds)]
+        axis.legend(
+            handles=handles,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            borderaxespad=2.6,
+            ncols=len(kinds),
+            fontsize=7,
+            handlelength=1,
+            columnspacing=1,
+        )
+
+
+def _frame(axis, title, unit, largest):
+    axis.set_title(title)
+    axis.set_xlabel(unit)
+    axis.set_xlim(0, largest * 1.24 if largest else 1)
+    axis.grid(axis="x")
+    axis.spines["left"].set_visible(False)
+    if largest:
+        axis.locator_params(axis="x", nbins=4)
+    else:
+        axis.set_xticks([0])

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""One HTML report, or single figures, from the JSON that `rehearse` writes.
+
+docs/report.md is the reference.
+"""
+
+import argparse
+import io
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+try:
+    import matplotlib  # noqa: F401
+except ImportError as missing:
+    print(f"plots/report.py: needs the Python package matplotlib ({missing})", file=sys.stderr)
+    sys.exit(2)
+
+from plots import inputs, loss, methods, page, prediction, style, timeline  # noqa: E402
+from plots.inputs import InputError  # noqa: E402
+
+FIGURES = ("methods", "prediction", "timeline", "loss")
+WHAT = {
+    "methods": "the methods side by side (JSON of rehearse compare or simulate)",
+    "prediction": "predicted against measured step time (a predictions file)",
+    "timeline": "the timeline of a step (a trace)",
+    "loss": "the loss curve (JSON lines of rehearse train)",
+}
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="plots/report.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=(
+            "Make a self-contained HTML report, or one figure, from the JSON that rehearse writes."
+        ),
+        epilog=(
+            "examples:\n  plots/report.py compare.json predictions.json simulated=a.json"
+            " real=b.json run.jsonl -o report.html\n  plots/report.py compare.json -o methods.svg\n"
+            "  plots/report.py simulated=a.json real=b.json --only timeline -o timeline.png"
+        ),
+    )
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="[LABEL=]INPUT",
+        help="JSON or JSONL; the label names a trace or a run",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help=".html for the report; .svg, .png or .pdf for one figure",
+    )
+    parser.add_argument(
+        "--only", choices=FIGURES, help="which figure, when the inputs allow several"
+    )
+    parser.add_argument(
+        "--figures",
+        metavar="DIR",
+        help="also write each figure of the report there, as SVG and PNG",
+    )
+    parser.add_argument("--title", default="Rehearsal report", help="of the report")
+    parser.add_argument("--quiet", action="store_true", help="do not print what was written")
+    options = parser.parse_args(argv)
+    options.form = os.path.splitext(options.output)[1].lstrip(".").lower()
+    if options.form not in ("html", "svg", "png", "pdf"):
+        raise InputError(f"-o {options.output}: the name must end in .html, .svg, .png or .pdf")
+    if options.form == "html" and options.only:
+        raise InputError("--only picks a single figure: -o must end in .svg, .png or .pdf")
+    return options
+
+
+def drawing(name, given):
+    """The matplotlib figure of that name, or None where its input was not given."""
+    if name == "methods":
+        return methods.draw(given.results) if given.results else None
+    if name == "prediction":
+        return prediction.draw(given.runs) if given.runs else None
+    if name == "timeline":
+        return timeline.draw(given.traces) if given.traces else None
+    return loss.draw(given.losses) if given.losses else None
+
+
+def write(path, content):
+    """Beside and renamed: a reader never sees half a file."""
+    beside = f"{path}.partial-{os.getpid()}"
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+        os.replace(beside, path)
+    except OSError as error:
+        if os.path.exists(beside):
+            os.remove(beside)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def rendered(drawn, form):
+    buffer = io.BytesIO()
+    style.save(drawn, buffer, form)
+    return buffer.getvalue()
+
+
+def report(options, given):
+    """(the page, {figure: SVG bytes})."""
+    pictures = {name: rendered(drawn, "svg") for name in FIGURES if (drawn := drawing(name, given))}
+    shown = {name: page.picture(content, "svg", WHAT[name]) for name, content in pictures.items()}
+    parts = [page.facts(given)]
+    if given.results:
+        parts.append(
+            page.section(
+                "Methods side by side",
+                "Simulated. A step is one global batch; the interval is over seeds of jitter; the"
+                " best value of a column is in blue. Traffic is the mean that a rank sends in a"
+                " step, the bubble is the idle share of the compute lane.",
+                shown["methods"],
+                page.methods_table(given.results),
+            )
+        )
+    if given.runs:
+        parts.append(
+            page.section(
+                "Predicted against measured",
+                "The prediction was written and hashed before the first step of the run. An error"
+                f" within ±{prediction.BAND:.0%} is green. With more ranks than cores a run is"
+                " oversubscribed and says little about the model.",
+                shown["prediction"],
+                page.prediction_table(given.runs),
+            )
+        )
+    if given.traces:
+        parts.append(
+            page.section(
+                "Timeline of one step",
+                "A row for each lane of each rank; a bar spans an op from when it could begin until"
+                " it ended. Gaps in the compute lane are the bubble; communication under a gap is"
+                " exposed.",
+                shown["timeline"],
+            )
+        )
+    if given.losses:
+        parts.append(
+            page.section(
+                "Training",
+                "Real processes on real text; the pale line is each step, the strong one its "
+                "moving average.",
+                shown["loss"],
+                page.loss_table(given.losses),
+            )
+        )
+    parts.append(page.notes(given))
+    absent = [WHAT[name] for name in FIGURES if name not in pictures]
+    if absent:
+        parts.append(
+            f"<p>Left out, because no input for it was given: {page.escape('; '.join(absent))}.</p>"
+        )
+    seeds = {len(r["values"]) for r in given.results if r["values"]}
+    intro = (
+        f"{len(given.results)} simulated method{'s' * (len(given.results) != 1)}"
+        if given.results
+        else ""
+    )
+    if seeds:
+        intro += f", {'/'.join(map(str, sorted(seeds)))} seed{'s' * (max(seeds) > 1)} each"
+    sizes = sorted({r["world_size"] for r in given.results})
+    if sizes:
+        intro += f", on {'/'.join(map(str, sizes))} ranks"
+    return page.page(options.title, page.escape(intro), parts, page.provenance(given)), pictures
+
+
+def run(options):
+    given = inputs.load(options.inputs)
+    if options.form == "html":
+        content, pictures = report(options, given)
+        if options.figures:
+            try:
+                os.makedirs(options.figures, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--figures {options.figures}: {error.strerror}") from None
+            for name, svg in pictures.items():
+                write(os.path.join(options.figures, f"{name}.svg"), svg)
+                write(
+                    os.path.join(options.figures, f"{name}.png"),
+                    rendered(drawing(name, given), "png"),
+                )
+        write(options.output, content.encode())
+    else:
+        able = [
+            n
+            for n, there in zip(
+                FIGURES, (given.results, given.runs, given.traces, given.losses), strict=True
+            )
+            if there
+        ]
+        name = options.only or able[0]
+        if not options.only and len(able) > 1:
+            raise InputError(
+                f"the inputs allow several figures: choose with --only {' or '.join(able)}"
+            )
+        if name not in able:
+            raise InputError(f"--only {name}: no input for {WHAT[name]}")
+        write(options.output, rendered(drawing(name, given), options.form))
+    if not options.quiet:
+        print(options.output)
+
+
+def main(argv=None):
+    try:
+        run(arguments(argv))
+        return 0
+    except InputError as error:
+        print(f"plots/report.py: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

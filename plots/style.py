@@ -1,0 +1,115 @@
+"""One look for every figure: the Okabe-Ito palette (safe for colour-blind readers), quiet axes,
+units that read well."""
+
+import math
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+# Okabe & Ito 2008, "Color Universal Design".
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
+INK, QUIET, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ec", "#ffffff"
+SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+
+# Kind of work -> colour; darker is heavier. Lightness differs too, so the kinds survive in grey.
+KINDS = {
+    "forward": SKY,
+    "backward": BLUE,
+    "recompute": "#9ad7c3",
+    "compute": SKY,
+    "kernel": "#8d99a6",
+    "update": GREEN,
+    "collective": ORANGE,
+    "send": VERMILION,
+    "recv": PURPLE,
+    "put": "#a3450a",
+    "take": "#8c4f77",
+    "other": "#c3cad1",
+}
+
+RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelsize": 9,
+    "axes.labelcolor": QUIET,
+    "axes.edgecolor": "#b8c0c8",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "figure.dpi": 110,
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "rehearse",  # the same figure gives the same bytes
+}
+
+
+plt.rcParams.update(RC)
+
+
+def figure(width, height, **arguments):
+    """A figure and its axes, sizes in inches."""
+    return plt.subplots(figsize=(width, height), layout="constrained", **arguments)
+
+
+def save(drawn, target, form):
+    """Writes a figure to a path or a file object, with nothing in it that changes from run to
+    run."""
+    metadata = {
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None},
+    }
+    drawn.savefig(target, format=form, dpi=160, metadata=metadata.get(form))
+    plt.close(drawn)
+
+
+def time_unit(seconds):
+    """(factor, name) that shows a duration of this size with one to three digits before the
+    point."""
+    for factor, name in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return factor, name
+    return 1.0, "s"
+
+
+def byte_unit(count, binary=False):
+    """(divisor, name) for traffic (GB, decimal) or memory (GiB, binary)."""
+    base, names = (
+        (1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+        if binary
+        else (1000, ("B", "kB", "MB", "GB", "TB"))
+    )
+    power = 0 if count <= 0 else min(len(names) - 1, int(math.log(count, base) + 1e-9))
+    return float(base**power), names[power]
+
+
+def number(value, digits=3):
+    """Three significant digits, thousands separated: 2268 -> 2,268; 0.04213 -> 0.0421."""
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f}"
+
+
+def percent(value, digits=1):
+    return f"{100 * value:.{digits}f}%"

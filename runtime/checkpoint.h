@@ -1,0 +1,34 @@
+// Checkpoints: one safetensors file per rank, with the parts of logical tensors that the rank owns,
+// and a manifest that says what they are. Parts are named by tensor, kind (weight, moment, master,
+// residual), age and range, never by storage, so a run goes on from them on any mesh that the model
+// fits: bit for bit on the same one, up to rounding on another. A checkpoint is written beside its
+// name and renamed when every rank's part is on disk; the one before it is removed only after that.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/job.h"
+#include "engine/link.h"
+#include "runtime/control.h"
+#include "runtime/executor.h"
+
+namespace rehearse {
+
+/// Saves the state before step `step` to FOLDER/step-NNNNNNNN and removes all but the last two.
+/// Every rank calls it. Throws BackendError on every rank when one of them could not write (names
+/// rank, file and cause); earlier checkpoints stay.
+void save_checkpoint(const std::string& folder, std::int64_t step, const ExecutorContext& context,
+                     Executor& executor);
+
+/// The newest complete checkpoint in FOLDER; a path to one is itself. Throws InputError when there
+/// is none.
+std::string find_checkpoint(const std::string& folder_or_checkpoint);
+
+/// Fills the state from a checkpoint and returns the step to go on with. Throws InputError that
+/// names the file: unknown version, another model, truncated, checksum that does not match, a
+/// tensor that is missing (another optimizer or precision).
+std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& context,
+                             Executor& executor);
+
+}  // namespace rehearse

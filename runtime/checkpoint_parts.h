@@ -1,0 +1,51 @@
+// The parts of logical tensors that make up a checkpoint: which rank saves what, under which name,
+// and how parts of any mesh become a whole tensor. Internal to checkpoints.
+#pragma once
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/link.h"
+#include "engine/model.h"
+#include "runtime/tensor_map.h"
+
+namespace rehearse {
+
+/// What a part is, wherever it lies.
+struct PartKey {
+  Kind kind = Kind::param;
+  int age = 1;              // 1: the newest version, 2: the one before
+  std::string tensor = {};  // a TensorSpec's name; for Kind::scale and Kind::other: the storage's
+  int copy = 0;             // residuals: the data-parallel rank; others differ in nothing
+  int tp_rank = 0, tp_size = 1;
+  std::int64_t begin = 0, end = 0;  // elements of the flat part that this tensor rank has
+  friend auto operator<=>(const PartKey&, const PartKey&) = default;
+
+  std::string text() const;
+};
+
+struct Part {
+  PartKey key = {};
+  Id storage = none;
+  std::int64_t begin = 0;  // element of the storage
+};
+
+/// Every part of every state storage of a rank, owned or not.
+std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
+                           const std::vector<RankMap>& maps, Id rank);
+/// The parts that each rank saves: of equal parts the first rank's, and of weights only copies that
+/// an Update writes, where there is one.
+std::vector<std::vector<Part>> owned_parts(const LinkedProgram& linked, const ModelSpec& model,
+                                           const std::vector<RankMap>& maps);
+
+/// Copies elements between a whole tensor and the interval [begin, end) of the flat part that
+/// tensor rank `tp_rank` of `tp_size` has of it. `width`: bytes of an element.
+enum class Direction : std::uint8_t { to_whole, to_part };
+void copy_part(const TensorSpec& spec, bool split, int tp_rank, int tp_size, std::int64_t begin,
+               std::int64_t end, int width, std::byte* whole, std::byte* part, Direction direction);
+std::int64_t elements_of(const TensorSpec& spec);
+
+}  // namespace rehearse

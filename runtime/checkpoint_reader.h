@@ -1,0 +1,51 @@
+// Reads a checkpoint back as logical tensors, whatever mesh it was saved from. Files are opened and
+// their checksums compared when they are first needed.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/checkpoint_parts.h"
+#include "runtime/safetensors.h"
+
+namespace rehearse {
+
+class CheckpointReader {
+ public:
+  /// Throws InputError that names the file: no manifest, damaged, an unknown version.
+  explicit CheckpointReader(const std::string& folder);
+
+  std::int64_t step() const { return step_; }
+  const std::string& model() const { return model_; }
+  const std::string& method() const { return method_; }
+
+  /// A whole tensor of this kind, age and copy; empty when there is none. `spec` null: not a
+  /// tensor of the model (a loss scale). Throws InputError that names the file: truncated, damaged,
+  /// another precision or shape, elements that no part covers.
+  std::vector<std::byte> whole(Kind kind, const std::string& tensor, int age, int copy,
+                               const TensorSpec* spec, DType dtype);
+  /// How many copies (residuals of data-parallel ranks) there are.
+  int copies(Kind kind, const std::string& tensor) const;
+  /// The dtype that a tensor was saved in; f32 when there is none.
+  DType dtype_of(Kind kind, const std::string& tensor);
+
+ private:
+  struct Place {
+    PartKey key = {};
+    std::string file = {}, checksum = {};
+  };
+  TensorEntry read(const Place& place);
+
+  std::string folder_, model_, method_;
+  std::int64_t step_ = 0;
+  std::map<std::pair<Kind, std::string>, std::vector<Place>> places_ = {};
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_ = {};
+};
+
+/// Version of the folder's layout; another one is refused.
+inline constexpr int checkpoint_version = 1;
+
+}  // namespace rehearse

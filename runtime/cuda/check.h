@@ -1,0 +1,26 @@
+// Errors of CUDA and NCCL as BackendError, with what was called and what the library says.
+#pragma once
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <string>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+
+inline void check_cuda(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // else the next unrelated call reports it again
+  throw BackendError(
+      fmt::format("{}: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
+}
+
+inline std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
+  const char* last = ncclGetLastError(comm);
+  return last != nullptr && last[0] != 0 ? fmt::format("{} ({})", ncclGetErrorString(result), last)
+                                         : ncclGetErrorString(result);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,71 @@
+#include "runtime/cuda/cuda_stream.h"
+
+#include <utility>
+
+#include "runtime/cuda/check.h"
+
+namespace rehearse {
+
+CudaEvent::CudaEvent(std::shared_ptr<Watch> watch, bool timed) : watch_(std::move(watch)) {
+  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
+  check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
+}
+
+CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
+
+bool CudaEvent::done() const {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  check_cuda(state, "cudaEventQuery");
+  return true;
+}
+
+void CudaEvent::wait() const {
+  watch_->wait([this] { return done(); }, "the device's work before an event");
+}
+
+Seconds CudaEvent::since(const Event& earlier) const {
+  float milliseconds = 0;
+  check_cuda(
+      cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(earlier).event_, event_),
+      "cudaEventElapsedTime");
+  return Seconds(milliseconds * 1e-3);
+}
+
+CudaStream::CudaStream(std::shared_ptr<Watch> watch, int device, bool high_priority)
+    : watch_(std::move(watch)),
+      stream_(c10::cuda::getStreamFromPool(high_priority, static_cast<c10::DeviceIndex>(device))) {}
+
+void CudaStream::make_current() {
+  // The current device belongs to a thread, and a lane is one.
+  check_cuda(cudaSetDevice(stream_.device_index()), "cudaSetDevice");
+  c10::cuda::setCurrentCUDAStream(stream_);
+}
+
+void CudaStream::record(Event& event) {
+  check_cuda(cudaEventRecord(static_cast<CudaEvent&>(event).raw(), raw()), "cudaEventRecord");
+}
+
+void CudaStream::wait(const Event& event) {
+  check_cuda(cudaStreamWaitEvent(raw(), static_cast<const CudaEvent&>(event).raw(), 0),
+             "cudaStreamWaitEvent");
+}
+
+void CudaStream::synchronize() {
+  watch_->wait(
+      [this] {
+        const cudaError_t state = cudaStreamQuery(raw());
+        if (state == cudaErrorNotReady) {
+          (void)cudaGetLastError();
+          return false;
+        }
+        check_cuda(state, "cudaStreamQuery");
+        return true;
+      },
+      "the work of a stream");
+}
+
+}  // namespace rehearse

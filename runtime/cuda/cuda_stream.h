@@ -1,0 +1,43 @@
+// Streams from torch's pool, so that torch's kernels and allocator know them, and CUDA events.
+#pragma once
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "runtime/accelerator.h"
+#include "runtime/cuda/watch.h"
+
+namespace rehearse {
+
+class CudaEvent : public Event {
+ public:
+  CudaEvent(std::shared_ptr<Watch> watch, bool timed);
+  ~CudaEvent() override;
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  bool done() const override;
+  void wait() const override;
+  Seconds since(const Event& earlier) const override;
+  cudaEvent_t raw() const { return event_; }
+
+ private:
+  std::shared_ptr<Watch> watch_;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaStream : public Stream {
+ public:
+  CudaStream(std::shared_ptr<Watch> watch, int device, bool high_priority);
+  void make_current() override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+  cudaStream_t raw() const { return stream_.stream(); }
+
+ private:
+  std::shared_ptr<Watch> watch_;
+  c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace rehearse

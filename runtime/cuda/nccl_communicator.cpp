@@ -1,0 +1,230 @@
+#include "runtime/cuda/nccl_communicator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/cuda/check.h"
+
+namespace rehearse {
+namespace {
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i32:
+      return ncclInt32;
+    case DType::u8:
+      return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+/// The group's first member makes the id, the others read it from the control plane.
+ncclUniqueId agree_on_id(Control& control, const std::string& channel, const std::vector<Id>& ranks,
+                         int member) {
+  const std::string key = fmt::format("nccl/{}/{}", channel, fmt::join(ranks, ","));
+  ncclUniqueId id = {};
+  if (member == 0) {
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) {
+      throw BackendError(
+          fmt::format("channel {}: ncclGetUniqueId: {}", channel, nccl_text(result, nullptr)));
+    }
+    control.publish(key, std::string(id.internal, sizeof id.internal));
+    return id;
+  }
+  const std::string text = control.await(key);
+  if (text.size() != sizeof id.internal) {
+    throw BackendError(
+        fmt::format("channel {}: rank {} runs another version of NCCL", channel, ranks[0]));
+  }
+  std::memcpy(id.internal, text.data(), sizeof id.internal);
+  return id;
+}
+
+std::int64_t part(const CollectiveSpec& spec, int i, int n) { return i * spec.elements / n; }
+
+}  // namespace
+
+void NcclCommunicator::check(ncclResult_t result, const char* call) const {
+  if (result == ncclInProgress) {
+    settle(call);
+    return;
+  }
+  check_in_group(result, call);
+}
+
+/// Between group start and end nothing is under way yet, so there is nothing to wait for.
+void NcclCommunicator::check_in_group(ncclResult_t result, const char* call) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const std::string text =
+      fmt::format("channel {}: {}: {}", channel(), call, nccl_text(result, comm_));
+  // A broken connection has a cause elsewhere; a wrong argument is ours.
+  if (result == ncclRemoteError || result == ncclSystemError) watch_->control().blame(text);
+  throw BackendError(text);
+}
+
+/// Until a call on the non-blocking communicator has taken effect: only then may another follow.
+void NcclCommunicator::settle(const char* call) const {
+  ncclResult_t state = ncclInProgress;
+  watch_->wait(
+      [&] {
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked != ncclSuccess) state = asked;
+        return state != ncclInProgress;
+      },
+      fmt::format("channel {}: {}", channel(), call));
+  if (state != ncclSuccess) check(state, call);
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<Watch> watch, std::string channel,
+                                   std::vector<Id> ranks, int member, CudaStream& stream)
+    : Communicator(std::move(channel), std::move(ranks), member),
+      watch_(std::move(watch)),
+      stream_(stream) {
+  const ncclUniqueId id = agree_on_id(watch_->control(), this->channel(), this->ranks(), member);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = this->channel().c_str();
+  const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, member, &config);
+  if (comm_ == nullptr) {
+    throw BackendError(fmt::format("channel {}: ncclCommInitRankConfig: {}", this->channel(),
+                                   nccl_text(result, nullptr)));
+  }
+  watch_->add(comm_, this->channel());
+  try {
+    check(result, "ncclCommInitRankConfig");
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&token_), sizeof *token_), "cudaMalloc");
+    check_cuda(cudaMemset(token_, 0, sizeof *token_), "cudaMemset");
+  } catch (...) {
+    watch_->remove(comm_);
+    throw;
+  }
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  watch_->remove(comm_);
+  cudaFree(token_);
+}
+
+int NcclCommunicator::prepare(const CollectiveSpec& spec) {
+  if (spec.algorithm != Algorithm::automatic) {
+    throw InputError(
+        "method.collective: NCCL chooses its algorithms itself, so it must be \"automatic\" on "
+        "GPUs (NCCL_ALGO restricts NCCL's own choice)");
+  }
+  const auto known = std::ranges::find(specs_, spec);
+  if (known != specs_.end()) return static_cast<int>(known - specs_.begin());
+  specs_.push_back(spec);
+  return static_cast<int>(specs_.size()) - 1;
+}
+
+void NcclCommunicator::scatter(const CollectiveSpec& spec, char* source, char* target) const {
+  const auto type = type_of(spec.dtype);
+  const int n = size();
+  if (spec.elements % n == 0) {
+    check(ncclReduceScatter(source, target, static_cast<std::size_t>(spec.elements / n), type,
+                            ncclSum, comm_, stream_.raw()),
+          "ncclReduceScatter");
+    return;
+  }
+  // Unequal parts: a reduction to each owner, fused by the group.
+  check_in_group(ncclGroupStart(), "ncclGroupStart");
+  for (int i = 0; i < n; ++i) {
+    const std::int64_t begin = part(spec, i, n);
+    const auto count = static_cast<std::size_t>(part(spec, i + 1, n) - begin);
+    if (count == 0) continue;
+    check_in_group(ncclReduce(source + begin * size_of(spec.dtype), target, count, type, ncclSum, i,
+                              comm_, stream_.raw()),
+                   "ncclReduce");
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void NcclCommunicator::gather(const CollectiveSpec& spec, char* source, char* target) const {
+  const auto type = type_of(spec.dtype);
+  const int n = size();
+  if (spec.elements % n == 0) {
+    check(ncclAllGather(source, target, static_cast<std::size_t>(spec.elements / n), type, comm_,
+                        stream_.raw()),
+          "ncclAllGather");
+    return;
+  }
+  check_in_group(ncclGroupStart(), "ncclGroupStart");
+  for (int i = 0; i < n; ++i) {
+    const std::int64_t begin = part(spec, i, n);
+    const auto count = static_cast<std::size_t>(part(spec, i + 1, n) - begin);
+    if (count == 0) continue;
+    check_in_group(ncclBroadcast(source, target + begin * size_of(spec.dtype), count, type, i,
+                                 comm_, stream_.raw()),
+                   "ncclBroadcast");
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void NcclCommunicator::run(int handle, void* source, void* target) {
+  const CollectiveSpec& spec = specs_[static_cast<std::size_t>(handle)];
+  const auto count = static_cast<std::size_t>(spec.elements);
+  const auto type = type_of(spec.dtype);
+  const std::int64_t bytes = spec.elements * size_of(spec.dtype);
+  const std::int64_t share = bytes * (size() - 1) / size();
+  std::int64_t moved = share;
+  switch (spec.move) {
+    case Move::all_reduce:
+      moved = 2 * share;
+      check(ncclAllReduce(source, target, count, type, ncclSum, comm_, stream_.raw()),
+            "ncclAllReduce");
+      break;
+    case Move::reduce_scatter:
+      scatter(spec, static_cast<char*>(source), static_cast<char*>(target));
+      break;
+    case Move::all_gather:
+      gather(spec, static_cast<char*>(source), static_cast<char*>(target));
+      break;
+    case Move::broadcast:
+      moved = bytes;
+      check(ncclBroadcast(source, target, count, type, spec.root, comm_, stream_.raw()),
+            "ncclBroadcast");
+      break;
+    case Move::reduce:
+      moved = bytes;
+      check(ncclReduce(source, target, count, type, ncclSum, spec.root, comm_, stream_.raw()),
+            "ncclReduce");
+      break;
+  }
+  sent_.fetch_add(moved, std::memory_order_relaxed);
+  received_.fetch_add(moved, std::memory_order_relaxed);
+}
+
+void NcclCommunicator::send(Buffer buffer, int to) {
+  check(ncclSend(buffer.data, static_cast<std::size_t>(buffer.elements), type_of(buffer.dtype), to,
+                 comm_, stream_.raw()),
+        "ncclSend");
+  sent_.fetch_add(buffer.bytes(), std::memory_order_relaxed);
+}
+
+void NcclCommunicator::recv(Buffer buffer, int from) {
+  check(ncclRecv(buffer.data, static_cast<std::size_t>(buffer.elements), type_of(buffer.dtype),
+                 from, comm_, stream_.raw()),
+        "ncclRecv");
+  received_.fetch_add(buffer.bytes(), std::memory_order_relaxed);
+}
+
+void NcclCommunicator::barrier() {
+  check(ncclAllReduce(token_, token_, 1, ncclInt32, ncclSum, comm_, stream_.raw()),
+        "ncclAllReduce");
+  stream_.synchronize();
+}
+
+Traffic NcclCommunicator::traffic() const { return {sent_.load(), received_.load()}; }
+
+}  // namespace rehearse

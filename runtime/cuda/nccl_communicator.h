@@ -1,0 +1,51 @@
+// A communicator over NCCL: a thin layer of our own over nccl.h, non-blocking, so that a peer that
+// never comes or dies is noticed. Collectives are queued on one stream in the order they are run;
+// the host issue order of all NCCL ops is the program's, which all ranks share (two communicators
+// used from two streams in different orders can deadlock: nccl issues 783 and 1766).
+#pragma once
+#include <nccl.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/watch.h"
+
+namespace rehearse {
+
+class NcclCommunicator : public Communicator {
+ public:
+  /// All members make it together, with the current device set. Throws BackendError.
+  NcclCommunicator(std::shared_ptr<Watch> watch, std::string channel, std::vector<Id> ranks,
+                   int member, CudaStream& stream);
+  ~NcclCommunicator() override;
+
+  /// NCCL chooses its algorithms itself: anything but automatic is an InputError.
+  int prepare(const CollectiveSpec& spec) override;
+  void run(int handle, void* source, void* target) override;
+  void send(Buffer buffer, int to) override;
+  void recv(Buffer buffer, int from) override;
+  void barrier() override;
+  /// NCCL does not say what it sent: what rings send.
+  Traffic traffic() const override;
+  std::int64_t scratch_bytes() const override { return 0; }
+
+ private:
+  void check(ncclResult_t result, const char* call) const;
+  void check_in_group(ncclResult_t result, const char* call) const;
+  void settle(const char* call) const;
+  void scatter(const CollectiveSpec& spec, char* source, char* target) const;
+  void gather(const CollectiveSpec& spec, char* source, char* target) const;
+
+  std::shared_ptr<Watch> watch_;
+  CudaStream& stream_;
+  ncclComm_t comm_ = nullptr;
+  int* token_ = nullptr;  // of barriers, on the device
+  std::vector<CollectiveSpec> specs_ = {};
+  std::atomic<std::int64_t> sent_ = 0, received_ = 0;
+};
+
+}  // namespace rehearse

@@ -1,0 +1,84 @@
+// Runs one rank of a linked program on LibTorch tensors. The role is resolved once, when the
+// executor is made: operands, blocks, communicators, waits. What it runs afterwards is what the
+// program says, op by op; it knows no method.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/disturbance.h"
+#include "engine/job.h"
+#include "engine/link.h"
+#include "engine/trace.h"
+#include "runtime/control.h"
+#include "runtime/data.h"
+#include "runtime/lane_runner.h"
+#include "runtime/network.h"
+#include "runtime/tensor_map.h"
+
+namespace rehearse {
+
+/// What a step showed on this rank.
+struct StepLoss {
+  double sum = 0;           // of -log p over this rank's counted tokens
+  double square_norm = -1;  // of the global gradient; < 0: not measured
+};
+
+/// All references must outlive the executor.
+struct ExecutorContext {
+  const LinkedProgram& linked;
+  const ModelSpec& model;
+  const Plan& plan;
+  const Train& train;
+  Id rank;
+  const Data& data;
+  Network& network;
+  Control& control;
+  const Disturber* disturber = nullptr;  // makes local ops take longer; null: nothing does
+};
+
+class Executor {
+ public:
+  explicit Executor(const ExecutorContext& context);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Fills weights from train.seed; everything else with what it is before the first step.
+  void initialise();
+
+  /// Runs steps [first, last), or fewer when the control plane ends the run; returns the step after
+  /// the last. `on_step` is called on the calling thread after the last op of each step on the
+  /// compute lane.
+  std::int64_t run(std::int64_t first, std::int64_t last,
+                   const std::function<void(std::int64_t step, const StepLoss&)>& on_step);
+
+  /// Sum of -log p over the labels that this rank counts in `batches` validation batches, with the
+  /// weights that step `step` would use. Every rank calls it, between runs.
+  double evaluate(std::int64_t step, std::int64_t batches);
+
+  /// Whether this rank's losses count (one of the tensor-parallel ranks counts for all).
+  bool counts() const;
+
+  /// Maps of all ranks.
+  const std::vector<RankMap>& maps() const;
+  const Role& role() const;
+  /// The bytes of a state storage that an op at `step` reads with this age (>= 1).
+  std::span<std::byte> state(Id storage, std::int64_t step, int age);
+
+  void keep_stamps(std::size_t ops_per_lane);
+  const std::vector<std::vector<Stamp>>& stamps() const;
+
+  std::int64_t bytes_sent() const;
+  std::int64_t allocated_bytes() const;  // state and buffers
+  std::int64_t scratch_bytes() const;    // of communicators
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rehearse

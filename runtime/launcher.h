@@ -1,0 +1,34 @@
+// `--nproc N`: starts N local ranks of this program with torchrun's variables and looks after them.
+// The launcher binds the master port itself (any free one) and rank 0 inherits the listening
+// socket, so no port is ever guessed. Ranks die with the launcher (PR_SET_PDEATHSIG).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/units.h"
+
+namespace rehearse {
+
+struct LaunchOptions {
+  int nproc = 1;
+  Seconds grace = Seconds(10);  // between the first failure (or a second signal) and SIGKILL
+};
+
+/// Runs `arguments` (the program, found as execvp does, then its arguments without --nproc) as N
+/// ranks and waits for them. Call it before there are threads. Standard error of ranks above 0 is
+/// passed on line by line with "[rank k] " in front, their standard output is dropped. A line that
+/// begins with "rehearse: " is an error: it is shown once, however many ranks say it. SIGINT and
+/// SIGTERM go to every rank. Returns the exit status: 0 when all ranks returned 0, else that of the
+/// first rank that failed (128 + n after signal n). Throws BackendError when ranks cannot be
+/// started.
+int launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
+
+/// Path of this program.
+std::string own_path();
+/// True in a process that `launch` started.
+bool launched();
+/// Whether standard error is a terminal in the end (a launched rank writes to a pipe): for live
+/// progress lines.
+bool terminal();
+
+}  // namespace rehearse

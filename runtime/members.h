@@ -1,0 +1,23 @@
+// What ranks know of each other once all have joined: for the data connections.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rehearse {
+
+class Control;
+
+struct MemberInfo {
+  std::string host = {};
+  std::int64_t pid = 0;
+  std::string address = {};  // numeric, reachable from this rank
+};
+
+struct Members {
+  static const std::vector<MemberInfo>& of(const Control& control);
+  /// Random bytes that only the ranks of this run know.
+  static const std::string& token(const Control& control);
+};
+
+}  // namespace rehearse

@@ -1,0 +1,29 @@
+// The three parts of a profile: what a model costs, what kernels cost, what communication costs.
+// Internal to the profiler.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/profile.h"
+#include "runtime/control.h"
+#include "runtime/network.h"
+#include "runtime/profiler.h"
+
+namespace rehearse {
+
+double seconds_now();
+double median(std::vector<double> values);
+/// Of one number of each rank; every rank calls it with the same key.
+double mean_over_ranks(Control& control, const std::string& key, double mine);
+double max_over_ranks(Control& control, const std::string& key, double mine);
+
+/// Times of one model at one number of samples and one tp, every rank running at once.
+void profile_model(const ModelSpec& model, int samples, int tp, const ProfileSettings& settings,
+                   Control& control, Profile& profile);
+void profile_kernels(Control& control, Profile& profile);
+void profile_network(const ProfileSettings& settings, Control& control, Network& network,
+                     Profile& profile);
+
+}  // namespace rehearse

@@ -1,0 +1,108 @@
+#include "sim/exchange.h"
+
+#include <map>
+#include <utility>
+
+namespace rehearse {
+namespace {
+
+struct Sum {
+  double bytes = 0;
+  int rounds = 0;
+};
+using Pairs = std::map<std::pair<int, int>, Sum>;
+
+bool same_pairs(const Pairs& a, const Pairs& b) {
+  if (a.size() != b.size()) return false;
+  for (auto i = a.begin(), k = b.begin(); i != a.end(); ++i, ++k)
+    if (i->first != k->first) return false;
+  return true;
+}
+
+}  // namespace
+
+Exchange::Exchange(double bytes)
+    : traffic_{bytes, bytes}, hops_{{{.from = 0, .to = 1, .bytes = bytes}}}, mine_{{0}, {0}} {}
+
+Exchange::Exchange(std::unique_ptr<const Schedule> schedule, std::int64_t element_bytes)
+    : members_(schedule->members()),
+      rounds_(schedule->rounds()),
+      schedule_(std::move(schedule)),
+      element_bytes_(static_cast<double>(element_bytes)) {
+  count();
+}
+
+void Exchange::count() {
+  traffic_.assign(static_cast<std::size_t>(members_), 0);
+  std::vector<Hop> hops;
+  for (int r = 0; r < rounds_; ++r) {
+    round(r, -1, hops);
+    for (const Hop& hop : hops)
+      for (const int member : {hop.from, hop.to})
+        traffic_[static_cast<std::size_t>(member)] += hop.bytes;
+  }
+}
+
+Exchange Exchange::joined(const Schedule& schedule, std::int64_t element_bytes) {
+  std::vector<Pairs> rounds;
+  std::vector<Transfer> transfers;
+  for (const Schedule::Repeat repeat : schedule.distinct()) {
+    transfers.clear();
+    schedule.round(repeat.round, -1, transfers);
+    Pairs round;
+    for (const Transfer& t : transfers) {
+      Sum& sum = round[{t.from, t.to}];
+      sum.bytes += static_cast<double>((t.end - t.begin) * element_bytes * repeat.times);
+      sum.rounds = repeat.times;
+    }
+    if (!rounds.empty() && same_pairs(rounds.back(), round)) {
+      for (auto& [pair, sum] : rounds.back()) {
+        sum.bytes += round[pair].bytes;
+        sum.rounds += round[pair].rounds;
+      }
+    } else if (!round.empty()) {
+      rounds.push_back(std::move(round));
+    }
+  }
+  Exchange e;
+  const auto members = static_cast<std::size_t>(schedule.members());
+  e.members_ = schedule.members();
+  e.rounds_ = static_cast<int>(rounds.size());
+  e.hops_.resize(rounds.size());
+  e.mine_.resize(rounds.size() * members);
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    for (const auto& [pair, sum] : rounds[r]) {
+      const auto index = static_cast<std::uint32_t>(e.hops_[r].size());
+      for (const int member : {pair.first, pair.second})
+        e.mine_[r * members + static_cast<std::size_t>(member)].push_back(index);
+      e.hops_[r].push_back(
+          {.from = pair.first, .to = pair.second, .bytes = sum.bytes, .latencies = sum.rounds});
+    }
+  }
+  e.count();
+  return e;
+}
+
+void Exchange::round(int r, int member, std::vector<Hop>& out) const {
+  out.clear();
+  if (schedule_) {
+    thread_local std::vector<Transfer> transfers;
+    transfers.clear();
+    schedule_->round(r, member, transfers);
+    for (const Transfer& t : transfers)
+      out.push_back({.from = t.from,
+                     .to = t.to,
+                     .bytes = static_cast<double>(t.end - t.begin) * element_bytes_});
+    return;
+  }
+  const std::vector<Hop>& hops = hops_[static_cast<std::size_t>(r)];
+  if (member < 0) {
+    out = hops;
+    return;
+  }
+  const auto at = static_cast<std::size_t>(r) * static_cast<std::size_t>(members_) +
+                  static_cast<std::size_t>(member);
+  for (const std::uint32_t index : mine_[at]) out.push_back(hops[index]);
+}
+
+}  // namespace rehearse

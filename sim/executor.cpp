@@ -1,0 +1,338 @@
+#include "sim/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <utility>
+
+#include "engine/errors.h"
+#include "sim/crowding.h"
+#include "sim/meetings.h"
+#include "sim/network.h"
+#include "sim/player.h"
+#include "sim/readiness.h"
+
+namespace rehearse {
+namespace {
+
+/// What an activity of the network means, in the upper half of its token; an index in the lower.
+enum Tag : SharedNetwork::Token {
+  tag_hop = SharedNetwork::Token{0} << 32,      // of the player
+  tag_local = SharedNetwork::Token{1} << 32,    // a lane's local op ends
+  tag_meeting = SharedNetwork::Token{2} << 32,  // a meeting of known duration ends
+};
+
+class Executor {
+ public:
+  Executor(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
+           const Disturber& disturber, int steps, TraceSink& sink, const SimOptions& options)
+      : linked_(linked),
+        costs_(costs),
+        disturber_(disturber),
+        sink_(sink),
+        options_(options),
+        network_(cluster, options.slow),
+        crowding_(cluster, options.profile, costs.rank_to_device()),
+        meetings_(linked, costs, cluster, network_,
+                  {.chunk = options.fidelity == Fidelity::chunk,
+                   .measured = options.profile == nullptr ? nullptr : &crowding_}),
+        player_(network_, meetings_, tag_hop),
+        readiness_(linked, steps) {
+    for (const Role& role : linked.program.roles) {
+      follow_clock_ |= role.free_running;
+      for (const Lane& lane : role.lanes) follow_clock_ |= lane.order == Order::arrival;
+    }
+    follow_clock_ |= linked.mailboxes;
+    for (Id event = 0; event < linked.events.size(); ++event) {
+      waiting_base_.push_back(waiting_.size());
+      waiting_.resize(waiting_.size() + meetings_.count(event));
+    }
+    prepare_cores(cluster);
+    mailboxes_.resize(linked.program.channels.size() * linked.role_of.size());
+    last_sender_.resize(mailboxes_.size(), none);
+  }
+
+  Simulated run() {
+    for (Id lane = 0; lane < readiness_.lanes().size(); ++lane) enqueue(lane);
+    drain();
+    network_.run([this](SharedNetwork::Token token) {
+      ended(token);
+      drain();
+    });
+    account();
+    result_.transfers = network_.transfers();
+    result_.flows = network_.flows();
+    return result_;
+  }
+
+ private:
+  /// Of one meeting: who has come, and when the last of them was ready.
+  struct Waiting {
+    double since = 0;
+    std::uint32_t arrived = 0;
+  };
+  /// A meeting or put under way.
+  struct Owner {
+    Id event = none;  // none: a put
+    std::uint32_t local = 0;
+    double start = 0;
+    Id lane = none, to_rank = none;  // of a put
+  };
+  struct Mailbox {
+    std::deque<Id> senders = {};  // messages nobody took yet, by their sender
+    std::deque<Id> takers = {};   // lanes whose Take waits
+  };
+
+  void prepare_cores(const Cluster& cluster) {
+    const auto devices = static_cast<Id>(cluster.devices().size());
+    if (cluster.shared_cores() > 0) {
+      std::vector<Id> of_node(static_cast<std::size_t>(cluster.nodes()));
+      for (Id& cores : of_node) cores = network_.add_cores(cluster.shared_cores());
+      for (Id d = 0; d < devices; ++d) cores_.push_back(of_node[cluster.devices()[d].node]);
+      if (options_.profile != nullptr)
+        player_.share_cores(cores_, options_.profile->cpu_seconds_per_byte);
+    } else if (!options_.bypass) {
+      constexpr int enough = 1024;  // lanes of one device do not share anything
+      for (Id d = 0; d < devices; ++d) cores_.push_back(network_.add_cores(enough));
+    }
+  }
+
+  void enqueue(Id lane) {
+    if (std::exchange(readiness_.lanes()[lane].queued, true)) return;
+    queue_.push_back(lane);
+  }
+  void drain() {
+    while (!queue_.empty()) {
+      const Id lane = queue_.front();
+      queue_.pop_front();
+      readiness_.lanes()[lane].queued = false;
+      advance(lane);
+    }
+  }
+  void advance(Id id) {
+    RankLane& lane = readiness_.lanes()[id];
+    while (!lane.busy) {
+      Ready ready;
+      if (!readiness_.next(lane, ready)) return;
+      lane.busy = true;
+      lane.current = ready;
+      start(id);
+    }
+  }
+
+  void start(Id id) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    std::visit(
+        overloaded{[&](const Compute&) { start_local(id); },
+                   [&](const Kernel&) { start_local(id); }, [&](const Update&) { start_local(id); },
+                   [&](const Collective&) { arrive(id); }, [&](const Send&) { arrive(id); },
+                   [&](const Recv&) { arrive(id); }, [&](const Put& put) { start_put(id, put); },
+                   [&](const Take& take) { start_take(id, take); }},
+        op.work);
+  }
+  Id rank_of(const RankLane& lane) const {
+    return linked_.program.roles[lane.role].ranks[lane.place];
+  }
+
+  void start_local(Id id) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Id rank = rank_of(lane);
+    const double seconds = costs_.seconds(lane.role, lane.current.op, lane.place) *
+                           disturber_.compute_factor(rank, lane.current.step, lane.current.op);
+    const double since = lane.current.since;
+    const Id device = costs_.rank_to_device()[rank];
+    if (!cores_.empty())
+      network_.work(since, cores_[device], seconds / crowding_.of_work(device), crowding_.threads(),
+                    tag_local | id);
+    else if (follow_clock_)
+      network_.wake(since + seconds, tag_local | id);
+    else
+      finish(id, since, since + seconds);
+  }
+
+  void arrive(Id id) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Id event = linked_.event_of[lane.role][lane.current.op];
+    const std::size_t local = meetings_.local(event, rank_of(lane));
+    Waiting& waiting = waiting_[waiting_base_[event] + local];
+    waiting.since = std::max(waiting.since, lane.current.since);
+    const Meeting& meeting = meetings_.meeting(event, local);
+    const Team& team = meetings_.team(meeting);
+    if (++waiting.arrived < team.ranks.size()) return;
+    const double since = waiting.since;
+    waiting = {};
+    const Id lowest = *std::min_element(team.ranks.begin(), team.ranks.end());
+    const double factor =
+        disturber_.link_factor(lowest, lane.current.step, op_of(event, linked_.role_of[lowest]));
+    meet(meeting, since, factor,
+         {.event = event, .local = static_cast<std::uint32_t>(local), .start = since});
+  }
+  /// The op with which a role takes part in an event.
+  Id op_of(Id event, Id role) const {
+    for (const RoleOp who : linked_.events[event])
+      if (who.role == role) return who.op;
+    return none;
+  }
+
+  void meet(const Meeting& meeting, double since, double factor, Owner owner) {
+    const bool known =
+        meeting.exchange->rounds() == 0 || (meeting.alone && options_.bypass &&
+                                            options_.fidelity == Fidelity::fluid && cores_.empty());
+    const double end = since + factor * (meeting.seconds * meeting.stretch + meeting.extra);
+    if (known) ++result_.bypassed;
+    if (known && !follow_clock_) return end_meeting(owner, end);
+    const std::uint32_t index = keep(owner);
+    if (known)
+      network_.wake(end, tag_meeting | index);
+    else
+      player_.begin(meeting, since, factor, index);
+  }
+  std::uint32_t keep(Owner owner) {
+    if (free_owners_.empty()) {
+      owners_.push_back(owner);
+      return static_cast<std::uint32_t>(owners_.size() - 1);
+    }
+    const std::uint32_t index = free_owners_.back();
+    free_owners_.pop_back();
+    owners_[index] = owner;
+    return index;
+  }
+
+  void end_meeting(const Owner& owner, double end) {
+    if (owner.event == none) return end_put(owner, end);
+    const Team& team = meetings_.team(meetings_.meeting(owner.event, owner.local));
+    for (const Id rank : team.ranks) {
+      const Id role = linked_.role_of[rank];
+      const Id lane = linked_.program.roles[role].ops[op_of(owner.event, role)].lane;
+      finish(readiness_.lane_id(role, linked_.place_of[rank], lane), owner.start, end);
+    }
+  }
+
+  Mailbox& mailbox(Id channel, Id rank) {
+    return mailboxes_[std::size_t{channel} * linked_.role_of.size() + rank];
+  }
+  Id& last_sender(Id channel, Id rank) {
+    return last_sender_[std::size_t{channel} * linked_.role_of.size() + rank];
+  }
+  void start_put(Id id, const Put& put) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Id rank = rank_of(lane);
+    const std::vector<Id>& peers = linked_.program.roles[put.peer].ranks;
+    Id to = peers[lane.place % peers.size()];
+    if (put.reply != none) to = last_sender(put.reply, rank);
+    if (to == none)
+      throw ProgramError(
+          fmt::format("rank {} replies before any message came: {}", rank,
+                      to_text(linked_.program, linked_.program.roles[lane.role], lane.current.op)));
+    const Meeting& meeting =
+        meetings_.put(lane.role, lane.current.op, lane.place, linked_.place_of[to]);
+    const double factor = disturber_.link_factor(rank, lane.current.step, lane.current.op);
+    meet(meeting, lane.current.since, factor,
+         {.start = lane.current.since, .lane = id, .to_rank = to});
+  }
+  void end_put(const Owner& owner, double end) {
+    const RankLane& lane = readiness_.lanes()[owner.lane];
+    const Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    const Id channel = std::get<Put>(op.work).channel;
+    mailbox(channel, owner.to_rank).senders.push_back(rank_of(lane));
+    deliver(channel, owner.to_rank, end);
+    finish(owner.lane, owner.start, end);
+  }
+  void start_take(Id id, const Take& take) {
+    const Id rank = rank_of(readiness_.lanes()[id]);
+    mailbox(take.channel, rank).takers.push_back(id);
+    deliver(take.channel, rank, readiness_.lanes()[id].current.since);
+  }
+  void deliver(Id channel, Id rank, double now) {
+    Mailbox& box = mailbox(channel, rank);
+    if (box.senders.empty() || box.takers.empty()) return;
+    last_sender(channel, rank) = box.senders.front();
+    const Id lane = box.takers.front();
+    box.senders.pop_front();
+    box.takers.pop_front();
+    finish(lane, now, now);
+  }
+
+  void ended(SharedNetwork::Token token) {
+    const auto index = static_cast<std::uint32_t>(token);
+    const double now = network_.now();
+    // What free-running roles have not ended when the others have served their steps never ends.
+    if (now > over_at_) return;
+    switch (token & ~SharedNetwork::Token{~std::uint32_t{0}}) {
+      case tag_local:
+        return finish(index, readiness_.lanes()[index].current.since, now);
+      case tag_meeting:
+        return end_owner(index, now);
+      default:
+        if (const auto owner = player_.ended(index)) end_owner(*owner, now);
+    }
+  }
+  void end_owner(std::uint32_t index, double end) {
+    const Owner owner = owners_[index];
+    free_owners_.push_back(index);
+    end_meeting(owner, end);
+  }
+
+  void finish(Id id, double start, double end) {
+    RankLane& lane = readiness_.lanes()[id];
+    const Ready current = lane.current;
+    lane.busy = false;
+    lane.free_at = end;
+    sink_.record(lane.role, current.op, current.step, lane.place, {&start, 1}, {&end, 1});
+    ++result_.instances;
+    result_.seconds = std::max(result_.seconds, end);
+    woken_.clear();
+    readiness_.finish(lane, current.op, current.step, end, woken_);
+    for (const Id other : woken_) enqueue(other);
+    enqueue(id);
+    if (follow_clock_ && readiness_.finished() == readiness_.expected()) {
+      readiness_.stop_free_running();
+      over_at_ = std::min(over_at_, end);
+    }
+  }
+
+  void account() const {
+    if (readiness_.finished() == readiness_.expected()) return;
+    throw BackendError(fmt::format(
+        "the simulation ended with {} of {} ops done; {} activities of SimGrid began and never "
+        "ended. Where it stopped:{}",
+        readiness_.finished(), readiness_.expected(), network_.unfinished().size(),
+        readiness_.stuck(8)));
+  }
+
+  const LinkedProgram& linked_;
+  const Costs& costs_;
+  const Disturber& disturber_;
+  TraceSink& sink_;
+  const SimOptions options_;
+  SharedNetwork network_;
+  const Crowding crowding_;
+  Meetings meetings_;
+  Player player_;
+  Readiness readiness_;
+  bool follow_clock_ = false;
+  double over_at_ = std::numeric_limits<double>::infinity();
+  std::vector<Id> cores_ = {};  // by device; empty: local work has no rival
+  std::vector<std::size_t> waiting_base_ = {};
+  std::vector<Waiting> waiting_ = {};
+  std::vector<Owner> owners_ = {};
+  std::vector<std::uint32_t> free_owners_ = {};
+  std::vector<Mailbox> mailboxes_ = {};
+  std::vector<Id> last_sender_ = {};
+  std::deque<Id> queue_ = {};
+  std::vector<Id> woken_ = {};
+  Simulated result_ = {};
+};
+
+}  // namespace
+
+Simulated simulate(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
+                   const Disturber& disturber, int steps, TraceSink& sink,
+                   const SimOptions& options) {
+  return Executor(linked, costs, cluster, disturber, steps, sink, options).run();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,306 @@
+#include "sim/meetings.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace rehearse {
+namespace {
+
+std::size_t at(Id i) { return i; }
+
+/// Lane of a role's op.
+Id lane_of(const Program& program, RoleOp who) { return program.roles[who.role].ops[who.op].lane; }
+
+void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
+  std::vector<Id> both;
+  std::set_intersection(mine.begin(), mine.end(), other.begin(), other.end(),
+                        std::back_inserter(both));
+  mine = std::move(both);
+}
+
+}  // namespace
+
+Meetings::Meetings(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
+                   SharedNetwork& network, Options options)
+    : linked_(linked),
+      costs_(costs),
+      cluster_(cluster),
+      network_(network),
+      options_(options),
+      events_(linked.events.size()),
+      holders_(cluster.links().size()) {
+  Id base = 0;
+  for (const Role& role : linked.program.roles) {
+    lane_base_.push_back(base);
+    base += static_cast<Id>(role.ranks.size() * role.lanes.size());
+  }
+  lane_base_.push_back(base);
+  for (Id event = 0; event < linked.events.size(); ++event) add_event(event);
+  find_alone();
+}
+
+Id Meetings::lane_id(Id role, Id place, Id lane) const {
+  return lane_base_[role] + place * static_cast<Id>(linked_.program.roles[role].lanes.size()) +
+         lane;
+}
+
+Id Meetings::add_team(std::vector<Id> ranks) {
+  Team team{.ranks = std::move(ranks)};
+  for (const Id rank : team.ranks) team.devices.push_back(costs_.rank_to_device()[rank]);
+  teams_.push_back(std::move(team));
+  return static_cast<Id>(teams_.size() - 1);
+}
+
+Id Meetings::collective_cohort(Id channel, const std::vector<RoleOp>& event) {
+  std::set<Id> roles;
+  for (const RoleOp who : event) roles.insert(who.role);
+  const auto [found, added] =
+      cohort_of_.try_emplace(CohortKey{channel, {roles.begin(), roles.end()}}, cohorts_.size());
+  if (!added) return found->second;
+  Cohort cohort;
+  cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
+  for (std::vector<Id>& group : groups_of(linked_.program, linked_.program.channels[channel])) {
+    if (std::none_of(group.begin(), group.end(),
+                     [&](Id rank) { return roles.contains(linked_.role_of[rank]); }))
+      continue;
+    for (const Id rank : group) cohort.local_of_rank[rank] = static_cast<Id>(cohort.teams.size());
+    cohort.teams.push_back(add_team(std::move(group)));
+  }
+  cohorts_.push_back(std::move(cohort));
+  return found->second;
+}
+
+Id Meetings::pair_cohort(Id sender, Id receiver) {
+  const auto [found, added] =
+      cohort_of_.try_emplace(CohortKey{none, {sender, receiver}}, cohorts_.size());
+  if (!added) return found->second;
+  Cohort cohort;
+  cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
+  const std::vector<Id>& from = linked_.program.roles[sender].ranks;
+  const std::vector<Id>& to = linked_.program.roles[receiver].ranks;
+  for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+    for (const Id rank : {from[i], to[i]})
+      cohort.local_of_rank[rank] = static_cast<Id>(cohort.teams.size());
+    cohort.teams.push_back(add_team({from[i], to[i]}));
+  }
+  cohorts_.push_back(std::move(cohort));
+  return found->second;
+}
+
+const Exchange* Meetings::single(double bytes) {
+  const auto [found, added] = single_of_.try_emplace(bytes, nullptr);
+  if (added) found->second = &exchanges_.emplace_back(bytes);
+  return found->second;
+}
+
+const Exchange* Meetings::exchange(const Collective& work, Algorithm algorithm,
+                                   std::int64_t elements, DType wire, const Team& team, int root) {
+  // Groups whose members lie alike on nodes play the same schedule.
+  std::vector<Id> pattern;
+  pattern.reserve(team.devices.size());
+  std::unordered_map<Id, Id> seen;
+  for (const Id device : team.devices)
+    pattern.push_back(
+        seen.try_emplace(cluster_.devices()[device].node, static_cast<Id>(seen.size()))
+            .first->second);
+  const auto [found, added] = exchange_of_.try_emplace(
+      ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern)}, nullptr);
+  if (!added) return found->second;
+  auto schedule = schedule_on(cluster_, work.move, algorithm, elements, wire, team.devices, root);
+  found->second =
+      &(options_.chunk ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
+                       : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
+  return found->second;
+}
+
+/// Registers the routes and adds up what the meeting takes alone.
+Meeting Meetings::meet(Id team, const Exchange* exchange) {
+  Meeting meeting{.team = team, .exchange = exchange};
+  const Team& who = teams_[team];
+  std::vector<double> ready(who.ranks.size(), 0);
+  std::vector<double> next;
+  std::vector<Hop> hops;
+  for (int r = 0; r < exchange->rounds(); ++r) {
+    exchange->round(r, -1, hops);
+    next = ready;
+    for (const Hop& hop : hops) {
+      const auto from = static_cast<std::size_t>(hop.from);
+      const auto to = static_cast<std::size_t>(hop.to);
+      const Id route = network_.route(who.devices[from], who.devices[to]);
+      if (route == none) continue;
+      const double end = std::max(ready[from], ready[to]) +
+                         hop.latencies * network_.latency(route) +
+                         hop.bytes / network_.bandwidth(route);
+      next[from] = std::max(next[from], end);
+      next[to] = std::max(next[to], end);
+    }
+    ready.swap(next);
+  }
+  meeting.seconds = *std::max_element(ready.begin(), ready.end());
+  return meeting;
+}
+
+void Meetings::add_event(Id event) {
+  const std::vector<RoleOp>& members = linked_.events[event];
+  const RoleOp who = members.front();
+  const Op& op = linked_.program.roles[who.role].ops[who.op];
+  LinkedOp facts;  // the tensor's: a member of a reduction may contribute nothing
+  for (const RoleOp member : members)
+    if (const LinkedOp& one = linked_.roles[member.role].ops[member.op]; one.bytes >= facts.bytes)
+      facts = one;
+  if (std::holds_alternative<Put>(op.work)) return add_put(who.role, who.op);
+  const auto* collective = std::get_if<Collective>(&op.work);
+  if (collective == nullptr && members.size() != 2) return;  // local work
+
+  Algorithm algorithm = Algorithm::automatic;
+  Id cohort = none;
+  Id root = none;
+  int move = -1;
+  std::map<Id, Id> lanes;  // by role
+  for (const RoleOp member : members) lanes[member.role] = lane_of(linked_.program, member);
+  if (collective != nullptr) {
+    algorithm = costs_.algorithm(who.role, who.op);
+    cohort = collective_cohort(collective->channel, members);
+    root = collective->root;
+    move = static_cast<int>(collective->move);
+  } else {
+    const bool first_sends = std::holds_alternative<Send>(op.work);
+    cohort = pair_cohort(members[first_sends ? 0 : 1].role, members[first_sends ? 1 : 0].role);
+  }
+  std::vector<Id> lane_key;
+  lane_key.reserve(lanes.size());
+  for (const auto& [role, lane] : lanes) lane_key.push_back(lane);
+  const std::int64_t size = collective != nullptr ? facts.elements : facts.bytes;
+  const auto [found, added] = class_of_.try_emplace(
+      ClassKey{cohort, lane_key, move, algorithm, size, facts.wire, root}, meetings_.size());
+  events_[event] = {.cohort = cohort, .first = found->second};
+  if (!added) return;
+  for (const Id team : cohorts_[cohort].teams) {
+    const Exchange* what = nullptr;
+    if (collective == nullptr) {
+      what = single(static_cast<double>(facts.bytes));
+    } else {
+      const std::vector<Id>& ranks = teams_[team].ranks;
+      const auto rooted = std::find_if(ranks.begin(), ranks.end(),
+                                       [&](Id rank) { return linked_.role_of[rank] == root; });
+      const int place = rooted == ranks.end() ? 0 : static_cast<int>(rooted - ranks.begin());
+      what = exchange(*collective, algorithm, facts.elements, facts.wire, teams_[team], place);
+    }
+    meetings_.push_back(meet(team, what));
+    std::vector<Id> holders;
+    for (const Id rank : teams_[team].ranks)
+      holders.push_back(
+          lane_id(linked_.role_of[rank], linked_.place_of[rank], lanes.at(linked_.role_of[rank])));
+    occupy(meetings_.back(), std::move(holders));
+  }
+  if (options_.measured != nullptr) stretch_event(event, found->second);
+}
+
+/// A profile knows how long this takes better than bandwidths do: keep what contends, fit its
+/// length.
+void Meetings::stretch(Meeting& meeting, double seconds) const {
+  const double measured = seconds / options_.measured->of_transfer(team(meeting).devices.front());
+  if (meeting.seconds > 0)
+    meeting.stretch = measured / meeting.seconds;
+  else
+    meeting.extra = measured;
+}
+
+void Meetings::stretch_event(Id event, std::size_t first) {
+  const RoleOp who = linked_.events[event].front();
+  for (std::size_t i = 0; i < count(event); ++i) {
+    const std::vector<Id>& ranks = team(meetings_[first + i]).ranks;
+    const auto mine = std::find_if(ranks.begin(), ranks.end(),
+                                   [&](Id rank) { return linked_.role_of[rank] == who.role; });
+    stretch(meetings_[first + i], costs_.seconds(who.role, who.op, linked_.place_of[*mine]));
+  }
+}
+
+void Meetings::add_put(Id role, Id op) {
+  const Put& put = std::get<Put>(linked_.program.roles[role].ops[op].work);
+  const std::vector<Id>& from = linked_.program.roles[role].ranks;
+  const std::vector<Id>& to = linked_.program.roles[put.peer].ranks;
+  puts_[{role, op}] = meetings_.size();
+  const Exchange* what = single(static_cast<double>(linked_.roles[role].ops[op].bytes));
+  const Id lane = linked_.program.roles[role].ops[op].lane;
+  for (Id i = 0; i < from.size(); ++i) {
+    for (Id k = 0; k < to.size(); ++k) {
+      if (put.reply == none && k != i % to.size()) continue;
+      meetings_.push_back(meet(add_team({from[i], to[k]}), what));
+      if (options_.measured != nullptr) stretch(meetings_.back(), costs_.seconds(role, op, i));
+      occupy(meetings_.back(), {lane_id(role, i, lane)});
+    }
+  }
+}
+
+const Meeting& Meetings::put(Id role, Id op, Id from_place, Id to_place) const {
+  const Put& work = std::get<Put>(linked_.program.roles[role].ops[op].work);
+  const std::size_t peers = linked_.program.roles[work.peer].ranks.size();
+  const std::size_t first = puts_.at({role, op});
+  return meetings_[work.reply == none ? first + from_place : first + from_place * peers + to_place];
+}
+
+void Meetings::occupy(const Meeting& meeting, std::vector<Id> lanes) {
+  std::sort(lanes.begin(), lanes.end());
+  const Team& who = teams_[meeting.team];
+  std::set<Id> links;
+  std::vector<Hop> hops;
+  for (int r = 0; r < meeting.exchange->rounds(); ++r) {
+    meeting.exchange->round(r, -1, hops);
+    for (const Hop& hop : hops) {
+      const Id route = network_.route(who.devices[static_cast<std::size_t>(hop.from)],
+                                      who.devices[static_cast<std::size_t>(hop.to)]);
+      if (route == none) continue;
+      for (const Id link : network_.links(route)) links.insert(link);
+    }
+  }
+  for (const Id link : links) {
+    Holders& holders = holders_[link];
+    if (!holders.used)
+      holders = {.used = true, .lanes = lanes};
+    else
+      keep_common(holders.lanes, lanes);
+  }
+}
+
+void Meetings::find_alone() {
+  for (Meeting& meeting : meetings_) meeting.alone = serial(meeting);
+}
+
+/// Each link of the meeting is its own, and its hops on one link follow each other because one
+/// member takes part in all of them, in different rounds.
+bool Meetings::serial(const Meeting& meeting) const {
+  struct Use {
+    int round = -1;
+    std::vector<Id> members = {};
+  };
+  std::unordered_map<Id, Use> uses;
+  const Team& who = teams_[meeting.team];
+  std::vector<Hop> hops;
+  for (int r = 0; r < meeting.exchange->rounds(); ++r) {
+    meeting.exchange->round(r, -1, hops);
+    for (const Hop& hop : hops) {
+      const auto from = static_cast<Id>(hop.from);
+      const auto to = static_cast<Id>(hop.to);
+      const Id route = network_.route(who.devices[from], who.devices[to]);
+      if (route == none) continue;
+      std::vector<Id> members = {std::min(from, to), std::max(from, to)};
+      for (const Id link : network_.links(route)) {
+        if (holders_[link].lanes.empty()) return false;
+        Use& use = uses[link];
+        if (use.round == r) return false;
+        if (use.round < 0)
+          use.members = members;
+        else
+          keep_common(use.members, members);
+        use.round = r;
+        if (use.members.empty()) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace rehearse

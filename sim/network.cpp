@@ -1,0 +1,272 @@
+#include "sim/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <simgrid/kernel/Timer.hpp>
+#include <simgrid/s4u.hpp>
+#include <unordered_map>
+
+#include "engine/errors.h"
+
+namespace rehearse {
+namespace {
+
+namespace sg = simgrid::s4u;
+
+bool simulated_before = false;
+
+/// SimGrid takes flow sizes in whole units; a flow is a share of a tensor times a factor. So its
+/// unit is a small part of a byte.
+constexpr double units_per_byte = 1024;
+
+sg::Engine& make_engine() {
+  // Precision: SimGrid ends what would end within `timing` of now, and takes a link for full when
+  // less than `work-amount` of it is left; its defaults (1 ns, 1e-5) show in chunks of
+  // microseconds.
+  std::vector<std::string> arguments = {"rehearse",
+                                        "--cfg=network/model:CM02",
+                                        "--cfg=network/crosstraffic:0",
+                                        "--cfg=network/TCP-gamma:0",
+                                        "--cfg=precision/timing:1e-12",
+                                        "--cfg=precision/work-amount:1e-9",
+                                        "--log=root.thresh:error",
+                                        "--log=no_loc"};
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  int argc = static_cast<int>(argv.size());
+  argv.push_back(nullptr);
+  // Never destroyed: SimGrid ends with its process.
+  return *new sg::Engine(&argc, argv.data());
+}
+
+}  // namespace
+
+struct SharedNetwork::Impl {
+  enum class Kind : std::uint8_t { transfer, work, wake };
+  struct Start {
+    double date = 0, amount = 0;
+    std::uint64_t order = 0;  // equal dates start in the order they were asked for
+    Token token = 0;
+    Id place = none;  // route or cores
+    int threads = 1;
+    Kind kind = Kind::wake;
+    bool operator>(const Start& b) const {
+      return date != b.date ? date > b.date : order > b.order;
+    }
+  };
+  struct Route {
+    sg::Host* host = nullptr;
+    double latency = 0, bandwidth = std::numeric_limits<double>::infinity();
+    std::vector<Id> links = {};
+  };
+  /// An activity under way. SimGrid carries its index in its user pointer.
+  struct Slot {
+    sg::ActivityPtr activity = nullptr;
+    Token token = 0;
+  };
+
+  Impl(const Cluster& c, std::span<const double> s) : cluster(c), slow(s.begin(), s.end()) {}
+
+  const Cluster& cluster;
+  std::vector<double> slow;
+  sg::Engine* engine = nullptr;
+  sg::NetZone* zone = nullptr;
+  sg::Host* source = nullptr;
+  std::vector<sg::Link*> links = {};
+  std::vector<Route> routes = {};
+  std::unordered_map<std::uint64_t, Id> route_of = {};
+  std::vector<sg::Host*> cores = {};
+
+  std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};
+  std::vector<double> armed = {};  // dates of timers, the earliest last
+  std::uint64_t asked = 0;
+  std::vector<Slot> slots = {};
+  std::vector<std::uint32_t> free_slots = {};
+  std::vector<sg::ActivityPtr> ended = {};
+  std::function<void(Token)> done = {};
+  std::int64_t transfers = 0, flows = 0;
+  bool running = false;  // and not within fire(), which arms when it is through
+
+  void link_ready(Id link) {
+    if (links.size() < cluster.links().size()) links.resize(cluster.links().size());
+    if (links[link]) return;
+    links[link] = zone->add_link(fmt::format("l{}", link), bandwidth(link) * units_per_byte);
+    links[link]->set_latency(0.0);
+    links[link]->seal();
+  }
+  double bandwidth(Id link) const {
+    return cluster.links()[link].bandwidth.value / (slow.empty() ? 1 : slow[link]);
+  }
+
+  void ask(Start start) {
+    start.order = asked++;
+    starts.push(start);
+    arm();
+  }
+  /// One timer for the earliest start, not one each: equal dates are many. Timers that an earlier
+  /// start has overtaken stay, so that none is ever set twice for one date.
+  void arm() {
+    if (!running || starts.empty()) return;
+    const double date = starts.top().date;
+    if (!armed.empty() && armed.back() <= date) return;
+    armed.push_back(date);
+    simgrid::kernel::timer::Timer::set(date, [this] { fire(); });
+  }
+  void fire() {
+    const double now = sg::Engine::get_clock();
+    running = false;
+    while (!starts.empty() && starts.top().date <= now) {
+      const Start start = starts.top();
+      starts.pop();
+      switch (start.kind) {
+        case Kind::wake:
+          done(start.token);
+          break;
+        case Kind::work:
+          begin_work(start);
+          break;
+        case Kind::transfer:
+          begin_transfer(start);
+          break;
+      }
+    }
+    while (!armed.empty() && armed.back() <= now) armed.pop_back();
+    running = true;
+    arm();
+  }
+  void begin_work(const Start& start) {
+    if (start.amount <= 0) return done(start.token);
+    sg::ExecPtr exec = sg::Exec::init();
+    exec->set_host(cores[start.place]);
+    exec->set_flops_amount(start.amount);
+    if (start.threads > 1) exec->set_thread_count(start.threads);
+    begin(exec, start.token);
+    exec->start();
+  }
+  void begin_transfer(const Start& start) {
+    if (start.amount <= 0 || start.place == none) return done(start.token);
+    ++flows;
+    sg::CommPtr comm = sg::Comm::sendto_init(source, routes[start.place].host);
+    begin(comm, start.token);
+    comm->set_payload_size(static_cast<std::uint64_t>(std::llround(start.amount * units_per_byte)));
+    comm->start();
+  }
+  void begin(const sg::ActivityPtr& activity, Token token) {
+    std::uint32_t slot = 0;
+    if (free_slots.empty()) {
+      slot = static_cast<std::uint32_t>(slots.size());
+      slots.emplace_back();
+    } else {
+      slot = free_slots.back();
+      free_slots.pop_back();
+    }
+    slots[slot] = {activity, token};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): SimGrid offers one pointer, which needs no pointee
+    activity->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1));
+  }
+  void end(const sg::Activity& activity) {
+    const auto slot = reinterpret_cast<std::uintptr_t>(activity.get_data<void>());
+    if (slot == 0 || activity.get_state() == sg::Activity::State::FAILED) return;
+    Slot& mine = slots[slot - 1];
+    const Token token = mine.token;
+    // Freed once time moves on: an activity must not go while it reports its own end.
+    ended.push_back(std::move(mine.activity));
+    mine.activity = nullptr;
+    free_slots.push_back(static_cast<std::uint32_t>(slot - 1));
+    done(token);
+  }
+};
+
+SharedNetwork::SharedNetwork(const Cluster& cluster, std::span<const double> slow) {
+  if (simulated_before)
+    throw BackendError(
+        "SimGrid can simulate once in a process: run each simulation in one of its own");
+  simulated_before = true;
+  impl_ = std::make_unique<Impl>(cluster, slow);
+  impl_->engine = &make_engine();
+  impl_->zone = impl_->engine->get_netzone_root()->add_netzone_star("cluster");
+  impl_->source = impl_->zone->add_host("source", 1.0);
+}
+SharedNetwork::~SharedNetwork() = default;
+
+Id SharedNetwork::route(Id from_device, Id to_device) {
+  if (from_device == to_device) return none;
+  Impl& my = *impl_;
+  const std::uint64_t key = (std::uint64_t{from_device} << 32) | to_device;
+  const auto [found, added] = my.route_of.try_emplace(key, static_cast<Id>(my.routes.size()));
+  if (!added) return found->second;
+  Impl::Route route;
+  const std::span<const Id> path = my.cluster.path(from_device, to_device);
+  std::vector<sg::LinkInRoute> way;
+  for (const Id link : path) {
+    my.link_ready(link);
+    way.emplace_back(my.links[link]);
+    route.links.push_back(link);
+    route.latency += my.cluster.links()[link].latency.value;
+    route.bandwidth = std::min(route.bandwidth, my.bandwidth(link));
+  }
+  route.host = my.zone->add_host(fmt::format("r{}", my.routes.size()), 1.0);
+  my.zone->add_route(nullptr, route.host, way, false);
+  my.routes.push_back(std::move(route));
+  return found->second;
+}
+double SharedNetwork::latency(Id route) const { return impl_->routes[route].latency; }
+double SharedNetwork::bandwidth(Id route) const { return impl_->routes[route].bandwidth; }
+std::span<const Id> SharedNetwork::links(Id route) const { return impl_->routes[route].links; }
+
+Id SharedNetwork::add_cores(int cores) {
+  sg::Host* host = impl_->zone->add_host(fmt::format("c{}", impl_->cores.size()), 1.0);
+  host->set_core_count(cores);
+  impl_->cores.push_back(host);
+  return static_cast<Id>(impl_->cores.size() - 1);
+}
+
+void SharedNetwork::transfer(double date, Id route, double bytes, Token token) {
+  ++impl_->transfers;
+  impl_->ask({.date = date,
+              .amount = bytes,
+              .token = token,
+              .place = route,
+              .kind = Impl::Kind::transfer});
+}
+void SharedNetwork::work(double date, Id cores, double seconds, int threads, Token token) {
+  impl_->ask({.date = date,
+              .amount = seconds,
+              .token = token,
+              .place = cores,
+              .threads = threads,
+              .kind = Impl::Kind::work});
+}
+void SharedNetwork::wake(double date, Token token) {
+  impl_->ask({.date = date, .token = token, .kind = Impl::Kind::wake});
+}
+
+void SharedNetwork::run(std::function<void(Token)> done) {
+  Impl& my = *impl_;
+  my.done = std::move(done);
+  my.zone->seal();
+  sg::Comm::on_completion_cb([&my](const sg::Comm& comm) { my.end(comm); });
+  sg::Exec::on_completion_cb([&my](const sg::Exec& exec) { my.end(exec); });
+  sg::Engine::on_time_advance_cb([&my](double) { my.ended.clear(); });
+  my.running = true;
+  my.arm();
+  my.engine->run();
+  my.ended.clear();
+}
+double SharedNetwork::now() const { return sg::Engine::get_clock(); }
+std::int64_t SharedNetwork::transfers() const { return impl_->transfers; }
+std::int64_t SharedNetwork::flows() const { return impl_->flows; }
+
+std::vector<SharedNetwork::Token> SharedNetwork::unfinished() const {
+  std::vector<Token> tokens;
+  for (const Impl::Slot& slot : impl_->slots)
+    if (slot.activity) tokens.push_back(slot.token);
+  return tokens;
+}
+
+}  // namespace rehearse

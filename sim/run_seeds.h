@@ -1,0 +1,41 @@
+// Many simulations of one program that differ in their seed alone, in parallel on this machine's
+// cores.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/costs.h"
+#include "engine/disturbance.h"
+#include "engine/link.h"
+#include "engine/metrics.h"
+#include "engine/model.h"
+#include "sim/executor.h"
+#include "sim/processes.h"
+
+namespace rehearse {
+
+struct SeedRun {
+  Metrics metrics = {};
+  Simulated simulated = {};
+};
+
+struct SeedOptions {
+  int seeds = 5;  // seed i is disturbance.seed + i
+  int samples_per_step = 0;
+  Steps steps = {};
+  SimOptions sim = {};
+  ProcessOptions processes = {};
+  /// One more sink for the run of seed i (a trace writer), made and destroyed in its process; may
+  /// return nothing.
+  std::function<std::unique_ptr<TraceSink>(int i)> sink = {};
+};
+
+/// One entry a seed, in order; equal arguments give equal results whatever runs in parallel. Throws
+/// what simulate and in_processes throw.
+std::vector<SeedRun> run_seeds(const LinkedProgram& linked, const ModelSpec& model,
+                               const Cluster& cluster, const Costs& costs,
+                               const Disturbance& disturbance, const SeedOptions& options);
+
+}  // namespace rehearse

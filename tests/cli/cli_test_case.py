@@ -1,0 +1,60 @@
+"""What the tests of the command share: running it, job files in a folder of their own."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REHEARSE = os.environ.get("REHEARSE", str(ROOT / "build/bin/rehearse"))
+
+TINY = """model.name = "gpt-tiny"
+cluster.name = "paper"
+cluster.world_size = 4
+method.name = "ddp"
+train.global_batch = 16
+"""
+
+
+class CliTestCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tmp = pathlib.Path(folder.name)
+
+    def job(self, text=TINY, name="job.toml"):
+        path = self.tmp / name
+        path.write_text(text)
+        return str(path)
+
+    def rehearse(self, *arguments, expect=0, **options):
+        done = subprocess.run(
+            [REHEARSE, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=options.pop("timeout", 120),
+            **options,
+        )
+        what = f"rehearse {' '.join(map(str, arguments))}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        self.assertEqual(done.returncode, expect, what)
+        self.assertNotRegex(done.stderr, r"terminate called|Backtrace|#0 |Aborted", what)
+        return done
+
+    def refused(self, *arguments, says=(), **options):
+        """Exit status 2, nothing on standard output, one line that says all of `says`."""
+        done = self.rehearse(*arguments, expect=2, **options)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"\A(\[rank \d+\] )?rehearse: ")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for words in says:
+            self.assertIn(words, done.stderr)
+        return done.stderr
+
+    def json(self, *arguments, **options):
+        return json.loads(self.rehearse(*arguments, "--json", **options).stdout)
+
+
+__all__ = ["CliTestCase", "ROOT", "REHEARSE", "TINY", "signal"]

@@ -1,0 +1,82 @@
+"""docs/cli.md and the README say what the command says: each help text, each command with its output,
+and every command of an sh block runs. REHEARSE_UPDATE=1 writes the outputs anew."""
+
+import os
+import re
+import shlex
+import subprocess
+import unittest
+
+from cli_test_case import REHEARSE, ROOT, CliTestCase
+
+UPDATE = os.environ.get("REHEARSE_UPDATE") == "1"
+# These train: the tests of train and profile run them with small data.
+TRAINS = {"train", "profile"}
+
+
+class Documents(CliTestCase):
+    def setUp(self):
+        super().setUp()
+        (self.tmp / "experiments").symlink_to(ROOT / "experiments")
+
+    def output(self, line):
+        words = shlex.split(line)
+        self.assertEqual(words[0], "rehearse", line)
+        done = subprocess.run(
+            [REHEARSE, *words[1:]], capture_output=True, text=True, timeout=120, cwd=self.tmp
+        )
+        self.assertEqual(done.returncode, 0, f"{line}\n{done.stderr}")
+        return done.stdout
+
+    def check_console(self, path):
+        """```console blocks: "$ command" and exactly what it prints."""
+        text = path.read_text()
+
+        def block(match):
+            out = ""
+            for part in re.split(r"^(?=\$ )", match[1], flags=re.M):
+                if not part:
+                    continue
+                line = part.split("\n", 1)[0]
+                out += line + "\n" + self.output(line[2:])
+            return f"```console\n{out}```"
+
+        found, blocks = re.subn(r"```console\n(.*?)```", block, text, flags=re.S)
+        self.assertGreaterEqual(blocks, 1)
+        if UPDATE:
+            path.write_text(found)
+        self.maxDiff = 4000
+        self.assertEqual(path.read_text(), found)
+
+    def test_console_blocks(self):
+        for name in ("README.md", "docs/cli.md"):
+            with self.subTest(document=name):
+                self.check_console(ROOT / name)
+
+    def test_commands_run(self):
+        for name in ("README.md", "docs/cli.md"):
+            blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S)
+            for line in "".join(blocks).splitlines():
+                words = shlex.split(line, comments=True)
+                trains = not TRAINS.isdisjoint(words) or "cluster.profile=profile.json" in words
+                if words and words[0] == "rehearse" and not trains:
+                    with self.subTest(command=line):
+                        self.output(shlex.join(words))
+
+    def test_every_command_and_option_is_documented(self):
+        text = (ROOT / "docs/cli.md").read_text()
+        listed = self.output("rehearse --help")
+        commands = re.findall(r"^  (\w+) {2,}", listed[listed.index("Subcommands") :], re.M)
+        self.assertIn("simulate", commands)
+        for command in commands:
+            self.assertIn(f"$ rehearse {command} --help", text)
+
+    def test_json_fields_are_documented(self):
+        text = (ROOT / "docs/cli.md").read_text()
+        one = self.json("simulate", ROOT / "experiments/paper-ddp.toml", "--fidelity", "analytic")
+        for key in one:
+            self.assertIn(f"`{key}`", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,70 @@
+"""Every job of experiments/ still gives what lies beside it. REHEARSE_UPDATE=1 writes the expected
+outputs anew."""
+
+import json
+import os
+import unittest
+
+from cli_test_case import ROOT, CliTestCase
+
+# Measured seconds, rates and rounded logarithms may differ in the last digits between processors.
+TOLERANCE = 1e-6
+UPDATE = os.environ.get("REHEARSE_UPDATE") == "1"
+
+
+def differences(found, expected, path=""):
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in expected.keys() | found.keys():
+            yield from differences(found.get(key), expected.get(key), f"{path}.{key}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
+        for i, (a, b) in enumerate(zip(found, expected)):
+            yield from differences(a, b, f"{path}[{i}]")
+    elif isinstance(expected, float) and isinstance(found, float):
+        if abs(found - expected) > TOLERANCE * abs(expected):
+            yield f"{path}: {found}, expected {expected}"
+    elif found != expected:
+        yield f"{path}: {found}, expected {expected}"
+
+
+class Experiments(CliTestCase):
+    def test_expected_output(self):
+        jobs = [
+            path
+            for path in sorted((ROOT / "experiments").glob("*.toml"))
+            if "this-machine" not in path.read_text()
+        ]
+        self.assertGreaterEqual(len(jobs), 7)
+        for job in jobs:
+            with self.subTest(job=job.name):
+                name = str(job.relative_to(ROOT))
+                out = self.json("simulate", name, "--fidelity", "analytic", cwd=ROOT)
+                expected = job.with_suffix(".expected.json")
+                if UPDATE:
+                    expected.write_text(json.dumps(out, indent=1) + "\n")
+                wrong = list(differences(out, json.loads(expected.read_text())))
+                self.assertEqual(wrong, [], f"{name}\n" + "\n".join(wrong[:10]))
+
+    def test_what_if(self):
+        """The README's question: both clusters are faster than the first, the wire by more."""
+        rates = {}
+        for cluster in ("rack.toml:4", "rack-50g.toml:4", "rack.toml:6"):
+            one = self.json(
+                "simulate",
+                "experiments/what-if/gpt2.toml",
+                "--set",
+                f"cluster.name=experiments/what-if/{cluster}",
+                cwd=ROOT,
+            )
+            rates[cluster] = one["samples_per_s"]
+        self.assertGreater(rates["rack-50g.toml:4"], 1.2 * rates["rack.toml:6"])
+        self.assertGreater(rates["rack.toml:6"], rates["rack.toml:4"])
+
+    def test_a_differing_number_is_found(self):
+        self.assertEqual(list(differences({"a": [1.0]}, {"a": [1.0 + 1e-9]})), [])
+        self.assertEqual(len(list(differences({"a": [1.0]}, {"a": [1.001]}))), 1)
+        self.assertEqual(len(list(differences({"a": 1}, {"a": 1, "b": 2}))), 1)
+        self.assertEqual(len(list(differences([1], [1, 2]))), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,75 @@
+"""program: its text is read back as the same program, what --check finds, and that a broken program is
+refused."""
+
+import unittest
+
+from cli_test_case import TINY, CliTestCase
+
+PIPELINE = TINY.replace('"ddp"', '"1f1b"') + "method.pp = 2\nmethod.micro_batches = 4\n"
+
+
+class Programs(CliTestCase):
+    def test_round_trip(self):
+        for text in (TINY, PIPELINE):
+            path = self.tmp / "one.program"
+            job = self.job(text)
+            self.assertEqual(self.rehearse("program", job, "-o", path).stdout, "")
+            printed = self.rehearse("program", job).stdout
+            self.assertEqual(path.read_text(), printed)
+            self.assertEqual(self.rehearse("program", "--from", path).stdout, printed)
+            self.assertEqual(
+                self.rehearse("program", "--from", path, "--check").stdout,
+                self.rehearse("program", job, "--check").stdout,
+            )
+            self.assertEqual(
+                self.json("program", job)["program_hash"],
+                self.json("simulate", job, "--fidelity", "analytic")["program_hash"],
+            )
+
+    def test_check(self):
+        out = self.rehearse("program", self.job(PIPELINE), "--check").stdout
+        self.assertIn("redundant waits: 0", out)
+        found = self.json("program", self.job(PIPELINE), "--check")
+        self.assertEqual(found["mesh"], {"pp": 2, "dp": 2, "tp": 1})
+        self.assertEqual([len(r["ranks"]) for r in found["roles"]], [2, 2])
+        for role in found["roles"]:
+            memory = role["memory_bytes"]
+            self.assertEqual(memory["total"], memory["state"] + memory["buffer"] + memory["value"])
+
+    def test_broken(self):
+        """Without one collective the gradient stays a partial sum, which Update refuses."""
+        lines = self.rehearse("program", self.job()).stdout.splitlines()
+        [cut] = [i for i, line in enumerate(lines) if " all_reduce " in line][:1] or self.fail("none")
+        number = int(lines[cut].split()[0][1:])
+        renumbered = []
+        for i, line in enumerate(lines):
+            if i == cut:
+                continue
+            words = []
+            for word in line.split(" "):
+                if word.startswith("%") and word[1:].rstrip("!").isdigit():
+                    op = int(word[1:].rstrip("!"))
+                    if op == number:
+                        continue
+                    word = f"%{op - (op > number)}" + ("!" if word.endswith("!") else "")
+                words.append(word)
+            renumbered.append(" ".join(words[:-1] if words[-1] == "after" else words))
+        path = self.tmp / "broken.program"
+        path.write_text("\n".join(renumbered) + "\n")
+        done = self.rehearse("program", "--from", path, "--check", expect=2)
+        self.assertIn("partial", done.stderr)
+
+    def test_malformed(self):
+        path = self.tmp / "bad.program"
+        text = self.rehearse("program", self.job()).stdout
+        path.write_text(text.replace("rehearse-program 1", "rehearse-program 99"))
+        done = self.rehearse("program", "--from", path, expect=2)
+        self.assertIn("bad.program", done.stderr)
+        self.assertIn("99", done.stderr)
+        path.write_text(text.replace("storage", "stroage", 1))
+        done = self.rehearse("program", "--from", path, expect=2)
+        self.assertIn("stroage", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

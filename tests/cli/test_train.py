@@ -1,0 +1,169 @@
+"""train: real processes on real text through the command, and what it refuses before the first step."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from cli_test_case import REHEARSE, ROOT, CliTestCase
+
+sys.path.insert(0, str(ROOT))
+from data import prepare  # noqa: E402
+
+JOB = """model.name = "gpt-tiny"
+cluster.name = "this-machine"
+method = {{ name = "ddp", dp = 2 }}
+train = {{ global_batch = 8, steps = {steps}, lr = 1e-2, data = "{tmp}/tokens", out = "{tmp}/out" }}
+run = {{ threads = 1, timeout = "30s" }}
+"""
+
+
+class Profile(CliTestCase):
+    def test_profile_predicts(self):
+        """What was measured replaces what was assumed: no result is uncalibrated any more."""
+        path = self.tmp / "profile.json"
+        given = ["--nproc", "2", "--model", "gpt-tiny", "--samples", "1,4", "--threads", "1"]
+        self.rehearse("profile", "-o", path, *given)
+        found = json.loads(path.read_text())
+        self.assertEqual(found["ranks"], 2)
+        self.assertEqual({s["samples"] for s in found["segments"]}, {1, 4})
+        job = self.tmp / "job.toml"
+        job.write_text(
+            'model.name = "gpt-tiny"\ncluster.name = "this-machine"\n'
+            'method = { name = "ddp", dp = 2 }\ntrain.global_batch = 8\n'
+        )
+        one = self.json("simulate", job, "--set", f"cluster.profile={path}")
+        self.assertIs(one["calibrated"], True)
+        self.assertTrue(1e-4 < one["step_time_s"]["mean"] < 60)
+        # No measured piece is as long as the step that they predict.
+        self.assertLess(max(s["seconds"] for s in found["segments"]), one["step_time_s"]["mean"])
+
+    def test_refusals(self):
+        self.refused("profile", says=["--output"])
+        self.refused("profile", "-o", self.tmp / "none/p.json", says=["-o", "does not exist"])
+        given = ["-o", self.tmp / "p.json", "--model"]
+        self.refused("profile", *given, "gpt-tinny", says=['mean "gpt-tiny"?'])
+        self.refused("profile", *given, "llama-7b", says=["llama-7b"])
+
+
+class Train(CliTestCase):
+    @classmethod
+    def setUpClass(cls):
+        import tempfile
+
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        text = pathlib.Path(cls.folder.name) / "text"
+        text.mkdir()
+        for i, page in enumerate(sorted((ROOT / "docs").glob("*.md"))):
+            (text / f"{i}.md").write_text(page.read_text())
+        vocab = re.search(r"^vocab = (\d+)", (ROOT / "models/gpt-tiny.toml").read_text(), re.M)[1]
+        with open(os.devnull, "w") as null:
+            sys.stdout, out = null, sys.stdout
+            sys.stderr, err = null, sys.stderr
+            try:
+                status = prepare.main(
+                    [str(text), "-o", cls.folder.name + "/tokens", "--vocab-size", vocab, "--quiet"]
+                )
+            finally:
+                sys.stdout, sys.stderr = out, err
+        assert status == 0
+
+    def job(self, steps=12, more=""):
+        (self.tmp / "tokens").symlink_to(self.folder.name + "/tokens")
+        path = self.tmp / "job.toml"
+        path.write_text(JOB.format(steps=steps, tmp=self.tmp) + more)
+        return str(path)
+
+    def test_two_processes_learn_and_go_on(self):
+        job = self.job()
+        trace = self.tmp / "trace.json"
+        done = self.rehearse("train", job, "--nproc", "2", "--json", "--trace", trace)
+        one = json.loads(done.stdout)
+        self.assertEqual((one["first_step"], one["end_step"], one["signal"]), (0, 12, 0))
+        self.assertEqual(len(one["losses"]), 12)
+        self.assertLess(one["last_loss"], one["first_loss"] - 0.3)
+        self.assertTrue(pathlib.Path(one["checkpoint"]).is_dir())
+        lines = (self.tmp / "out/metrics.jsonl").read_text().splitlines()
+        steps = [row["step"] for row in map(json.loads, lines) if "loss" in row]
+        self.assertEqual(len(steps), 12)
+        events = json.loads(trace.read_text())["traceEvents"]
+        self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1})
+        more = json.loads(
+            self.rehearse(
+                "train", job, "--nproc", "2", "--json", "--resume", "--set", "train.steps=16"
+            ).stdout
+        )
+        self.assertEqual((more["first_step"], more["end_step"]), (12, 16))
+
+    def test_weights_out_and_in(self):
+        job, path = self.job(), self.tmp / "model.safetensors"
+        one = self.json("train", job, "--nproc", "2", "--export", path)
+        header = path.read_bytes()
+        names = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
+        self.assertTrue(any(name.endswith("h.1.attn.c_attn.weight") for name in names))
+        more = ["--set", f"train.out={self.tmp}/more", "--set", "train.steps=2"]
+        two = self.json("train", job, "--nproc", "2", "--import", path, *more)
+        self.assertLess(two["first_loss"], one["first_loss"] - 0.3)
+        self.refused("train", job, "--nproc", "2", "--import", "none", says=["--import none"])
+        both = ["--import", path, "--resume"]
+        self.refused("train", job, "--nproc", "2", *both, says=["exclude each other"])
+        bert = ["--set", "model.name=bert-tiny", "--export", path]
+        self.refused("train", job, "--nproc", "2", *bert, says=["--export", "bert-tiny"])
+
+    def test_one_process(self):
+        one = self.json("train", self.job(3), "--set", "method.dp=1")
+        self.assertEqual(one["end_step"], 3)
+
+    def test_a_method_by_flag(self):
+        arguments = ["--set", "method.name=1f1b", "--set", "method.dp=1", "--set", "method.pp=2"]
+        one = self.json("train", self.job(3), "--nproc=2", *arguments)
+        self.assertEqual((one["method"], one["end_step"]), ("1f1b", 3))
+
+    def test_interrupt_saves(self):
+        job = self.job(100000)
+        command = [REHEARSE, "train", job, "--nproc", "2", "--quiet"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            metrics = self.tmp / "out/metrics.jsonl"
+            deadline = time.monotonic() + 60
+            while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+                self.assertIsNone(child.poll())
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, said)
+        self.assertEqual(len(list((self.tmp / "out").glob("step-*"))), 1)
+
+    def test_refusals(self):
+        job = self.job()
+        self.refused("train", job, "--nproc", "3", says=["--nproc 3", "the job has 2 ranks"])
+        self.refused("train", job, says=["2 ranks", "1 were started"])
+        gone = ["--set", f"train.data={self.tmp}/none"]
+        self.refused("train", job, "--nproc", "2", *gone, says=[f"{self.tmp}/none"])
+        self.refused("train", job, "--nproc", "2", "--set", "train.data=", says=["train.data"])
+        self.refused("train", job, "--nproc", "2", "--set", "train.out=/proc/out", says=["/proc/out"])
+        self.refused("train", job, "--nproc", "2", "--resume", says=["checkpoint"])
+        self.refused("train", job, "--nproc", "0", says=["--nproc"])
+        nowhere = ["--trace", self.tmp / "none/trace.json"]
+        self.refused("train", job, "--nproc", "2", *nowhere, says=["--trace"])
+
+    def test_truncated_shard(self):
+        job = self.job()
+        (self.tmp / "tokens").unlink()
+        folder = self.tmp / "tokens"
+        folder.mkdir()
+        for path in pathlib.Path(self.folder.name, "tokens").iterdir():
+            data = path.read_bytes()
+            short = path.name.startswith("train")
+            (folder / path.name).write_bytes(data[: len(data) // 2 // 2 * 2] if short else data)
+        self.refused("train", job, "--nproc", "2", says=["train_000000.bin"])
+
+
+if __name__ == "__main__":
+    unittest.main()

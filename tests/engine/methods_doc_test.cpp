@@ -1,0 +1,48 @@
+// The compatibility matrix of docs/methods.md is the registry's. To accept a change:
+// REHEARSE_ACCEPT=1.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "engine/data_dir.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+std::string matrix() {
+  std::string out =
+      "| method | what | source | pp | tp | ZeRO up to | recompute | clipping | fp16 | bf16 | "
+      "other |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+  auto mark = [](bool yes) { return yes ? "yes" : "-"; };
+  for (const auto& [name, s] : strategies()) {
+    const Combines& c = s.combines;
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {}{}{} |\n", name,
+                       s.summary, s.source, mark(c.pp), mark(c.tp), c.max_zero, mark(c.recompute),
+                       mark(c.clip), mark(c.low_precision), c.interleave ? "virtual_stages" : "",
+                       c.servers ? "servers" : "", c.staleness ? ", staleness" : "");
+  }
+  return out;
+}
+
+TEST(MethodsDoc, HoldsTheRegistry) {
+  const std::string path = (data_dir() / "docs/methods.md").string();
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::string begin = "<!-- matrix -->\n", end = "<!-- /matrix -->";
+  const auto from = text.str().find(begin) + begin.size(), to = text.str().find(end);
+  ASSERT_NE(to, std::string::npos);
+  if (std::getenv("REHEARSE_ACCEPT")) {
+    std::string accepted = text.str();
+    accepted.replace(from, to - from, matrix());
+    std::ofstream(path) << accepted;
+    return;
+  }
+  EXPECT_EQ(text.str().substr(from, to - from), matrix());
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,74 @@
+// A program with all that it takes to run it: what the tests of the dry run, the costs and the
+// metrics share.
+#pragma once
+#include <string>
+#include <utility>
+
+#include "engine/dry_run.h"
+#include "engine/metrics.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+
+struct Rig {
+  ModelSpec model;
+  Cluster cluster;
+  LinkedProgram linked;
+  Costs costs;
+
+  Rig(const Plan& plan, ModelSpec spec, Cluster on)
+      : model(std::move(spec)),
+        cluster(std::move(on)),
+        linked(link(compile(plan, model))),
+        costs(linked, model, cluster, {}) {}
+  Rig(const Rig&) = delete;
+
+  DryRun run(TraceSink& sink, int steps = 1, const Disturbance& d = {}, bool events = false) const {
+    const Disturber disturber(d, linked.program.world_size);
+    return (events ? dry_run_events : dry_run)(linked, costs, disturber, steps, sink);
+  }
+  Metrics metrics(Steps steps, const Disturbance& d = {}, int samples = 1) const {
+    MetricsSink sink(linked, model, cluster, costs, samples, steps);
+    run(sink, steps.warm_up + steps.steady, d);
+    return sink.finish();
+  }
+};
+
+inline ModelSpec small_model(int layers) {
+  return build_model({.name = "small",
+                      .layers = layers,
+                      .hidden = 24,
+                      .heads = 12,
+                      .ffn = 48,
+                      .vocab = 96,
+                      .seq_len = 12});
+}
+
+/// `n` devices on a switch; compute costs 1 us a kernel and nothing else, so segments of a kind are
+/// equal and a layer's share is known.
+inline Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(1e12),
+                              .peak_f32 = FlopsPerSecond(1e30),
+                              .peak_f16 = FlopsPerSecond(1e30),
+                              .peak_bf16 = FlopsPerSecond(1e30),
+                              .memory_bandwidth = BytesPerSecond(1e30),
+                              .launch = Seconds(1e-6)});
+  const Id hub = c.add_vertex("switch");
+  for (int i = 0; i < n; ++i) {
+    const Id d = c.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
+    c.connect(c.vertex_of(d), hub, "cable" + std::to_string(i), bandwidth, latency);
+  }
+  return c;
+}
+inline Cluster fast(int n) { return star(n, BytesPerSecond(1e30), Seconds(0)); }
+
+inline Plan plan_of(const std::string& method, int pp, int dp, int tp, int micro_batches) {
+  Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
+  plan.global_batch = dp * micro_batches;
+  plan.bucket = Bytes(20000);
+  return plan;
+}
+
+}  // namespace rehearse

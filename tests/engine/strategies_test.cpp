@@ -1,0 +1,177 @@
+// Every registered method over every size that it takes: its program links, waits for nothing
+// twice, survives a round trip through text, and every single collective, wait and weight version
+// in it is needed: dropping it is reported.
+#include <gtest/gtest.h>
+
+#include "engine/errors.h"
+#include "engine/link.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec small_model(int layers) {
+  ModelSpec model{.name = "small",
+                  .layers = layers,
+                  .hidden = 24,
+                  .heads = 12,
+                  .ffn = 48,
+                  .vocab = 96,
+                  .seq_len = 12};
+  return build_model(model);
+}
+
+struct Case {
+  std::string name;
+  Plan plan;
+  int layers = 0;
+};
+
+/// All valid plans of a method on `ranks` ranks: its meshes, ZeRO levels and techniques.
+std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
+  std::vector<Case> cases;
+  const Combines& can = strategy_named(method).combines;
+  auto add = [&](Plan plan, const std::string& what) {
+    plan.method = method;
+    plan.bucket = Bytes(20000);
+    if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
+    plan.global_batch = plan.dp * plan.micro_batches * 2;
+    try {
+      compile(plan, small_model(layers));
+    } catch (const InputError&) {
+      return;
+    }
+    cases.push_back({method + what, plan, layers});
+  };
+  for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
+    for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
+      if (ranks % (pp * tp) != 0) continue;
+      for (const int mb : {1, 4}) {
+        Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+        const std::string mesh = " pp" + std::to_string(pp) + " dp" + std::to_string(plan.dp) +
+                                 " tp" + std::to_string(tp) + " m" + std::to_string(mb);
+        add(plan, mesh);
+        for (int zero = 1; zero <= can.max_zero; ++zero)
+          plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+        plan.zero = 0;
+        if (can.recompute)
+          plan.recompute = true, add(plan, mesh + " recompute"), plan.recompute = false;
+        if (can.clip) plan.clip = true, add(plan, mesh + " clip"), plan.clip = false;
+        if (can.low_precision)
+          plan.precision = DType::f16, add(plan, mesh + " f16"), plan.precision = DType::f32;
+        if (tp > 1) plan.sequence_parallel = true, add(plan, mesh + " sp");
+      }
+    }
+  return cases;
+}
+
+class Methods : public testing::TestWithParam<std::string> {};
+
+TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
+  EXPECT_GE(cases_of(GetParam(), 4, 8).size(), 2u);
+  for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
+    for (const Case& c : cases_of(GetParam(), ranks, 8)) {
+      SCOPED_TRACE(c.name);
+      const Program program = compile(c.plan, small_model(c.layers));
+      const LinkedProgram linked = link(program);
+      EXPECT_TRUE(linked.redundant.empty())
+          << to_text(program, program.roles[linked.redundant[0].role], linked.redundant[0].op);
+      for (const RoleMemory& memory : linked.memory) EXPECT_GT(memory.total(), 0);
+      EXPECT_EQ(to_text(parse_program(to_text(program))), to_text(program));
+      EXPECT_EQ(linked.order.size(), [&] {
+        std::size_t ops = 0;
+        for (const Role& role : program.roles) ops += role.ops.size();
+        return ops;
+      }());
+    }
+}
+
+Program without_op(Program program, Id role, Id op) {
+  Role& r = program.roles[role];
+  r.ops.erase(r.ops.begin() + op);
+  for (Op& other : r.ops) {
+    std::erase_if(other.after, [&](const After& a) { return a.op == op; });
+    for (After& a : other.after)
+      if (a.op > op) --a.op;
+  }
+  return program;
+}
+
+TEST_P(Methods, EveryCollectiveIsNeeded) {
+  for (const Case& c : cases_of(GetParam(), 4, 4)) {
+    const Program program = compile(c.plan, small_model(c.layers));
+    for (Id r = 0; r < program.roles.size(); ++r)
+      for (Id o = 0; o < program.roles[r].ops.size(); ++o) {
+        const Work& work = program.roles[r].ops[o].work;
+        if (!std::holds_alternative<Collective>(work) && !std::holds_alternative<Send>(work) &&
+            !std::holds_alternative<Recv>(work) && !std::holds_alternative<Put>(work) &&
+            !std::holds_alternative<Take>(work))
+          continue;
+        EXPECT_THROW(link(without_op(program, r, o)), ProgramError)
+            << c.name << "\n"
+            << to_text(program, program.roles[r], o);
+      }
+  }
+}
+
+/// Dropped from all members at once, a collective leaves no unmatched peer: only layouts can tell.
+TEST_P(Methods, EveryCollectiveIsNeededByAllItsMembers) {
+  for (const Case& c : cases_of(GetParam(), 4, 4)) {
+    const Program program = compile(c.plan, small_model(c.layers));
+    const LinkedProgram linked = link(program);
+    for (const auto& event : linked.events) {
+      if (!std::holds_alternative<Collective>(program.roles[event[0].role].ops[event[0].op].work))
+        continue;
+      Program without = program;
+      for (const RoleOp& m : event) without = without_op(without, m.role, m.op);
+      EXPECT_THROW(link(without), ProgramError)
+          << c.name << "\n"
+          << to_text(program, program.roles[event[0].role], event[0].op);
+    }
+  }
+}
+
+TEST_P(Methods, EveryWaitIsNeeded) {
+  for (const Case& c : cases_of(GetParam(), 4, 4)) {
+    const Program program = compile(c.plan, small_model(c.layers));
+    for (Id r = 0; r < program.roles.size(); ++r)
+      for (Id o = 0; o < program.roles[r].ops.size(); ++o)
+        for (std::size_t i = 0; i < program.roles[r].ops[o].after.size(); ++i) {
+          if (program.roles[r].ops[o].after[i].throttle) continue;
+          Program without = program;
+          auto& after = without.roles[r].ops[o].after;
+          after.erase(after.begin() + static_cast<std::ptrdiff_t>(i));
+          EXPECT_THROW(link(without), ProgramError) << c.name << "\n"
+                                                    << to_text(program, program.roles[r], o);
+        }
+  }
+}
+
+TEST_P(Methods, EveryWeightVersionIsNeeded) {
+  for (const Case& c : cases_of(GetParam(), 4, 4)) {
+    const Program program = compile(c.plan, small_model(c.layers));
+    for (Id r = 0; r < program.roles.size(); ++r)
+      for (Id s = 0; s < program.roles[r].storages.size(); ++s) {
+        Program without = program;
+        if (--without.roles[r].storages[s].versions == 0) continue;
+        EXPECT_THROW(link(without), ProgramError) << c.name << "\n"
+                                                  << program.roles[r].storages[s].name;
+      }
+  }
+}
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> names;
+  for (const auto& [name, strategy] : strategies()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(all_methods()), [](const auto& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,204 @@
+// Bytes on the wire of every method over every size that it takes: what its program's transfers add
+// up to equals a formula written here from the papers, which looks at the plan and the model only.
+// In elements, summed over all ranks of a step.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/collectives/schedule.h"
+#include "engine/errors.h"
+#include "engine/link.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec model_of(int layers) {
+  return build_model({.name = "small",
+                      .layers = layers,
+                      .hidden = 24,
+                      .heads = 12,
+                      .ffn = 48,
+                      .vocab = 96,
+                      .seq_len = 12});
+}
+
+/// Bytes that all members of all groups send in one collective, played round by round on a ring (a
+/// star where the op says so).
+std::int64_t played(const Program& p, const Collective& c, const LinkedOp& op) {
+  std::int64_t bytes = 0;
+  for (const auto& group : groups_of(p, p.channels[c.channel])) {
+    const std::vector<Id> nodes(group.size(), 0);
+    int root = 0;
+    for (std::size_t m = 0; c.root != none && m < group.size(); ++m)
+      if (group[m] == p.roles[c.root].ranks[0]) root = static_cast<int>(m);
+    const auto rounds =
+        schedule(c.move, c.algorithm == Algorithm::automatic ? Algorithm::ring : c.algorithm,
+                 op.elements, nodes, root);
+    std::vector<Transfer> transfers;
+    for (int r = 0; r < rounds->rounds(); ++r) {
+      transfers.clear();
+      rounds->round(r, -1, transfers);
+      for (const Transfer& t : transfers) bytes += (t.end - t.begin) * size_of(op.wire);
+    }
+  }
+  return bytes;
+}
+
+std::int64_t sent(const LinkedProgram& linked) {
+  const Program& p = linked.program;
+  std::int64_t bytes = 0;
+  for (const auto& event : linked.events) {
+    const auto [r, o] = event[0];
+    const Work& work = p.roles[r].ops[o].work;
+    const LinkedOp& op = linked.roles[r].ops[o];
+    const auto ranks = static_cast<std::int64_t>(p.roles[r].ranks.size());
+    if (const auto* c = std::get_if<Collective>(&work)) {
+      // A channel's groups may belong to several sets of roles: count those of this event's roles
+      // only.
+      std::int64_t all = played(p, *c, op), groups = 0, mine = 0;
+      for (const auto& group : groups_of(p, p.channels[c->channel])) {
+        ++groups;
+        for (const RoleOp& m : event)
+          if (linked.role_of[group[0]] == m.role) ++mine;
+      }
+      bytes += all / groups * mine;
+    } else if (std::holds_alternative<Send>(work) || std::holds_alternative<Put>(work)) {
+      bytes += op.bytes * ranks;
+    }
+  }
+  return bytes;
+}
+
+/// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
+/// micro-batches; a: elements of a boundary activation.
+std::int64_t formula(Plan plan, const ModelSpec& model) {
+  if (plan.dp == 1) plan.zero = 0;  // nothing to shard
+  const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
+  const std::int64_t a = std::int64_t{plan.samples()} * model.seq_len * model.hidden;
+  const std::int64_t replicas = plan.dp * plan.tp;  // ranks of a stage
+  std::int64_t elements = 0;
+  const auto chunks = static_cast<int>(plan.stages.size());
+  std::int64_t head_stats = 0;
+  auto uses = [&](int stage, Id group) {
+    for (int c = stage; c < chunks; c += plan.pp)
+      for (Id s : plan.stages[static_cast<std::size_t>(c)])
+        for (Id g : model.segments[s].groups)
+          if (g == group) return true;
+    return false;
+  };
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    std::int64_t params = 0, whole = 0;
+    for (Id g = 0; g < model.groups.size(); ++g) {
+      if (!uses(stage, g)) continue;
+      params += elements_of(model.groups[g], plan.tp);
+      if (!model.groups[g].split) whole += elements_of(model.groups[g], plan.tp);
+    }
+    // Over dp: all-reduce moves 2 (n-1)/n of the gradient a rank; ZeRO see lowering/sharded.cpp.
+    const std::int64_t times = plan.zero == 2   ? m + 1
+                               : plan.zero == 3 ? (plan.keep_gathered ? m + 1 : 3 * m)
+                                                : 2;
+    elements +=
+        times * (n - 1) * params * t;  // t groups of n ranks, each moving (n-1) times its elements
+    // Over tp: what every tensor rank holds whole is summed as often as it is reduced.
+    elements += (plan.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
+    for (int c = stage; c < chunks; c += plan.pp)
+      for (Id s : plan.stages[static_cast<std::size_t>(c)]) {
+        const bool first = s == 0, last = s + 1 == model.segments.size();
+        // An all-reduce in forward (not after the head) and one in backward (not before the
+        // embedding): 2 (t-1) a a group. With sequence parallelism each is a reduce-scatter and an
+        // all-gather, and backward gathers the input once more.
+        elements += ((!last) + (!first)) * 2 * (t - 1) * a * m * n;
+        if (plan.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m * n;
+        if (last && t > 1)
+          head_stats += (t - 1) * t * std::int64_t{plan.samples()} * model.seq_len * 3 * m * n;
+      }
+  }
+  elements += 2 * (chunks - 1) * m * a * replicas / (plan.sequence_parallel ? t : 1);
+  if (plan.pp > 1 &&
+      model.tied)  // two copies of the word embedding: 2 (2-1) of its elements a pair
+    elements += 2 * elements_of(model.groups[model.segments.front().groups[0]], plan.tp) * replicas;
+  if (plan.clip) {  // one scalar over all ranks that hold different gradients
+    const std::int64_t together = plan.pp * t * (plan.zero ? n : 1);
+    elements += 2 * (together - 1) * (plan.zero ? 1 : n);
+  }
+  return (elements + head_stats) * 4;
+}
+
+std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
+  const std::int64_t params = parameters_of(model), n = plan.dp;
+  if (plan.method.starts_with("ps-"))
+    return 2 * n * params * 4;  // every worker pushes and pulls everything
+  if (plan.method == "topk-sync") {
+    // Each rank's pairs reach the n - 1 others. Rounding up happens bucket by bucket: here
+    // everything is one bucket.
+    const auto k = static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(params)));
+    return n * (n - 1) * k * 8;
+  }
+  return formula(plan, model);
+}
+
+class Volumes : public testing::TestWithParam<std::string> {};
+
+TEST_P(Volumes, EqualTheFormula) {
+  const Combines& can = strategy_named(GetParam()).combines;
+  int checked = 0;
+  auto check = [&](Plan plan, const ModelSpec& model) {
+    plan.method = GetParam();
+    plan.bucket = Bytes(1e12);
+    plan.servers = can.servers ? 1 : 0;
+    plan.global_batch = plan.dp * plan.micro_batches;
+    try {
+      plan = prepare(plan, model);
+      compile(plan, model);
+    } catch (const InputError&) {
+      return;
+    }
+    ++checked;
+    SCOPED_TRACE(testing::Message()
+                 << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
+                 << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel);
+    const std::int64_t bytes = sent(link(compile(plan, model))),
+                       expected = formula_of_method(plan, model);
+    if (plan.zero > 0 &&
+        (plan.dp & (plan.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
+      EXPECT_GE(bytes, expected);
+      EXPECT_LE(static_cast<double>(bytes), 1.005 * static_cast<double>(expected));
+    } else {
+      EXPECT_EQ(bytes, expected);
+    }
+  };
+  for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
+    for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
+      for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
+        if (ranks % (pp * tp)) continue;
+        const ModelSpec model = model_of(8);
+        for (const int mb : {1, 3, 8}) {
+          Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+          check(plan, model);
+          plan.clip = can.clip;
+          check(plan, model);
+          plan.sequence_parallel = tp > 1;
+          check(plan, model);
+          for (plan.zero = 1; plan.zero <= can.max_zero; ++plan.zero) check(plan, model);
+          plan.zero = 3, plan.keep_gathered = true;
+          if (can.max_zero == 3) check(plan, model);
+        }
+      }
+  EXPECT_GE(checked, 7);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const auto& [name, strategy] : strategies()) names.push_back(name);
+                           return names;
+                         }()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,223 @@
+// Blocks against plain autograd: loss and every gradient, for both families, tied and not, with and
+// without dropout, with tensor parallelism 1, 2 and 4; what they keep against the engine's count;
+// and rules broken on purpose, which must show.
+#include <gtest/gtest.h>
+
+#include "engine/errors.h"
+#include "models/layers.h"
+#include "tests/models/ranks.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::uint64_t seed = 7;
+
+reference::Masks masks_of(const ModelSpec& m, const Batch& batch) {
+  reference::Masks masks;
+  if (!batch.train || m.dropout == 0) return masks;
+  const std::vector<std::int64_t> shape = {batch.tokens.size(0), batch.tokens.size(1), m.hidden};
+  const auto add = [&](const char* name, Site site, int layer) {
+    masks.at[{name, layer}] = mask_tensor(shape, {batch, site, layer, m.dropout}, at::kCPU);
+  };
+  add("embedding", Site::embedding, -1);
+  for (int i = 0; i < m.layers; ++i) {
+    add("attention", Site::attention, i);
+    add("mlp", Site::mlp, i);
+  }
+  return masks;
+}
+
+struct Case {
+  Family family = Family::gpt;
+  bool tied = true;
+  double dropout = 0;
+  int tp = 1;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << (c.family == Family::gpt ? "gpt" : "bert") << (c.tied ? "" : " untied")
+             << " dropout " << c.dropout << " tp " << c.tp;
+}
+class Blocks : public testing::TestWithParam<Case> {};
+
+TEST_P(Blocks, FollowAutograd) {
+  const Case c = GetParam();
+  const ModelSpec m = small(c.family, c.tied, c.dropout);
+  Ranks ranks(m, c.tp, DType::f32, seed);
+  const reference::Weights weights = ranks.weights();
+  Batch batch = random_batch(m, 3, c.family == Family::bert ? 0.2 : 1, seed);
+  batch.step = 5;
+  batch.first_sample = 11;
+
+  const double loss = ranks.step(batch);
+  const reference::Masks masks = masks_of(m, batch);
+  const double expected =
+      reference::loss_sum(m, weights, batch.tokens, batch.labels, masks).item<double>();
+  EXPECT_NEAR(loss / expected, 1, 1e-6);
+  const Worst w =
+      worst(ranks.gradients(),
+            reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale, masks));
+  EXPECT_LE(w.difference, 3e-6) << w.name;
+
+  // Without training there is no dropout, and nothing kept changes nothing.
+  batch.train = false;
+  EXPECT_NEAR(ranks.evaluate(batch) /
+                  reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>(),
+              1, 1e-6);
+}
+
+TEST_P(Blocks, AddUpMicroBatches) {
+  const Case c = GetParam();
+  const ModelSpec m = small(c.family, c.tied, c.dropout);
+  Batch all = random_batch(m, 4, c.family == Family::bert ? 0.2 : 1, seed);
+  Ranks whole(m, c.tp, DType::f32, seed), parts(m, c.tp, DType::f32, seed);
+  const double loss = whole.step(all);
+  double sum = 0;
+  for (const auto& [first, count] : {std::pair{0, 1}, {1, 3}}) {
+    Batch batch = all;
+    batch.tokens = all.tokens.narrow(0, first, count);
+    batch.labels = all.labels.narrow(0, first, count);
+    batch.first_sample = first;
+    sum += parts.step(batch);
+  }
+  EXPECT_NEAR(sum / loss, 1, 1e-6);
+  const Worst w = worst(parts.gradients(), whole.gradients());
+  EXPECT_LE(w.difference, 3e-6) << w.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Blocks,
+    testing::Values(Case{Family::gpt, true, 0, 1}, Case{Family::gpt, true, 0, 2},
+                    Case{Family::gpt, true, 0.1, 4}, Case{Family::gpt, false, 0.1, 2},
+                    Case{Family::bert, true, 0, 1}, Case{Family::bert, true, 0.1, 2},
+                    Case{Family::bert, true, 0, 4}, Case{Family::bert, false, 0.1, 4}));
+
+TEST(BlocksLowPrecision, StayNearF32) {
+  for (const Family family : {Family::gpt, Family::bert}) {
+    for (const auto& [dtype, tolerance] : {std::pair{DType::bf16, 0.06}, {DType::f16, 0.01}}) {
+      const ModelSpec m = small(family);
+      Batch batch = random_batch(m, 3, 0.5, seed);
+      batch.loss_scale *= dtype == DType::f16 ? 1024 : 1;
+      Ranks low(m, 2, dtype, seed);
+      const reference::Weights weights = low.weights();
+      const double loss = low.step(batch);
+      const double expected =
+          reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>();
+      EXPECT_NEAR(loss / expected, 1, tolerance / 10);
+      // Key biases have no true gradient in theory; all tensors together do.
+      const auto a = low.gradients();
+      const auto b = reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale);
+      double delta = 0, norm = 0;
+      for (const auto& [name, g] : b) {
+        delta += (a.at(name) - g).square().sum().item<double>();
+        norm += g.square().sum().item<double>();
+      }
+      EXPECT_LE(std::sqrt(delta / norm), tolerance);
+      EXPECT_GT(delta, 0);
+    }
+  }
+}
+
+// Gradients may be kept in f32 beside 16-bit parameters: accumulation loses nothing then.
+TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
+  for (const Family family : {Family::gpt, Family::bert}) {
+    for (const bool tied : {true, false}) {
+      const ModelSpec m = small(family, tied);
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        for (const int tp : {1, 2, 4}) {
+          Ranks ranks(m, tp, dtype, seed);
+          ranks.step(random_batch(m, 3, 1, seed));
+          for (Id s = 0; s < m.segments.size(); ++s) {
+            for (int rank = 0; rank < tp; ++rank) {
+              EXPECT_EQ(ranks.saved_bytes(rank)[s], saved_bytes(m, s, 3, tp, dtype))
+                  << m.segments[s].name << " tp " << tp;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BlocksBroken, Show) {
+  const ModelSpec m = small(Family::gpt);
+  const Batch batch = random_batch(m, 3, 1, seed);
+  for (const Break broken : {Break::residual_everywhere, Break::no_input_sum,
+                             Break::no_stats_gather, Break::head_overwrites}) {
+    Ranks ranks(m, 2, DType::f32, seed, broken);
+    const reference::Weights weights = ranks.weights();
+    ranks.step(batch);
+    const Worst w = worst(ranks.gradients(), reference::gradients(m, weights, batch.tokens,
+                                                                  batch.labels, batch.loss_scale));
+    EXPECT_GT(w.difference, 1e-2) << int(broken);
+  }
+}
+
+TEST(BlocksBroken, RefuseWhatDoesNotFit) {
+  const ModelSpec m = small(Family::gpt);
+  EXPECT_THROW(make_block(m, 1, 8, 0, DType::f32), InputError);
+  EXPECT_THROW(make_block(m, 1, 1, 0, DType::i32), InputError);
+  ModelSpec llama = m;
+  llama.family = Family::llama;
+  EXPECT_THROW(make_block(llama, 1, 1, 0, DType::f32), InputError);
+  const auto block = make_block(m, 1, 1, 0, DType::f32);
+  const std::vector<at::Tensor> wrong = {at::zeros({10}), at::zeros({10})};
+  EXPECT_THROW(block->forward(wrong, at::zeros({1, 20, 48}), {}, nullptr), ProgramError);
+}
+
+// A batch without a single counted token has loss 0 and gradient 0, not a NaN.
+TEST(MaskedLm, MayCountNothing) {
+  const ModelSpec m = small(Family::bert);
+  Batch batch = random_batch(m, 2, 0, seed);
+  Ranks ranks(m, 2, DType::f32, seed);
+  EXPECT_EQ(ranks.step(batch), 0);
+  for (const auto& [name, g] : ranks.gradients()) EXPECT_EQ(g.norm().item<double>(), 0) << name;
+}
+
+// Ranks that count different numbers of tokens still make the gradient of the global mean, because
+// each scales by the global count.
+TEST(MaskedLm, IsNormalisedByTheGlobalCount) {
+  const ModelSpec m = small(Family::bert);
+  Batch few = random_batch(m, 2, 0.05, 1), many = random_batch(m, 2, 0.6, 2);
+  const auto counted = [](const Batch& b) { return b.labels.ge(0).sum().item<std::int64_t>(); };
+  ASSERT_NE(counted(few), counted(many));
+  few.loss_scale = many.loss_scale = 1.0 / double(counted(few) + counted(many));
+  Ranks ranks(m, 1, DType::f32, seed);
+  const reference::Weights weights = ranks.weights();
+  ranks.step(few);
+  ranks.step(many);
+  const Worst w = worst(ranks.gradients(),
+                        reference::gradients(m, weights, at::cat({few.tokens, many.tokens}),
+                                             at::cat({few.labels, many.labels}), few.loss_scale));
+  EXPECT_LE(w.difference, 3e-6) << w.name;
+}
+
+// The CPU's kernels against tensor operations, on rows that are awkward: a shard of padding only,
+// widths that fill no vector, large logits, an overflow.
+TEST(CrossEntropy, KernelsDoWhatTensorOperationsDo) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const Shard shard : {Shard{0, 0, 53}, Shard{1, 53, 40}, Shard{2, 106, 0}}) {
+      at::Tensor a = at::randn({7, 53}).mul_(20).to(dtype), b = a.clone();
+      const at::Tensor labels = at::randint(0, 93, {7}, at::kLong);
+      labels[3].fill_(-100);
+      const at::Tensor u = exponentiate(a, labels, shard);
+      const at::Tensor v = exponentiate_by_tensors(b, labels, shard, 100);
+      EXPECT_TRUE(at::allclose(u, v, 1e-6)) << shard.begin;
+      EXPECT_TRUE(at::allclose(a, b, dtype == at::kFloat ? 1e-6 : 1e-2, 1e-30));
+      const at::Tensor stats = at::rand({3, 7, 3}).add_(1);
+      stats.select(0, shard.index).copy_(u);
+      stats.select(2, 0).clamp_(-1e4);
+      to_gradient(a, stats, labels, shard, 0.25);
+      to_gradient_by_tensors(b, stats, labels, shard, 0.25, 100);
+      EXPECT_TRUE(at::allclose(a, b, dtype == at::kFloat ? 1e-5 : 1e-2, 1e-6)) << shard.begin;
+      EXPECT_EQ(a[3].abs().max().item<double>(), 0);
+    }
+  }
+  const at::Tensor overflow = at::zeros({2, 53});
+  overflow[1][5].fill_(std::numeric_limits<float>::infinity());
+  const at::Tensor stats = exponentiate(overflow, at::zeros({2}, at::kLong), {0, 0, 53});
+  EXPECT_EQ(stats[0][1].item<float>(), 53);
+  EXPECT_FALSE(std::isfinite(stats[1][1].item<float>()));
+}
+
+}  // namespace
+}  // namespace rehearse

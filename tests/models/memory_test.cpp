@@ -1,0 +1,136 @@
+// What blocks allocate, by a counting allocator: nothing of the logits' size but the logits, and
+// beside what forward keeps and a pass returns, a few activations at most.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include "engine/workspace.h"
+#include "tests/models/counting_allocator.h"
+#include "tests/models/ranks.h"
+
+namespace rehearse {
+namespace {
+
+class Memory : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static CountingAllocator counting;
+    previous = c10::GetCPUAllocator();
+    c10::SetCPUAllocator(&counting, 1);
+  }
+  static void TearDownTestSuite() { c10::SetCPUAllocator(previous, 1); }
+  static c10::Allocator* previous;
+};
+c10::Allocator* Memory::previous = nullptr;
+
+/// Peak bytes of a pass beyond what was live before and what it leaves behind.
+struct Used {
+  std::int64_t forward = 0, backward = 0;
+};
+
+Used run(const ModelSpec& m, Id segment, int samples, DType dtype) {
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype));
+  std::vector<at::Tensor> params, grads;
+  for (const Id group : m.segments[segment].groups) {
+    params.push_back(at::empty({elements_of(m.groups[group], 1)}, options));
+    initialise(m, group, 1, 0, 1, params.back());
+    grads.push_back(at::empty_like(params.back()));
+  }
+  const Batch batch = random_batch(m, samples, 1, 1);
+  const auto block = make_block(m, segment, 1, 0, dtype);
+  const bool accumulate[] = {false, false, false};
+  const bool first = m.segments[segment].kind == SegmentKind::embedding;
+  const at::Tensor x =
+      first ? at::Tensor() : at::randn({samples, m.seq_len, m.hidden}).to(options.dtype());
+  const bool last = m.segments[segment].kind == SegmentKind::head;
+  const at::Tensor upstream = at::randn({samples, m.seq_len, m.hidden}).to(options.dtype());
+  Used used;
+  Saved saved;
+  CountingAllocator::restart_peak();
+  std::int64_t before = CountingAllocator::live();
+  const at::Tensor out = block->forward(params, x, batch, &saved);
+  EXPECT_EQ(CountingAllocator::live() - before,
+            saved.bytes() + static_cast<std::int64_t>(out.nbytes()));
+  used.forward = CountingAllocator::peak() - CountingAllocator::live();
+  CountingAllocator::restart_peak();
+  before = CountingAllocator::live();
+  const at::Tensor grad = block->backward(params, x, saved, last ? out.unsqueeze(0) : upstream,
+                                          batch, grads, {accumulate, grads.size()});
+  used.backward =
+      CountingAllocator::peak() - before - (first ? 0 : static_cast<std::int64_t>(grad.nbytes()));
+  EXPECT_EQ(saved.bytes(), 0);
+  return used;
+}
+
+/// In units of one activation, [samples, seq, hidden].
+struct Limit {
+  double forward = 0, backward = 0;
+};
+Limit limit_of(SegmentKind kind, double dropout, DType dtype) {
+  Limit limit;
+  switch (kind) {
+    case SegmentKind::embedding:
+      limit.backward = 0.3;  // positions
+      break;
+    case SegmentKind::attention:
+      limit.backward = 3.2;  // gradients of query, key and value
+      break;
+    case SegmentKind::mlp:
+    case SegmentKind::head:
+      limit.backward = 0.02;
+      break;
+  }
+  limit.forward = 0.02;
+  if (dropout > 0 && kind != SegmentKind::head) limit.backward += 1;  // the masked gradient
+  if (dtype != DType::f32) {  // oneDNN's copies of operands in its own order; rows in f32
+    limit.forward += 1.1;
+    limit.backward += 2.2;
+  } else if (kind != SegmentKind::embedding) {  // panels of operands that oneDNN packs
+    limit.forward += 0.4;
+    limit.backward += 0.4;
+  }
+  return limit;
+}
+
+TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
+  at::set_num_threads(1);
+  for (const Family family : {Family::gpt, Family::bert}) {
+    for (const auto& [dropout, dtype] :
+         {std::pair{0.0, DType::f32}, {0.1, DType::f32}, {0.1, DType::bf16}}) {
+      ModelSpec m;
+      m.family = family;
+      m.layers = 1;
+      m.hidden = 256;
+      m.heads = 4;
+      m.vocab = 8192;  // logits are 32 activations
+      m.seq_len = 128;
+      m.dropout = dropout;
+      m = build_model(m);
+      const int samples = 4;
+      const double activation = double(samples) * m.seq_len * m.hidden * double(size_of(dtype));
+      for (Id s = 0; s < m.segments.size(); ++s) {
+        const Used used = run(m, s, samples, dtype);
+        const Limit limit = limit_of(m.segments[s].kind, dropout, dtype);
+        EXPECT_LE(double(used.forward) / activation, limit.forward) << m.segments[s].name;
+        EXPECT_LE(double(used.backward) / activation, limit.backward) << m.segments[s].name;
+        if (dtype != DType::f32) continue;
+        const auto planned = [&](Pass pass) {
+          return double(workspace_bytes(m, s, pass, samples, 1, dtype)) / activation;
+        };
+        // Beside it are the panels that oneDNN packs, on some processors: within the limits above.
+        EXPECT_GE(double(used.forward) / activation, planned(Pass::forward)) << m.segments[s].name;
+        const SegmentKind kind = m.segments[s].kind;
+        if (kind == SegmentKind::embedding || kind == SegmentKind::attention) {
+          EXPECT_NEAR(double(used.backward) / activation, planned(Pass::backward), 0.1)
+              << m.segments[s].name;
+        } else {
+          EXPECT_EQ(planned(Pass::backward), 0) << m.segments[s].name;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,135 @@
+#include "tests/models/reference.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cmath>
+#include <limits>
+
+namespace rehearse::reference {
+namespace {
+
+using at::Tensor;
+
+/// Everything a forward pass needs to find its tensors.
+struct Net {
+  const ModelSpec& m;
+  const Weights& w;
+  const Masks& masks;
+
+  const Tensor& get(const std::string& name) const { return w.at(name); }
+
+  Tensor norm(const Tensor& x, const std::string& name) const {
+    const double epsilon = m.family == Family::bert ? 1e-12 : 1e-5;
+    const Tensor mean = x.mean(-1, true);
+    const Tensor centred = x - mean;
+    const Tensor variance = (centred * centred).mean(-1, true);
+    return centred / (variance + epsilon).sqrt() * get(name + ".weight") + get(name + ".bias");
+  }
+  Tensor drop(const Tensor& x, const std::string& site, int layer) const {
+    const auto found = masks.at.find({site, layer});
+    return found == masks.at.end() ? x : x * found->second;
+  }
+  /// q, k, v: [samples, seq, heads, head_dim]; returns the same shape.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) const {
+    const std::int64_t seq = q.size(1);
+    Tensor scores = at::einsum("bqhd,bkhd->bhqk", {q, k}) / std::sqrt(double(q.size(3)));
+    if (causal) {
+      scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril().logical_not(),
+                                  -std::numeric_limits<float>::infinity());
+    }
+    return at::einsum("bhqk,bkhd->bqhd", {at::softmax(scores, -1), v});
+  }
+  /// x [.., hidden] through a weight [out..., hidden] and its bias [out...].
+  Tensor affine(const Tensor& x, const std::string& name) const {
+    const Tensor weight = get(name + ".weight"), bias = get(name + ".bias");
+    return at::matmul(x, weight.reshape({-1, x.size(-1)}).t()) + bias.reshape({-1});
+  }
+  /// x [.., heads x head_dim] through a weight [hidden, heads, head_dim].
+  Tensor merge(const Tensor& x, const std::string& name) const {
+    const Tensor weight = get(name + ".weight");
+    return at::matmul(x, weight.reshape({weight.size(0), -1}).t()) + get(name + ".bias");
+  }
+  Tensor heads(const Tensor& x) const {
+    return x.reshape({x.size(0), x.size(1), m.heads, m.hidden / m.heads});
+  }
+};
+
+Tensor gelu_tanh(const Tensor& x) {
+  return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
+}
+Tensor gelu_erf(const Tensor& x) { return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0))); }
+
+Tensor gpt_logits(const Net& n, const Tensor& tokens) {
+  const ModelSpec& m = n.m;
+  const Tensor& wte = n.get("transformer.wte.weight");
+  Tensor x = wte.index({tokens}) + n.get("transformer.wpe.weight").slice(0, 0, tokens.size(1));
+  x = n.drop(x, "embedding", -1);
+  for (int i = 0; i < m.layers; ++i) {
+    const std::string h = "transformer.h." + std::to_string(i) + ".";
+    const Tensor qkv = n.affine(n.norm(x, h + "ln_1"), h + "attn.c_attn");
+    const auto part = [&](int p) { return n.heads(qkv.chunk(3, -1)[p]); };
+    const Tensor a = n.attention(part(0), part(1), part(2), true).flatten(2);
+    x = x + n.drop(n.merge(a, h + "attn.c_proj"), "attention", i);
+    const Tensor f = gelu_tanh(n.affine(n.norm(x, h + "ln_2"), h + "mlp.c_fc"));
+    x = x + n.drop(n.affine(f, h + "mlp.c_proj"), "mlp", i);
+  }
+  return at::matmul(n.norm(x, "transformer.ln_f"), (m.tied ? wte : n.get("lm_head.weight")).t());
+}
+
+Tensor bert_logits(const Net& n, const Tensor& tokens) {
+  const ModelSpec& m = n.m;
+  const Tensor& table = n.get("bert.embeddings.word_embeddings.weight");
+  Tensor x = table.index({tokens}) +
+             n.get("bert.embeddings.position_embeddings.weight").slice(0, 0, tokens.size(1)) +
+             n.get("bert.embeddings.token_type_embeddings.weight").index({at::zeros_like(tokens)});
+  x = n.drop(n.norm(x, "bert.embeddings.LayerNorm"), "embedding", -1);
+  for (int i = 0; i < m.layers; ++i) {
+    const std::string l = "bert.encoder.layer." + std::to_string(i) + ".";
+    const auto part = [&](const char* p) {
+      return n.heads(n.affine(x, l + "attention.self." + p));
+    };
+    const Tensor a = n.attention(part("query"), part("key"), part("value"), false).flatten(2);
+    x = n.norm(x + n.drop(n.merge(a, l + "attention.output.dense"), "attention", i),
+               l + "attention.output.LayerNorm");
+    const Tensor f = gelu_erf(n.affine(x, l + "intermediate.dense"));
+    x = n.norm(x + n.drop(n.affine(f, l + "output.dense"), "mlp", i), l + "output.LayerNorm");
+  }
+  x = n.norm(gelu_erf(n.affine(x, "cls.predictions.transform.dense")),
+             "cls.predictions.transform.LayerNorm");
+  return at::matmul(x, (m.tied ? table : n.get("cls.predictions.decoder.weight")).t()) +
+         n.get("cls.predictions.bias");
+}
+
+}  // namespace
+
+Tensor loss_sum(const ModelSpec& model, const Weights& weights, const Tensor& tokens,
+                const Tensor& labels, const Masks& masks) {
+  const Net net{model, weights, masks};
+  const Tensor logits =
+      model.family == Family::bert ? bert_logits(net, tokens) : gpt_logits(net, tokens);
+  const Tensor log_p =
+      at::log_softmax(logits.slice(2, 0, model.vocab).reshape({-1, model.vocab}), 1);
+  const Tensor flat = labels.reshape({-1});
+  const Tensor counted = flat.ge(0).nonzero().reshape({-1});
+  return -log_p.index_select(0, counted)
+              .gather(1, flat.index_select(0, counted).unsqueeze(1))
+              .sum();
+}
+
+Weights gradients(const ModelSpec& model, const Weights& weights, const Tensor& tokens,
+                  const Tensor& labels, double loss_scale, const Masks& masks) {
+  Weights leaves;
+  for (const auto& [name, tensor] : weights) {
+    leaves[name] = tensor.detach().clone().set_requires_grad(true);
+  }
+  const Tensor loss = loss_sum(model, leaves, tokens, labels, masks) * loss_scale;
+  torch::autograd::backward({loss}, {});
+  Weights result;
+  for (const auto& [name, leaf] : leaves) {
+    result[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+  }
+  return result;
+}
+
+}  // namespace rehearse::reference

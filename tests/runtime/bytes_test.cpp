@@ -1,0 +1,102 @@
+// The runtime does what the program says: bytes that each process sends, counted by the kernel,
+// against the transfers of its role, played member by member.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/collectives/schedule.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/kernel_bytes.h"
+#include "tests/runtime/processes.h"
+
+namespace rehearse {
+namespace {
+
+/// Bytes that a rank sends in a step. All ranks lie on one node.
+std::int64_t program_bytes(const LinkedProgram& linked, Id rank) {
+  const Program& program = linked.program;
+  const Id r = linked.role_of[rank];
+  std::int64_t sum = 0;
+  for (std::size_t at = 0; at < program.roles[r].ops.size(); ++at) {
+    const LinkedOp& op = linked.roles[r].ops[at];
+    const Work& work = program.roles[r].ops[at].work;
+    if (std::holds_alternative<Send>(work) || std::holds_alternative<Put>(work)) sum += op.bytes;
+    const auto* collective = std::get_if<Collective>(&work);
+    if (collective == nullptr) continue;
+    for (const std::vector<Id>& group : groups_of(program, program.channels[collective->channel])) {
+      const auto member = std::find(group.begin(), group.end(), rank);
+      if (member == group.end()) continue;
+      const std::vector<Id> nodes(group.size(), 0);
+      int root = 0;
+      for (std::size_t m = 0; collective->root != none && m < group.size(); ++m)
+        if (linked.role_of[group[m]] == collective->root) root = static_cast<int>(m);
+      const Algorithm algorithm = collective->algorithm == Algorithm::automatic
+                                      ? choose(collective->move, op.bytes, nodes)
+                                      : collective->algorithm;
+      sum += size_of(op.wire) * schedule(collective->move, algorithm, op.elements, nodes, root)
+                                    ->sent(static_cast<int>(member - group.begin()));
+    }
+  }
+  return sum;
+}
+
+struct BytesCase {
+  std::string name = {};
+  Plan plan = {};
+};
+std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
+
+class SentBytes : public testing::TestWithParam<BytesCase> {};
+
+TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
+  constexpr int steps = 8;
+  ScratchFolder data;
+  write_training_data(data);
+  const Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
+  const LinkedProgram linked = link(compile(job));
+  at::set_num_threads(1);
+  const std::vector<Outcome> outcomes =
+      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+        RankRun rank(job, linked, environment);
+        rank.steps(0, 1);  // makes the connections
+        const std::int64_t before = kernel_bytes_sent(), counted = rank.executor.bytes_sent();
+        rank.steps(1, 1 + steps);
+        const std::int64_t sent = kernel_bytes_sent() - before;
+        const std::string text =
+            std::to_string(sent) + " " + std::to_string(rank.executor.bytes_sent() - counted);
+        rank.control.finish();
+        return text;
+      });
+  for (Id rank = 0; rank < outcomes.size(); ++rank) {
+    ASSERT_EQ(outcomes[rank].status, 0) << outcomes[rank].text;
+    std::size_t end = 0;
+    const std::int64_t sent = std::stoll(outcomes[rank].text, &end);
+    const std::int64_t payload = std::stoll(outcomes[rank].text.substr(end));
+    const std::int64_t planned = steps * program_bytes(linked, rank);
+    EXPECT_EQ(payload, planned) << "rank " << rank;
+    // Framing, and what heartbeats add meanwhile.
+    EXPECT_GE(sent, planned) << "rank " << rank;
+    EXPECT_LE(static_cast<double>(sent), 1.01 * static_cast<double>(planned)) << "rank " << rank;
+    RecordProperty("rank_" + std::to_string(rank),
+                   std::to_string(sent) + " by the kernel, planned " + std::to_string(planned));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SentBytes,
+    testing::ValuesIn(std::vector<BytesCase>{
+        {"ddp", {.method = "ddp", .dp = 2}},
+        {"ddp_3", {.method = "ddp", .dp = 3, .global_batch = 9}},
+        {"zero1", {.method = "zero1", .dp = 2}},
+        {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}},
+        {"zero3_accumulating", {.method = "zero3", .dp = 2, .micro_batches = 2}},
+        {"megatron_tp2", {.method = "megatron", .tp = 2}},
+        {"one_f_one_b_pp2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},
+        {"topk_sync", {.method = "topk-sync", .dp = 2}},
+        {"ps_sync_2_1", {.method = "ps-sync", .dp = 2, .servers = 1}},
+        {"ps_sync_2_2", {.method = "ps-sync", .dp = 2, .servers = 2}},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace rehearse

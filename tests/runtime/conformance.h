@@ -1,0 +1,49 @@
+// One rank of a run with the executor in the test's hands, and what a run's trace must look like.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+#include "engine/link.h"
+#include "engine/trace.h"
+#include "runtime/control.h"
+#include "runtime/data.h"
+#include "runtime/environment.h"
+#include "runtime/executor.h"
+#include "runtime/network.h"
+#include "tests/runtime/scratch.h"
+
+namespace rehearse {
+
+/// What a rank of `train` is made of.
+struct RankRun {
+  RankRun(const Job& job, const LinkedProgram& linked, const Environment& environment);
+  /// Steps [first, last) and nothing else; every rank has ended them when it returns.
+  void steps(std::int64_t first, std::int64_t last);
+
+  Data data;
+  Control control;
+  Network network;
+  Executor executor;
+};
+
+/// A job of gpt-tiny with sequences of 16 over `data`, which evaluates and saves nothing; 4 layers
+/// and several buckets.
+Job conformance_job(Plan plan, const std::string& data, std::int64_t steps);
+/// The training shards alone.
+void write_training_data(const ScratchFolder& folder);
+
+/// A small plan of a method in two processes, or as few as it can do with.
+Plan smallest_plan(const std::string& method);
+
+/// Trains in real processes and returns what rank 0's trace sink was given. Fails the test when a
+/// rank fails. `most_steps`: of one rank, where ranks count their own.
+std::vector<Interval> trace_of(const Job& job, int most_steps);
+
+/// What in a trace of steps [0, steps) contradicts the program: an op of an in-order lane before
+/// its predecessor's end, an op before the end of what its `after` list names, an instance that is
+/// missing or stands there twice. At most ten lines.
+std::vector<std::string> disorder(const LinkedProgram& linked, const std::vector<Interval>& trace,
+                                  int steps);
+
+}  // namespace rehearse

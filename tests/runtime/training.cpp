@@ -1,0 +1,217 @@
+#include "tests/runtime/training.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "engine/strategy.h"
+#include "models/block.h"
+#include "runtime/checkpoint_reader.h"
+#include "runtime/optimizer.h"
+
+namespace rehearse {
+
+void write_data(const ScratchFolder& folder) {
+  write_shard(folder.file("tiny_train_000.bin"), learnable_tokens(20'000, 512));
+  write_shard(folder.file("tiny_train_001.bin"), learnable_tokens(7'000, 500));
+  write_shard(folder.file("tiny_val_000.bin"), learnable_tokens(5'000, 512));
+  write_text(folder.file("manifest.json"),
+             R"({"vocab_size": 512, "special_token_ids": {"mask": 511}})");
+}
+
+Job small_job(Plan plan, const std::string& data, const std::string& out,
+              const std::string& model) {
+  Job job;
+  job.model = load_model(model, 16);
+  if (plan.pp * std::max(plan.virtual_stages, plan.method == "interleaved" ? 2 : 1) > 2) {
+    job.model.layers = 4;  // one for each model chunk
+    job.model.groups.clear();
+    job.model.segments.clear();
+    job.model = build_model(job.model);
+  }
+  if (plan.global_batch == 0) plan.global_batch = 8;
+  if (plan.bucket.value > 1e5) plan.bucket = Bytes(60e3);  // several buckets
+  job.plan = prepare(plan, job.model);
+  job.cluster = load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
+  job.train.seq_len = 16;
+  job.train.steps = 20;
+  job.train.seed = 3;
+  job.train.lr = plan.optimizer == Optimizer::sgd ? 0.1 : 3e-3;
+  job.train.weight_decay = 0.1;
+  job.train.warmup_steps = 3;
+  job.train.eval_batches = 2;
+  job.train.data = data;
+  job.train.out = out;
+  job.run.threads = 1;
+  job.run.timeout = Seconds(30);
+  return job;
+}
+
+TrainedRun train_in_processes(const Job& job, const TrainOptions& options) {
+  at::set_num_threads(1);  // no thread pool that a fork would break
+  const std::vector<Outcome> outcomes =
+      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+        TrainOptions quietly = options;
+        quietly.quiet = true;
+        const TrainSummary summary = train(job, environment, quietly);
+        nlohmann::json j = {{"losses", summary.losses}, {"checkpoint", summary.checkpoint}};
+        if (!std::isnan(summary.validation_loss)) j["validation"] = summary.validation_loss;
+        return j.dump();
+      });
+  TrainedRun run;
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
+    EXPECT_EQ(outcomes[rank].status, 0) << "rank " << rank << ": " << outcomes[rank].text;
+  if (outcomes[0].status == 0) {
+    const auto j = nlohmann::json::parse(outcomes[0].text);
+    run.losses = j.at("losses").get<std::vector<double>>();
+    run.checkpoint = j.at("checkpoint");
+    run.validation_loss = j.value("validation", std::nan(""));
+  }
+  return run;
+}
+
+std::vector<Outcome> fail_in_processes(const Job& job, const TrainOptions& options,
+                                       const std::function<void(int rank)>& before) {
+  at::set_num_threads(1);
+  return run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+    if (before) before(environment.rank);
+    TrainOptions quietly = options;
+    quietly.quiet = true;
+    train(job, environment, quietly);
+    return std::string("no error");
+  });
+}
+
+reference::Weights weights_of(const std::string& checkpoint, const ModelSpec& model) {
+  CheckpointReader reader(checkpoint);
+  reference::Weights weights;
+  for (const ParamGroup& group : model.groups)
+    for (const TensorSpec& spec : group.tensors) {
+      const std::vector<std::byte> bytes =
+          reader.whole(Kind::param, spec.name, 1, 0, &spec, DType::f32);
+      if (bytes.empty()) {
+        ADD_FAILURE() << spec.name << " is not in " << checkpoint;
+        continue;
+      }
+      weights[spec.name] =
+          at::from_blob(const_cast<std::byte*>(bytes.data()), spec.shape, at::kFloat).clone();
+    }
+  return weights;
+}
+
+ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
+  at::set_num_threads(1);
+  const ModelSpec& model = job.model;
+  const Train& settings = job.train;
+  const Data data(
+      {.path = settings.data,
+       .objective = model.family == Family::bert ? Objective::masked : Objective::causal,
+       .seq_len = model.seq_len,
+       .global_batch = job.plan.global_batch,
+       .vocab = model.vocab,
+       .seed = settings.seed});
+  reference::Weights weights, first, second;
+  std::map<std::string, bool> decays;
+  for (Id g = 0; g < model.groups.size(); ++g) {
+    const at::Tensor flat = at::empty({elements_of(model.groups[g], 1)});
+    initialise(model, g, 1, 0, settings.seed, flat);
+    for (std::size_t t = 0; t < model.groups[g].tensors.size(); ++t) {
+      const TensorSpec& spec = model.groups[g].tensors[t];
+      weights[spec.name] = tensor_view(model, g, t, 1, flat).clone();
+      first[spec.name] = at::zeros_like(weights[spec.name]);
+      second[spec.name] = at::zeros_like(weights[spec.name]);
+      decays[spec.name] = spec.decay;
+    }
+  }
+  const int batch = job.plan.global_batch, length = model.seq_len;
+  const int each = batch / rules.workers;
+  std::deque<reference::Weights> history;  // newest first
+  ReferenceRun run;
+  for (std::int64_t step = 0; step < settings.steps; ++step) {
+    reference::Weights copy;
+    for (const auto& [name, tensor] : weights) copy[name] = tensor.clone();
+    history.push_front(std::move(copy));
+    if (history.size() > std::size_t(rules.staleness) + 1) history.pop_back();
+    const reference::Weights& used = history.back();
+
+    const at::Tensor tokens = at::empty({batch, length}, at::kLong);
+    const at::Tensor labels = at::empty({batch, length}, at::kLong);
+    data.training(step, 0, batch, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
+    const double scale = 1.0 / static_cast<double>(data.training_labels(step));
+    run.losses.push_back(reference::loss_sum(model, used, tokens, labels).item<double>() * scale);
+    std::vector<reference::Weights> by_worker;
+    for (int worker = 0; worker < rules.workers; ++worker) {
+      const int count = each - (worker == 0 ? rules.dropped_samples : 0);
+      by_worker.push_back(reference::gradients(model, used, tokens.narrow(0, worker * each, count),
+                                               labels.narrow(0, worker * each, count), scale));
+    }
+    reference::Weights gradients;
+    if (rules.combine)
+      gradients = rules.combine(static_cast<int>(step), by_worker);
+    else
+      for (const reference::Weights& one : by_worker)
+        for (const auto& [name, gradient] : one)
+          gradients[name] = gradients.count(name) ? gradients[name] + gradient : gradient.clone();
+
+    const double lr = learning_rate(settings, step);
+    double factor = 1;
+    if (settings.clip > 0) factor = std::min(1.0, settings.clip / (global_norm(gradients) + 1e-6));
+    for (auto& [name, weight] : weights) {
+      const at::Tensor gradient = gradients.at(name) * factor;
+      const double decay = decays.at(name) ? settings.weight_decay : 0;
+      if (job.plan.optimizer == Optimizer::sgd) {
+        first[name].mul_(settings.momentum).add_(gradient + decay * weight);
+        weight.sub_(first[name] * lr);
+        continue;
+      }
+      weight.mul_(1 - lr * decay);
+      first[name].mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
+      second[name].mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
+      const double t = static_cast<double>(step + 1);
+      const at::Tensor denominator =
+          (second[name] / (1 - std::pow(settings.beta2, t))).sqrt() + settings.eps;
+      weight.addcdiv_(first[name], denominator, -lr / (1 - std::pow(settings.beta1, t)));
+    }
+  }
+  double sum = 0;
+  const std::int64_t samples = settings.eval_batches * batch;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const at::Tensor tokens = at::empty({1, length}, at::kLong);
+    const at::Tensor labels = at::empty({1, length}, at::kLong);
+    data.validation(i, 1, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
+    sum += reference::loss_sum(model, weights, tokens, labels).item<double>();
+  }
+  run.validation_loss = sum / static_cast<double>(data.validation_labels(0, samples));
+  run.weights = std::move(weights);
+  return run;
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  const double scale = b.norm().item<double>();
+  const double difference = (a - b).norm().item<double>();
+  return scale > 0 ? difference / scale : difference;
+}
+
+std::pair<double, std::string> worst_difference(const reference::Weights& a,
+                                                const reference::Weights& b) {
+  std::pair<double, std::string> worst = {0, "no tensor"};
+  for (const auto& [name, tensor] : b) {
+    const double d = a.count(name) ? relative_difference(a.at(name), tensor)
+                                   : std::numeric_limits<double>::infinity();
+    if (d >= worst.first) worst = {d, name};
+  }
+  return worst;
+}
+
+double global_norm(const reference::Weights& weights) {
+  double sum = 0;
+  for (const auto& [name, tensor] : weights)
+    sum += tensor.to(at::kDouble).square().sum().item<double>();
+  return std::sqrt(sum);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,136 @@
+// The executors agree. Where nothing contends, every op of every rank begins and ends when the dry
+// run says, in both fidelities, disturbed or not; where links are shared, the fluid reading stays
+// close to the chunks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/errors.h"
+#include "tests/sim/runs.h"
+
+namespace rehearse {
+namespace {
+
+// Through SimGrid, every op of them.
+constexpr SimOptions fluid = {.fidelity = Fidelity::fluid, .bypass = false};
+constexpr SimOptions chunk = {.fidelity = Fidelity::chunk, .bypass = false};
+
+struct Case {
+  std::string name = {};
+  Plan plan = {};
+  double tolerance = 1e-6;
+
+  /// Stages send to both sides at a time, on cables of their own.
+  Cluster cluster() const {
+    return plan.pp > 1 || plan.servers > 0 ? meshed(plan.world_size())
+                                           : switched(plan.world_size());
+  }
+};
+std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
+
+std::vector<Case> uncontended() {
+  std::vector<Case> cases;
+  auto add = [&](const std::string& name, Plan plan, double tolerance = 1e-6) {
+    plan.global_batch = plan.dp * plan.micro_batches * 2;
+    cases.push_back({name, plan, tolerance});
+  };
+  for (const int n : {2, 4, 8}) {
+    const std::string ranks = std::to_string(n);
+    add("ddp_ring_" + ranks, {.method = "ddp", .dp = n, .collective = Algorithm::ring});
+    add("ddp_halving_doubling_" + ranks,
+        {.method = "ddp", .dp = n, .collective = Algorithm::halving_doubling});
+    add("ddp_double_tree_" + ranks,
+        {.method = "ddp", .dp = n, .collective = Algorithm::double_tree}, 0.02);
+    add("zero2_ring_" + ranks, {.method = "zero2", .dp = n, .collective = Algorithm::ring});
+  }
+  for (const int n : {3, 6, 7})
+    add("ddp_ring_" + std::to_string(n), {.method = "ddp", .dp = n, .collective = Algorithm::ring});
+  for (const char* method : {"gpipe", "1f1b"})
+    for (const int stages : {2, 4})
+      add(std::string(method) + "_" + std::to_string(stages),
+          {.method = method, .pp = stages, .micro_batches = 8});
+  // Two stages would share a cable with the sum of their tied embeddings.
+  add("pipedream_2bw_4", {.method = "pipedream-2bw", .pp = 4, .micro_batches = 8});
+  add("interleaved_2", {.method = "interleaved", .pp = 2, .micro_batches = 4, .virtual_stages = 2});
+  add("servers_sync", {.method = "ps-sync", .dp = 1, .servers = 1});
+  add("servers_stale", {.method = "ps-ssp", .dp = 1, .servers = 1, .staleness = 1});
+  add("servers_async", {.method = "ps-async", .dp = 1, .servers = 1});
+  add("tensor_2", {.method = "megatron", .tp = 2, .collective = Algorithm::ring});
+  return cases;
+}
+
+class Uncontended : public testing::TestWithParam<Case> {};
+
+TEST_P(Uncontended, DryFluidAndChunkAreOne) {
+  const Bench bench(GetParam().plan, GetParam().cluster(), "gpt-demo");
+  const Times dry = bench.dry();
+  EXPECT_LE(difference(dry, bench.sim(fluid).times), GetParam().tolerance);
+  EXPECT_LE(difference(dry, bench.sim(chunk).times), GetParam().tolerance);
+}
+
+TEST_P(Uncontended, AreOneUnderTheSameDisturbance) {
+  const Bench bench(GetParam().plan, GetParam().cluster(), "gpt-demo");
+  const Disturbance jitter = {.seed = 7,
+                              .compute_sigma = 0.1,
+                              .stragglers = {{.rank = 1, .factor = 1.5}},
+                              .link_sigma = 0.2};
+  const Times dry = bench.dry(jitter);
+  EXPECT_GT(difference(bench.dry(), dry), 0.005);
+  EXPECT_LE(difference(dry, bench.sim(fluid, jitter).times), GetParam().tolerance);
+  EXPECT_LE(difference(dry, bench.sim(chunk, jitter).times), GetParam().tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, Uncontended, testing::ValuesIn(uncontended()),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
+  // Four GPUs a node behind one NIC; two data-parallel groups share it.
+  const Cluster cluster = load_cluster("paper-homogeneous");
+  struct Shared {
+    Algorithm algorithm = Algorithm::ring;
+    double tolerance = 0.01;
+  };
+  for (const Shared shared :
+       {Shared{Algorithm::ring, 0.01}, Shared{Algorithm::hierarchical, 0.05}}) {
+    Plan plan = {.method = "megatron", .dp = 16, .tp = 2, .collective = shared.algorithm};
+    plan.global_batch = 32;
+    const Bench bench(plan, cluster, "gpt2-124m");
+    const double few = bench.sim(fluid).simulated.seconds;
+    const double many = bench.sim(chunk).simulated.seconds;
+    EXPECT_NEAR(few / many, 1, shared.tolerance);
+  }
+}
+
+TEST(Contended, LanesOfOneRankShareItsLink) {
+  // ZeRO-3 gathers weights while it scatters gradients: the dry run lets each have the whole link.
+  Plan plan = {.method = "zero3", .dp = 4, .collective = Algorithm::ring};
+  plan.global_batch = 4;
+  const Bench bench(plan, switched(4, 1, 1e9), "gpt2-124m");
+  const double alone = last_end(bench.dry());
+  EXPECT_GT(bench.sim(fluid).simulated.seconds, 1.05 * alone);
+  EXPECT_GT(bench.sim(chunk).simulated.seconds, 1.05 * alone);
+}
+
+TEST(Chunk, ARingIsExactlyItsTransfers) {
+  for (const int n : {2, 3, 8}) {
+    Plan plan = {.method = "ddp", .dp = n, .bucket = Bytes(1e12), .collective = Algorithm::ring};
+    plan.global_batch = n;
+    const Bench bench(plan, switched(n));
+    std::size_t rings = 0;
+    for (const auto& event : bench.linked.events)
+      rings += std::holds_alternative<Collective>(
+          bench.linked.program.roles[event[0].role].ops[event[0].op].work);
+    ASSERT_GT(rings, 0U);
+    constexpr int steps = 2;
+    const Bench::Sim run = bench.sim(chunk, {}, steps);
+    EXPECT_EQ(run.simulated.transfers, static_cast<std::int64_t>(rings) * steps * 2 * n * (n - 1));
+    EXPECT_EQ(run.simulated.flows, run.simulated.transfers);
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

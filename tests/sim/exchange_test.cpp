@@ -1,0 +1,117 @@
+// Both readings of a schedule move the same bytes between the same members; fluid needs few rounds.
+#include "sim/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+namespace rehearse {
+namespace {
+
+using Traffic = std::map<std::pair<int, int>, double>;
+
+Traffic traffic_of(const Exchange& exchange) {
+  Traffic traffic;
+  std::vector<Hop> hops;
+  for (int r = 0; r < exchange.rounds(); ++r) {
+    exchange.round(r, -1, hops);
+    for (const Hop& hop : hops) traffic[{hop.from, hop.to}] += hop.bytes;
+  }
+  return traffic;
+}
+
+struct Case {
+  Algorithm algorithm = Algorithm::ring;
+  int members = 2, on_node = 1;
+};
+std::ostream& operator<<(std::ostream& out, const Case& one) {
+  static constexpr const char* names[] = {"automatic",        "ring",         "double_tree",
+                                          "halving_doubling", "hierarchical", "direct"};
+  return out << names[static_cast<int>(one.algorithm)] << "_" << one.members << "_on_"
+             << one.on_node;
+}
+
+class Readings : public testing::TestWithParam<Case> {
+ protected:
+  /// A payload that every algorithm divides evenly.
+  std::unique_ptr<const Schedule> schedule_of(Move move) const {
+    std::vector<Id> node_of;
+    for (int i = 0; i < GetParam().members; ++i)
+      node_of.push_back(static_cast<Id>(i / GetParam().on_node));
+    return schedule(move, GetParam().algorithm, 1 << 20, node_of);
+  }
+};
+
+TEST_P(Readings, MoveTheSameBytes) {
+  const auto rounds = schedule_of(Move::all_reduce);
+  const Exchange fluid = Exchange::joined(*rounds, 4);
+  const Exchange chunk(schedule_of(Move::all_reduce), 4);
+  EXPECT_LE(fluid.rounds(), chunk.rounds());
+  const Traffic few = traffic_of(fluid);
+  const Traffic many = traffic_of(chunk);
+  ASSERT_EQ(few.size(), many.size());
+  // Alike rounds may differ by one element a transfer.
+  for (const auto& [pair, bytes] : many) EXPECT_NEAR(few.at(pair), bytes, 4 * chunk.rounds());
+}
+
+TEST_P(Readings, GiveEachMemberItsOwnHops) {
+  const Exchange fluid = Exchange::joined(*schedule_of(Move::all_reduce), 4);
+  std::vector<Hop> all;
+  std::vector<Hop> mine;
+  for (int r = 0; r < fluid.rounds(); ++r) {
+    fluid.round(r, -1, all);
+    std::size_t ends = 0;
+    for (int m = 0; m < fluid.members(); ++m) {
+      fluid.round(r, m, mine);
+      ends += mine.size();
+      for (const Hop& hop : mine) EXPECT_TRUE(hop.from == m || hop.to == m);
+    }
+    EXPECT_EQ(ends, 2 * all.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, Readings,
+    testing::Values(Case{Algorithm::ring, 2}, Case{Algorithm::ring, 7}, Case{Algorithm::ring, 8},
+                    Case{Algorithm::halving_doubling, 4}, Case{Algorithm::halving_doubling, 8},
+                    Case{Algorithm::halving_doubling, 6}, Case{Algorithm::double_tree, 8},
+                    Case{Algorithm::double_tree, 5}, Case{Algorithm::hierarchical, 8, 2},
+                    Case{Algorithm::hierarchical, 8, 4}, Case{Algorithm::direct, 4}),
+    testing::PrintToStringParamName());
+
+TEST(Exchange, ARingIsOneRoundOfOneFlowEach) {
+  const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto ring = schedule(Move::all_reduce, Algorithm::ring, 8000, nodes);
+  const Exchange fluid = Exchange::joined(*ring, 4);
+  ASSERT_EQ(fluid.rounds(), 1);
+  std::vector<Hop> hops;
+  fluid.round(0, -1, hops);
+  ASSERT_EQ(hops.size(), 8U);
+  for (const Hop& hop : hops) {
+    EXPECT_DOUBLE_EQ(hop.bytes, 2 * 7.0 / 8 * 32000);
+    EXPECT_EQ(hop.latencies, 14);
+  }
+  EXPECT_DOUBLE_EQ(fluid.traffic(3), 2 * 2 * 7.0 / 8 * 32000);
+}
+
+TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
+  // Six members: in some rounds a pair exchanges more than one interval.
+  const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5};
+  const auto rounds = schedule(Move::all_gather, Algorithm::halving_doubling, 6000, nodes);
+  const Exchange fluid = Exchange::joined(*rounds, 4);
+  std::vector<Hop> hops;
+  for (int r = 0; r < fluid.rounds(); ++r) {
+    fluid.round(r, -1, hops);
+    for (const Hop& hop : hops) EXPECT_EQ(hop.latencies, 1);
+  }
+}
+
+TEST(Exchange, HierarchicalHasFewPhases) {
+  const std::vector<Id> nodes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+  const auto rounds = schedule(Move::all_reduce, Algorithm::hierarchical, 12000, nodes);
+  EXPECT_LE(Exchange::joined(*rounds, 4).rounds(), 4);
+}
+
+}  // namespace
+}  // namespace rehearse

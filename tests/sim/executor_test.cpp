@@ -1,0 +1,161 @@
+// What a simulation promises: the same arguments give the same bytes; what bypasses SimGrid changes
+// nothing; cores that ranks share are shared; whatever never ends is an error that names it.
+#include "sim/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <simgrid/s4u.hpp>
+
+#include "engine/errors.h"
+#include "tests/sim/runs.h"
+
+namespace rehearse {
+namespace {
+
+using testing::HasSubstr;
+
+const Disturbance jitter = {.seed = 3, .compute_sigma = 0.05, .link_sigma = 0.05};
+
+Plan small_ddp(int ranks) {
+  return {.method = "ddp", .dp = ranks, .global_batch = ranks, .collective = Algorithm::ring};
+}
+
+TEST(Simulate, TheSameSeedGivesTheSameBytes) {
+  for (const Fidelity fidelity : {Fidelity::fluid, Fidelity::chunk}) {
+    const Bench bench(small_ddp(8), load_cluster("paper"));
+    const Bench again(small_ddp(8), load_cluster("paper"));
+    const auto first = bench.sim({.fidelity = fidelity}, jitter).raw;
+    EXPECT_EQ(first, again.sim({.fidelity = fidelity}, jitter).raw);
+    Disturbance other = jitter;
+    other.seed = 4;
+    EXPECT_NE(first, bench.sim({.fidelity = fidelity}, other).raw);
+  }
+}
+
+TEST(Simulate, BypassChangesNothingAt64Ranks) {
+  // Tensor-parallel groups have NVLink to themselves; stages and replicas share NICs.
+  const Plan plan = {
+      .method = "1f1b", .pp = 4, .dp = 2, .tp = 8, .global_batch = 16, .micro_batches = 8};
+  const Bench bench(plan, load_cluster("dgx-a100:8"), "bert-large");
+  const Bench::Sim with = bench.sim({}, jitter, 2);
+  const Bench::Sim without = bench.sim({.bypass = false}, jitter, 2);
+  EXPECT_GT(with.simulated.bypassed, 1000);
+  EXPECT_EQ(without.simulated.bypassed, 0);
+  EXPECT_LT(with.simulated.flows, without.simulated.flows / 2);
+  EXPECT_EQ(with.simulated.instances, without.simulated.instances);
+  EXPECT_LE(difference(with.times, without.times), 1e-9);
+}
+
+TEST(Simulate, SharedCoresAreShared) {
+  auto host = [](int ranks, int cores) {
+    Cluster cluster = switched(ranks, ranks);
+    cluster.share_cores(cores);
+    return cluster;
+  };
+  const Bench one(small_ddp(1), host(1, 1));
+  const double alone = one.sim({}).simulated.seconds;
+  EXPECT_NEAR(alone, last_end(one.dry()), 1e-6 * alone);
+  const Bench roomy(small_ddp(2), host(2, 2));
+  const Bench crowded(small_ddp(2), host(2, 1));
+  const double two = roomy.sim({}).simulated.seconds;
+  EXPECT_NEAR(two, last_end(roomy.dry()), 1e-6 * two);
+  // All that computes takes twice as long, the transfers in between do not.
+  const double squeezed = crowded.sim({}).simulated.seconds;
+  EXPECT_GT(squeezed, two + 0.9 * alone);
+  EXPECT_LT(squeezed, two + 1.1 * alone);
+}
+
+TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
+  // Costs stretch what a profile measured to the ranks that run now; sharing cores must not do it
+  // again.
+  Profile profile = {.cores = 2, .ranks = 1, .threads_per_rank = 2};
+  for (const SegmentKind kind :
+       {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
+    for (const Pass pass : {Pass::forward, Pass::backward})
+      profile.segments.push_back({.model = "gpt-tiny",
+                                  .kind = kind,
+                                  .pass = pass,
+                                  .samples = 1,
+                                  .seq_len = load_model("gpt-tiny", 0).seq_len,
+                                  .seconds = 0.010});
+  profile.updates.push_back({.seconds_per_element = 1e-12, .launch = 1e-3});
+  for (const int ranks : {1, 2, 4}) {
+    Cluster cluster = switched(ranks, ranks);
+    cluster.share_cores(2);
+    const Bench bench(small_ddp(ranks), cluster, "gpt-tiny", &profile);
+    const double foreseen = last_end(bench.dry());
+    EXPECT_NEAR(bench.sim({.profile = &profile}).simulated.seconds, foreseen, 0.01 * foreseen);
+    EXPECT_GT(foreseen, 3 * 12 * 0.010 * ranks);  // 12 passes a step, all of both cores each
+  }
+}
+
+TEST(Simulate, CommunicationTakesCoresToo) {
+  Cluster cluster = switched(2, 2);
+  cluster.share_cores(2);
+  const Bench bench(small_ddp(2), cluster);
+  Profile profile = {.cores = 2, .ranks = 2};
+  const double free = bench.sim({.profile = &profile}).simulated.seconds;
+  profile.cpu_seconds_per_byte = 1e-8;
+  EXPECT_GT(bench.sim({.profile = &profile}).simulated.seconds, 1.01 * free);
+}
+
+/// Cuts a link of SimGrid's when the first op ends.
+class Scissors : public TraceSink {
+ public:
+  void record(Id, Id, int, Id, std::span<const double>, std::span<const double>) override {
+    if (auto* link = simgrid::s4u::Link::by_name_or_null("l0"); link != nullptr && link->is_on())
+      link->turn_off();
+  }
+};
+
+TEST(Simulate, WhatNeverEndsIsAnErrorThatNamesIt) {
+  const Bench bench(small_ddp(4), switched(4));
+  try {
+    isolated([&] {
+      Scissors scissors;
+      simulate(bench.linked, bench.costs, bench.cluster, Disturber({}, 4), 2, scissors,
+               {.bypass = false});
+      return std::vector<double>{};
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the simulation ended with"));
+    EXPECT_THAT(error.what(), HasSubstr("all_reduce"));
+    EXPECT_THAT(error.what(), HasSubstr("began and did not end"));
+  }
+}
+
+TEST(Simulate, ASecondSimulationInOneProcessIsRefused) {
+  const Bench bench(small_ddp(2), switched(2));
+  EXPECT_THROW(isolated([&] {
+                 for (int i = 0; i < 2; ++i) {
+                   Recording ignored;
+                   simulate(bench.linked, bench.costs, bench.cluster, Disturber({}, 2), 1, ignored);
+                 }
+                 return std::vector<double>{};
+               }),
+               BackendError);
+}
+
+TEST(Simulate, SlowLinksAreSlowHereToo) {
+  const Bench whole(small_ddp(4), switched(4, 1, 1e8));
+  const double before = whole.sim({.bypass = false}).simulated.seconds;
+  const std::vector<double> slow =
+      link_slowdowns({.slow_links = {{.link = "wire2", .factor = 3}}}, whole.cluster);
+  const Bench bench(small_ddp(4), whole.cluster, "gpt-tiny", nullptr, slow);
+  const double after = bench.sim({.bypass = false, .slow = slow}).simulated.seconds;
+  EXPECT_NEAR(after, last_end(bench.dry()), 1e-6 * after);
+  EXPECT_GT(after, 1.2 * before);
+}
+
+TEST(Simulate, ASlowedRankSlowsTheStep) {
+  const Bench bench(small_ddp(16), switched(16));
+  const double even = bench.sim({}).simulated.seconds;
+  const double slowed =
+      bench.sim({}, {.stragglers = {{.rank = 11, .factor = 1.5}}}).simulated.seconds;
+  EXPECT_GT(slowed, 1.2 * even);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,26 @@
+// SimGrid simulates once in the life of a process, so tests simulate in processes of their own.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/processes.h"
+
+namespace rehearse {
+
+/// What `simulate` returns, simulated in a process of its own.
+inline std::vector<double> isolated(const std::function<std::vector<double>()>& simulate) {
+  const std::string bytes = in_processes(1, [&](int) {
+    const std::vector<double> values = simulate();
+    return std::string(reinterpret_cast<const char*>(values.data()),
+                       values.size() * sizeof(double));
+  })[0];
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,98 @@
+// Every registered method, at every size and with every technique that it takes: where bandwidth
+// is no matter nothing contends, so the simulator must run each op of each rank exactly when the
+// dry run does, in both fidelities, disturbed.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/errors.h"
+#include "tests/sim/runs.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec small_model() {
+  return build_model({.name = "small",
+                      .layers = 8,
+                      .hidden = 24,
+                      .heads = 12,
+                      .ffn = 48,
+                      .vocab = 96,
+                      .seq_len = 12});
+}
+
+struct Case {
+  std::string name = {};
+  Plan plan = {};
+};
+
+/// All meshes of a method on `ranks` ranks, plain and with one technique each.
+std::vector<Case> cases_of(const std::string& method, int ranks) {
+  std::vector<Case> cases;
+  const Combines& can = strategies().at(method).combines;
+  auto add = [&](Plan plan, const std::string& what) {
+    plan.method = method;
+    plan.bucket = Bytes(20000);
+    plan.collective = Algorithm::ring;
+    if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
+    plan.global_batch = plan.dp * plan.micro_batches * 2;
+    try {
+      compile(plan, small_model());
+    } catch (const InputError&) {
+      return;  // not at this size
+    }
+    cases.push_back({method + what, plan});
+  };
+  for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
+    for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
+      if (ranks % (pp * tp) != 0) continue;
+      Plan plan = {.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = pp > 1 ? 4 : 2};
+      const std::string mesh =
+          " pp" + std::to_string(pp) + " tp" + std::to_string(tp) + " of " + std::to_string(ranks);
+      add(plan, mesh);
+      for (int zero = 1; zero <= can.max_zero; ++zero)
+        plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+      plan.zero = 0;
+      plan.clip = can.clip;
+      plan.recompute = can.recompute;
+      plan.sequence_parallel = tp > 1;
+      plan.staleness = method == "ps-ssp" ? 2 : 0;
+      if (can.low_precision) plan.precision = DType::f16;
+      add(plan, mesh + " all at once");
+    }
+  return cases;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& [name, strategy] : strategies()) all.push_back(name);
+  return all;
+}
+
+class Methods : public testing::TestWithParam<std::string> {};
+
+TEST_P(Methods, RunExactlyAsTheDryRunSays) {
+  const Disturbance jitter = {.seed = 9, .compute_sigma = 0.1, .link_sigma = 0.1};
+  int compared = 0;
+  for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
+    for (const Case& one : cases_of(GetParam(), ranks)) {
+      SCOPED_TRACE(one.name);
+      const Bench bench(one.plan, switched(one.plan.world_size(), 2, 1e18), small_model());
+      const Times dry = bench.dry(jitter, 2);
+      EXPECT_LE(difference(dry, bench.sim({.bypass = false}, jitter, 2).times), 1e-6);
+      EXPECT_LE(difference(dry, bench.sim({.fidelity = Fidelity::chunk}, jitter, 2).times), 1e-6);
+      ++compared;
+    }
+  EXPECT_GE(compared, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, Methods, testing::ValuesIn(names()), [](const auto& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace rehearse

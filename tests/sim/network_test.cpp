@@ -1,0 +1,165 @@
+// SimGrid as it is configured here: max-min fair flows without hidden factors, latency by timer,
+// cores that are shared, nothing lost.
+#include "sim/network.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/errors.h"
+#include "tests/sim/isolated.h"
+
+namespace rehearse {
+namespace {
+
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr double gigabyte = 1e9;
+
+/// `devices` devices, each with a 10 GB/s link of 5 us to one switch; the last has no link.
+Cluster star(int devices) {
+  Cluster cluster;
+  const Id kind = cluster.add_kind({.name = "gpu"});
+  const Id middle = cluster.add_vertex("switch");
+  for (int i = 0; i <= devices; ++i) {
+    const Id device = cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
+    if (i < devices)
+      cluster.connect(cluster.vertex_of(device), middle, "wire" + std::to_string(i),
+                      BytesPerSecond(10 * gigabyte), Seconds(5e-6));
+  }
+  return cluster;
+}
+
+struct Flow {
+  Id from = 0, to = 0;
+  double date = 0, bytes = 0;
+};
+/// When each flow ends, in a process of its own.
+std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> slow = {}) {
+  return isolated([&] {
+    const Cluster cluster = star(4);
+    SharedNetwork network(cluster, slow);
+    std::vector<double> ends(flows.size(), -1);
+    std::vector<Id> routes;
+    for (const Flow& flow : flows) routes.push_back(network.route(flow.from, flow.to));
+    for (std::size_t i = 0; i < flows.size(); ++i)
+      network.transfer(flows[i].date, routes[i], flows[i].bytes, i);
+    network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });
+    return ends;
+  });
+}
+
+TEST(SharedNetwork, AFlowTakesBytesOverBandwidth) {
+  EXPECT_THAT(ends_of({{0, 1, 0.5, 10 * gigabyte}}), ElementsAre(DoubleNear(1.5, 1e-9)));
+}
+
+TEST(SharedNetwork, FlowsShareALinkFairly) {
+  // Both leave device 0; when the short one has gone the long one has the link to itself.
+  EXPECT_THAT(ends_of({{0, 1, 0, 5 * gigabyte}, {0, 2, 0, 10 * gigabyte}}),
+              ElementsAre(DoubleNear(1.0, 1e-9), DoubleNear(1.5, 1e-9)));
+}
+
+TEST(SharedNetwork, BothDirectionsOfALinkAreSeparate) {
+  EXPECT_THAT(ends_of({{0, 1, 0, 10 * gigabyte}, {1, 0, 0, 10 * gigabyte}}),
+              ElementsAre(DoubleNear(1.0, 1e-9), DoubleNear(1.0, 1e-9)));
+}
+
+TEST(SharedNetwork, SharesAreMaxMinFair) {
+  // Two flows into device 3 get half of its link; what that leaves of device 0's link is the
+  // third's.
+  EXPECT_THAT(
+      ends_of({{0, 3, 0, 10 * gigabyte}, {1, 3, 0, 10 * gigabyte}, {0, 2, 0, 5 * gigabyte}}),
+      ElementsAre(DoubleNear(2, 1e-9), DoubleNear(2, 1e-9), DoubleNear(1, 1e-9)));
+}
+
+TEST(SharedNetwork, SmallFlowsAreExact) {
+  // A thousand chunks of 3 bytes and a bit, one after the other: no rounding to bytes or
+  // nanoseconds.
+  const double end = isolated([] {
+    const Cluster cluster = star(2);
+    SharedNetwork network(cluster, {});
+    const Id route = network.route(0, 1);
+    int left = 1000;
+    network.transfer(0, route, 3.25, 0);
+    network.run([&](SharedNetwork::Token) {
+      if (--left > 0) network.transfer(network.now(), route, 3.25, 0);
+    });
+    return std::vector<double>{network.now(), static_cast<double>(network.flows())};
+  })[0];
+  EXPECT_NEAR(end, 1000 * 3.25 / (10 * gigabyte), 1e-13);
+}
+
+TEST(SharedNetwork, ASlowLinkIsSlower) {
+  std::vector<double> slow(8, 1);
+  slow[0] = 4;
+  EXPECT_THAT(ends_of({{0, 1, 0, 10 * gigabyte}, {1, 2, 0, 10 * gigabyte}}, slow),
+              ElementsAre(DoubleNear(4, 1e-9), DoubleNear(1, 1e-9)));
+}
+
+TEST(SharedNetwork, EmptyAndLocalTransfersEndAtOnce) {
+  EXPECT_THAT(ends_of({{0, 1, 2.5, 0}, {1, 1, 3.5, gigabyte}}), ElementsAre(2.5, 3.5));
+}
+
+TEST(SharedNetwork, LatencyIsForTheCallerToPay) {
+  EXPECT_THAT(isolated([] {
+                const Cluster cluster = star(2);
+                SharedNetwork network(cluster, {});
+                const Id route = network.route(0, 1);
+                return std::vector<double>{network.latency(route), network.bandwidth(route),
+                                           static_cast<double>(network.links(route).size())};
+              }),
+              ElementsAre(1e-5, 10 * gigabyte, 2));
+}
+
+TEST(SharedNetwork, CoresAreSharedOneForEachWorkAtMost) {
+  const auto ends = isolated([] {
+    const Cluster cluster = star(1);
+    SharedNetwork network(cluster, {});
+    const Id two = network.add_cores(2);
+    std::vector<double> ends(4);
+    network.work(0, two, 1, 1, 0);  // alone until 1: one core of the two
+    for (const SharedNetwork::Token token : {1, 2, 3}) network.work(1, two, 2, 1, token);
+    network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });
+    return ends;
+  });
+  EXPECT_THAT(ends, ElementsAre(DoubleNear(1, 1e-9), DoubleNear(4, 1e-9), DoubleNear(4, 1e-9),
+                                DoubleNear(4, 1e-9)));
+}
+
+TEST(SharedNetwork, ThreadsTakeACoreEach) {
+  const auto ends = isolated([] {
+    const Cluster cluster = star(1);
+    SharedNetwork network(cluster, {});
+    const Id two = network.add_cores(2);
+    std::vector<double> ends(3);
+    network.work(0, two, 1, 2, 0);  // both cores
+    network.work(2, two, 1, 2, 1);  // four threads on two cores
+    network.work(2, two, 1, 2, 2);
+    network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });
+    return ends;
+  });
+  EXPECT_THAT(ends, ElementsAre(DoubleNear(1, 1e-9), DoubleNear(4, 1e-9), DoubleNear(4, 1e-9)));
+}
+
+TEST(SharedNetwork, NoPathIsAnInputErrorThatNamesTheDevices) {
+  try {
+    ends_of({{0, 4, 0, 1}});
+    FAIL() << "nothing was thrown";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no path from gpu0 to gpu4"));
+  }
+}
+
+TEST(SharedNetwork, OneSimulationAProcess) {
+  EXPECT_THROW(isolated([] {
+                 const Cluster cluster = star(1);
+                 const SharedNetwork first(cluster, {});
+                 const SharedNetwork second(cluster, {});
+                 return std::vector<double>{};
+               }),
+               BackendError);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,142 @@
+// One program on one cluster by any executor, for comparisons of traces.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/costs.h"
+#include "engine/disturbance.h"
+#include "engine/dry_run.h"
+#include "engine/errors.h"
+#include "engine/link.h"
+#include "engine/model.h"
+#include "engine/strategy.h"
+#include "engine/trace.h"
+#include "sim/executor.h"
+#include "tests/sim/isolated.h"
+
+namespace rehearse {
+
+/// Devices on one non-blocking switch, each with a full-duplex link of its own; `per_node` of them
+/// a node.
+inline Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9,
+                        double latency = 2e-6) {
+  Cluster cluster;
+  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+  const Id middle = cluster.add_vertex("switch");
+  for (int i = 0; i < devices; ++i) {
+    const Id device =
+        cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i / per_node));
+    cluster.connect(cluster.vertex_of(device), middle, "wire" + std::to_string(i),
+                    BytesPerSecond(bandwidth), Seconds(latency));
+  }
+  return cluster;
+}
+
+/// A cable of its own between every two devices.
+inline Cluster meshed(int devices, double bandwidth = 12.5e9, double latency = 2e-6) {
+  Cluster cluster;
+  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+  for (int i = 0; i < devices; ++i) {
+    const Id device = cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
+    for (Id other = 0; other < device; ++other)
+      cluster.connect(cluster.vertex_of(device), cluster.vertex_of(other), "",
+                      BytesPerSecond(bandwidth), Seconds(latency));
+  }
+  return cluster;
+}
+
+/// (role, op, step, place) -> (start, end).
+using Times = std::map<std::tuple<Id, Id, int, Id>, std::pair<double, double>>;
+
+inline double last_end(const Times& times) {
+  double last = 0;
+  for (const auto& [key, time] : times) last = std::max(last, time.second);
+  return last;
+}
+
+/// Everything that a run needs.
+struct Bench {
+  Bench(const Plan& plan, Cluster on, const std::string& model_name = "gpt-tiny",
+        const Profile* profile = nullptr, std::span<const double> slow = {})
+      : Bench(plan, std::move(on), load_model(model_name, 0), profile, slow) {}
+  Bench(const Plan& plan, Cluster on, ModelSpec spec, const Profile* profile = nullptr,
+        std::span<const double> slow = {})
+      : model(std::move(spec)),
+        cluster(std::move(on)),
+        linked(link(compile(plan, model))),
+        costs(linked, model, cluster, {}, Optimizer::adamw, profile, slow) {}
+
+  Times dry(const Disturbance& disturbance = {}, int steps = 3) const {
+    Recording recording;
+    dry_run(linked, costs, Disturber(disturbance, linked.program.world_size), steps, recording);
+    return times_of(recording);
+  }
+  struct Sim {
+    Times times = {};
+    Simulated simulated = {};
+    std::vector<double> raw = {};  // the trace as it came
+  };
+  Sim sim(SimOptions options, const Disturbance& disturbance = {}, int steps = 3) const {
+    Sim out;
+    out.raw = isolated([&] {
+      Recording recording;
+      const Simulated s =
+          simulate(linked, costs, cluster, Disturber(disturbance, linked.program.world_size), steps,
+                   recording, options);
+      std::vector<double> flat = {s.seconds, static_cast<double>(s.instances),
+                                  static_cast<double>(s.transfers), static_cast<double>(s.flows),
+                                  static_cast<double>(s.bypassed)};
+      for (const Interval& i : recording.intervals)
+        flat.insert(flat.end(),
+                    {static_cast<double>(i.role), static_cast<double>(i.op),
+                     static_cast<double>(i.step), static_cast<double>(i.place), i.start, i.end});
+      return flat;
+    });
+    out.simulated = {.seconds = out.raw[0],
+                     .instances = static_cast<std::int64_t>(out.raw[1]),
+                     .transfers = static_cast<std::int64_t>(out.raw[2]),
+                     .flows = static_cast<std::int64_t>(out.raw[3]),
+                     .bypassed = static_cast<std::int64_t>(out.raw[4])};
+    Recording recording;
+    for (std::size_t i = 5; i < out.raw.size(); i += 6)
+      recording.intervals.push_back({static_cast<Id>(out.raw[i]), static_cast<Id>(out.raw[i + 1]),
+                                     static_cast<int>(out.raw[i + 2]),
+                                     static_cast<Id>(out.raw[i + 3]), out.raw[i + 4],
+                                     out.raw[i + 5]});
+    out.times = times_of(recording);
+    return out;
+  }
+
+  static Times times_of(const Recording& recording) {
+    Times times;
+    for (const Interval& i : recording.intervals)
+      if (!times.try_emplace({i.role, i.op, i.step, i.place}, i.start, i.end).second)
+        throw ProgramError("an instance stands twice in a trace");
+    return times;
+  }
+
+  ModelSpec model;
+  Cluster cluster;
+  LinkedProgram linked;
+  Costs costs;
+};
+
+/// The largest |a - b| of any start or end, over the length of the run; 1 when other instances ran.
+inline double difference(const Times& a, const Times& b) {
+  if (a.size() != b.size()) return 1;
+  double most = 0;
+  for (const auto& [key, time] : a) {
+    const auto other = b.find(key);
+    if (other == b.end()) return 1;
+    most = std::max({most, std::abs(time.first - other->second.first),
+                     std::abs(time.second - other->second.second)});
+  }
+  return most / last_end(a);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,81 @@
+// Programs whose order depends on who comes first: mailboxes, lanes by arrival, roles that run
+// freely.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/sim/runs.h"
+
+namespace rehearse {
+namespace {
+
+Plan servers(const char* method, int workers, int shards, int staleness = 0) {
+  return {.method = method,
+          .dp = workers,
+          .servers = shards,
+          .global_batch = workers,
+          .staleness = staleness,
+          .bucket = Bytes(2e5)};
+}
+
+/// Iterations that each worker has computed (role 0) by the end.
+std::map<Id, int> iterations_of(const Bench& bench, const Times& times) {
+  std::map<Id, int> iterations;
+  for (const auto& [key, time] : times) {
+    const auto& [role, op, step, place] = key;
+    if (role == 0 && std::holds_alternative<Compute>(bench.linked.program.roles[0].ops[op].work))
+      iterations[place] = std::max(iterations[place], step + 1);
+  }
+  return iterations;
+}
+
+TEST(Servers, AsynchronousWorkersDoNotWaitForASlowOne) {
+  const Bench bench(servers("ps-async", 4, 2), switched(6), "gpt-demo");
+  const Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
+  const auto run = bench.sim({}, slow, 30);
+  const auto iterations = iterations_of(bench, run.times);
+  for (const Id worker : {1U, 2U, 3U}) EXPECT_GE(iterations.at(worker), 3 * iterations.at(0));
+}
+
+TEST(Servers, SynchronousWorkersDo) {
+  const Bench bench(servers("ps-sync", 4, 2), switched(6), "gpt-demo");
+  const Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
+  EXPECT_GT(bench.sim({}, slow).simulated.seconds, 2 * bench.sim({}).simulated.seconds);
+  for (const auto& [worker, count] : iterations_of(bench, bench.sim({}, slow).times))
+    EXPECT_EQ(count, 3);
+}
+
+TEST(Servers, WorkersShareTheServersLink) {
+  // The dry run gives every message the whole link.
+  const Bench bench(servers("ps-async", 8, 1), switched(9, 1, 1e9), "gpt-demo");
+  EXPECT_GT(bench.sim({}).simulated.seconds, 1.2 * last_end(bench.dry()));
+}
+
+TEST(Servers, AReplyNeedsAMessage) {
+  const Bench bench(servers("ps-async", 2, 1), switched(3));
+  LinkedProgram hasty = bench.linked;
+  for (std::vector<Id>& lane : hasty.roles[1].lane_ops) std::reverse(lane.begin(), lane.end());
+  try {
+    isolated([&] {
+      Recording ignored;
+      simulate(hasty, bench.costs, bench.cluster, Disturber({}, 3), 1, ignored);
+      return std::vector<double>{};
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const ProgramError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 2 replies before any message came"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Servers, TheSameSeedGivesTheSameBytes) {
+  const Disturbance jitter = {.seed = 5, .compute_sigma = 0.2, .link_sigma = 0.2};
+  for (const char* method : {"ps-sync", "ps-ssp", "ps-async"}) {
+    const Bench bench(servers(method, 4, 2, std::string(method) == "ps-ssp" ? 1 : 0), switched(6));
+    EXPECT_EQ(bench.sim({}, jitter).raw, bench.sim({}, jitter).raw) << method;
+  }
+}
+
+}  // namespace
+}  // namespace rehearse
