@@ -2,13 +2,13 @@
 // become a ModelSpec, a Cluster and a Plan; [train], [run] and [disturb] say how long, how
 // patiently and how roughly. docs/job.md is its reference and is tested against this reader.
 // Defaults:
-//   - the world is the whole cluster, or on this machine as many ranks as the mesh has;
-//   - dp is what remains of the world, global_batch 16 x dp (Sun 2026, section 4.1);
-//   - a pipeline takes at least 4 x pp micro-batches, where the bubble is small (GPipe, Huang et
-//   al.
-//     2019, section 2);
-//   - ranks in mesh order stand on devices in node order. Plain methods give each rank equally many
-//     samples, so on unlike devices the slowest sets the pace.
+//
+// - the world is the whole cluster, or on this machine as many ranks as the mesh has;
+// - dp is what remains of the world, global_batch 16 x dp (Sun 2026, section 4.1);
+// - a pipeline takes at least 4 x pp micro-batches, where the bubble is small (GPipe, Huang et al.
+//   2019, section 2);
+// - ranks in mesh order stand on devices in node order. Plain methods give each rank equally many
+//   samples, so on unlike devices the slowest sets the pace.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -49,7 +49,7 @@ struct Names<Algorithm> {
 };
 template <>
 struct Names<Local> {
-  static constexpr std::array all{"measure", "rescale", "select", "scatter_add", "cast"};
+  static constexpr std::array all{"measure", "rescale", "select", "scatter_add", "cast", "observe"};
 };
 template <>
 struct Names<Order> {
@@ -58,6 +58,27 @@ struct Names<Order> {
 template <>
 struct Names<Optimizer> {
   static constexpr std::array all{"adamw", "sgd"};
+};
+
+template <>
+struct Names<Selector> {
+  static constexpr std::array all{"top_k", "random_k", "threshold"};
+};
+template <>
+struct Names<Feedback> {
+  static constexpr std::array all{"conserving", "printed", "literal"};
+};
+template <>
+struct Names<Coding> {
+  static constexpr std::array all{"index32", "bitmap", "delta16"};
+};
+template <>
+struct Names<Reduction> {
+  static constexpr std::array all{"dense", "sparse", "two_level"};
+};
+template <>
+struct Names<Pipeline> {
+  static constexpr std::array all{"1f1b", "gpipe", "interleaved"};
 };
 
 template <class E>

@@ -177,6 +177,10 @@ Work parse_work(Line& line, const Program& p) {
     Kernel k{.kind = *kind};
     if (auto v = line.optional("scale")) k.scale = line.number<double>(*v);
     if (auto v = line.optional("keep")) k.keep = line.number<std::int64_t>(*v);
+    if (auto v = line.optional("choose")) k.selector = line.named<Selector>(*v);
+    if (auto v = line.optional("feedback")) k.feedback = line.named<Feedback>(*v);
+    if (auto v = line.optional("coding")) k.coding = line.named<Coding>(*v);
+    if (auto v = line.optional("stride")) k.stride = line.number<int>(*v);
     return k;
   }
   if (word == "update") return Update{};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 #include "engine/errors.h"
@@ -85,7 +86,19 @@ Plan complete(Plan plan, const ModelSpec& model) {
     refuse("sequence_parallel", "true",
            fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
   const int per = plan.dp * plan.micro_batches;
-  if (plan.global_batch < 1 || plan.global_batch % per != 0)
+  if (!plan.shares.empty()) {
+    const int sum = std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
+    const std::string value = fmt::format("[{}]", fmt::join(plan.shares, ", "));
+    if (static_cast<int>(plan.shares.size()) != plan.dp)
+      refuse("shares", value,
+             fmt::format("must have one number for each of the {} dp ranks", plan.dp));
+    if (*std::min_element(plan.shares.begin(), plan.shares.end()) < 1)
+      refuse("shares", value, "must be at least 1 each");
+    if (sum * plan.micro_batches != plan.global_batch)
+      refuse("shares", value,
+             fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
+                         plan.global_batch, plan.micro_batches, sum));
+  } else if (plan.global_batch < 1 || plan.global_batch % per != 0)
     throw InputError(fmt::format(
         "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; nearest: {}",
         plan.global_batch, plan.dp, plan.micro_batches, per,

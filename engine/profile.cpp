@@ -23,8 +23,8 @@ const std::vector<std::string> kind_names = {"embedding", "attention", "mlp", "h
 const std::vector<std::string> pass_names = {"forward", "backward", "recompute"};
 const std::vector<std::string> dtype_names = {"f32", "bf16", "f16", "i32", "u8"};
 const std::vector<std::string> optimizer_names = {"adamw", "sgd"};
-const std::vector<std::string> kernel_names = {"measure", "rescale", "select", "scatter_add",
-                                               "cast"};
+const std::vector<std::string> kernel_names = {"measure",     "rescale", "select",
+                                               "scatter_add", "cast",    "observe"};
 const std::vector<std::string> move_names = {"all_reduce", "reduce_scatter", "all_gather",
                                              "broadcast", "reduce"};
 

@@ -6,28 +6,26 @@
 // between iterations.
 //
 // Conventions that all executors share
-//   - A role is played by `ranks`; the i-th rank of a role meets the i-th rank of a peer role.
-//   - Order in `Role::ops` is the order in which a host issues the ops, and the sequential meaning
-//   of the program: a read sees
-//     the last write before it in this order (age 0), or the version of an earlier step (age >= 1).
-//   - A write at step t makes version t of a storage. `age` a reads version t - a: forward reads
-//   weights with age 1 (written by
-//     the last step's Update), an Update reads age 1 and writes age 0. Versions before the first
-//     step hold the initial value. A storage with V versions keeps version t in slot t mod V.
-//   - `shift` s: in iteration i the op serves step i - s (software pipelining); steps below 0 and
+//
+// - A role is played by `ranks`; the i-th rank of a role meets the i-th rank of a peer role.
+// - Order in `Role::ops` is the order in which a host issues the ops, and the sequential meaning
+//   of the program: a read sees the last write before it in this order (age 0), or the version of
+//   an earlier step (age >= 1).
+// - A write at step t makes version t of a storage. `age` a reads version t - a: forward reads
+//   weights with age 1 (written by the last step's Update), an Update reads age 1 and writes age 0.
+//   Versions before the first step hold the initial value. A storage with V versions keeps version
+//   t in slot t mod V.
+// - `shift` s: in iteration i the op serves step i - s (software pipelining); steps below 0 and
 //   beyond the last are skipped.
-//   - Mode::add with age 0 accumulates into what this step has written; with age a >= 1 it reads
-//   version t - a and writes
-//     version t (an optimizer's moments).
-//   - A parameter or gradient view may be longer than its group: the rest is padding that makes
-//   shards
-//     equal, zero in gradients (whoever writes the view clears it).
-//   - A rendezvous starts when all its ops may, but a rank may read and write its operands as soon
-//   as it
-//     has issued its own op: only an op's own waits protect them.
-//   - The n-th op of a step on a channel meets the n-th op of that step in every other member;
-//   point-to-point channels count
-//     per pair of roles. A member of a reduction without a source contributes nothing.
+// - Mode::add with age 0 accumulates into what this step has written; with age a >= 1 it reads
+//   version t - a and writes version t (an optimizer's moments).
+// - A parameter or gradient view may be longer than its group: the rest is padding that makes
+//   shards equal, zero in gradients (whoever writes the view clears it).
+// - A rendezvous starts when all its ops may, but a rank may read and write its operands as soon as
+//   it has issued its own op: only an op's own waits protect them.
+// - The n-th op of a step on a channel meets the n-th op of that step in every other member;
+//   point-to-point channels count per pair of roles. A member of a reduction without a source
+//   contributes nothing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -146,6 +144,18 @@ enum class Algorithm : std::uint8_t {
   hierarchical,
   direct
 };
+/// What a select keeps: the largest magnitudes (equal ones: the lower index first); as many entries
+/// drawn anew each step, the same on every rank; or what exceeds a threshold that follows the
+/// wanted number from step to step, so that the number varies.
+enum class Selector : std::uint8_t { top_k, random_k, threshold };
+/// What becomes of entries that a select does not send (Sun 2026, eq. 4 and 5). conserving: they
+/// stay in the residual, which is added to the next gradient. printed: the same, but the residual
+/// is multiplied by 0.9 each step and cleared every 1000. literal: choices are made of the gradient
+/// alone and the residual is never sent.
+enum class Feedback : std::uint8_t { conserving, printed, literal };
+/// How a packet says which entries it holds: 32 bits each; one bit for every entry there is; 16
+/// bits each, counted from the start of their block of 65,536, and a 32-bit count a block.
+enum class Coding : std::uint8_t { index32, bitmap, delta16 };
 enum class Local : std::uint8_t {
   measure,  // target(norm) (=|+=) scale * sum of squares of every source
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
@@ -153,7 +163,9 @@ enum class Local : std::uint8_t {
   select,   // residual += source; target = the `keep` largest |residual| as packed (f32 value, i32
             // index), removed from residual
   scatter_add,  // target = sum over the packets of a gathered source, each added at its indices
-  cast,         // target = source in another dtype
+  cast,         // target (=|+=) source, which may have another dtype
+  observe,      // target += source's every `stride`-th entry, as Welford's running mean and sum of
+                // squared deviations: f32 (number of observations, means, sums)
 };
 
 /// One pass of one model segment over one micro-batch. forward: param, input -> output, saved (the
@@ -167,8 +179,12 @@ struct Compute {
 };
 struct Kernel {
   Local kind = Local::measure;
-  double scale = 1;       // measure
-  std::int64_t keep = 0;  // select, scatter_add: pairs per rank
+  double scale = 1;                          // measure
+  std::int64_t keep = 0;                     // select, scatter_add: entries a packet
+  Selector selector = Selector::top_k;       // select
+  Feedback feedback = Feedback::conserving;  // select
+  Coding coding = Coding::index32;           // select, scatter_add
+  int stride = 1;                            // observe
 };
 /// One optimizer step on a flat interval: param (write), grad (read), moment1/2 and master (add),
 /// norm (read, when clipping or fp16). Always runs; when norm is not finite it leaves everything as

@@ -51,6 +51,9 @@ void check_combination(const Plan& plan, const Combines& can) {
            "fp16's loss scale needs a common norm; use fp32 or bf16");
   if (plan.servers > 0 && !can.servers)
     refuse("servers", std::to_string(plan.servers), "only parameter servers have them");
+  if (!plan.shares.empty() && !can.shares)
+    refuse("shares", fmt::format("[{}]", fmt::join(plan.shares, ", ")),
+           "every rank takes equally many samples");
   if (plan.staleness > 0 && !can.staleness)
     refuse("staleness", std::to_string(plan.staleness), "must be 0");
 }

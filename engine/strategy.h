@@ -19,6 +19,7 @@ struct Combines {
   bool interleave = false;  // virtual_stages > 1
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
+  bool shares = false;  // unlike numbers of samples on the dp ranks
 };
 
 struct Strategy {

@@ -45,6 +45,12 @@ std::string work_text(const Program& p, const Work& work) {
             std::string out(name_of(k.kind));
             if (k.scale != 1) out += fmt::format(" scale={}", k.scale);
             if (k.keep) out += fmt::format(" keep={}", k.keep);
+            if (k.selector != Selector::top_k)
+              out += fmt::format(" choose={}", name_of(k.selector));
+            if (k.feedback != Feedback::conserving)
+              out += fmt::format(" feedback={}", name_of(k.feedback));
+            if (k.coding != Coding::index32) out += fmt::format(" coding={}", name_of(k.coding));
+            if (k.stride != 1) out += fmt::format(" stride={}", k.stride);
             return out;
           },
           [](const Update&) { return std::string("update"); },

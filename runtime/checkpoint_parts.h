@@ -10,7 +10,7 @@
 
 #include "engine/link.h"
 #include "engine/model.h"
-#include "runtime/tensor_map.h"
+#include "engine/tensor_map.h"
 
 namespace rehearse {
 

@@ -12,12 +12,12 @@
 #include "engine/disturbance.h"
 #include "engine/job.h"
 #include "engine/link.h"
+#include "engine/tensor_map.h"
 #include "engine/trace.h"
 #include "runtime/control.h"
 #include "runtime/data.h"
 #include "runtime/lane_runner.h"
 #include "runtime/network.h"
-#include "runtime/tensor_map.h"
 
 namespace rehearse {
 

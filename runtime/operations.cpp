@@ -214,9 +214,27 @@ void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
                   target.data_ptr<float>(), target.numel());
       return;
     }
-    case Local::cast:
-      memory_.write(p.need(Slot::target), step).copy_(memory_.read(p.need(Slot::source), step));
+    case Local::cast: {
+      const at::Tensor source = memory_.read(p.need(Slot::source), step);
+      const Operand& target = p.need(Slot::target);
+      if (target.mode == Mode::add)
+        memory_.write(target, step).add_(source);
+      else
+        memory_.write(target, step).copy_(source);
       return;
+    }
+    case Local::observe: {
+      const Operand& source = p.need(Slot::source);
+      const Operand* scale = p.at(Slot::scale);
+      const Operand* norm = p.at(Slot::norm);
+      // A step that overflowed is not one of the steps observed: its update is skipped too.
+      if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) return;
+      const at::Tensor values = memory_.read(source, step);
+      observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
+              scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0],
+              memory_.write(p.need(Slot::target), step).data_ptr<float>());
+      return;
+    }
   }
 }
 

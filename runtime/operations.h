@@ -9,12 +9,12 @@
 
 #include "engine/job.h"
 #include "engine/link.h"
+#include "engine/tensor_map.h"
 #include "runtime/communicator.h"
 #include "runtime/data.h"
 #include "runtime/executor.h"
 #include "runtime/network.h"
 #include "runtime/rank_memory.h"
-#include "runtime/tensor_map.h"
 
 namespace rehearse {
 

@@ -122,6 +122,16 @@ void add_block(const float* __restrict source, float* __restrict target, std::in
   for (std::int64_t i = 0; i < count; ++i) target[i] += source[i];
 }
 
+REHEARSE_VECTORISED
+void welford_block(const float* __restrict values, float count, float* __restrict mean,
+                   float* __restrict squares, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float before = values[i] - mean[i];
+    mean[i] += before / count;
+    squares[i] += before * (values[i] - mean[i]);
+  }
+}
+
 std::uint32_t magnitude_of(float value) {
   return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
 }
@@ -253,6 +263,23 @@ void select(const float* source, float* residual, std::int64_t elements, std::in
     if (magnitude == threshold) --ties;
     *packets++ = {.value = residual[i], .index = static_cast<std::int32_t>(i)};
     residual[i] = 0;
+  }
+}
+
+void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
+             float* state) {
+  const std::int64_t observed = observed_entries(elements, stride);
+  float* mean = state + 1;
+  float* squares = mean + observed;
+  const float count = ++state[0];
+  std::array<float, 256> block = {};
+  for (std::int64_t begin = 0; begin < observed; begin += std::ssize(block)) {
+    const std::int64_t n = std::min(observed - begin, std::ssize(block));
+    for (std::int64_t i = 0; i < n; ++i) {
+      float one = 0;
+      block[i] = scale * *as_f32(values, type, (begin + i) * stride, 1, &one);
+    }
+    welford_block(block.data(), count, mean + begin, squares + begin, n);
   }
 }
 

@@ -74,4 +74,13 @@ void select(const float* source, float* residual, std::int64_t elements, std::in
 /// outside the target: a packet from a peer is not trusted.
 void scatter_add(const Packet* packets, std::int64_t count, float* target, std::int64_t elements);
 
+/// Welford's update by every `stride`-th of `values` x `scale`, beginning with the first. `state`:
+/// number of observations, mean of each observed entry, sum of its squared deviations; 1 + 2 x
+/// observed_entries(elements, stride) numbers.
+void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
+             float* state);
+constexpr std::int64_t observed_entries(std::int64_t elements, int stride) {
+  return (elements + stride - 1) / stride;
+}
+
 }  // namespace rehearse

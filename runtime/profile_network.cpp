@@ -75,6 +75,9 @@ void profile_kernels(Control& control, Profile& profile) {
         case Local::cast:
           source.narrow(0, 0, n).to(at::kBFloat16);
           return;
+        case Local::observe:
+          observe(from, DType::f32, n / 3, 1, 1, target.data_ptr<float>());
+          return;
       }
     });
     return mean_over_ranks(control, key + " s", mine);
@@ -88,6 +91,7 @@ void profile_kernels(Control& control, Profile& profile) {
   measure(Local::select, 4 + 8 + 0.8);
   measure(Local::scatter_add, 4 + 0.8);
   measure(Local::cast, 6);
+  measure(Local::observe, (4 + 16) / 3.0);
   profile.kernels.push_back(
       {.kind = Local::rescale, .bytes_per_second = 1e9, .launch = seconds(Local::rescale, small)});
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/link.h"
+#include "engine/tensor_map.h"
 #include "models/block.h"
-#include "runtime/tensor_map.h"
 
 namespace rehearse {
 

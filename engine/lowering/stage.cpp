@@ -2,8 +2,10 @@
 #include "engine/lowering/stage.h"
 
 #include <algorithm>
+#include <map>
 
 #include "engine/passes/passes.h"
+#include "engine/tensor_map.h"
 
 namespace rehearse {
 namespace {
@@ -16,15 +18,17 @@ Axes axis(const Program& p, const std::string& name) {
 
 }  // namespace
 
-Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, int stage,
+Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
              const GradientSync& sync)
     : program_(program),
       plan_(plan),
       model_(model),
       sync_(sync),
-      stage_(stage),
-      role_(plan.pp > 1 ? "stage" + std::to_string(stage) : "worker",
-            ranks_of_stage(program, stage)),
+      who_(who),
+      stage_(who.stage),
+      role_((plan.pp > 1 ? "stage" + std::to_string(who.stage) : "worker") +
+                (who.kinds > 1 ? "." + std::to_string(who.kind) : ""),
+            who.ranks),
       pp_(axis(program, "pp")),
       dp_(axis(program, "dp")),
       tp_(axis(program, "tp")) {
@@ -51,10 +55,8 @@ Id Stage::axis_channel(Axes axes) {
 }
 
 Compute Stage::compute(Id segment, Pass pass, const Action& action) const {
-  return {.segment = segment,
-          .pass = pass,
-          .samples = plan_.samples(),
-          .microbatch = action.microbatch};
+  return {
+      .segment = segment, .pass = pass, .samples = who_.samples, .microbatch = action.microbatch};
 }
 
 void Stage::computed(Id op) {
@@ -66,7 +68,7 @@ void Stage::computed(Id op) {
 /// (twice that when forward and backward materialise it separately).
 std::string Stage::boundary(const std::string& prefix, Id segment, bool shard, bool per_pass) {
   const std::string name = prefix + std::to_string(segment);
-  const std::int64_t full = std::int64_t{plan_.samples()} * model_.seq_len * model_.hidden;
+  const std::int64_t full = std::int64_t{who_.samples} * model_.seq_len * model_.hidden;
   role_.storage({.name = name,
                  .dtype = plan_.precision,
                  .elements = shard ? full / plan_.tp : full,
@@ -102,7 +104,7 @@ void Stage::transfer(bool sending, Id segment, const std::string& prefix, int fr
   const Layout layout{.shard = shard ? tp_ : Axes{0}};
   const std::string lane =
       std::string(prefix == "x" ? "act" : "grad") + (sending ? ".send" : ".recv");
-  const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp);
+  const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp * who_.kinds + who_.kind);
   if (sending) {
     role_.op(lane, Send{.channel = link, .peer = peer},
              {ref(name, Slot::source, Mode::read, action.microbatch, 0, layout)}, action.shift);
@@ -131,7 +133,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   if (head) {
     out = "stats";
     role_.storage({.name = out,
-                   .elements = std::int64_t{plan_.samples()} * model_.seq_len * 3,
+                   .elements = std::int64_t{who_.samples} * model_.seq_len * 3,
                    .indices = plan_.micro_batches});
     refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
   } else {
@@ -142,7 +144,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
     const std::string saved = "saved" + std::to_string(s);
     role_.storage({.name = saved,
                    .dtype = DType::u8,
-                   .elements = saved_bytes(model_, s, plan_.samples(), plan_.tp, plan_.precision),
+                   .elements = saved_bytes(model_, s, who_.samples, plan_.tp, plan_.precision),
                    .indices = plan_.micro_batches});
     refs.push_back(ref(saved, Slot::saved, Mode::write, mb));
   }
@@ -151,7 +153,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   const Id link = axis_channel(tp_);
   if (head) {
     role_.storage({.name = "stats.all",
-                   .elements = std::int64_t{plan_.samples()} * model_.seq_len * 3 * plan_.tp,
+                   .elements = std::int64_t{who_.samples} * model_.seq_len * 3 * plan_.tp,
                    .indices = plan_.micro_batches});
     role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
              {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
@@ -185,7 +187,7 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   if (plan_.recompute) {
     role_.storage({.name = saved,
                    .dtype = DType::u8,
-                   .elements = saved_bytes(model_, s, plan_.samples(), plan_.tp, plan_.precision),
+                   .elements = saved_bytes(model_, s, who_.samples, plan_.tp, plan_.precision),
                    .indices = plan_.micro_batches});
     std::vector<Ref> again = params(s, action);
     if (!embedding) again.push_back(ref(input, Slot::input, Mode::read, gathered));
@@ -305,12 +307,40 @@ std::vector<Id> ranks_of_stage(const Program& program, int stage) {
   return ranks;
 }
 
+std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
+                                   const GradientSync& sync) {
+  std::vector<std::vector<Id>> stages;
+  for (int s = 0; s < plan.pp; ++s) stages.push_back(ranks_of_stage(program, s));
+  // What the replica at place i of every stage is like; equal ones share a role.
+  std::map<std::vector<int>, std::vector<std::size_t>> alike;
+  std::vector<const std::vector<std::size_t>*> found;
+  for (std::size_t i = 0; i < stages[0].size(); ++i) {
+    std::vector<int> key{plan.samples(place_along(program, "dp", stages[0][i]).index)};
+    for (const auto& ranks : stages) key.push_back(sync.leads(plan, program, ranks[i]));
+    auto& places = alike[key];
+    if (places.empty()) found.push_back(&places);
+    places.push_back(i);
+  }
+  std::vector<StageRole> roles;
+  for (int s = 0; s < plan.pp; ++s)
+    for (std::size_t k = 0; k < found.size(); ++k) {
+      const auto& ranks = stages[static_cast<std::size_t>(s)];
+      StageRole role{
+          .stage = s, .kind = static_cast<int>(k), .kinds = static_cast<int>(found.size())};
+      for (const std::size_t i : *found[k]) role.ranks.push_back(ranks[i]);
+      role.samples = plan.samples(place_along(program, "dp", role.ranks[0]).index);
+      role.leader = sync.leads(plan, program, role.ranks[0]);
+      roles.push_back(std::move(role));
+    }
+  return roles;
+}
+
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
               const GradientSync& sync) {
   Program program = make_mesh(plan);
-  for (int s = 0; s < plan.pp; ++s) {
-    Stage stage(program, plan, model, s, sync);
-    stage.lower(order(plan, s));
+  for (const StageRole& who : stage_roles(program, plan, sync)) {
+    Stage stage(program, plan, model, who, sync);
+    stage.lower(order(plan, who.stage));
     program.roles.push_back(stage.role().take());
   }
   return infer_after(std::move(program));

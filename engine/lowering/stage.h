@@ -41,6 +41,16 @@ struct Bucket {
   bool tied_copy = false;                // ... of which this is the one that counts for norms
 };
 
+/// The ranks that one role stands for. Replicas (places along dp and tp) are of one kind when they
+/// take equally many samples and play the same part in exchanges on every stage, so that the i-th
+/// rank of a kind meets the i-th rank of that kind on the neighbouring stage.
+struct StageRole {
+  int stage = 0, kind = 0, kinds = 1;
+  int samples = 0;      // of a micro-batch
+  bool leader = false;  // exchanges for its node
+  std::vector<Id> ranks = {};
+};
+
 class Stage;
 
 /// What becomes of weights and gradients over the data-parallel ranks. One object serves all
@@ -63,6 +73,8 @@ class GradientSync {
   /// The loss scale that a step's backward applies and its update takes out again: as old as its
   /// weights.
   virtual int scale_age(const Plan&) const { return 1; }
+  /// Whether a rank acts for its node in some exchange of this sync.
+  virtual bool leads(const Plan&, const Program&, Id /*rank*/) const { return false; }
   /// After the backward that completed a bucket's gradient of one micro-batch; `last`: of the step.
   virtual void reduce(Stage& stage, const Bucket& bucket, int microbatch, bool last,
                       int shift) const = 0;
@@ -73,7 +85,7 @@ class GradientSync {
 
 class Stage {
  public:
-  Stage(Program& program, const Plan& plan, const ModelSpec& model, int stage,
+  Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
         const GradientSync& sync);
   void lower(const std::vector<Action>& actions);
 
@@ -83,6 +95,7 @@ class Stage {
   Program& program() { return program_; }
   RoleBuilder& role() { return role_; }
   int index() const { return stage_; }
+  const StageRole& who() const { return who_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   Axes dp() const { return dp_; }
   Axes tp() const { return tp_; }
@@ -130,6 +143,7 @@ class Stage {
   const Plan& plan_;
   const ModelSpec& model_;
   const GradientSync& sync_;
+  StageRole who_;
   int stage_;
   RoleBuilder role_;
   Axes pp_ = 0, dp_ = 0, tp_ = 0, tied_ = 0;
@@ -140,12 +154,15 @@ class Stage {
   std::set<std::pair<Id, int>> touched_ = {};  // (group, micro-batch) whose gradient was touched
 };
 
-/// The whole program: mesh, channels, one role per stage.
+/// The whole program: mesh, channels, one role for each kind of replica on each stage.
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order, const GradientSync& sync);
 
 /// Mesh and the ranks of each stage, for methods that add roles of their own.
 Program make_mesh(const Plan& plan);
 std::vector<Id> ranks_of_stage(const Program& program, int stage);
+/// In the order of roles: stage by stage, the kinds of replicas of each.
+std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
+                                   const GradientSync& sync);
 
 /// Everything replicated over dp: gradients are all-reduced bucket by bucket under backward (DDP,
 /// Li et al. 2020).

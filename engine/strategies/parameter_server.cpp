@@ -1,14 +1,14 @@
 // Parameter servers: workers compute gradients, server shards on ranks of their own hold the
 // weights and apply updates (Li et al., OSDI 2014). Three ways to wait:
-//   ps-sync   every step sums all workers' gradients; a bucket's push, update and pull overlap the
-//   rest of backward. ps-ssp    stale-synchronous (Ho et al., NeurIPS 2013) with exactly the
-//   staleness that its bound guarantees: step t computes
-//             with the weights of step t - 1 - s, so results do not depend on timing and workers
-//             may run s steps ahead.
-//   ps-async  whoever's gradient arrives is applied at once and answered with the newest weights
-//   (Dean et al., 2012). Each
-//             gradient is normalised by the global batch, so a step's worth of updates moves as far
-//             as one synchronous update.
+//
+// - ps-sync: every step sums all workers' gradients; a bucket's push, update and pull overlap the
+//   rest of backward.
+// - ps-ssp: stale-synchronous (Ho et al., NeurIPS 2013) with exactly the staleness that its bound
+//   guarantees: step t computes with the weights of step t - 1 - s, so results do not depend on
+//   timing and workers may run s steps ahead.
+// - ps-async: whoever's gradient arrives is applied at once and answered with the newest weights
+//   (Dean et al., 2012). Each gradient is normalised by the global batch, so a step's worth of
+//   updates moves as far as one synchronous update.
 #include <fmt/format.h>
 
 #include "engine/errors.h"
@@ -149,8 +149,8 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
     throw InputError(
         fmt::format("method.servers: {}: {} needs at least 1 server", plan.servers, plan.method));
   Program program = make_mesh(plan);
-  Stage workers(program, plan, model, 0,
-                at_once ? static_cast<const GradientSync&>(free) : in_step);
+  const GradientSync& sync = at_once ? static_cast<const GradientSync&>(free) : in_step;
+  Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
   const auto& buckets = workers.buckets();
   if (buckets.size() < static_cast<std::size_t>(plan.servers))
     throw InputError(

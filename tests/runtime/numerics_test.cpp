@@ -13,7 +13,7 @@
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
-#include "runtime/tensor_map.h"
+#include "engine/tensor_map.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse {

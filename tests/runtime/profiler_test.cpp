@@ -46,8 +46,8 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   };
   EXPECT_GT(head(4), head(1));
   EXPECT_TRUE(profile.update_seconds(Optimizer::adamw, DType::f32, 1'000'000));
-  for (const Local kind :
-       {Local::measure, Local::rescale, Local::select, Local::scatter_add, Local::cast})
+  for (const Local kind : {Local::measure, Local::rescale, Local::select, Local::scatter_add,
+                           Local::cast, Local::observe})
     EXPECT_GT(profile.kernel_seconds(kind, 1 << 20).value_or(0), 0) << static_cast<int>(kind);
   for (const Move move :
        {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})

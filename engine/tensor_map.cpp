@@ -1,4 +1,4 @@
-#include "runtime/tensor_map.h"
+#include "engine/tensor_map.h"
 
 #include <fmt/format.h>
 

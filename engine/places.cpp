@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "runtime/tensor_map.h"
+#include "engine/tensor_map.h"
 
 namespace rehearse {
 
