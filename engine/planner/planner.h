@@ -1,0 +1,81 @@
+// The planner: which plan trains this model on this cluster fastest, and why (Sun 2026, section
+// 3.4; the search over meshes is that of Alpa, Zheng et al. 2022, and Calculon, Isaev et al. 2023,
+// with the program's own dry run in place of a cost formula). Candidates are enumerated in a fixed
+// order, those that bounds already rule out are pruned, the rest compiled and dry-run; the best few
+// are scored again by whatever the caller passes. Deterministic: the same job, profile and options
+// give the same decision.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+#include "engine/plan.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+/// Of each device's memory, at most this part is planned for (Sun 2026, section 3.4).
+inline constexpr double memory_share = 0.9;
+
+struct PlannerOptions {
+  int budget = 0;      // candidates that are compiled and dry-run at most; 0: as many as there are
+  int finalists = 16;  // best candidates that are checked in full and scored again
+  /// Seconds a step of a finalist; empty: the dry run's. The CLI passes a fluid simulation.
+  std::function<double(const Plan&)> rescore = {};
+  std::function<void(int done, int total)> progress = {};
+};
+
+/// One value that a choice could have taken: the fastest plan found with it, everything else free.
+struct Alternative {
+  std::string value = {};
+  double seconds = 0;    // of the best plan with this value; infinite when none is feasible
+  std::string why = {};  // why it lost: "12% slower: 3.1 ms more exposed communication"
+};
+/// One decision of the plan ("mesh", "micro_batches", ...), its score and what lost to it.
+struct Choice {
+  std::string name = {};
+  std::string value = {};
+  double seconds = 0;
+  std::vector<Alternative> runners_up = {};  // best first
+};
+/// A whole plan that lost.
+struct RunnerUp {
+  Plan plan = {};
+  std::string value = {};  // the plan in a line
+  double seconds = 0;
+  std::string why = {};
+};
+/// Candidates that cannot run, by the constraint that binds.
+struct Infeasible {
+  std::string constraint = {};
+  int candidates = 0;
+  std::string nearest = {};  // the smallest change that would make one of them feasible
+};
+
+struct Decision {
+  Plan plan = {};      // complete: compiles as it stands
+  double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
+  double dry_run_seconds = 0;
+  std::vector<Choice> choices = {};
+  std::vector<RunnerUp> runners_up = {};       // best first
+  std::vector<Infeasible> infeasible = {};     // most candidates first
+  std::vector<std::string> would_change = {};  // what would change the decision, in words
+  std::vector<std::string> warnings = {};
+  int candidates = 0;  // enumerated: = pruned + dry_run + infeasible + beyond the budget
+  int pruned = 0;      // ruled out by a lower bound of their time
+  int dry_run = 0;     // compiled and dry-run
+  int beyond_budget = 0;
+};
+
+/// The best plan for the job's model on its cluster. What the job's file states in [method] and
+/// [train] (batch, precision, optimizer, a mesh) is kept, the rest is decided. Throws InputError
+/// that names the binding constraint and the nearest feasible change when no plan fits.
+Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options);
+
+/// The decision as text for people: each choice with its score and runners-up.
+std::string explain(const Decision& decision);
+/// The plan in a line: "pp 2 x dp 8 x tp 2, zero 1, 8 micro-batches, 1f1b".
+std::string summary_of(const Plan& plan);
+
+}  // namespace rehearse
