@@ -1,0 +1,40 @@
+// Placement (Sun 2026, section 3.2): which segments form which pipeline stage, which device plays
+// which rank, and how many samples each replica takes. Eq. 1 prices a seam between layers l and l+1
+// at c_l x d(pi(l), pi(l+1)): bytes times the shortest-path distance in seconds a byte, the edges
+// of the cluster graph weighing 1 / bandwidth. The paper's greedy co-location is where the search
+// starts; what follows is exact where the instance is small.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/model.h"
+#include "engine/plan.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+struct Placement {
+  std::vector<Id> rank_to_device = {};
+  std::vector<std::vector<Id>> stages = {};  // segments of each model chunk, as in Plan
+  std::vector<int> shares = {};              // samples of a micro-batch by dp rank; empty: equal
+  double cost = 0;                           // eq. 1 of this placement, summed over all rank pairs
+                                             // that talk, seconds a step
+  // How the devices were found: eq. 1's value as greedy leaves it, after local search, and the
+  // optimum where the instance is small enough to prove it.
+  double greedy = 0, local = 0;
+  std::optional<double> exact = {};
+  double seconds = 0;  // estimated step time that this placement was chosen by
+};
+
+/// The best placement of a mesh. `mesh` states pp, dp, tp, order, virtual_stages, micro_batches,
+/// global_batch, precision, zero, recompute, optimizer and, in rank_to_device, which devices may be
+/// used (empty: all of the cluster); its stages and shares are ignored. Shares are chosen only when
+/// `unequal`: a method has to know how to weigh them. Deterministic. Throws InputError when no
+/// partition fits into memory.
+Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
+                const Profile* profile, bool unequal = true);
+
+}  // namespace rehearse
