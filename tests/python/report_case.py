@@ -1,0 +1,197 @@
+"""What the tests of plots/report.py share: small inputs of every kind, running the program, and the
+text of a page."""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from html.parser import HTMLParser
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from plots import report  # noqa: E402
+
+
+def result(method="ddp", samples=1000.0, **more):
+    """What `rehearse simulate --json` writes."""
+    value = {
+        "schema_version": 1,
+        "method": method,
+        "world_size": 8,
+        "mesh": {"pp": 1, "dp": 8, "tp": 1},
+        "rank_to_device": list(range(8)),
+        "seeds": [1, 2],
+        "samples_per_s": samples,
+        "tokens_per_s": 512 * samples,
+        "step_time_s": {
+            "mean": 512 / samples,
+            "std": 0.01,
+            "ci95": 0.005,
+            "values": [512 / samples] * 2,
+        },
+        "mfu": 0.31,
+        "bubble_fraction": 0.125,
+        "exposed_comm_s": 0.02,
+        "bytes_sent_per_rank": {"mean": 4.84e9, "max": 5e9},
+        "bytes_per_step_total": 3.9e10,
+        "peak_memory_bytes": {"rtx4090": 9 * 2**30},
+        "robustness": 0.95,
+        "fidelity": "fluid",
+        "calibrated": True,
+        "program_hash": "abcd1234",
+        "cluster_hash": "ef567890",
+        "warnings": [],
+    }
+    return value | more
+
+
+def run(name="ddp", predicted=1.0, measured=1.1, **more):
+    value = {
+        "name": name,
+        "world_size": 2,
+        "predicted_step_time_s": predicted,
+        "predicted_ci95": 0.01,
+        "oversubscribed": False,
+        "prediction_hash": "0123456789abcdef",
+        "measured_step_time_s": {"mean": measured, "std": 0.02, "values": [measured] * 3},
+    }
+    return value | more
+
+
+def event(rank, lane, name, kind, start, duration, step=None):
+    value = {
+        "ph": "X",
+        "pid": rank,
+        "tid": lane,
+        "name": name,
+        "cat": kind,
+        "ts": start * 1e6,
+        "dur": duration * 1e6,
+    }
+    return value if step is None else value | {"args": {"step": step}}
+
+
+def trace(ranks=2, steps=3, length=1.0):
+    events = []
+    for rank in range(ranks):
+        events += [
+            {
+                "ph": "M",
+                "pid": rank,
+                "name": "process_name",
+                "args": {"name": f"rank {rank} (worker)"},
+            }
+        ]
+        events += [
+            {"ph": "M", "pid": rank, "tid": t, "name": "thread_name", "args": {"name": n}}
+            for t, n in enumerate(("compute", "dp"))
+        ]
+        for step in range(steps):
+            events += [
+                event(
+                    rank,
+                    0,
+                    "forward attention0 mb 0",
+                    "compute",
+                    100 + step * length,
+                    0.3 * length,
+                    step,
+                ),
+                event(
+                    rank,
+                    0,
+                    "backward attention0 mb 1",
+                    "compute",
+                    100 + (step + 0.3) * length,
+                    0.4 * length,
+                    step,
+                ),
+                event(
+                    rank,
+                    1,
+                    "all_reduce bucket0",
+                    "collective",
+                    100 + (step + 0.7) * length,
+                    0.2 * length,
+                    step,
+                ),
+            ]
+    return {"traceEvents": events}
+
+
+def metrics(count=40):
+    return [
+        {
+            "step": i,
+            "loss": 9 - 0.05 * i,
+            "tokens_per_s": 1000.0,
+            "step_time_s": 0.1,
+            "mfu": None,
+            "grad_norm": 1.0,
+        }
+        | ({"val_loss": 9.1 - 0.05 * i} if i % 10 == 0 else {})
+        for i in range(1, count + 1)
+    ]
+
+
+class PageText(HTMLParser):
+    """The text of a page, its images' data and every attribute that could load something."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.text, self.images, self.loads, self.rows = [], [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "img":
+            self.images.append(attributes["src"])
+        elif attributes.get("src") or attributes.get("href") or tag in ("script", "link", "iframe"):
+            self.loads.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tmp = pathlib.Path(folder.name)
+        self.page = self.tmp / "report.html"
+
+    def file(self, name, value):
+        path = self.tmp / name
+        if name.endswith("l"):
+            path.write_text("".join(json.dumps(v) + "\n" for v in value))
+        else:
+            path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return str(path)
+
+    def compare(self, *results):
+        return self.file(
+            "compare.json", {"schema_version": 1, "results": list(results or [result()])}
+        )
+
+    def run_it(self, *arguments, expect=0):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = report.main([str(a) for a in arguments])
+        self.assertEqual(code, expect, err.getvalue())
+        return err.getvalue()
+
+    def fails(self, *arguments, says):
+        err = self.run_it(*arguments, "-o", self.page, expect=2)
+        self.assertIn(says, err)
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertFalse(self.page.exists())
