@@ -5,6 +5,7 @@
 
 #include "engine/errors.h"
 #include "engine/names.h"
+#include "engine/passes/passes.h"
 
 namespace rehearse {
 
@@ -69,7 +70,11 @@ Plan prepare(Plan plan, const ModelSpec& model) {
 
 Program compile(const Plan& plan, const ModelSpec& model) {
   const Plan ready = prepare(plan, model);
-  return strategy_named(ready.method).compile(ready, model);
+  return infer_after(strategy_named(ready.method).compile(ready, model));
+}
+
+Program draft(const Plan& prepared, const ModelSpec& model) {
+  return infer_waits(strategy_named(prepared.method).compile(prepared, model));
 }
 
 }  // namespace rehearse

@@ -28,7 +28,7 @@ struct Strategy {
   Combines combines = {};
   int pp = 1, tp = 1;  // of a job that does not say, or the largest smaller sizes that fit
   void (*defaults)(Plan&) = nullptr;  // what the method's name implies (zero3: plan.zero = 3)
-  Program (*compile)(const Plan&, const ModelSpec&) = nullptr;
+  Program (*compile)(const Plan&, const ModelSpec&) = nullptr;  // waits are inferred afterwards
 };
 
 std::map<std::string, Strategy>& strategies();
@@ -44,7 +44,11 @@ const Strategy& strategy_named(const std::string& name);
 /// the model.
 Plan prepare(Plan plan, const ModelSpec& model);
 
-/// prepare, then the method's own compile. The one way from a plan to a program.
+/// prepare, then the method's own compile, then the waits that its refs imply. The one way from a
+/// plan to a program.
 Program compile(const Plan& plan, const ModelSpec& model);
+/// The same of a plan that has been prepared, with the waits left in that other roles imply (see
+/// infer_waits).
+Program draft(const Plan& prepared, const ModelSpec& model);
 
 }  // namespace rehearse

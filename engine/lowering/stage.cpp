@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/passes/passes.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
@@ -343,7 +342,7 @@ Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
     stage.lower(order(plan, who.stage));
     program.roles.push_back(stage.role().take());
   }
-  return infer_after(std::move(program));
+  return program;
 }
 
 std::vector<Action> one_by_one(const Plan& plan, int) {

@@ -154,7 +154,8 @@ class Stage {
   std::set<std::pair<Id, int>> touched_ = {};  // (group, micro-batch) whose gradient was touched
 };
 
-/// The whole program: mesh, channels, one role for each kind of replica on each stage.
+/// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
+/// are still to be inferred.
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order, const GradientSync& sync);
 
 /// Mesh and the ranks of each stage, for methods that add roles of their own.

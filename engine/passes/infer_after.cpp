@@ -74,9 +74,13 @@ void infer(const Program& program, Role& role) {
 
 }  // namespace
 
-Program infer_after(Program program) {
+Program infer_waits(Program program) {
   for (Role& role : program.roles) infer(program, role);
-  return without_redundant_waits(std::move(program));
+  return program;
+}
+
+Program infer_after(Program program) {
+  return without_redundant_waits(infer_waits(std::move(program)));
 }
 
 }  // namespace rehearse

@@ -11,6 +11,9 @@ namespace rehearse {
 /// read, write after write, within a step and across steps. What lane order or another wait already
 /// guarantees is left out.
 Program infer_after(Program program);
+/// The same with the waits left in that only a path through another role implies: it takes the same
+/// time in every executor and is found in less.
+Program infer_waits(Program program);
 
 /// Replaces every `automatic` algorithm by the one that is fastest on these devices (by rank;
 /// empty: rank i on device i), ties going to the ring. What the user chose stays.

@@ -13,7 +13,6 @@
 
 #include "engine/errors.h"
 #include "engine/lowering/replicated.h"
-#include "engine/passes/passes.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -193,7 +192,7 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
     }
     program.roles.push_back(role.take());
   }
-  return infer_after(std::move(program));
+  return program;
 }
 
 Strategy parameter_server(const char* summary, const char* source, bool staleness,
