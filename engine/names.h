@@ -25,9 +25,10 @@ struct Names<Life> {
 };
 template <>
 struct Names<Slot> {
-  static constexpr std::array all{
-      "param",  "grad",   "input",   "output",  "saved",  "grad_output", "grad_input", "stats",
-      "source", "target", "moment1", "moment2", "master", "norm",        "scale",      "residual"};
+  static constexpr std::array all{"param",       "grad",       "input",  "output", "saved",
+                                  "grad_output", "grad_input", "stats",  "source", "target",
+                                  "moment1",     "moment2",    "master", "norm",   "scale",
+                                  "residual",    "threshold"};
 };
 template <>
 struct Names<Match> {

@@ -176,6 +176,7 @@ Work parse_work(Line& line, const Program& p) {
   if (auto kind = from_name<Local>(word)) {
     Kernel k{.kind = *kind};
     if (auto v = line.optional("scale")) k.scale = line.number<double>(*v);
+    if (auto v = line.optional("of")) k.of = line.number<std::int64_t>(*v);
     if (auto v = line.optional("keep")) k.keep = line.number<std::int64_t>(*v);
     if (auto v = line.optional("choose")) k.selector = line.named<Selector>(*v);
     if (auto v = line.optional("feedback")) k.feedback = line.named<Feedback>(*v);

@@ -1,6 +1,7 @@
 // A plan: every decision a program is compiled from. A job file states some of it, defaults or a
 // planner the rest; whoever made it, strategies read nothing else but the model.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,11 +42,14 @@ struct Plan {
   Bytes bucket = Bytes(25e6);
   DType precision = DType::f32;
   bool recompute = false;
-  bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
-  bool clip = false;           // global-norm clipping: a collective of the program
-  double density = 0.1;        // part of a gradient that a sparsifier keeps
+  bool keep_gathered = false;        // ZeRO-3: keep gathered weights from forward to backward
+  bool clip = false;                 // global-norm clipping: a collective of the program
+  double density = 0.1;              // part of a gradient that a sparsifier keeps
+  double s_min = 0.7, s_max = 0.95;  // what the adaptive method clamps a layer's sparsity to
   Selector selector = Selector::top_k;
   Feedback feedback = Feedback::conserving;
+  std::optional<Reduction> reduction = {};  // of every layer; none: chosen layer by layer
+  std::optional<Coding> coding = {};
   std::vector<LayerExchange> layers = {};  // by segment, of method "adaptive"; empty: all dense
   int observe = 0;  // every how many-th gradient entry is observed for its variance; 0: none
   Pipeline pipeline = Pipeline::one_f_one_b;  // of method "adaptive" where pp > 1

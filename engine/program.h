@@ -95,14 +95,15 @@ enum class Slot : std::uint8_t {
   grad_input,   // gradient of `input`
   stats,  // per token: running maximum, sum of exponentials, target logit (f32 x 3) of a vocabulary
           // shard
-  source,    // payload of a collective, send, put, kernel
-  target,    // result of a collective, receive, take, kernel
-  moment1,   // Adam's first moment; SGD's momentum
-  moment2,   // Adam's second moment
-  master,    // fp32 copy of a 16-bit parameter
-  norm,      // f32 scalar: sum of squares of gradients; not finite = overflow
-  scale,     // f32 x 2: loss scale, steps since it last changed
-  residual,  // error-feedback memory of a sparsifier
+  source,     // payload of a collective, send, put, kernel
+  target,     // result of a collective, receive, take, kernel
+  moment1,    // Adam's first moment; SGD's momentum
+  moment2,    // Adam's second moment
+  master,     // fp32 copy of a 16-bit parameter
+  norm,       // f32 scalar: sum of squares of gradients; not finite = overflow
+  scale,      // f32 x 2: loss scale, steps since it last changed
+  residual,   // error-feedback memory of a sparsifier
+  threshold,  // f32 x 2: what a threshold select compares with, how many entries passed it last
 };
 
 struct Ref {
@@ -150,8 +151,8 @@ enum class Algorithm : std::uint8_t {
 enum class Selector : std::uint8_t { top_k, random_k, threshold };
 /// What becomes of entries that a select does not send (Sun 2026, eq. 4 and 5). conserving: they
 /// stay in the residual, which is added to the next gradient. printed: the same, but the residual
-/// is multiplied by 0.9 each step and cleared every 1000. literal: choices are made of the gradient
-/// alone and the residual is never sent.
+/// loses a tenth each step, e' = g - sent + 0.9 e, and is cleared every 1000. literal: choices are
+/// made of the gradient alone, so that the residual is never sent.
 enum class Feedback : std::uint8_t { conserving, printed, literal };
 /// How a packet says which entries it holds: 32 bits each; one bit for every entry there is; 16
 /// bits each, counted from the start of their block of 65,536, and a 32-bit count a block.
@@ -160,9 +161,10 @@ enum class Local : std::uint8_t {
   measure,  // target(norm) (=|+=) scale * sum of squares of every source
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
             // double)
-  select,   // residual += source; target = the `keep` largest |residual| as packed (f32 value, i32
-            // index), removed from residual
-  scatter_add,  // target = sum over the packets of a gathered source, each added at its indices
+  select,  // target = a packet of `keep` of the `of` entries of source / scale + residual; residual
+           // = what is not sent. Where norm is not finite: a packet of zeros, residual as it was
+  scatter_add,  // target (or the part of it that is this rank's) = scale x the sum of the packets
+                // that were gathered into source, in their order
   cast,         // target (=|+=) source, which may have another dtype
   observe,      // target += source's every `stride`-th entry, as Welford's running mean and sum of
                 // squared deviations: f32 (number of observations, means, sums)
@@ -179,9 +181,9 @@ struct Compute {
 };
 struct Kernel {
   Local kind = Local::measure;
-  double scale = 1;                          // measure
-  std::int64_t keep = 0;                     // select, scatter_add: entries a packet
-  Selector selector = Selector::top_k;       // select
+  double scale = 1;               // measure
+  std::int64_t of = 0, keep = 0;  // select, scatter_add: a packet holds `keep` of `of` entries
+  Selector selector = Selector::top_k;       // select, scatter_add: threshold = keep varies
   Feedback feedback = Feedback::conserving;  // select
   Coding coding = Coding::index32;           // select, scatter_add
   int stride = 1;                            // observe

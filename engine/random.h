@@ -13,7 +13,7 @@
 namespace rehearse {
 
 /// What a number is drawn for, so that no two uses share one.
-enum class Draw : std::uint32_t { compute, link, straggler, test };
+enum class Draw : std::uint32_t { compute, link, straggler, test, select };
 
 /// Everything of a draw's key but the rank: computed once per op, then one hash per rank.
 struct RandomKey {

@@ -44,6 +44,7 @@ std::string work_text(const Program& p, const Work& work) {
           [](const Kernel& k) {
             std::string out(name_of(k.kind));
             if (k.scale != 1) out += fmt::format(" scale={}", k.scale);
+            if (k.of) out += fmt::format(" of={}", k.of);
             if (k.keep) out += fmt::format(" keep={}", k.keep);
             if (k.selector != Selector::top_k)
               out += fmt::format(" choose={}", name_of(k.selector));
