@@ -23,4 +23,13 @@ Job load_for(const Context& context, const std::string& path, int ranks) {
   }
 }
 
+std::optional<Profile> profile_of(const Job& job) {
+  if (job.profile.empty()) return std::nullopt;
+  try {
+    return load_profile(job.profile, job.cluster);
+  } catch (const InputError& error) {
+    throw located(job, error);
+  }
+}
+
 }  // namespace rehearse

@@ -1,9 +1,11 @@
 // From the command line to a job.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "cli/command.h"
 #include "engine/job.h"
+#include "engine/profile.h"
 
 namespace rehearse {
 
@@ -12,5 +14,8 @@ Job load(const Context& context, const std::string& path);
 /// The same for a run of `ranks` processes: where neither the file nor --set says how many ranks
 /// the world has, a cluster whose ranks share a host's cores gets that many.
 Job load_for(const Context& context, const std::string& path, int ranks);
+/// What the job's cluster.profile names, if it names one. Throws InputError when it is of another
+/// cluster.
+std::optional<Profile> profile_of(const Job& job);
 
 }  // namespace rehearse

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/load.h"
 #include "engine/chrome_trace.h"
 #include "engine/costs.h"
 #include "engine/dry_run.h"
@@ -161,8 +162,7 @@ Study study(const Job& job, const StudyOptions& options) {
   const LinkedProgram linked = link(std::move(program), job.model);
   out.link_s = watch.lap();
   check_memory(linked, job.plan, job.model, job.cluster);
-  std::optional<Profile> profile;
-  if (!job.profile.empty()) profile = load_profile(job.profile);
+  const std::optional<Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   const Costs costs(linked, job.model, job.cluster, job.plan.rank_to_device, job.plan.optimizer,
                     profile ? &*profile : nullptr, slow);

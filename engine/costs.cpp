@@ -60,6 +60,7 @@ struct Costs::Impl {
   std::map<std::vector<std::int64_t>, std::vector<Entry>> known = {};  // class -> entry by member
   bool calibrated = true;
   int tp = 1;
+  std::vector<bool> covered = {};  // by device kind: the profile has times of it
 
   const Role& role(Id r) const { return linked.program.roles[r]; }
   Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
@@ -100,10 +101,7 @@ struct Costs::Impl {
     };
     return load(ranks_on_node[cluster.devices()[device].node]) / load(std::max(1, profile->ranks));
   }
-  bool profiled(Id device) const {
-    return profile &&
-           (profile->device_kind.empty() || profile->device_kind == cluster.kind_of(device).name);
-  }
+  bool profiled(Id device) const { return profile && covered[cluster.devices()[device].kind]; }
 
   double local_seconds(Id r, Id o, Id device) {
     const Op& op = role(r).ops[o];
@@ -119,7 +117,7 @@ struct Costs::Impl {
       const Segment& segment = model.segments[c->segment];
       if (profiled(device))
         measured = profile->segment_seconds(model.name, segment.kind, c->pass, c->samples,
-                                            model.seq_len, tp, dtype);
+                                            model.seq_len, tp, dtype, kind.name);
       const SegmentWork work = work_of(model, c->segment, c->pass, c->samples, tp, dtype);
       const FlopsPerSecond peak = peak_of(kind, dtype);
       if (peak.value <= 0)
@@ -132,10 +130,10 @@ struct Costs::Impl {
       bytes = work.traffic.value;
       launches = work.kernels;
     } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
-      if (profiled(device)) measured = profile->kernel_seconds(k->kind, l.bytes);
+      if (profiled(device)) measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
     } else if (profiled(device) && param) {
-      measured =
-          profile->update_seconds(optimizer, dtype, elements_of(linked.program, role(r), *param));
+      measured = profile->update_seconds(optimizer, dtype,
+                                         elements_of(linked.program, role(r), *param), kind.name);
     }
     if (measured) return *measured * crowding(device);
     calibrated = calibrated && kind.calibrated;
@@ -237,12 +235,13 @@ struct Costs::Impl {
     const std::int64_t bytes = elements * size_of(wire);
     for (Id g = 0; g < meet.groups; ++g) {
       const Id node = cluster.devices()[devices[g][0]].node;
-      const bool one_node = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
-        return cluster.devices()[d].node == node && profiled(d);
+      const Id kind = cluster.devices()[devices[g][0]].kind;
+      const bool alike = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
+        return cluster.devices()[d].node == node && cluster.devices()[d].kind == kind;
       });
-      if (!one_node || devices[g].size() < 2) continue;
-      if (const auto measured =
-              profile->collective_seconds(work.move, static_cast<int>(devices[g].size()), bytes))
+      if (!alike || !profiled(devices[g][0]) || devices[g].size() < 2) continue;
+      if (const auto measured = profile->collective_seconds(
+              work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
         cost.seconds[g] = *measured * crowding(devices[g][0]);
     }
     std::vector<Id> node_of;
@@ -302,9 +301,9 @@ struct Costs::Impl {
   }
 
   std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
-    if (!profiled(from) || cluster.devices()[from].node != cluster.devices()[to].node)
-      return std::nullopt;
-    return profile->transfer_seconds(bytes);
+    const Device &a = cluster.devices()[from], &b = cluster.devices()[to];
+    if (!profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
+    return profile->transfer_seconds(bytes, cluster.kinds()[a.kind].name);
   }
   double alone(Id from, Id to, std::int64_t bytes) const {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
@@ -322,6 +321,8 @@ struct Costs::Impl {
     const Program& p = linked.program;
     for (const Axis& axis : p.mesh)
       if (axis.name == "tp") tp = axis.size;
+    for (const DeviceKind& kind : cluster.kinds())
+      covered.push_back(profile && profile->covers(kind.name));
     check_devices();
     zero();
     for (const Role& who : p.roles) entries.emplace_back(who.ops.size());

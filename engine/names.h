@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/model.h"
 #include "engine/plan.h"
 #include "engine/program.h"
 
@@ -33,6 +34,10 @@ struct Names<Slot> {
 template <>
 struct Names<Match> {
   static constexpr std::array all{"sequence", "mailbox"};
+};
+template <>
+struct Names<SegmentKind> {
+  static constexpr std::array all{"embedding", "attention", "mlp", "head"};
 };
 template <>
 struct Names<Pass> {

@@ -1,107 +1,21 @@
+// What a profile answers, whether two of them are one, and whether one is of a cluster.
 #include "engine/profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <set>
-#include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/names.h"
 
 namespace rehearse {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// Names in the file, by value of the enumeration.
-const std::vector<std::string> kind_names = {"embedding", "attention", "mlp", "head"};
-const std::vector<std::string> pass_names = {"forward", "backward", "recompute"};
-const std::vector<std::string> dtype_names = {"f32", "bf16", "f16", "i32", "u8"};
-const std::vector<std::string> optimizer_names = {"adamw", "sgd"};
-const std::vector<std::string> kernel_names = {"measure",     "rescale", "select",
-                                               "scatter_add", "cast",    "observe"};
-const std::vector<std::string> move_names = {"all_reduce", "reduce_scatter", "all_gather",
-                                             "broadcast", "reduce"};
-
-template <class E>
-const std::string& name_of(const std::vector<std::string>& names, E value) {
-  return names.at(static_cast<std::size_t>(value));
-}
-
-// One JSON object being read: knows where it is, and which keys nobody asked for.
-class Reader {
- public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) fail("must be an object");
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}: {}", where_, what));
-  }
-  const Json& at(const char* key) {
-    known_.insert(key);
-    auto it = json_.find(key);
-    if (it == json_.end()) fail(fmt::format("\"{}\" is missing", key));
-    return *it;
-  }
-  double number(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_number() || !std::isfinite(v.get<double>()) || v.get<double>() < 0)
-      fail(fmt::format("\"{}\" = {}: must be a number >= 0", key, v.dump()));
-    return v.get<double>();
-  }
-  template <class T = int>
-  T integer(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_number_integer() || v.get<std::int64_t>() < 0)
-      fail(fmt::format("\"{}\" = {}: must be a whole number >= 0", key, v.dump()));
-    return v.get<T>();
-  }
-  std::string text(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_string()) fail(fmt::format("\"{}\" = {}: must be text", key, v.dump()));
-    return v.get<std::string>();
-  }
-  template <class E>
-  void choice(const char* key, const std::vector<std::string>& names, E& out) {
-    const std::string value = text(key);
-    auto it = std::find(names.begin(), names.end(), value);
-    if (it == names.end()) {
-      const std::string near = nearest(value, names);
-      fail(fmt::format("\"{}\" = \"{}\": unknown; known are {}{}", key, value,
-                       fmt::join(names, ", "),
-                       near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near)));
-    }
-    out = static_cast<E>(it - names.begin());
-  }
-  template <class F>
-  void list(const char* key, F each) {
-    const Json& v = at(key);
-    if (!v.is_array()) fail(fmt::format("\"{}\" must be a list", key));
-    for (std::size_t i = 0; i < v.size(); ++i) {
-      Reader reader(v[i], fmt::format("{}: {}[{}]", where_, key, i));
-      each(reader);
-      reader.done();
-    }
-  }
-  void done() const {
-    for (const auto& [key, value] : json_.items())
-      if (!known_.count(key)) {
-        const std::string near = nearest(key, {known_.begin(), known_.end()});
-        fail(fmt::format("unknown key \"{}\"{}", key,
-                         near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
-      }
-  }
-
- private:
-  const Json& json_;
-  std::string where_;
-  std::set<std::string> known_ = {};
-};
 
 using Point = std::pair<double, double>;
 
@@ -121,162 +35,224 @@ std::optional<double> interpolate(std::vector<Point> points, double x, bool flat
   return lo->second + (hi->second - lo->second) * (x - lo->first) / (hi->first - lo->first);
 }
 
+/// Entries of one thing: those of this kind of device, without any those of all kinds.
+template <class T, class Same>
+std::vector<const T*> entries_of(const std::vector<T>& all, std::string_view kind, Same same) {
+  std::vector<const T*> own, general;
+  for (const T& entry : all)
+    if (same(entry)) {
+      if (entry.device_kind == kind)
+        own.push_back(&entry);
+      else if (entry.device_kind.empty())
+        general.push_back(&entry);
+    }
+  return own.empty() ? general : own;
+}
+
+// What an entry is about, what was found, and how to say the former.
+auto key(const SegmentTime& s) {
+  return std::tuple(s.device_kind, s.model, s.kind, s.pass, s.samples, s.seq_len, s.tp, s.dtype);
+}
+auto key(const UpdateTime& u) { return std::tuple(u.device_kind, u.optimizer, u.dtype); }
+auto key(const KernelRate& k) { return std::tuple(k.device_kind, k.kind); }
+auto key(const CollectiveTime& c) { return std::tuple(c.device_kind, c.move, c.members, c.bytes); }
+auto key(const TransferTime& t) { return std::tuple(t.device_kind, t.bytes); }
+auto key(const PairTime& t) { return std::tuple(t.from, t.to); }
+auto key(const LayerVariance& v) { return std::tuple(v.model, v.segment); }
+
+auto result(const SegmentTime& s) { return std::tuple(s.seconds); }
+auto result(const UpdateTime& u) { return std::tuple(u.seconds_per_element, u.launch); }
+auto result(const KernelRate& k) { return std::tuple(k.bytes_per_second, k.launch); }
+auto result(const CollectiveTime& c) { return std::tuple(c.seconds); }
+auto result(const TransferTime& t) { return std::tuple(t.seconds); }
+auto result(const PairTime& t) {
+  return std::tuple(t.latency, t.latency_spread, t.bandwidth, t.bandwidth_spread);
+}
+auto result(const LayerVariance& v) {
+  return std::tuple(v.elements, v.observed, v.steps, v.total, v.per_element, v.square_norm);
+}
+
+std::string on(const std::string& kind) { return kind.empty() ? "" : " on " + kind; }
+std::string what(const SegmentTime& s) {
+  return fmt::format("{} {} of {}, {} samples of {} tokens, tp {}, {}{}", name_of(s.kind),
+                     name_of(s.pass), s.model, s.samples, s.seq_len, s.tp, name_of(s.dtype),
+                     on(s.device_kind));
+}
+std::string what(const UpdateTime& u) {
+  return fmt::format("{} update in {}{}", name_of(u.optimizer), name_of(u.dtype),
+                     on(u.device_kind));
+}
+std::string what(const KernelRate& k) {
+  return fmt::format("kernel {}{}", name_of(k.kind), on(k.device_kind));
+}
+std::string what(const CollectiveTime& c) {
+  return fmt::format("{} of {} bytes among {}{}", name_of(c.move), c.bytes, c.members,
+                     on(c.device_kind));
+}
+std::string what(const TransferTime& t) {
+  return fmt::format("transfer of {} bytes{}", t.bytes, on(t.device_kind));
+}
+std::string what(const PairTime& t) { return fmt::format("pair {} to {}", t.from, t.to); }
+std::string what(const LayerVariance& v) {
+  return fmt::format("variance of segment {} of {}", v.segment, v.model);
+}
+
+struct Merging {
+  const std::string &a_name, &b_name;
+  [[noreturn]] void contradiction(const std::string& text) const {
+    throw InputError(fmt::format("{} and {} are not one profile: {}", a_name, b_name, text));
+  }
+  template <class T>
+  std::vector<T> operator()(const std::vector<T>& a, const std::vector<T>& b) const {
+    std::map<decltype(key(a[0])), const T*> known;
+    for (const T& entry : a) known.emplace(key(entry), &entry);
+    std::vector<T> out = a;
+    for (const T& entry : b) {
+      const auto it = known.find(key(entry));
+      if (it == known.end())
+        out.push_back(entry);
+      else if (result(*it->second) != result(entry))
+        contradiction(fmt::format("each measured {}, with different results", what(entry)));
+    }
+    return out;
+  }
+};
+
+bool timed(const Profile& p) {
+  return !p.segments.empty() || !p.updates.empty() || !p.kernels.empty() ||
+         !p.collectives.empty() || !p.transfers.empty();
+}
+
+std::set<std::string> kinds_of(const Profile& p) {
+  std::set<std::string> out;
+  const auto add = [&](const auto& entries) {
+    for (const auto& entry : entries) out.insert(entry.device_kind);
+  };
+  add(p.segments), add(p.updates), add(p.kernels), add(p.collectives), add(p.transfers);
+  return out;
+}
+
 }  // namespace
+
+bool Profile::covers(std::string_view device_kind) const {
+  const std::set<std::string> kinds = kinds_of(*this);
+  return kinds.count("") > 0 || kinds.count(std::string(device_kind)) > 0;
+}
 
 std::optional<double> Profile::segment_seconds(const std::string& model, SegmentKind kind,
                                                Pass pass, int samples, int seq_len, int tp,
-                                               DType dtype) const {
+                                               DType dtype, std::string_view device_kind) const {
   std::vector<Point> points;
-  for (const SegmentTime& s : segments)
-    if (s.model == model && s.kind == kind && s.pass == pass && s.tp == tp && s.dtype == dtype)
-      points.emplace_back(static_cast<double>(s.samples) * s.seq_len, s.seconds);
+  for (const SegmentTime* s : entries_of(segments, device_kind, [&](const SegmentTime& s) {
+         return s.model == model && s.kind == kind && s.pass == pass && s.tp == tp &&
+                s.dtype == dtype;
+       }))
+    points.emplace_back(static_cast<double>(s->samples) * s->seq_len, s->seconds);
   return interpolate(std::move(points), static_cast<double>(samples) * seq_len, false);
 }
 
 std::optional<double> Profile::update_seconds(Optimizer optimizer, DType dtype,
-                                              std::int64_t elements) const {
-  for (const UpdateTime& u : updates)
-    if (u.optimizer == optimizer && u.dtype == dtype)
-      return u.launch + u.seconds_per_element * static_cast<double>(elements);
+                                              std::int64_t elements,
+                                              std::string_view device_kind) const {
+  for (const UpdateTime* u : entries_of(updates, device_kind, [&](const UpdateTime& u) {
+         return u.optimizer == optimizer && u.dtype == dtype;
+       }))
+    return u->launch + u->seconds_per_element * static_cast<double>(elements);
   return std::nullopt;
 }
 
-std::optional<double> Profile::kernel_seconds(Local kind, std::int64_t bytes) const {
-  for (const KernelRate& k : kernels)
-    if (k.kind == kind && k.bytes_per_second > 0)
-      return k.launch + static_cast<double>(bytes) / k.bytes_per_second;
+std::optional<double> Profile::kernel_seconds(Local kind, std::int64_t bytes,
+                                              std::string_view device_kind) const {
+  for (const KernelRate* k : entries_of(kernels, device_kind, [&](const KernelRate& k) {
+         return k.kind == kind && k.bytes_per_second > 0;
+       }))
+    return k->launch + static_cast<double>(bytes) / k->bytes_per_second;
   return std::nullopt;
 }
 
-std::optional<double> Profile::collective_seconds(Move move, int members,
-                                                  std::int64_t bytes) const {
+std::optional<double> Profile::collective_seconds(Move move, int members, std::int64_t bytes,
+                                                  std::string_view device_kind) const {
   std::vector<Point> points;
-  for (const CollectiveTime& c : collectives)
-    if (c.move == move && c.members == members)
-      points.emplace_back(static_cast<double>(c.bytes), c.seconds);
+  for (const CollectiveTime* c : entries_of(collectives, device_kind, [&](const CollectiveTime& c) {
+         return c.move == move && c.members == members;
+       }))
+    points.emplace_back(static_cast<double>(c->bytes), c->seconds);
   return interpolate(std::move(points), static_cast<double>(bytes), true);
 }
 
-std::optional<double> Profile::transfer_seconds(std::int64_t bytes) const {
+std::optional<double> Profile::transfer_seconds(std::int64_t bytes,
+                                                std::string_view device_kind) const {
   std::vector<Point> points;
-  points.reserve(transfers.size());
-  for (const TransferTime& t : transfers)
-    points.emplace_back(static_cast<double>(t.bytes), t.seconds);
+  for (const TransferTime* t :
+       entries_of(transfers, device_kind, [](const TransferTime&) { return true; }))
+    points.emplace_back(static_cast<double>(t->bytes), t->seconds);
   return interpolate(std::move(points), static_cast<double>(bytes), true);
 }
 
-std::string to_json(const Profile& p) {
-  Json out;
-  out["profile_version"] = Profile::version;
-  out["host"] = p.host;
-  out["device_kind"] = p.device_kind;
-  out["cores"] = p.cores;
-  out["ranks"] = p.ranks;
-  out["threads_per_rank"] = p.threads_per_rank;
-  out["cpu_seconds_per_byte"] = p.cpu_seconds_per_byte;
-  for (const char* list : {"segments", "updates", "kernels", "collectives", "transfers"})
-    out[list] = Json::array();
-  for (const SegmentTime& s : p.segments)
-    out["segments"].push_back({{"model", s.model},
-                               {"kind", name_of(kind_names, s.kind)},
-                               {"pass", name_of(pass_names, s.pass)},
-                               {"samples", s.samples},
-                               {"seq_len", s.seq_len},
-                               {"tp", s.tp},
-                               {"dtype", name_of(dtype_names, s.dtype)},
-                               {"seconds", s.seconds}});
-  for (const UpdateTime& u : p.updates)
-    out["updates"].push_back({{"optimizer", name_of(optimizer_names, u.optimizer)},
-                              {"dtype", name_of(dtype_names, u.dtype)},
-                              {"seconds_per_element", u.seconds_per_element},
-                              {"launch", u.launch}});
-  for (const KernelRate& k : p.kernels)
-    out["kernels"].push_back({{"kind", name_of(kernel_names, k.kind)},
-                              {"bytes_per_second", k.bytes_per_second},
-                              {"launch", k.launch}});
-  for (const CollectiveTime& c : p.collectives)
-    out["collectives"].push_back({{"move", name_of(move_names, c.move)},
-                                  {"members", c.members},
-                                  {"bytes", c.bytes},
-                                  {"seconds", c.seconds}});
-  for (const TransferTime& t : p.transfers)
-    out["transfers"].push_back({{"bytes", t.bytes}, {"seconds", t.seconds}});
-  return out.dump(1) + "\n";
+const PairTime* Profile::pair(Id from, Id to) const {
+  const auto it = std::lower_bound(
+      pairs.begin(), pairs.end(), std::pair(from, to),
+      [](const PairTime& t, std::pair<Id, Id> ends) { return std::pair(t.from, t.to) < ends; });
+  return it != pairs.end() && it->from == from && it->to == to ? &*it : nullptr;
 }
 
-Profile parse_profile(const std::string& text, const std::string& source) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw InputError(fmt::format("{}: not a profile: {}", source, e.what()));
+Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
+              const std::string& b_name) {
+  const Merging merged{a_name, b_name};
+  if (a.cluster_hash != 0 && b.cluster_hash != 0 && a.cluster_hash != b.cluster_hash)
+    merged.contradiction(
+        fmt::format("their pairs are of two clusters, {} ({:016x}) and {} "
+                    "({:016x})",
+                    a.cluster, a.cluster_hash, b.cluster, b.cluster_hash));
+  // How many ranks were at work belongs to every time; a profile without times has no say in it.
+  if (timed(a) && timed(b) && (a.ranks != b.ranks || a.threads_per_rank != b.threads_per_rank))
+    merged.contradiction(fmt::format("{} ranks of {} threads were at work, and {} of {}", a.ranks,
+                                     a.threads_per_rank, b.ranks, b.threads_per_rank));
+  Profile out = timed(a) || !timed(b) ? a : b;
+  if (out.host.empty()) out.host = a.host.empty() ? b.host : a.host;
+  if (timed(a) && timed(b)) {
+    if (a.host != b.host && !b.host.empty()) out.host = fmt::format("{}; {}", a.host, b.host);
+    out.cores = std::max(a.cores, b.cores);
   }
-  Reader in(json, source);
-  const int version = in.integer("profile_version");
-  if (version != Profile::version)
-    in.fail(
-        fmt::format("profile_version = {}: this program reads version {}; measure again with "
-                    "rehearse profile",
-                    version, Profile::version));
-  Profile p;
-  p.host = in.text("host");
-  p.device_kind = in.text("device_kind");
-  p.cores = in.integer("cores");
-  p.ranks = in.integer("ranks");
-  p.threads_per_rank = in.integer("threads_per_rank");
-  p.cpu_seconds_per_byte = in.number("cpu_seconds_per_byte");
-  in.list("segments", [&](Reader& r) {
-    SegmentTime s;
-    s.model = r.text("model");
-    r.choice("kind", kind_names, s.kind);
-    r.choice("pass", pass_names, s.pass);
-    s.samples = r.integer("samples");
-    s.seq_len = r.integer("seq_len");
-    s.tp = r.integer("tp");
-    r.choice("dtype", dtype_names, s.dtype);
-    s.seconds = r.number("seconds");
-    p.segments.push_back(s);
-  });
-  in.list("updates", [&](Reader& r) {
-    UpdateTime u;
-    r.choice("optimizer", optimizer_names, u.optimizer);
-    r.choice("dtype", dtype_names, u.dtype);
-    u.seconds_per_element = r.number("seconds_per_element");
-    u.launch = r.number("launch");
-    p.updates.push_back(u);
-  });
-  in.list("kernels", [&](Reader& r) {
-    KernelRate k;
-    r.choice("kind", kernel_names, k.kind);
-    k.bytes_per_second = r.number("bytes_per_second");
-    k.launch = r.number("launch");
-    p.kernels.push_back(k);
-  });
-  in.list("collectives", [&](Reader& r) {
-    CollectiveTime c;
-    r.choice("move", move_names, c.move);
-    c.members = r.integer("members");
-    c.bytes = r.integer<std::int64_t>("bytes");
-    c.seconds = r.number("seconds");
-    p.collectives.push_back(c);
-  });
-  in.list("transfers", [&](Reader& r) {
-    TransferTime t;
-    t.bytes = r.integer<std::int64_t>("bytes");
-    t.seconds = r.number("seconds");
-    p.transfers.push_back(t);
-  });
-  in.done();
-  return p;
+  // Only counts where ranks share cores; of two hosts the dearer one.
+  out.cpu_seconds_per_byte = std::max(a.cpu_seconds_per_byte, b.cpu_seconds_per_byte);
+  const Profile& placed = a.cluster_hash != 0 ? a : b;
+  out.cluster = placed.cluster;
+  out.cluster_hash = placed.cluster_hash;
+  out.segments = merged(a.segments, b.segments);
+  out.updates = merged(a.updates, b.updates);
+  out.kernels = merged(a.kernels, b.kernels);
+  out.collectives = merged(a.collectives, b.collectives);
+  out.transfers = merged(a.transfers, b.transfers);
+  out.pairs = merged(a.pairs, b.pairs);
+  out.variances = merged(a.variances, b.variances);
+  std::sort(out.pairs.begin(), out.pairs.end(),
+            [](const PairTime& x, const PairTime& y) { return key(x) < key(y); });
+  return out;
 }
 
-Profile load_profile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
-    throw InputError(
-        fmt::format("{}: cannot be read; rehearse profile -o FILE writes a profile", path));
-  return parse_profile(text.str(), path);
+Profile load_profile(const std::string& path, const Cluster& cluster) {
+  Profile profile = load_profile(path);
+  if (profile.cluster_hash != 0 && profile.cluster_hash != cluster.hash()) {
+    const std::string here = fmt::format("this-machine:{}", std::max(1, profile.ranks));
+    if (cluster.shared_cores() == 0 || profile.cluster_hash != load_cluster(here).hash())
+      throw InputError(fmt::format(
+          "cluster.profile: {} was measured on another cluster: on {} ({:016x}), the job's is {} "
+          "({:016x}); measure again with rehearse profile, or name that cluster in cluster.name",
+          path, profile.cluster, profile.cluster_hash, cluster.name(), cluster.hash()));
+    profile.pairs.clear();
+    profile.cluster = cluster.name();
+    profile.cluster_hash = cluster.hash();
+  }
+  std::set<std::string> kinds = kinds_of(profile), present;
+  for (Id d = 0; d < cluster.devices().size(); ++d) present.insert(cluster.kind_of(d).name);
+  const bool any = kinds.empty() || std::any_of(present.begin(), present.end(),
+                                                [&](auto& kind) { return profile.covers(kind); });
+  if (!any)
+    throw InputError(fmt::format(
+        "cluster.profile: {} has times of {} only, and {} has none of them: its devices are {}",
+        path, fmt::join(kinds, ", "), cluster.name(), fmt::join(present, ", ")));
+  return profile;
 }
 
 }  // namespace rehearse

@@ -61,6 +61,14 @@ std::string describe_host(int cores) {
                      date);
 }
 
+void set_device_kind(Profile& profile, const std::string& kind) {
+  const auto set = [&](auto& entries) {
+    for (auto& entry : entries) entry.device_kind = kind;
+  };
+  set(profile.segments), set(profile.updates), set(profile.kernels);
+  set(profile.collectives), set(profile.transfers);
+}
+
 }  // namespace
 
 Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
@@ -88,6 +96,7 @@ Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
     profile_kernels(control, profile);
     profile_network(settings, control, network, profile);
     control.finish();
+    set_device_kind(profile, "CPU core");  // of platforms/this-machine.toml
     return profile;
   } catch (const std::exception& error) {
     control.fail(error.what());

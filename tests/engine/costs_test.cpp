@@ -98,6 +98,26 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
   EXPECT_EQ(crowded.seconds(0, 0, 0), 0.25);
 }
 
+TEST(Costs, TimesCountOnlyOnTheirKindOfDevice) {
+  const Cluster cluster = load_cluster("paper");
+  const LinkedProgram linked = link(compile(plan_of("ddp", 1, 32, 1, 1), small_model(2)));
+  const ModelSpec model = small_model(2);
+  const Profile profile = {.updates = {{Optimizer::adamw, DType::f32, 0, 0.5, "V100 PCIe 32GB"},
+                                       {Optimizer::adamw, DType::f32, 0, 9, "A100 40GB"}}};
+  const Costs costs(linked, model, cluster, {}, Optimizer::adamw, &profile);
+  const Costs table(linked, model, cluster, {});
+  const Role& role = linked.program.roles[0];
+  int slow = 0;
+  for (Id o = 0; o < role.ops.size(); ++o)
+    if (std::holds_alternative<Update>(role.ops[o].work))
+      for (Id i = 0; i < 32; ++i) {
+        const bool v100 = cluster.kind_of(i).name == "V100 PCIe 32GB";
+        EXPECT_EQ(costs.seconds(0, o, i), v100 ? 0.5 : table.seconds(0, o, i));
+        slow += v100;
+      }
+  EXPECT_GT(slow, 0);
+}
+
 TEST(Costs, SendsOfARoleShareLinks) {
   // Two nodes of four behind one NIC each; four tensor-parallel ranks send to the next stage.
   Cluster c = fast(0);

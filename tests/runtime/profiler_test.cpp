@@ -33,6 +33,9 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   const Profile profile = parse_profile(outcomes[0].text, "profile");
   EXPECT_EQ(profile.ranks, 2);
   EXPECT_EQ(profile.threads_per_rank, 1);
+  const std::string kind = load_cluster("this-machine:2").kind_of(0).name;
+  EXPECT_TRUE(profile.covers(kind));
+  EXPECT_FALSE(profile.covers("RTX 4090"));
   std::set<std::tuple<SegmentKind, Pass, int>> pieces;
   for (const SegmentTime& segment : profile.segments) {
     EXPECT_GT(segment.seconds, 0);
@@ -42,18 +45,18 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   EXPECT_EQ(pieces.size(), 4U * 3U * 2U);  // kinds, passes, numbers of samples
   const auto head = [&](int samples) {
     return *profile.segment_seconds(model.name, SegmentKind::head, Pass::backward, samples, 32, 1,
-                                    DType::f32);
+                                    DType::f32, kind);
   };
   EXPECT_GT(head(4), head(1));
-  EXPECT_TRUE(profile.update_seconds(Optimizer::adamw, DType::f32, 1'000'000));
-  for (const Local kind : {Local::measure, Local::rescale, Local::select, Local::scatter_add,
+  EXPECT_TRUE(profile.update_seconds(Optimizer::adamw, DType::f32, 1'000'000, kind));
+  for (const Local work : {Local::measure, Local::rescale, Local::select, Local::scatter_add,
                            Local::cast, Local::observe})
-    EXPECT_GT(profile.kernel_seconds(kind, 1 << 20).value_or(0), 0) << static_cast<int>(kind);
+    EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const Move move :
        {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
-    EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18).value_or(0), 0)
+    EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
         << static_cast<int>(move);
-  EXPECT_GT(profile.transfer_seconds(1 << 18).value_or(0), 0);
+  EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);
   EXPECT_GT(profile.cpu_seconds_per_byte, 0);
 }
 
