@@ -93,7 +93,18 @@ class Analysis {
           "{}\n> {}",
           role_.name, role_.views[view].name, role_.storages[role_.views[view].storage].versions,
           to_text(program_, role_, on)));
-    out_.list.push_back({.op = op, .on = on, .lag = lag, .kind = kind, .view = view});
+    out_.max_lag = std::max(out_.max_lag, lag);
+    if (!in_lane_order(op, on, lag))
+      out_.list.push_back({.op = op, .on = on, .lag = lag, .kind = kind, .view = view});
+  }
+
+  /// Whether the lane that both are on orders them anyhow.
+  bool in_lane_order(Id op, Id on, int lag) const {
+    const Op &later = role_.ops[op], &earlier = role_.ops[on];
+    if (later.lane != earlier.lane || role_.lanes[later.lane].order != Order::in_order)
+      return false;
+    const int iterations = lag + later.shift - earlier.shift;
+    return iterations > 0 || (iterations == 0 && on < op);
   }
 
   void check_layout(Id op, Id view, Layout expected, Layout found, Id writer) const {

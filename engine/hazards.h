@@ -18,7 +18,8 @@ struct Hazard {
   Id view = none;
 };
 struct Hazards {
-  std::vector<Hazard> list = {};  // grouped by op
+  std::vector<Hazard> list = {};  // grouped by op; what both ops' lane orders anyhow is left out
+  int max_lag = 0;                // of all, those left out too
   std::vector<std::vector<Id>> finals =
       {};  // [instance]: the ops of a step that use it last, for value storages
   std::vector<Id> first_writer = {};            // [instance]

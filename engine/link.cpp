@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <ranges>
 
@@ -40,6 +41,15 @@ class Linker {
     return std::move(out_.program);
   }
 
+  /// Enough to be run: trusts races to be covered, plans no memory, has no hash.
+  LinkedProgram draft() {
+    place_ranks();
+    resolve();
+    match_channels(out_);
+    order_lanes();
+    return std::move(out_);
+  }
+
   LinkedProgram run() {
     const Program& p = out_.program;
     check_tables(p);
@@ -48,8 +58,7 @@ class Linker {
     match_channels(out_);
     int lag = 0;
     for (const Role& role : p.roles)
-      for (const Hazard& hazard : hazards_.emplace_back(hazards_of(p, role)).list)
-        lag = std::max(lag, hazard.lag);
+      lag = std::max(lag, hazards_.emplace_back(hazards_of(p, role)).max_lag);
     clocks_.emplace(out_, lag);
     check_hazards();
     find_redundant();
@@ -150,39 +159,73 @@ class Linker {
       }
   }
 
-  /// Offsets make every wait point to an earlier or the same macro-iteration; then one
-  /// macro-iteration is sorted.
+  /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a
+  /// later step).
+  struct Wait {
+    Id from = none, to = none;
+    int lag = 0;
+  };
+
   void order() {
-    const std::size_t events = out_.events.size();
     // In the middle of the sorted steps every event has its steady-state predecessors.
     const int step = clocks_->steady();
-    std::vector<std::vector<std::pair<Id, int>>> before(
-        events);  // (event, how many steps earlier it serves)
-    for (Id e = 0; e < events; ++e)
+    std::vector<Wait> waits;
+    for (const auto& [at, e] : clocks_->sorted()) {
+      if (at != step) continue;
       for (const RoleOp& m : out_.events[e])
-        clocks_->waits(m.role, m.op, step, [&](Id r, Id o, int at) {
-          before[e].emplace_back(out_.event_of[r][o], step - at);
+        clocks_->waits(m.role, m.op, step, [&, to = e](Id r, Id o, int when) {
+          waits.push_back({out_.event_of[r][o], to, step - when});
         });
-    std::vector<int> offset(events, 0);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const auto& [at, e] : clocks_->sorted()) {
-        if (at != step) continue;
-        for (const auto& [p, lag] : before[e])
-          if (offset[p] - lag > offset[e]) offset[e] = offset[p] - lag, changed = true;
-      }
     }
-    std::vector<std::uint32_t> missing(events, 0);
-    std::vector<std::vector<Id>> then(events);
-    for (Id e = 0; e < events; ++e)
-      for (const auto& [p, lag] : before[e])
-        if (lag + offset[e] - offset[p] == 0) ++missing[e], then[p].push_back(e);
+    order(waits);
+  }
+
+  /// The same where only lanes in order are used, without clocks.
+  void order_lanes() {
+    std::vector<Wait> waits;
+    for (Id r = 0; r < out_.program.roles.size(); ++r) {
+      const auto& ops = out_.program.roles[r].ops;
+      const auto& event_of = out_.event_of[r];
+      for (const auto& lane : out_.roles[r].lane_ops)
+        for (std::size_t i = 0; i < lane.size(); ++i) {
+          const Id before = lane[i > 0 ? i - 1 : lane.size() - 1];
+          waits.push_back({event_of[before], event_of[lane[i]],
+                           ops[before].shift - ops[lane[i]].shift + (i > 0 ? 0 : 1)});
+        }
+      for (Id o = 0; o < ops.size(); ++o)
+        for (const After& a : ops[o].after) waits.push_back({event_of[a.op], event_of[o], a.lag});
+    }
+    order(waits);
+  }
+
+  /// Offsets make every wait point to an earlier or the same macro-iteration; then one
+  /// macro-iteration is sorted.
+  void order(const std::vector<Wait>& waits) {
+    const std::size_t events = out_.events.size();
+    std::vector<int> offset(events, 0);
+    std::size_t rounds = 0;
+    for (bool changed = true; changed && rounds <= events; ++rounds) {
+      changed = false;
+      for (const Wait& w : waits)
+        if (offset[w.from] - w.lag > offset[w.to])
+          offset[w.to] = offset[w.from] - w.lag, changed = true;
+    }
+    std::vector<std::uint32_t> missing(events, 0), start(events + 1, 0);
+    const auto same = [&](const Wait& w) { return w.lag + offset[w.to] == offset[w.from]; };
+    for (const Wait& w : waits)
+      if (same(w)) ++missing[w.to], ++start[w.from + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    std::vector<Id> then(start.back());
+    for (auto fill = start; const Wait& w : waits)
+      if (same(w)) then[fill[w.from]++] = w.to;
     std::vector<Id> queue;
+    queue.reserve(events);
     for (Id e = 0; e < events; ++e)
       if (!missing[e]) queue.push_back(e);
     for (std::size_t k = 0; k < queue.size(); ++k)
-      for (Id t : then[queue[k]])
-        if (--missing[t] == 0) queue.push_back(t);
+      for (auto t = start[queue[k]]; t < start[queue[k] + 1]; ++t)
+        if (--missing[then[t]] == 0) queue.push_back(then[t]);
+    if (queue.size() < events) throw ProgramError("deadlock: ops wait for each other in a circle");
     for (Id e : queue)
       for (const RoleOp& m : out_.events[e]) out_.order.push_back({m.role, m.op, offset[e]});
     out_.max_offset = offset.empty() ? 0 : *std::max_element(offset.begin(), offset.end());
@@ -200,6 +243,8 @@ LinkedProgram link(Program program, const Workspace& workspace) {
   return Linker(std::move(program), workspace).run();
 }
 LinkedProgram link(Program program) { return Linker(std::move(program)).run(); }
+
+LinkedProgram link_draft(Program program) { return Linker(std::move(program)).draft(); }
 
 Program without_redundant_waits(Program program) { return Linker(std::move(program)).prune(); }
 

@@ -73,6 +73,10 @@ struct LinkedProgram {
 
 /// Throws ProgramError that prints the ops concerned and marks the wrong one.
 LinkedProgram link(Program program);
+/// Only what costs and the dry run need: channels matched, ops in order. For a search that links
+/// the few programs it keeps in full. Races go unnoticed, `memory`, `redundant`, `dies` and `hash`
+/// are empty; every lane must be in order.
+LinkedProgram link_draft(Program program);
 /// The same program without the waits that other order already implies.
 Program without_redundant_waits(Program program);
 

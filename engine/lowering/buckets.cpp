@@ -6,13 +6,7 @@
 #include "engine/lowering/stage.h"
 
 namespace rehearse {
-namespace {
-
-bool contains(const std::vector<Id>& list, Id id) {
-  return std::find(list.begin(), list.end(), id) != list.end();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 /// Buckets in the order in which backward completes them. A group completes with the first segment
 /// that uses it.
@@ -27,17 +21,12 @@ void Stage::make_buckets() {
 
   // Tied groups are used by segments of several stages: their copies meet over a group of their
   // own.
-  auto stage_of = [&](Id segment) {
-    for (std::size_t c = 0; c < plan_.stages.size(); ++c)
-      if (contains(plan_.stages[c], segment)) return static_cast<int>(c) % plan_.pp;
-    return -1;
-  };
-  auto stages_using = [&](Id group) {
-    std::set<int> stages;
-    for (Id s = 0; s < model_.segments.size(); ++s)
-      if (contains(model_.segments[s].groups, group)) stages.insert(stage_of(s));
-    return stages;
-  };
+  std::vector<int> stage_of(model_.segments.size(), -1);
+  for (std::size_t c = 0; c < plan_.stages.size(); ++c)
+    for (Id s : plan_.stages[c]) stage_of[s] = static_cast<int>(c) % plan_.pp;
+  std::vector<std::vector<Id>> users_of(model_.groups.size());
+  for (Id s = 0; s < model_.segments.size(); ++s)
+    for (Id g : model_.segments[s].groups) users_of[g].push_back(s);
 
   std::vector<Bucket> made;
   auto fresh = [&](Id completes_at) -> Bucket& {
@@ -59,10 +48,12 @@ void Stage::make_buckets() {
       if (first_use[g] == *s) complete.push_back(g);
     if (sync_.bucket_per_segment()) kinds[0].open = kinds[1].open = false;
     for (Id g : complete) {
-      const auto stages = stages_using(g);
-      const int users = static_cast<int>(std::count_if(segments.begin(), segments.end(), [&](Id u) {
-        return contains(model_.segments[u].groups, g);
-      }));
+      std::set<int> stages;
+      int users = 0;  // on this stage
+      for (Id user : users_of[g]) {
+        stages.insert(stage_of[user]);
+        users += stage_of[user] == stage_;
+      }
       const bool tied = stages.size() > 1;
       if (tied || (users > 1 && sync_.bucket_per_segment())) {
         Bucket& own = fresh(*s);
@@ -108,12 +99,12 @@ void Stage::make_buckets() {
     b.elements = (end + parts - 1) / parts * parts;
   }
   buckets_ = std::move(made);
+  bucket_of_.assign(model_.groups.size(), none);
+  for (Id b = 0; b < buckets_.size(); ++b)
+    for (Id g : buckets_[b].groups) bucket_of_[g] = b;
 }
 
-const Bucket& Stage::bucket_of(Id group) const {
-  return *std::find_if(buckets_.begin(), buckets_.end(),
-                       [&](const Bucket& b) { return contains(b.groups, group); });
-}
+const Bucket& Stage::bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
 
 Axes Stage::partial_of(Id group, const Bucket& bucket) const {
   return dp_ | (model_.groups[group].split ? Axes{0} : tp_) | (bucket.tied ? tied_ : Axes{0});

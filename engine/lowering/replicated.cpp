@@ -24,8 +24,7 @@ void Replicated::declare(Stage& stage, const Bucket& b) const {
 }
 
 Ref Replicated::param(const Stage& stage, Id group, Pass, int) const {
-  return stage.ref("W." + stage.model().groups[group].name, Slot::param, Mode::read, 0,
-                   weight_age(stage.plan()));
+  return stage.ref(stage.weight(group), Slot::param, Mode::read, 0, weight_age(stage.plan()));
 }
 
 void Replicated::reduce(Stage& stage, const Bucket& b, int, bool last, int shift) const {

@@ -73,7 +73,7 @@ class Sharded final : public GradientSync {
   }
 
   Ref param(const Stage& stage, Id group, Pass pass, int microbatch) const override {
-    const std::string view = "W." + stage.model().groups[group].name;
+    const Id view = stage.weight(group);
     if (level_ < 3) return stage.ref(view, Slot::param, Mode::read, 0, 1);
     return stage.ref(view, Slot::param, Mode::read, gathered_index(stage.plan(), pass, microbatch));
   }

@@ -32,13 +32,15 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
       dp_(axis(program, "dp")),
       tp_(axis(program, "tp")) {
   role_.lane("compute");
+  kept_.assign(7, std::vector<Id>(model.segments.size() + 1, none));
+  weights_.assign(model.groups.size(), none);
+  grads_ = weights_;
   make_buckets();
   for (const Bucket& b : buckets_) sync_.declare(*this, b);
 }
 
-Ref Stage::ref(const std::string& view, Slot slot, Mode mode, int index, int age,
-               Layout layout) const {
-  return {.view = role_.view(view),
+Ref Stage::ref(Id view, Slot slot, Mode mode, int index, int age, Layout layout) const {
+  return {.view = view,
           .slot = slot,
           .mode = mode,
           .index = static_cast<std::uint16_t>(index),
@@ -63,29 +65,47 @@ void Stage::computed(Id op) {
   history_.push_back(op);
 }
 
-/// A boundary activation or gradient of this role: `prefix` + segment, one instance a micro-batch
-/// (twice that when forward and backward materialise it separately).
-std::string Stage::boundary(const std::string& prefix, Id segment, bool shard, bool per_pass) {
-  const std::string name = prefix + std::to_string(segment);
+/// A boundary activation or gradient of this role, one instance a micro-batch (twice that when
+/// forward and backward materialise it separately).
+Id Stage::boundary(Kept what, Id segment, bool shard, bool per_pass) {
+  static constexpr const char* prefixes[]{"x", "y", "dx", "dy", "xg", "dxg"};
+  Id& view = kept_[static_cast<std::size_t>(what)][segment];
+  if (view != none) return view;
   const std::int64_t full = std::int64_t{who_.samples} * model_.seq_len * model_.hidden;
-  role_.storage({.name = name,
-                 .dtype = plan_.precision,
-                 .elements = shard ? full / plan_.tp : full,
-                 .indices = plan_.micro_batches * (per_pass ? 2 : 1)});
-  return name;
+  return view = role_.storage(
+             {.name = prefixes[static_cast<std::size_t>(what)] + std::to_string(segment),
+              .dtype = plan_.precision,
+              .elements = shard ? full / plan_.tp : full,
+              .indices = plan_.micro_batches * (per_pass ? 2 : 1)});
+}
+
+Id Stage::saved(Id segment) {
+  Id& view = kept_[static_cast<std::size_t>(Kept::saved)][segment];
+  if (view != none) return view;
+  return view = role_.storage(
+             {.name = "saved" + std::to_string(segment),
+              .dtype = DType::u8,
+              .elements = saved_bytes(model_, segment, who_.samples, plan_.tp, plan_.precision),
+              .indices = plan_.micro_batches});
+}
+
+Id Stage::of_group(std::vector<Id>& known, const char* prefix, Id group) const {
+  Id& view = known[group];
+  if (view == none) view = role_.view(prefix + model_.groups[group].name);
+  return view;
 }
 
 /// The copy of a segment's input: the boundary itself, or gathered along the sequence for one use.
-std::string Stage::readable_input(Id segment, const Action& action, bool for_backward) {
-  if (!(plan_.sequence_parallel && tp_)) return boundary("x", segment, false);
-  const std::string name = boundary("xg", segment, false, true);
+Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
+  if (!(plan_.sequence_parallel && tp_)) return boundary(Kept::x, segment, false);
+  const Id copy = boundary(Kept::xg, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.micro_batches : 0);
   role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
-           {ref(boundary("x", segment, true), Slot::source, Mode::read, action.microbatch, 0,
+           {ref(boundary(Kept::x, segment, true), Slot::source, Mode::read, action.microbatch, 0,
                 {.shard = tp_}),
-            ref(name, Slot::target, Mode::write, index)},
+            ref(copy, Slot::target, Mode::write, index)},
            action.shift);
-  return name;
+  return copy;
 }
 
 std::vector<Ref> Stage::params(Id segment, const Action& action) {
@@ -95,21 +115,20 @@ std::vector<Ref> Stage::params(Id segment, const Action& action) {
   return refs;
 }
 
-void Stage::transfer(bool sending, Id segment, const std::string& prefix, int from, int to,
-                     const Action& action) {
-  const bool shard = plan_.sequence_parallel && tp_;
-  const std::string name = boundary(prefix, segment, shard);
-  const Id link = channel(program_, prefix == "x" ? "activations" : "gradients");
+void Stage::transfer(bool sending, Id segment, Kept what, int from, int to, const Action& action) {
+  const bool shard = plan_.sequence_parallel && tp_, forward = what == Kept::x;
+  const Id view = boundary(what, segment, shard);
+  const Id link = channel(program_, forward ? "activations" : "gradients");
   const Layout layout{.shard = shard ? tp_ : Axes{0}};
-  const std::string lane =
-      std::string(prefix == "x" ? "act" : "grad") + (sending ? ".send" : ".recv");
+  const char* lane =
+      forward ? (sending ? "act.send" : "act.recv") : (sending ? "grad.send" : "grad.recv");
   const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp * who_.kinds + who_.kind);
   if (sending) {
     role_.op(lane, Send{.channel = link, .peer = peer},
-             {ref(name, Slot::source, Mode::read, action.microbatch, 0, layout)}, action.shift);
+             {ref(view, Slot::source, Mode::read, action.microbatch, 0, layout)}, action.shift);
   } else {
     const Id op = role_.op(lane, Recv{.channel = link, .peer = peer},
-                           {ref(name, Slot::target, Mode::write, action.microbatch, 0, layout)},
+                           {ref(view, Slot::target, Mode::write, action.microbatch, 0, layout)},
                            action.shift);
     // At most one transfer ahead of compute, or early stages would fill a late stage's memory.
     if (computes_.size() >= 3) role_.throttle(op, computes_[computes_.size() - 3]);
@@ -128,41 +147,35 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   std::vector<Ref> refs = params(s, action);
   if (!embedding)
     refs.push_back(ref(readable_input(s, action, false), Slot::input, Mode::read, mb));
-  std::string out;
+  Id out = none;
   if (head) {
-    out = "stats";
-    role_.storage({.name = out,
-                   .elements = std::int64_t{who_.samples} * model_.seq_len * 3,
-                   .indices = plan_.micro_batches});
+    out = role_.storage({.name = "stats",
+                         .elements = std::int64_t{who_.samples} * model_.seq_len * 3,
+                         .indices = plan_.micro_batches});
     refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
   } else {
-    out = boundary(sharded_sequence ? "y" : "x", s + 1, false);
+    out = boundary(sharded_sequence ? Kept::y : Kept::x, s + 1, false);
     refs.push_back(ref(out, Slot::output, Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!plan_.recompute) {
-    const std::string saved = "saved" + std::to_string(s);
-    role_.storage({.name = saved,
-                   .dtype = DType::u8,
-                   .elements = saved_bytes(model_, s, who_.samples, plan_.tp, plan_.precision),
-                   .indices = plan_.micro_batches});
-    refs.push_back(ref(saved, Slot::saved, Mode::write, mb));
-  }
+  if (!plan_.recompute) refs.push_back(ref(saved(s), Slot::saved, Mode::write, mb));
   computed(role_.op("compute", compute(s, Pass::forward, action), std::move(refs), action.shift));
   if (!tp_) return;
   const Id link = axis_channel(tp_);
   if (head) {
-    role_.storage({.name = "stats.all",
-                   .elements = std::int64_t{who_.samples} * model_.seq_len * 3 * plan_.tp,
-                   .indices = plan_.micro_batches});
+    const Id all =
+        role_.storage({.name = "stats.all",
+                       .elements = std::int64_t{who_.samples} * model_.seq_len * 3 * plan_.tp,
+                       .indices = plan_.micro_batches});
     role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
              {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
-              ref("stats.all", Slot::target, Mode::write, mb)},
+              ref(all, Slot::target, Mode::write, mb)},
              action.shift);
   } else if (sharded_sequence) {
-    role_.op("tp", Collective{.channel = link, .move = Move::reduce_scatter},
-             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-              ref(boundary("x", s + 1, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
-             action.shift);
+    role_.op(
+        "tp", Collective{.channel = link, .move = Move::reduce_scatter},
+        {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+         ref(boundary(Kept::x, s + 1, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
+        action.shift);
   } else {
     role_.op("tp", Collective{.channel = link, .move = Move::all_reduce},
              {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
@@ -181,27 +194,23 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     sync_.before_use(*this, bucket_of(g), Pass::backward, mb, action.shift);
 
   const int gathered = sharded_sequence ? mb + plan_.micro_batches : mb;
-  const std::string input = embedding ? "" : readable_input(s, action, true);
-  const std::string saved = "saved" + std::to_string(s);
+  const Id input = embedding ? none : readable_input(s, action, true);
+  const Id kept = saved(s);
   if (plan_.recompute) {
-    role_.storage({.name = saved,
-                   .dtype = DType::u8,
-                   .elements = saved_bytes(model_, s, who_.samples, plan_.tp, plan_.precision),
-                   .indices = plan_.micro_batches});
     std::vector<Ref> again = params(s, action);
     if (!embedding) again.push_back(ref(input, Slot::input, Mode::read, gathered));
-    again.push_back(ref(saved, Slot::saved, Mode::write, mb));
+    again.push_back(ref(kept, Slot::saved, Mode::write, mb));
     role_.op("compute", compute(s, Pass::recompute, action), std::move(again), action.shift);
   }
   std::vector<Ref> refs = params(s, action);
   if (!embedding) refs.push_back(ref(input, Slot::input, Mode::read, gathered));
-  refs.push_back(ref(saved, Slot::saved, Mode::read, mb));
+  refs.push_back(ref(kept, Slot::saved, Mode::read, mb));
   if (head) {
     refs.push_back(ref(tp_ ? "stats.all" : "stats", Slot::stats, Mode::read, mb));
   } else {
-    std::string grad = boundary("dx", s + 1, sharded_sequence);
+    Id grad = boundary(Kept::dx, s + 1, sharded_sequence);
     if (sharded_sequence) {
-      const std::string copy = boundary("dxg", s + 1, false);
+      const Id copy = boundary(Kept::dxg, s + 1, false);
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
                {ref(grad, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
                 ref(copy, Slot::target, Mode::write, mb)},
@@ -210,8 +219,8 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     }
     refs.push_back(ref(grad, Slot::grad_output, Mode::read, mb));
   }
-  const std::string grad_input =
-      embedding ? "" : boundary(sharded_sequence ? "dy" : "dx", s, false);
+  const Id grad_input =
+      embedding ? none : boundary(sharded_sequence ? Kept::dy : Kept::dx, s, false);
   if (!embedding)
     refs.push_back(ref(grad_input, Slot::grad_input, Mode::write, mb, 0, {.partial = tp_}));
   if (head && plan_.precision == DType::f16)
@@ -221,15 +230,15 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     // The first backward into an instance writes, the others add; a tied group is touched twice in
     // a micro-batch.
     const bool first = touched_.insert({g, mb}).second && mb == index;
-    refs.push_back(ref("G." + model_.groups[g].name, Slot::grad, first ? Mode::write : Mode::add,
-                       index, 0, {.partial = partial_of(g, bucket_of(g))}));
+    refs.push_back(ref(grad(g), Slot::grad, first ? Mode::write : Mode::add, index, 0,
+                       {.partial = partial_of(g, bucket_of(g))}));
   }
   computed(role_.op("compute", compute(s, Pass::backward, action), std::move(refs), action.shift));
   if (!embedding && tp_) {
     if (sharded_sequence)
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::reduce_scatter},
                {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-                ref(boundary("dx", s, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
+                ref(boundary(Kept::dx, s, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
                action.shift);
     else
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_reduce},
@@ -243,20 +252,21 @@ void Stage::forward(const Action& action) {
   const int chunk = action.chunk * plan_.pp + stage_;
   const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
   const int chunks = static_cast<int>(plan_.stages.size());
-  if (chunk > 0) transfer(false, segments.front(), "x", chunk - 1, chunk, action);
+  if (chunk > 0) transfer(false, segments.front(), Kept::x, chunk - 1, chunk, action);
   for (Id s : segments) run_segment_forward(s, action);
-  if (chunk + 1 < chunks) transfer(true, segments.back() + 1, "x", chunk, chunk + 1, action);
+  if (chunk + 1 < chunks) transfer(true, segments.back() + 1, Kept::x, chunk, chunk + 1, action);
 }
 
 void Stage::backward(const Action& action) {
   const int chunk = action.chunk * plan_.pp + stage_;
   const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
   const int chunks = static_cast<int>(plan_.stages.size());
-  if (chunk + 1 < chunks) transfer(false, segments.back() + 1, "dx", chunk + 1, chunk, action);
+  if (chunk + 1 < chunks) transfer(false, segments.back() + 1, Kept::dx, chunk + 1, chunk, action);
   const bool last = action.microbatch == plan_.micro_batches - 1;
   for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
     run_segment_backward(*s, action);
-    if (s + 1 == segments.rend() && chunk > 0) transfer(true, *s, "dx", chunk, chunk - 1, action);
+    if (s + 1 == segments.rend() && chunk > 0)
+      transfer(true, *s, Kept::dx, chunk, chunk - 1, action);
     for (const Bucket& b : buckets_)
       if (b.completes_at == *s) sync_.reduce(*this, b, action.microbatch, last, action.shift);
   }

@@ -105,7 +105,13 @@ class Stage {
   /// Partial axes of a group's gradient as backward leaves it.
   Axes partial_of(Id group, const Bucket& bucket) const;
   Ref ref(const std::string& view, Slot slot, Mode mode, int index = 0, int age = 0,
-          Layout layout = {}) const;
+          Layout layout = {}) const {
+    return ref(role_.view(view), slot, mode, index, age, layout);
+  }
+  Ref ref(Id view, Slot slot, Mode mode, int index = 0, int age = 0, Layout layout = {}) const;
+  /// The views "W." and "G." of a parameter group.
+  Id weight(Id group) const { return of_group(weights_, "W.", group); }
+  Id grad(Id group) const { return of_group(grads_, "G.", group); }
   /// Sum over tp what every tensor rank holds whole, and tied copies over their stages. `grads`:
   /// the storage's name.
   void reduce_model_axes(const Bucket& bucket, const std::string& grads, int index, int shift);
@@ -131,10 +137,14 @@ class Stage {
   void backward(const Action& action);
   void run_segment_forward(Id segment, const Action& action);
   void run_segment_backward(Id segment, const Action& action);
-  std::string boundary(const std::string& prefix, Id segment, bool sharded, bool per_pass = false);
-  std::string readable_input(Id segment, const Action& action, bool for_backward);
+  /// Storages of which a role has one for each segment, by what their names begin with.
+  enum class Kept : std::uint8_t { x, y, dx, dy, xg, dxg, saved };
+  Id boundary(Kept what, Id segment, bool sharded, bool per_pass = false);
+  Id saved(Id segment);
+  Id readable_input(Id segment, const Action& action, bool for_backward);
+  Id of_group(std::vector<Id>& known, const char* prefix, Id group) const;
   std::vector<Ref> params(Id segment, const Action& action);
-  void transfer(bool send, Id segment, const std::string& prefix, int chunk_from, int chunk_to,
+  void transfer(bool send, Id segment, Kept what, int chunk_from, int chunk_to,
                 const Action& action);
   Compute compute(Id segment, Pass pass, const Action& action) const;
   void computed(Id op);
@@ -148,8 +158,11 @@ class Stage {
   RoleBuilder role_;
   Axes pp_ = 0, dp_ = 0, tp_ = 0, tied_ = 0;
   std::vector<Bucket> buckets_ = {};
-  std::vector<Id> computes_ = {};  // the last compute of each action, for throttles
-  std::vector<Id> history_ = {};   // every compute
+  std::vector<Id> computes_ = {};           // the last compute of each action, for throttles
+  std::vector<Id> history_ = {};            // every compute
+  std::vector<std::vector<Id>> kept_ = {};  // views, [Kept][segment]
+  mutable std::vector<Id> weights_ = {}, grads_ = {};  // views, by group
+  std::vector<Id> bucket_of_ = {};                     // by group
   std::set<std::string> seen_ = {};
   std::set<std::pair<Id, int>> touched_ = {};  // (group, micro-batch) whose gradient was touched
 };
