@@ -15,7 +15,8 @@ namespace {
 
 /// Keys that only make sense together with the method they were written for.
 constexpr std::array shape_keys{
-    "pp", "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages"};
+    "pp",    "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages",
+    "shares"};
 
 }  // namespace
 

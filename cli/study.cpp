@@ -140,7 +140,7 @@ std::vector<std::string> warnings_of(const Job& job, const Costs& costs, const S
     out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
                               fmt::join(kinds, ", ")));
   }
-  if (study.memory.size() > 1)
+  if (study.memory.size() > 1 && job.plan.shares.empty())
     out.emplace_back("unlike devices get equal work: the slowest sets the pace");
   const int cores = job.cluster.shared_cores();
   if (cores > 0 && study.world_size > cores)

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -160,6 +161,27 @@ int default_micro_batches(const Plan& plan) {
   return multiple > 0 ? multiple : most;
 }
 
+/// Global batch and micro-batches; shares that are given fix the one by the other.
+void fill_batch(const Config& method, const JobKeys& keys, Plan& plan) {
+  if (!plan.shares.empty()) {
+    const int at_once = std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
+    const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
+    plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(
+        keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated));
+    plan.global_batch = static_cast<int>(keys.global_batch.value_or(at_once * plan.micro_batches));
+    return;
+  }
+  plan.global_batch =
+      static_cast<int>(keys.global_batch.value_or(16 * plan.pp * plan.dp * plan.tp));
+  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
+  if (const int share = plan.global_batch / plan.dp; plan.micro_batches > std::max(1, share))
+    throw method.error(
+        "micro_batches",
+        fmt::format("{}: each of {} replicas has only {} samples of train.global_batch "
+                    "{}; at most {}",
+                    plan.micro_batches, plan.dp, share, plan.global_batch, std::max(1, share)));
+}
+
 void check_precision(const Config& section, const Plan& plan, const Cluster& cluster) {
   if (plan.precision == DType::f32) return;
   for (Id device : plan.rank_to_device) {
@@ -205,15 +227,7 @@ void fill_job(const Config& file, Job& job) {
 
   fill_mesh(file, keys, static_cast<int>(world), strategy, job.model, job.plan);
   Plan& plan = job.plan;
-  plan.global_batch =
-      static_cast<int>(keys.global_batch.value_or(16 * plan.pp * plan.dp * plan.tp));
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
-  if (const int share = plan.global_batch / plan.dp; plan.micro_batches > std::max(1, share))
-    throw method.error(
-        "micro_batches",
-        fmt::format("{}: each of {} replicas has only {} samples of train.global_batch "
-                    "{}; at most {}",
-                    plan.micro_batches, plan.dp, share, plan.global_batch, std::max(1, share)));
+  fill_batch(method, keys, plan);
   plan.clip = keys.train.clip > 0;
   plan.rank_to_device = std::move(devices);
   check_precision(method, plan, job.cluster);

@@ -30,6 +30,9 @@ void read_method(const Config& c, JobKeys& keys) {
                       {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
   plan.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batches = c.maybe_integer("micro_batches", count);
+  for (const std::int64_t share : c.integers("shares", count))
+    plan.shares.push_back(static_cast<int>(share));
+  if (!plan.shares.empty() && !keys.dp) keys.dp = static_cast<std::int64_t>(plan.shares.size());
   plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
   plan.bucket = c.bytes("bucket", plan.bucket, above(0));
   plan.precision = choose<DType>(c, "precision", {"fp32", "bf16", "fp16"},

@@ -17,7 +17,7 @@ std::vector<Action> all_forward_all_backward(const Plan& plan, int) {
 
 const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backwards",
                                .source = "Huang et al., NeurIPS 2019",
-                               .combines = {.pp = true, .tp = true, .max_zero = 1},
+                               .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
                                .pp = 4,
                                .compile = [](const Plan& plan, const ModelSpec& model) {
                                  return lower(plan, model, all_forward_all_backward,

@@ -35,7 +35,7 @@ const Register interleaved(
     "interleaved",
     {.summary = "1F1B over several model chunks a rank",
      .source = "Narayanan et al., SC 2021",
-     .combines = {.pp = true, .tp = true, .max_zero = 1, .interleave = true},
+     .combines = {.pp = true, .tp = true, .max_zero = 1, .interleave = true, .shares = true},
      .pp = 4,
      .defaults =
          [](Plan& plan) {

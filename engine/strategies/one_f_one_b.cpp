@@ -22,7 +22,7 @@ namespace {
 const Register one_f_one_b("1f1b",
                            {.summary = "pipeline, one forward one backward, flushed each step",
                             .source = "Narayanan et al., ICML 2021",
-                            .combines = {.pp = true, .tp = true, .max_zero = 1},
+                            .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
                             .pp = 4,
                             .compile = [](const Plan& plan, const ModelSpec& model) {
                               return lower(plan, model, one_forward_one_backward,

@@ -47,7 +47,7 @@ const Register pipedream_2bw(
     "pipedream-2bw",
     {.summary = "pipeline without flush, two weight versions, gradients one step late",
      .source = "Narayanan et al., ICML 2021",
-     .combines = {.pp = true, .tp = true},
+     .combines = {.pp = true, .tp = true, .shares = true},
      .pp = 4,
      .compile = [](const Plan& plan, const ModelSpec& model) {
        if (plan.micro_batches < plan.pp)

@@ -10,7 +10,7 @@ namespace {
 const Register topk_sync(
     "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
                   .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
-                  .combines = {.low_precision = false},
+                  .combines = {.low_precision = false, .shares = true},
                   .compile = [](const Plan& plan, const ModelSpec& model) {
                     return lower(plan, model, one_by_one, sparse());
                   }});

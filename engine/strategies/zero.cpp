@@ -14,7 +14,7 @@ template <int Level>
 Strategy zero(const char* what) {
   return {.summary = what,
           .source = "Rajbhandari et al., SC 2020",
-          .combines = {.tp = true, .max_zero = 3},
+          .combines = {.tp = true, .max_zero = 3, .shares = true},
           .defaults =
               [](Plan& plan) {
                 if (plan.zero != 0 && plan.zero != Level)

@@ -55,6 +55,26 @@ TEST(Job, FiveLinesAreEnough) {
   EXPECT_FALSE(job.plan.stages.empty());
 }
 
+TEST(Job, SharesSayTheBatchAndTheWorld) {
+  const Job job =
+      parse({"method.shares=[3,1,2]", "cluster.world_size=6", "method.name=1f1b", "method.pp=2"});
+  EXPECT_EQ(mesh(job), "pp 2 dp 3 tp 1 M 8 batch 48");
+  EXPECT_EQ(job.plan.samples(0), 3);
+  EXPECT_EQ(job.plan.samples(2), 2);
+  EXPECT_EQ(mesh(parse({"method.shares=[3,1]", "cluster.world_size=2", "train.global_batch=16"})),
+            "pp 1 dp 2 tp 1 M 4 batch 16");
+  const std::vector<std::string> two = {"cluster.world_size=2", "method.dp=2"};
+  const auto error = [&](const std::string& shares, const std::string& other = "method.pp=1") {
+    return error_of({two[0], two[1], "method.shares=" + shares, other});
+  };
+  EXPECT_THAT(error("[3,1,2]"), HasSubstr("must have one number for each of the 2 dp ranks"));
+  EXPECT_THAT(error("[3,0]"), HasSubstr("method.shares"));
+  EXPECT_THAT(error("[3,2]", "train.global_batch=16"),
+              HasSubstr("must sum to global_batch 16 / micro_batches 3, not to 5"));
+  EXPECT_THAT(error_of({"cluster.world_size=3", "method.name=ps-async", "method.shares=[3,1]"}),
+              HasSubstr("every rank takes equally many"));
+}
+
 TEST(Job, DefaultsFollowTheMethod) {
   EXPECT_EQ(mesh(parse({"method.name=1f1b"})), "pp 4 dp 8 tp 1 M 16 batch 512");
   EXPECT_EQ(mesh(parse({"method.name=1f1b", "method.pp=2"})), "pp 2 dp 16 tp 1 M 8 batch 512");

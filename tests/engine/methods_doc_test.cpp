@@ -1,6 +1,7 @@
 // The compatibility matrix of docs/methods.md is the registry's. To accept a change:
 // REHEARSE_ACCEPT=1.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,10 +21,14 @@ std::string matrix() {
   auto mark = [](bool yes) { return yes ? "yes" : "-"; };
   for (const auto& [name, s] : strategies()) {
     const Combines& c = s.combines;
-    out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {}{}{} |\n", name,
+    std::vector<std::string> other;
+    if (c.interleave) other.emplace_back("virtual_stages");
+    if (c.servers) other.emplace_back("servers");
+    if (c.staleness) other.emplace_back("staleness");
+    if (c.shares) other.emplace_back("shares");
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {} |\n", name,
                        s.summary, s.source, mark(c.pp), mark(c.tp), c.max_zero, mark(c.recompute),
-                       mark(c.clip), mark(c.low_precision), c.interleave ? "virtual_stages" : "",
-                       c.servers ? "servers" : "", c.staleness ? ", staleness" : "");
+                       mark(c.clip), mark(c.low_precision), fmt::join(other, ", "));
   }
   return out;
 }

@@ -3,9 +3,12 @@
 // in it is needed: dropping it is reported.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
+#include "engine/tensor_map.h"
 
 namespace rehearse {
 namespace {
@@ -36,6 +39,9 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
     plan.bucket = Bytes(20000);
     if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
     plan.global_batch = plan.dp * plan.micro_batches * 2;
+    if (!plan.shares.empty())
+      plan.global_batch =
+          std::accumulate(plan.shares.begin(), plan.shares.end(), 0) * plan.micro_batches;
     try {
       compile(plan, small_model(layers));
     } catch (const InputError&) {
@@ -54,6 +60,13 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
         for (int zero = 1; zero <= can.max_zero; ++zero)
           plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
         plan.zero = 0;
+        if (can.shares && plan.dp > 1) {
+          // Two ranks alike where there are three: kinds of several ranks and of one.
+          for (int i = 0; i < plan.dp; ++i) plan.shares.push_back(i % 2 == 0 ? 1 : 3);
+          add(plan, mesh + " shares");
+          plan.zero = can.max_zero, add(plan, mesh + " shares zero"), plan.zero = 0;
+          plan.shares.clear();
+        }
         if (can.recompute)
           plan.recompute = true, add(plan, mesh + " recompute"), plan.recompute = false;
         if (can.clip) plan.clip = true, add(plan, mesh + " clip"), plan.clip = false;
@@ -84,6 +97,35 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
         return ops;
       }());
     }
+}
+
+/// A kind of replica for each number of samples on every stage, whose compute ops take as many and
+/// whose memory is no smaller for more.
+TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
+  if (!strategy_named(GetParam()).combines.shares) GTEST_SKIP() << "every rank takes equally many";
+  int seen = 0;
+  for (const Case& c : cases_of(GetParam(), 6, 8)) {
+    if (c.plan.shares.empty()) continue;
+    SCOPED_TRACE(c.name);
+    const LinkedProgram linked = link(compile(c.plan, small_model(c.layers)));
+    const Program& p = linked.program;
+    ASSERT_EQ(p.roles.size(), static_cast<std::size_t>(2 * c.plan.pp));
+    for (Id r = 0; r < p.roles.size(); ++r) {
+      for (const Id rank : p.roles[r].ranks) {
+        const int samples = c.plan.samples(place_along(p, "dp", rank).index);
+        for (const Op& op : p.roles[r].ops)
+          if (const auto* compute = std::get_if<Compute>(&op.work)) {
+            EXPECT_EQ(compute->samples, samples) << "rank " << rank;
+          }
+      }
+      if (r % 2 == 1) {
+        EXPECT_GT(linked.memory[r].total(), linked.memory[r - 1].total());
+      }
+      EXPECT_EQ(linked.memory[r].state, linked.memory[r - r % 2].state);
+    }
+    ++seen;
+  }
+  EXPECT_GE(seen, 2);
 }
 
 Program without_op(Program program, Id role, Id op) {

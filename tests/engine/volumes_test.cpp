@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "engine/collectives/schedule.h"
 #include "engine/errors.h"
@@ -71,11 +72,14 @@ std::int64_t sent(const LinkedProgram& linked) {
 }
 
 /// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
-/// micro-batches; a: elements of a boundary activation.
+/// micro-batches; a: elements of a boundary activation,
+/// summed over replicas.
 std::int64_t formula(Plan plan, const ModelSpec& model) {
   if (plan.dp == 1) plan.zero = 0;  // nothing to shard
   const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
-  const std::int64_t a = std::int64_t{plan.samples()} * model.seq_len * model.hidden;
+  // Of all replicas together, whatever their shares.
+  const std::int64_t samples = plan.global_batch / m;
+  const std::int64_t a = samples * model.seq_len * model.hidden;
   const std::int64_t replicas = plan.dp * plan.tp;  // ranks of a stage
   std::int64_t elements = 0;
   const auto chunks = static_cast<int>(plan.stages.size());
@@ -108,13 +112,12 @@ std::int64_t formula(Plan plan, const ModelSpec& model) {
         // An all-reduce in forward (not after the head) and one in backward (not before the
         // embedding): 2 (t-1) a a group. With sequence parallelism each is a reduce-scatter and an
         // all-gather, and backward gathers the input once more.
-        elements += ((!last) + (!first)) * 2 * (t - 1) * a * m * n;
-        if (plan.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m * n;
-        if (last && t > 1)
-          head_stats += (t - 1) * t * std::int64_t{plan.samples()} * model.seq_len * 3 * m * n;
+        elements += ((!last) + (!first)) * 2 * (t - 1) * a * m;
+        if (plan.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m;
+        if (last && t > 1) head_stats += (t - 1) * t * samples * model.seq_len * 3 * m;
       }
   }
-  elements += 2 * (chunks - 1) * m * a * replicas / (plan.sequence_parallel ? t : 1);
+  elements += 2 * (chunks - 1) * m * a * t / (plan.sequence_parallel ? t : 1);
   if (plan.pp > 1 &&
       model.tied)  // two copies of the word embedding: 2 (2-1) of its elements a pair
     elements += 2 * elements_of(model.groups[model.segments.front().groups[0]], plan.tp) * replicas;
@@ -147,7 +150,9 @@ TEST_P(Volumes, EqualTheFormula) {
     plan.method = GetParam();
     plan.bucket = Bytes(1e12);
     plan.servers = can.servers ? 1 : 0;
-    plan.global_batch = plan.dp * plan.micro_batches;
+    const int at_once =
+        plan.shares.empty() ? plan.dp : std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
+    plan.global_batch = at_once * plan.micro_batches;
     try {
       plan = prepare(plan, model);
       compile(plan, model);
@@ -157,7 +162,8 @@ TEST_P(Volumes, EqualTheFormula) {
     ++checked;
     SCOPED_TRACE(testing::Message()
                  << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
-                 << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel);
+                 << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
+                 << " shares" << plan.shares.size());
     const std::int64_t bytes = sent(link(compile(plan, model))),
                        expected = formula_of_method(plan, model);
     if (plan.zero > 0 &&
@@ -176,6 +182,9 @@ TEST_P(Volumes, EqualTheFormula) {
         for (const int mb : {1, 3, 8}) {
           Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
           check(plan, model);
+          for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
+          check(plan, model);
+          plan.shares.clear();
           plan.clip = can.clip;
           check(plan, model);
           plan.sequence_parallel = tp > 1;

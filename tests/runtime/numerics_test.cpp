@@ -76,6 +76,13 @@ std::vector<Case> synchronous_cases() {
       {"one_f_one_b_4_clipped", {.method = "1f1b", .pp = 4, .micro_batches = 4, .clip = true}},
       {"interleaved_2", {.method = "interleaved", .pp = 2, .micro_batches = 4}},
       {"megatron_2x2x2", {.method = "megatron", .pp = 2, .dp = 2, .tp = 2, .micro_batches = 2}},
+      {"ddp_2_unequal_shares", {.method = "ddp", .dp = 2, .micro_batches = 2, .shares = {3, 1}}},
+      {"zero2_3_unequal_shares_clipped",
+       {.method = "zero2", .dp = 3, .micro_batches = 2, .shares = {1, 2, 1}, .clip = true}},
+      {"one_f_one_b_2_dp2_unequal_shares",
+       {.method = "1f1b", .pp = 2, .dp = 2, .micro_batches = 2, .shares = {3, 1}}},
+      {"megatron_tp2_dp2_unequal_shares",
+       {.method = "megatron", .dp = 2, .tp = 2, .micro_batches = 2, .shares = {1, 3}}},
       {"ps_sync_2_1", {.method = "ps-sync", .dp = 2, .servers = 1}},
       {"ps_sync_2_2", {.method = "ps-sync", .dp = 2, .servers = 2}},
   };
@@ -155,12 +162,14 @@ TEST(Numerics, TwoVersionsFollowTheirDefinition) {
   // W(t+1) = W(t) - nu grad f(W(t-1)), Narayanan et al. 2021, section 3.2
   ScratchFolder data, out;
   write_data(data);
-  const Job job = small_job(
-      {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4, .optimizer = Optimizer::sgd},
-      data.path(), out.path());
-  const TrainedRun run = train_in_processes(job);
-  if (HasFailure()) return;
-  expect_follows(job, run, train_reference(job, {.staleness = 1}));
+  for (const bool unequal : {false, true}) {
+    Plan plan{.method = "pipedream-2bw", .pp = 2, .micro_batches = 4, .optimizer = Optimizer::sgd};
+    if (unequal) plan.dp = 2, plan.micro_batches = 2, plan.shares = {3, 1};
+    const Job job = small_job(plan, data.path(), out.file(unequal ? "unequal" : "equal"));
+    const TrainedRun run = train_in_processes(job);
+    if (HasFailure()) return;
+    expect_follows(job, run, train_reference(job, {.staleness = 1}));
+  }
 }
 
 TEST(Numerics, StaleSynchronousFollowsItsDefinition) {
@@ -233,14 +242,19 @@ TEST(Numerics, TopKFollowsItsDefinition) {
   // Which entries are the largest may turn on a rounding error, so few steps, all losses.
   ScratchFolder data, out;
   write_data(data);
-  const Job job = small_job({.method = "topk-sync", .dp = 2, .optimizer = Optimizer::sgd},
-                            data.path(), out.path());
-  const TrainedRun run = train_in_processes(job);
-  if (HasFailure()) return;
-  TopK rule(job);
-  const ReferenceRun reference = train_reference(
-      job, {.combine = [&](int, const auto& by_worker) { return rule(by_worker); }, .workers = 2});
-  expect_follows(job, run, reference);
+  for (const std::vector<int>& shares : {std::vector<int>{}, std::vector<int>{3, 5}}) {
+    Job job =
+        small_job({.method = "topk-sync", .dp = 2, .shares = shares, .optimizer = Optimizer::sgd},
+                  data.path(), out.file(shares.empty() ? "equal" : "unequal"));
+    if (!shares.empty()) job.train.steps = 10;
+    const TrainedRun run = train_in_processes(job);
+    if (HasFailure()) return;
+    TopK rule(job);
+    const ReferenceRun reference = train_reference(
+        job,
+        {.combine = [&](int, const auto& by_worker) { return rule(by_worker); }, .workers = 2});
+    expect_follows(job, run, reference);
+  }
 }
 
 TEST(Numerics, AsynchronousWorkersLearn) {

@@ -128,7 +128,10 @@ ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
     }
   }
   const int batch = job.plan.global_batch, length = model.seq_len;
-  const int each = batch / rules.workers;
+  const auto samples_of = [&](int worker) {
+    return rules.workers == job.plan.dp ? job.plan.samples(worker) * job.plan.micro_batches
+                                        : batch / rules.workers;
+  };
   std::deque<reference::Weights> history;  // newest first
   ReferenceRun run;
   for (std::int64_t step = 0; step < settings.steps; ++step) {
@@ -144,10 +147,11 @@ ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
     const double scale = 1.0 / static_cast<double>(data.training_labels(step));
     run.losses.push_back(reference::loss_sum(model, used, tokens, labels).item<double>() * scale);
     std::vector<reference::Weights> by_worker;
-    for (int worker = 0; worker < rules.workers; ++worker) {
-      const int count = each - (worker == 0 ? rules.dropped_samples : 0);
-      by_worker.push_back(reference::gradients(model, used, tokens.narrow(0, worker * each, count),
-                                               labels.narrow(0, worker * each, count), scale));
+    for (int worker = 0, first = 0; worker < rules.workers; ++worker) {
+      const int count = samples_of(worker) - (worker == 0 ? rules.dropped_samples : 0);
+      by_worker.push_back(reference::gradients(model, used, tokens.narrow(0, first, count),
+                                               labels.narrow(0, first, count), scale));
+      first += samples_of(worker);
     }
     reference::Weights gradients;
     if (rules.combine)

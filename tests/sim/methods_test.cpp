@@ -3,6 +3,7 @@
 // dry run does, in both fidelities, disturbed.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ std::vector<Case> cases_of(const std::string& method, int ranks) {
     plan.collective = Algorithm::ring;
     if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
     plan.global_batch = plan.dp * plan.micro_batches * 2;
+    if (!plan.shares.empty())
+      plan.global_batch =
+          std::accumulate(plan.shares.begin(), plan.shares.end(), 0) * plan.micro_batches;
     try {
       compile(plan, small_model());
     } catch (const InputError&) {
@@ -54,6 +58,9 @@ std::vector<Case> cases_of(const std::string& method, int ranks) {
       for (int zero = 1; zero <= can.max_zero; ++zero)
         plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
       plan.zero = 0;
+      for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
+      if (!plan.shares.empty()) add(plan, mesh + " shares");
+      plan.shares.clear();
       plan.clip = can.clip;
       plan.recompute = can.recompute;
       plan.sequence_parallel = tp > 1;
