@@ -179,6 +179,17 @@ class Analysis {
     p.layout = ref.layout;
   }
 
+  /// A state that no op writes and that only moves read: the program is given it (a migration).
+  bool given(Id storage, const Piece& p) const {
+    return role_.storages[storage].life == Life::state &&
+           std::all_of(p.old.begin(), p.old.end(), [&](const auto& read) {
+             const std::vector<Ref>& refs = role_.ops[read.first].refs;
+             return std::all_of(refs.begin(), refs.end(), [&](const Ref& ref) {
+               return role_.views[ref.view].storage != storage || ref.slot == Slot::source;
+             });
+           });
+  }
+
   /// Versions of earlier steps: reads wait for the last write of theirs; the first write of a step
   /// waits for every reader of the version whose slot it takes.
   void across_steps() {
@@ -190,7 +201,7 @@ class Analysis {
         for (std::size_t i = 0; i < per; ++i) {
           const Piece& p = pieces_[piece_base_[s] + static_cast<std::size_t>(index) * per + i];
           if (p.first_write == none) {
-            if (!p.old.empty())
+            if (!p.old.empty() && !given(s, p))
               throw ProgramError(fmt::format(
                   "role {}: nothing ever writes '{}', which this reads\n> {}", role_.name,
                   role_.views[p.expected[0].first].name, to_text(program_, role_, p.old[0].first)));

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/errors.h"
-#include "runtime/checkpoint_parts.h"
+#include "engine/tensor_parts.h"
 #include "runtime/checkpoint_reader.h"
 #include "runtime/safetensors.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/checkpoint_parts.h"
+#include "engine/tensor_parts.h"
 #include "runtime/safetensors.h"
 
 namespace rehearse {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/errors.h"
-#include "runtime/checkpoint_parts.h"
+#include "engine/tensor_parts.h"
 #include "runtime/checkpoint_reader.h"
 #include "runtime/rank_memory.h"
 #include "runtime/safetensors.h"

@@ -1,4 +1,4 @@
-#include "runtime/checkpoint_parts.h"
+#include "engine/tensor_parts.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
-// The parts of logical tensors that make up a checkpoint: which rank saves what, under which name,
-// and how parts of any mesh become a whole tensor. Internal to checkpoints.
+// The parts of logical tensors that a program's state consists of: which rank has what, under a
+// name that no layout is in, and how parts of any mesh become a whole tensor. Checkpoints are made
+// of them, and migrations move them.
 #pragma once
 #include <compare>
 #include <cstddef>

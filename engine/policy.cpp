@@ -1,0 +1,73 @@
+// See policy.h.
+#include "engine/policy.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/lowering/stage.h"
+#include "engine/tensor_map.h"
+
+namespace rehearse {
+
+ReplaceOnce::ReplaceOnce(std::int64_t warm_up, Decide decide)
+    : warm_up_(warm_up), decide_(std::move(decide)) {}
+
+std::optional<std::int64_t> ReplaceOnce::next(std::int64_t step, int placements) const {
+  if (placements > 0) return std::nullopt;
+  return std::max(step, warm_up_);
+}
+
+std::optional<Plan> ReplaceOnce::observe(const Measured& measured, const Plan& current) {
+  return decide_(measured, current);
+}
+
+std::vector<int> balanced_shares(std::span<const double> seconds_a_sample, int samples) {
+  const std::size_t n = seconds_a_sample.size();
+  std::vector<int> shares(n, 1);
+  // The next sample goes where it would end first: with equal samples that is optimal.
+  for (int given = static_cast<int>(n); given < samples; ++given) {
+    std::size_t best = 0;
+    double soonest = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < n; ++i)
+      if (const double end = (shares[i] + 1) * seconds_a_sample[i]; end < soonest)
+        soonest = end, best = i;
+    ++shares[best];
+  }
+  return shares;
+}
+
+BalanceLoad::BalanceLoad(std::int64_t every, double bound) : every_(every), bound_(bound) {}
+
+std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
+  return std::max<std::int64_t>(every_, (step + every_ - 1) / every_ * every_);
+}
+
+std::optional<Plan> BalanceLoad::observe(const Measured& measured, const Plan& current) {
+  if (measured.busy.empty() || current.dp == 1) return std::nullopt;
+  const Program mesh = make_mesh(current);
+  std::vector<double> busy(static_cast<std::size_t>(current.dp));
+  for (Id rank = 0; rank < measured.busy.size(); ++rank) {
+    double& slowest = busy[static_cast<std::size_t>(place_along(mesh, "dp", rank).index)];
+    slowest = std::max(slowest, measured.busy[rank]);
+  }
+  std::vector<double> seconds;
+  for (int i = 0; i < current.dp; ++i)
+    seconds.push_back(busy[static_cast<std::size_t>(i)] / current.samples(i));
+  const std::vector<int> shares =
+      balanced_shares(seconds, current.global_batch / current.micro_batches);
+  double before = 0, after = 0;
+  for (int i = 0; i < current.dp; ++i) {
+    before = std::max(before, busy[static_cast<std::size_t>(i)]);
+    after =
+        std::max(after, seconds[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(i)]);
+  }
+  if (after >= (1 - bound_) * before) return std::nullopt;
+  Plan plan = current;
+  plan.shares = shares;
+  if (std::all_of(shares.begin(), shares.end(), [&](int share) { return share == shares[0]; }))
+    plan.shares.clear();
+  return plan;
+}
+
+}  // namespace rehearse
