@@ -1,13 +1,15 @@
-"""What the tests of data/prepare.py share: made-up prose, a folder of it, running the program and
-reading its result back."""
+"""What the tests of data/prepare.py share: made-up prose and packages, a folder of it, running the
+program and reading its result back."""
 
 import contextlib
 import io
 import json
+import lzma
 import pathlib
 import random
 import signal
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -30,6 +32,32 @@ def prose(seed, sentences=40):
         " ".join(draw.choice(WORDS) for _ in range(12)).capitalize() + "." for _ in range(sentences)
     ]
     return "\n\n".join(" ".join(made[i : i + 5]) for i in range(0, sentences, 5))
+
+
+def make_deb(path, files):
+    """A .deb by deb(5): an ar archive of debian-binary, control.tar.xz and data.tar.xz."""
+
+    def tar(entries):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name, content in entries.items():
+                entry = tarfile.TarInfo("./" + name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        return lzma.compress(buffer.getvalue())
+
+    with open(path, "wb") as file:
+        file.write(b"!<arch>\n")
+        for name, body in (
+            ("debian-binary", b"2.0\n"),
+            ("control.tar.xz", tar({})),
+            ("data.tar.xz", tar(files)),
+        ):
+            file.write(
+                f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode()
+                + body
+                + b"\n" * (len(body) % 2)
+            )
 
 
 class DataTest(unittest.TestCase):

@@ -17,8 +17,8 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
 
-from test_data import make_deb, prose  # noqa: E402
-from test_plots import metrics, result, run, trace  # noqa: E402
+from data_case import make_deb, prose  # noqa: E402
+from report_case import metrics, result, run, trace  # noqa: E402
 
 from data import debian, prepare, tokenizer  # noqa: E402
 from plots import report  # noqa: E402

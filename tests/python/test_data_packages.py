@@ -2,42 +2,13 @@
 what is installed."""
 
 import gzip
-import io
-import lzma
 import os
 import subprocess
-import tarfile
 import unittest
 
-from data_case import DataTest, prose
+from data_case import DataTest, make_deb, prose
 
 from data import debian
-
-
-def make_deb(path, files):
-    """A .deb by deb(5): an ar archive of debian-binary, control.tar.xz and data.tar.xz."""
-
-    def tar(entries):
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, content in entries.items():
-                entry = tarfile.TarInfo("./" + name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-        return lzma.compress(buffer.getvalue())
-
-    with open(path, "wb") as file:
-        file.write(b"!<arch>\n")
-        for name, body in (
-            ("debian-binary", b"2.0\n"),
-            ("control.tar.xz", tar({})),
-            ("data.tar.xz", tar(files)),
-        ):
-            file.write(
-                f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode()
-                + body
-                + b"\n" * (len(body) % 2)
-            )
 
 
 class Packages(DataTest):
