@@ -13,24 +13,10 @@
 #include "engine/contention.h"
 #include "engine/errors.h"
 #include "engine/rendezvous.h"
+#include "engine/segment_cost.h"
 
 namespace rehearse {
 namespace {
-
-/// Matrix products of a segment's pass: each pays the efficiency curve's start once.
-int products_of(const ModelSpec& model, SegmentKind kind, Pass pass) {
-  const int forward = kind == SegmentKind::attention ? 4  // qkv, scores, context, projection
-                      : kind == SegmentKind::mlp     ? (model.family == Family::llama ? 3 : 2)
-                      : kind == SegmentKind::head    ? 1
-                                                     : 0;
-  return pass == Pass::backward ? 2 * forward : forward;
-}
-
-FlopsPerSecond peak_of(const DeviceKind& kind, DType dtype) {
-  return dtype == DType::bf16  ? kind.peak_bf16
-         : dtype == DType::f16 ? kind.peak_f16
-                               : kind.peak_f32;
-}
 
 /// One number when all are alike.
 std::vector<double> squeeze(std::vector<double> row) {
@@ -108,8 +94,6 @@ struct Costs::Impl {
     const LinkedOp& l = linked.roles[r].ops[o];
     const DeviceKind& kind = cluster.kind_of(device);
     std::optional<double> measured;
-    double bytes = static_cast<double>(l.bytes), seconds = 0;
-    int launches = 1;
     const Ref* param = find(op, Slot::param);
     const DType dtype =
         param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
@@ -118,17 +102,10 @@ struct Costs::Impl {
       if (profiled(device))
         measured = profile->segment_seconds(model.name, segment.kind, c->pass, c->samples,
                                             model.seq_len, tp, dtype, kind.name);
-      const SegmentWork work = work_of(model, c->segment, c->pass, c->samples, tp, dtype);
-      const FlopsPerSecond peak = peak_of(kind, dtype);
-      if (peak.value <= 0)
-        throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
-                                     kind.name, dtype == DType::bf16 ? "bf16" : "this type"));
-      if (work.flops.value > 0)
-        seconds = ((work.flops + products_of(model, segment.kind, c->pass) * kind.half_flops) /
-                   (peak * kind.efficiency))
-                      .value;
-      bytes = work.traffic.value;
-      launches = work.kernels;
+      if (!measured) {
+        calibrated = calibrated && kind.calibrated;
+        return assumed_seconds(model, c->segment, c->pass, c->samples, tp, dtype, kind);
+      }
     } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
       if (profiled(device)) measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
     } else if (profiled(device) && param) {
@@ -137,8 +114,8 @@ struct Costs::Impl {
     }
     if (measured) return *measured * crowding(device);
     calibrated = calibrated && kind.calibrated;
-    return seconds + bytes / (kind.memory_bandwidth.value * kind.memory_efficiency) +
-           launches * kind.launch.value;
+    return static_cast<double>(l.bytes) / (kind.memory_bandwidth.value * kind.memory_efficiency) +
+           kind.launch.value;
   }
 
   Entry local(Id r, Id o) {

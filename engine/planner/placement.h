@@ -20,21 +20,29 @@ struct Placement {
   std::vector<Id> rank_to_device = {};
   std::vector<std::vector<Id>> stages = {};  // segments of each model chunk, as in Plan
   std::vector<int> shares = {};              // samples of a micro-batch by dp rank; empty: equal
-  double cost = 0;                           // eq. 1 of this placement, summed over all rank pairs
-                                             // that talk, seconds a step
+  double cost = 0;  // eq. 1 of this placement, summed over all ranks that talk, seconds a step
   // How the devices were found: eq. 1's value as greedy leaves it, after local search, and the
   // optimum where the instance is small enough to prove it.
   double greedy = 0, local = 0;
   std::optional<double> exact = {};
-  double seconds = 0;  // estimated step time that this placement was chosen by
+  double seconds = 0;  // estimated step time that this placement was chosen by (estimate.h)
+  bool fits = true;    // by the estimate of memory; false: found without its limits
 };
 
 /// The best placement of a mesh. `mesh` states pp, dp, tp, order, virtual_stages, micro_batches,
 /// global_batch, precision, zero, recompute, optimizer and, in rank_to_device, which devices may be
-/// used (empty: all of the cluster); its stages and shares are ignored. Shares are chosen only when
-/// `unequal`: a method has to know how to weigh them. Deterministic. Throws InputError when no
-/// partition fits into memory.
+/// used (empty: all of the cluster; there may be more than ranks); its stages and shares are
+/// ignored. Unequal shares are chosen only when `unequal`, and where the mesh has no equal ones: a
+/// method has to know how to weigh them. Stages are kept below memory_share of each device where
+/// that is possible. Deterministic. Throws InputError when the mesh fits neither the model nor the
+/// devices.
 Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
                 const Profile* profile, bool unequal = true);
+/// All that were compared, best first: for a planner that dry-runs the first few.
+std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
+                                  const Profile* profile, bool unequal = true);
+
+/// Eq. 1's values and how far greedy and local search are from the optimum, in a line.
+std::string gap_text(const Placement& placement);
 
 }  // namespace rehearse

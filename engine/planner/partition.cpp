@@ -1,0 +1,133 @@
+// See partition.h.
+#include "engine/planner/partition.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "engine/planner/mesh.h"
+#include "engine/segment_cost.h"
+#include "engine/workspace.h"
+
+namespace rehearse {
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// The slowest chunk so far, and all of them.
+using Score = std::pair<double, double>;
+
+/// Micro-batches whose activations a stage holds at once.
+int in_flight(const Plan& plan, int stage) {
+  const bool all = plan.method == "gpipe" || plan.pipeline == Pipeline::gpipe;
+  if (plan.pp == 1) return 1;
+  return all ? plan.micro_batches : std::min(plan.micro_batches, plan.pp - stage);
+}
+
+/// Bytes of states and gradients a parameter, on one of dp ranks (Rajbhandari et al. 2020, section
+/// 3.1).
+double bytes_per_parameter(const Plan& plan) {
+  const bool low = plan.precision != DType::f32;
+  const double param = low ? 2 : 4, grad = param;
+  const double optimizer = (plan.optimizer == Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
+  const auto part = [&](int level) { return plan.zero >= level ? 1.0 / plan.dp : 1.0; };
+  const double versions = plan.method == "pipedream-2bw" ? 2 : 1;
+  return param * versions * part(3) + grad * part(2) + optimizer * part(1);
+}
+
+}  // namespace
+
+std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chunks,
+                                                  const ChunkSeconds& seconds) {
+  std::vector<std::vector<Score>> best(chunks + 1, std::vector<Score>(n + 1, {infinite, infinite}));
+  std::vector<std::vector<std::size_t>> cut(chunks + 1, std::vector<std::size_t>(n + 1, 0));
+  best[0][0] = {0, 0};
+  for (std::size_t c = 1; c <= chunks; ++c)
+    for (std::size_t end = c; end + (chunks - c) <= n; ++end)
+      for (std::size_t begin = end; begin-- > c - 1;) {
+        const double own = seconds(c - 1, begin, end);
+        if (own > best[c][end].first) break;  // and so is every larger chunk
+        const Score before = best[c - 1][begin];
+        const Score now{std::max(before.first, own), before.second + own};
+        if (now < best[c][end]) best[c][end] = now, cut[c][end] = begin;
+      }
+  if (best[chunks][n].first == infinite) return std::nullopt;
+  std::vector<std::size_t> ends(chunks);
+  for (std::size_t c = chunks, end = n; c > 0; end = cut[c--][end]) ends[c - 1] = end;
+  return ends;
+}
+
+SegmentTable::SegmentTable(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
+                           const Profile* profile)
+    : model_(model), plan_(plan), cluster_(cluster), profile_(profile) {
+  std::set<Id> seen;
+  for (const Segment& segment : model.segments) {
+    double own = 0;
+    for (Id group : segment.groups) {
+      const auto elements = static_cast<double>(elements_of(model.groups[group], plan.tp));
+      (seen.insert(group).second ? own : tied_) += elements;
+    }
+    elements_.push_back(elements_.back() + own);
+  }
+}
+
+std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
+  const DeviceKind& device = cluster_.kinds()[kind];
+  std::vector<Pass> passes{Pass::forward, Pass::backward};
+  if (plan_.recompute) passes.push_back(Pass::recompute);
+  std::vector<double> sums{0};
+  for (Id s = 0; s < model_.segments.size(); ++s) {
+    double seconds = 0;
+    for (Pass pass : passes) {
+      std::optional<double> measured;
+      if (profile_ != nullptr)
+        measured =
+            profile_->segment_seconds(model_.name, model_.segments[s].kind, pass, samples,
+                                      model_.seq_len, plan_.tp, plan_.precision, device.name);
+      seconds += measured
+                     ? *measured
+                     : assumed_seconds(model_, s, pass, samples, plan_.tp, plan_.precision, device);
+    }
+    sums.push_back(sums.back() + seconds);
+  }
+  return sums;
+}
+
+double SegmentTable::seconds(Id kind, int samples, std::size_t begin, std::size_t end) const {
+  auto [it, fresh] = seconds_.try_emplace({kind, samples});
+  if (fresh) it->second = sums_of(kind, samples);
+  return it->second[end] - it->second[begin];
+}
+
+const SegmentTable::Activations& SegmentTable::activations(int samples) const {
+  auto [it, fresh] = activations_.try_emplace(samples);
+  Activations& a = it->second;
+  if (!fresh) return a;
+  const double input =
+      boundary_bytes(model_, plan_, samples) / (plan_.sequence_parallel ? plan_.tp : 1);
+  a.kept = {0};
+  for (Id s = 0; s < model_.segments.size(); ++s) {
+    a.saved.push_back(
+        static_cast<double>(saved_bytes(model_, s, samples, plan_.tp, plan_.precision)));
+    a.workspace.push_back(static_cast<double>(
+        std::max(workspace_bytes(model_, s, Pass::forward, samples, plan_.tp, plan_.precision),
+                 workspace_bytes(model_, s, Pass::backward, samples, plan_.tp, plan_.precision))));
+    a.kept.push_back(a.kept.back() + input + (plan_.recompute ? 0 : a.saved.back()));
+  }
+  return a;
+}
+
+double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_t end) const {
+  const Activations& a = activations(samples);
+  const bool lone_head = end == model_.segments.size() && begin > 0;
+  const double elements = elements_[end] - elements_[begin] + (lone_head ? tied_ : 0);
+  double working = 0;
+  for (std::size_t s = begin; s < end; ++s)
+    working = std::max(working, a.workspace[s] + (plan_.recompute ? a.saved[s] : 0));
+  const double boundary = boundary_bytes(model_, plan_, samples);  // an output, two gradients
+  return elements * bytes_per_parameter(plan_) +
+         in_flight(plan_, stage) * (a.kept[end] - a.kept[begin]) + 3 * boundary + working;
+}
+
+}  // namespace rehearse

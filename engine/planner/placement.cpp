@@ -1,0 +1,236 @@
+// See placement.h. Which kinds of devices form a stage and which a replica is tried in a few
+// arrangements (by node, the fastest in the first stages, in the last, in replicas of their own, as
+// eq. 1 alone would have it); within each, swaps of like devices lower eq. 1. The arithmetic of
+// estimate.h picks one.
+#include "engine/planner/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "engine/dry_run.h"
+#include "engine/errors.h"
+#include "engine/link.h"
+#include "engine/metrics.h"
+#include "engine/planner/estimate.h"
+#include "engine/planner/planner.h"
+#include "engine/planner/shares.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+constexpr int rounds = 4;           // partition and shares follow each other
+constexpr double worth_it = 0.999;  // of equal shares' time: unequal ones are slower or this good
+
+std::vector<Id> devices_of(const Cluster& cluster, const Plan& mesh) {
+  std::vector<Id> out = mesh.rank_to_device;
+  if (out.empty()) {
+    out.resize(cluster.devices().size());
+    std::iota(out.begin(), out.end(), Id{0});
+  }
+  return out;
+}
+
+std::vector<std::vector<Id>> stages_of(const std::vector<std::size_t>& ends) {
+  std::vector<std::vector<Id>> out;
+  Id segment = 0;
+  for (std::size_t end : ends) {
+    out.emplace_back();
+    while (segment < end) out.back().push_back(segment++);
+  }
+  return out;
+}
+
+class Placer {
+ public:
+  Placer(const ModelSpec& model, const Cluster& cluster, const Plan& plan,
+         const std::vector<Id>& devices, const Profile* profile, bool unequal)
+      : model_(model),
+        cluster_(cluster),
+        plan_(plan),
+        devices_(devices),
+        unequal_(unequal && plan.dp > 1),
+        distances_(cluster, devices, profile),
+        table_(model, plan_, cluster, profile),
+        estimate_(model, plan_, cluster, devices_, distances_, table_) {
+    for (Id device : devices_) kinds_.push_back(cluster.devices()[device].kind);
+  }
+
+  /// Best first; those that do not fit are left out.
+  std::vector<Placement> ranked(double memory_part) {
+    memory_part_ = memory_part;
+    std::vector<Placement> out;
+    for (const Assignment& assignment : assignments()) {
+      Placement now = placed(assignment);
+      const bool known = std::any_of(out.begin(), out.end(), [&](const Placement& p) {
+        return p.rank_to_device == now.rank_to_device;
+      });
+      if (!now.stages.empty() && !known) out.push_back(std::move(now));
+    }
+    for (Placement& p : out) p.greedy = greedy_, p.local = local_, p.exact = exact_;
+    // Rounded, so that equal placements stay in the order in which they were made.
+    const auto key = [](const Placement& p) {
+      return std::pair(static_cast<float>(p.seconds), static_cast<float>(p.cost));
+    };
+    std::stable_sort(out.begin(), out.end(),
+                     [&](const Placement& a, const Placement& b) { return key(a) < key(b); });
+    return out;
+  }
+
+ private:
+  std::size_t ranks() const { return static_cast<std::size_t>(plan_.pp * plan_.dp * plan_.tp); }
+
+  Assignment in_order() const {
+    Assignment out(ranks());
+    std::iota(out.begin(), out.end(), Id{0});
+    return out;
+  }
+
+  /// Devices by speed on ranks by (stage, replica, shard), or by (replica, stage, shard).
+  Assignment by_speed(bool fastest_first, bool stages_outside) const {
+    std::vector<Id> order(devices_.size());
+    std::iota(order.begin(), order.end(), Id{0});
+    const auto seconds = [&](Id place) {
+      return table_.seconds(kinds_[place], plan_.samples(), 0, model_.segments.size());
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](Id a, Id b) { return seconds(a) < seconds(b); });
+    order.resize(ranks());  // the fastest, where there are more than ranks
+    if (!fastest_first)
+      std::stable_sort(order.begin(), order.end(),
+                       [&](Id a, Id b) { return seconds(a) > seconds(b); });
+    const Mesh mesh(plan_);
+    Assignment out(ranks());
+    std::size_t next = 0;
+    for (int i = 0; i < (stages_outside ? plan_.pp : plan_.dp); ++i)
+      for (int k = 0; k < (stages_outside ? plan_.dp : plan_.pp); ++k)
+        for (int t = 0; t < plan_.tp; ++t)
+          out[stages_outside ? mesh.rank(i, k, t) : mesh.rank(k, i, t)] = order[next++];
+    return out;
+  }
+
+  /// What is compared. Eq. 1's greedy, local and exact values are noted on the way.
+  std::vector<Assignment> assignments() {
+    const std::vector<RankTraffic> traffic = traffic_of(model_, plan_);
+    std::vector<Assignment> out{in_order()};
+    const bool unlike =
+        std::any_of(kinds_.begin(), kinds_.end(), [&](Id k) { return k != kinds_[0]; });
+    if (unlike)
+      for (bool fastest_first : {true, false})
+        for (bool stages_outside : {true, false})
+          out.push_back(by_speed(fastest_first, stages_outside));
+    if (!distances_.tabled()) {
+      greedy_ = local_ = cost_of(traffic, out[0], distances_);
+      return out;
+    }
+    for (Assignment& a : out) a = local_search(traffic, std::move(a), distances_, kinds_);
+    const Assignment greedy = greedy_assignment(traffic, ranks(), distances_);
+    const Assignment local = local_search(traffic, greedy, distances_);
+    greedy_ = cost_of(traffic, greedy, distances_);
+    local_ = cost_of(traffic, local, distances_);
+    out.push_back(local);
+    if (const auto exact = exact_assignment(traffic, ranks(), distances_)) {
+      exact_ = cost_of(traffic, *exact, distances_);
+      out.push_back(*exact);
+    }
+    return out;
+  }
+
+  bool cut() {
+    const auto ends =
+        partition(model_.segments.size(), static_cast<std::size_t>(plan_.pp * plan_.virtual_stages),
+                  [&](std::size_t chunk, std::size_t begin, std::size_t end) {
+                    return estimate_.chunk_seconds(chunk, begin, end, memory_part_);
+                  });
+    if (ends) plan_.stages = stages_of(*ends);
+    return ends.has_value();
+  }
+
+  Placement placed(const Assignment& assignment) {
+    const std::vector<int> before = plan_.shares;
+    estimate_.stand(assignment);
+    Placement out;
+    out.seconds = std::numeric_limits<double>::infinity();
+    for (Id place : assignment) out.rank_to_device.push_back(devices_[place]);
+    const auto keep = [&](double bar) {
+      const double seconds = estimate_.step_seconds();
+      if (seconds >= out.seconds * bar) return;
+      out.seconds = seconds, out.stages = plan_.stages, out.shares = plan_.shares;
+      out.cost = cost_of(traffic_of(model_, plan_), assignment, distances_);
+    };
+    if (cut()) keep(1);
+    for (int round = 0; unequal_ && round < rounds; ++round) {
+      std::vector<int> shares =
+          apportion(estimate_.speeds(), plan_.global_batch / plan_.micro_batches);
+      if (std::all_of(shares.begin(), shares.end(), [&](int s) { return s == shares[0]; }))
+        shares.clear();
+      if (shares == plan_.shares) break;
+      plan_.shares = std::move(shares);
+      if (!cut()) break;
+      keep(out.shares.empty() ? worth_it : 1);
+    }
+    plan_.shares = before;
+    return out;
+  }
+
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  Plan plan_;  // stages and shares change
+  const std::vector<Id>& devices_;
+  bool unequal_;
+  Distances distances_;
+  SegmentTable table_;
+  Estimate estimate_;
+  std::vector<Id> kinds_ = {};  // by place in devices_
+  double memory_part_ = 1, greedy_ = 0, local_ = 0;
+  std::optional<double> exact_ = {};
+};
+
+}  // namespace
+
+std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
+                                  const Profile* profile, bool unequal) {
+  const std::vector<Id> devices = devices_of(cluster, mesh);
+  Plan plan = mesh;
+  plan.stages.clear(), plan.shares.clear(), plan.layers.clear(), plan.rank_to_device.clear();
+  const auto ranks = static_cast<std::size_t>(plan.pp) * static_cast<std::size_t>(plan.dp) *
+                     static_cast<std::size_t>(plan.tp);
+  if (devices.size() < ranks)
+    throw InputError(fmt::format("method.pp: {}: pp {} x dp {} x tp {} = {} ranks, but {} devices",
+                                 plan.pp, plan.pp, plan.dp, plan.tp, ranks, devices.size()));
+  const int micro_batch = plan.global_batch / std::max(1, plan.micro_batches);
+  if (unequal && plan.dp > 1 && micro_batch >= plan.dp && micro_batch % plan.dp != 0)
+    plan.shares = apportion(std::vector<double>(static_cast<std::size_t>(plan.dp), 1), micro_batch);
+  plan = complete(std::move(plan), model);
+  Placer placer(model, cluster, plan, devices, profile, unequal);
+  std::vector<Placement> out = placer.ranked(memory_share);
+  if (!out.empty()) return out;
+  out = placer.ranked(std::numeric_limits<double>::infinity());
+  for (Placement& p : out) p.fits = false;
+  return out;
+}
+
+Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
+                const Profile* profile, bool unequal) {
+  return placements(model, cluster, mesh, profile, unequal).front();
+}
+
+std::string gap_text(const Placement& p) {
+  const auto above = [](double cost, double than) {
+    return than > 0 ? 100 * (cost / than - 1) : 0.0;
+  };
+  if (!p.exact)
+    return fmt::format(
+        "eq. 1: greedy {:.4g} s, local search {:.4g} s ({:.1f}% below greedy), taken "
+        "{:.4g} s",
+        p.greedy, p.local, -above(p.local, p.greedy), p.cost);
+  return fmt::format(
+      "eq. 1: greedy {:.4g} s ({:.1f}% above the optimum), local search {:.4g} s "
+      "({:.1f}%), exact {:.4g} s, taken {:.4g} s",
+      p.greedy, above(p.greedy, *p.exact), p.local, above(p.local, *p.exact), *p.exact, p.cost);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,39 @@
+// See shares.h.
+#include "engine/planner/shares.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numeric>
+
+namespace rehearse {
+
+std::vector<int> apportion(std::span<const double> weights, int total) {
+  const std::size_t n = weights.size();
+  assert(n > 0 && total >= static_cast<int>(n));
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> quota(n);
+  std::vector<int> out(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    quota[i] = weights[i] / sum * total;
+    // What is a whole number but for rounding is one.
+    out[i] = std::max(1, static_cast<int>(std::floor(quota[i] + 1e-9)));
+  }
+  const auto owed = [&](std::size_t i) { return quota[i] - out[i]; };
+  int given = std::accumulate(out.begin(), out.end(), 0);
+  for (; given < total; ++given) {
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < n; ++i)
+      if (owed(i) > owed(most) + 1e-9) most = i;
+    ++out[most];
+  }
+  for (; given > total; --given) {  // the least of one sample lifted somebody
+    std::size_t least = n;
+    for (std::size_t i = 0; i < n; ++i)
+      if (out[i] > 1 && (least == n || owed(i) < owed(least) - 1e-9)) least = i;
+    --out[least];
+  }
+  return out;
+}
+
+}  // namespace rehearse
