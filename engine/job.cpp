@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "engine/job_keys.h"
+#include "engine/names.h"
 #include "engine/passes/passes.h"
+#include "engine/plan_file.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -195,27 +197,21 @@ void check_precision(const Config& section, const Plan& plan, const Cluster& clu
   }
 }
 
-void fill_job(const Config& file, Job& job) {
-  JobKeys keys = read_keys(file);
-  job.file = file.file();
-  for (const std::string& section : file.names())
-    for (const std::string& key : file.section(section).names())
-      job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
-
-  const Config cluster = file.section("cluster"), method = file.section("method");
-  job.model = at_key(file.section("model"), "name", [&] { return load_model(keys.model, 0); });
-  if (keys.seq_len)
-    job.model = at_key(file.section("train"), "seq_len",
-                       [&] { return load_model(keys.model, static_cast<int>(*keys.seq_len)); });
-  const Strategy& strategy = find_method(method, keys.plan.method);
-  job.plan = keys.plan;
-  job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
-  job.cluster = open_cluster(cluster, keys, job.plan.servers);
-  job.profile = keys.profile;
+void check_profile(const Config& cluster, const Job& job) {
   if (!job.profile.empty() && !std::filesystem::is_regular_file(job.profile))
     throw cluster.error("profile", fmt::format("\"{}\" does not exist; `rehearse profile -o FILE` "
                                                "writes one",
                                                job.profile));
+}
+
+/// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
+void state_plan(const Config& file, const JobKeys& keys, Job& job) {
+  const Config cluster = file.section("cluster"), method = file.section("method");
+  const Strategy& strategy = find_method(method, keys.plan.method);
+  job.plan = keys.plan;
+  job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  job.cluster = open_cluster(cluster, keys, job.plan.servers);
+  check_profile(cluster, job);
 
   std::vector<Id> devices = choose_devices(cluster, keys.devices, job.cluster);
   const auto most = static_cast<std::int64_t>(devices.size());
@@ -231,25 +227,54 @@ void fill_job(const Config& file, Job& job) {
   plan.clip = keys.train.clip > 0;
   plan.rank_to_device = std::move(devices);
   check_precision(method, plan, job.cluster);
+}
 
-  job.train = std::move(keys.train);
-  job.train.seq_len = job.model.seq_len;
-  job.train.warmup_steps = keys.warmup_steps.value_or(job.train.steps / 10);
-  if (job.train.min_lr > job.train.lr)
-    throw file.section("train").error(
-        "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
-  job.run = keys.run;
-  job.disturb = std::move(keys.disturb);
-  for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
-    if (job.disturb.stragglers[i].rank >= static_cast<Id>(world))
-      throw file.section("disturb").sections("stragglers")[i].error(
-          "rank", fmt::format("{} is not a rank of a world of {}; at most {}",
-                              job.disturb.stragglers[i].rank, world, world - 1));
-  at_key(file.section("disturb"), "slow_links",
-         [&] { return link_slowdowns(job.disturb, job.cluster); });
+/// Cluster and plan of a job that names a plan file: the plan as it stands there, and nothing in
+/// the job that contradicts it.
+void read_plan(const Config& file, const JobKeys& keys, Job& job) {
+  const Config cluster = file.section("cluster"), method = file.section("method"),
+               train = file.section("train");
+  if (!std::filesystem::is_regular_file(keys.plan_file))
+    throw method.error("plan",
+                       fmt::format("\"{}\" does not exist; `rehearse plan JOB.toml -o FILE` "
+                                   "writes one",
+                                   keys.plan_file));
+  job.plan_file = keys.plan_file;
+  JobKeys sized = keys;
+  sized.world_size = world_size_of_plan(keys.plan_file);
+  job.cluster = open_cluster(cluster, sized, 0);
+  check_profile(cluster, job);
+  job.plan = load_plan(keys.plan_file, job.model, job.cluster);
+  try {
+    job.plan = prepare(std::move(job.plan), job.model);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", keys.plan_file, error.what()));
+  }
+  const auto differs = [&](const Config& section, const char* key, const auto& here,
+                           const auto& there) {
+    return section.error(
+        key, fmt::format("{}: the plan {} says {}; leave it out", here, keys.plan_file, there));
+  };
+  const Plan& plan = job.plan;
+  if (keys.world_size && *keys.world_size != plan.world_size())
+    throw differs(cluster, "world_size", *keys.world_size, plan.world_size());
+  if (!keys.devices.empty())
+    throw cluster.error(
+        "devices", fmt::format("the plan {} says which devices; leave it out", keys.plan_file));
+  if (keys.global_batch && *keys.global_batch != plan.global_batch)
+    throw differs(train, "global_batch", *keys.global_batch, plan.global_batch);
+  if (train.has("optimizer") && keys.plan.optimizer != plan.optimizer)
+    throw differs(train, "optimizer", name_of(keys.plan.optimizer), name_of(plan.optimizer));
+  if ((keys.train.clip > 0) != plan.clip)
+    throw train.error("clip", fmt::format("{}: the plan {} was made {} clipping", keys.train.clip,
+                                          keys.plan_file, plan.clip ? "with" : "without"));
+}
+
+/// The plan against the model and the method; a name that implies a value does not overrule the
+/// file in silence.
+void prepare_plan(const Config& method, Job& job) {
   const Plan stated = job.plan;
   job.plan = prepare(std::move(job.plan), job.model);
-  // A name that implies a value does not overrule the file in silence.
   const auto agree = [&](const char* key, int written, int implied) {
     if (method.has(key) && written != implied)
       throw method.error(
@@ -259,6 +284,42 @@ void fill_job(const Config& file, Job& job) {
   agree("virtual_stages", stated.virtual_stages, job.plan.virtual_stages);
   agree("servers", stated.servers, job.plan.servers);
   agree("staleness", stated.staleness, job.plan.staleness);
+}
+
+void fill_job(const Config& file, Job& job) {
+  JobKeys keys = read_keys(file);
+  job.file = file.file();
+  for (const std::string& section : file.names())
+    for (const std::string& key : file.section(section).names())
+      job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
+
+  job.model = at_key(file.section("model"), "name", [&] { return load_model(keys.model, 0); });
+  if (keys.seq_len)
+    job.model = at_key(file.section("train"), "seq_len",
+                       [&] { return load_model(keys.model, static_cast<int>(*keys.seq_len)); });
+  job.profile = keys.profile;
+  if (keys.plan_file.empty())
+    state_plan(file, keys, job);
+  else
+    read_plan(file, keys, job);
+
+  job.train = std::move(keys.train);
+  job.train.seq_len = job.model.seq_len;
+  job.train.warmup_steps = keys.warmup_steps.value_or(job.train.steps / 10);
+  if (job.train.min_lr > job.train.lr)
+    throw file.section("train").error(
+        "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
+  job.run = keys.run;
+  job.disturb = std::move(keys.disturb);
+  const int world = job.plan.world_size();
+  for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
+    if (job.disturb.stragglers[i].rank >= static_cast<Id>(world))
+      throw file.section("disturb").sections("stragglers")[i].error(
+          "rank", fmt::format("{} is not a rank of a world of {}; at most {}",
+                              job.disturb.stragglers[i].rank, world, world - 1));
+  at_key(file.section("disturb"), "slow_links",
+         [&] { return link_slowdowns(job.disturb, job.cluster); });
+  if (keys.plan_file.empty()) prepare_plan(file.section("method"), job);
 }
 
 Job read_job(const Config& file) {

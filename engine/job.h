@@ -69,6 +69,7 @@ struct Job {
   Run run = {};
   Disturbance disturb = {};
   std::string profile = {};                       // path of a profile; empty: the device table
+  std::string plan_file = {};                     // path of the plan; empty: `method` says it
   std::map<std::string, std::string> where = {};  // "method.pp" -> "job.toml:7", of keys that stand
                                                   // in the file
 };

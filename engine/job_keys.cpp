@@ -1,10 +1,16 @@
 // One line a key. What a key means is in docs/job.md.
 #include "engine/job_keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+#include <string>
 
 namespace rehearse {
+
+using std::string_literals::operator""s;
+
 namespace {
 
 constexpr Limits count = between(1, std::numeric_limits<int>::max());
@@ -22,7 +28,8 @@ E choose(const Config& c, const std::string& key, const std::vector<std::string>
 
 void read_method(const Config& c, JobKeys& keys) {
   Plan& plan = keys.plan;
-  plan.method = c.text("name", std::nullopt);
+  keys.plan_file = c.text("plan", "");
+  plan.method = c.text("name", keys.plan_file.empty() ? std::nullopt : std::optional(""s));
   keys.pp = c.maybe_integer("pp", ranks);
   keys.dp = c.maybe_integer("dp", ranks);
   keys.tp = c.maybe_integer("tp", ranks);
@@ -48,6 +55,19 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
   plan.staleness = static_cast<int>(c.integer("staleness", 0, natural));
   keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
+}
+
+/// A plan says everything that [method] can say.
+void check_plan_alone(const Config& c, const JobKeys& keys) {
+  if (keys.plan_file.empty()) return;
+  for (const std::string& key : c.names())
+    if (key == "name")
+      throw c.error("plan", fmt::format("\"{}\" and method.name = \"{}\": name one of the two",
+                                        keys.plan_file, keys.plan.method));
+    else if (key != "plan")
+      throw c.error(key, fmt::format("the plan \"{}\" says this: leave it out, or leave out "
+                                     "method.plan",
+                                     keys.plan_file));
 }
 
 void read_train(const Config& c, JobKeys& keys) {
@@ -116,6 +136,7 @@ JobKeys read_keys(const Config& file) {
   read_run(file.section("run"), keys.run);
   read_disturb(file.section("disturb"), keys.disturb);
   file.finish();
+  check_plan_alone(file.section("method"), keys);
   return keys;
 }
 

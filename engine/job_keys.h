@@ -11,7 +11,7 @@
 namespace rehearse {
 
 struct JobKeys {
-  std::string model = {}, cluster = {}, profile = {};
+  std::string model = {}, cluster = {}, profile = {}, plan_file = {};
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   Plan plan = {};  // what does not depend on anything else
