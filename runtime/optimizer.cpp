@@ -8,7 +8,7 @@
 #include <numbers>
 #include <vector>
 
-#include "engine/errors.h"
+#include "runtime/floats.h"
 
 // One binary for any x86-64 processor that still uses what this one has.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
@@ -21,59 +21,7 @@
 namespace rehearse {
 namespace {
 
-// Conversions between 16-bit types and fp32, a block at a time, so that the loops that do the work
-// exist once, in fp32.
-constexpr std::int64_t block = 4096;
-
-float from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-float from_f16(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000U) << 16;
-  const std::uint32_t magnitude = bits & 0x7fffU;
-  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000U | (magnitude << 13));
-  // The product is exact for normal and subnormal numbers alike.
-  return std::bit_cast<float>(
-      sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F));
-}
-std::uint16_t to_f16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return sign | 0x7e00;
-  if (magnitude >= 0x477ff000U) return sign | 0x7c00;  // rounds to 65536 or beyond
-  if (magnitude < 0x38800000U) {
-    // Subnormal: adding 0.5 in fp32 rounds to the nearest multiple of 2^-24, ties to even.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
-    return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U);
-  }
-  const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13) & 1);
-  return sign | static_cast<std::uint16_t>((rounded - 0x38000000U) >> 13);
-}
-
-const float* as_f32(const void* values, DType type, std::int64_t begin, std::int64_t count,
-                    float* scratch) {
-  if (type == DType::f32) return static_cast<const float*>(values) + begin;
-  const auto* bits = static_cast<const std::uint16_t*>(values) + begin;
-  if (type == DType::bf16)
-    std::transform(bits, bits + count, scratch, from_bf16);
-  else
-    std::transform(bits, bits + count, scratch, from_f16);
-  return scratch;
-}
-void store_f32(const float* from, std::int64_t count, void* values, DType type,
-               std::int64_t begin) {
-  auto* bits = static_cast<std::uint16_t*>(values) + begin;
-  if (type == DType::bf16)
-    std::transform(from, from + count, bits, to_bf16);
-  else
-    std::transform(from, from + count, bits, to_f16);
-}
+constexpr std::int64_t block = float_block;
 
 struct AdamFactors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, root_correction, grad_scale;
@@ -118,11 +66,6 @@ double squares_block(const float* values, std::int64_t count) {
 }
 
 REHEARSE_VECTORISED
-void add_block(const float* __restrict source, float* __restrict target, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) target[i] += source[i];
-}
-
-REHEARSE_VECTORISED
 void welford_block(const float* __restrict values, float count, float* __restrict mean,
                    float* __restrict squares, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -130,31 +73,6 @@ void welford_block(const float* __restrict values, float count, float* __restric
     mean[i] += before / count;
     squares[i] += before * (values[i] - mean[i]);
   }
-}
-
-std::uint32_t magnitude_of(float value) {
-  return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
-}
-
-/// The keep-th largest magnitude's bits, and how many of the entries that equal it belong to the
-/// `keep` largest. Radix select: magnitudes order like their bits, 11 bits at a time from the top.
-std::pair<std::uint32_t, std::int64_t> threshold_of(const float* values, std::int64_t elements,
-                                                    std::int64_t keep) {
-  std::uint32_t prefix = 0, mask = 0;
-  std::int64_t wanted = keep;
-  for (const auto& [shift, bits] : {std::pair{21, 11}, std::pair{10, 11}, std::pair{0, 10}}) {
-    std::vector<std::int64_t> histogram(std::size_t{1} << bits);
-    const auto low = static_cast<std::uint32_t>(histogram.size() - 1);
-    for (std::int64_t i = 0; i < elements; ++i) {
-      const std::uint32_t m = magnitude_of(values[i]);
-      if ((m & mask) == prefix) ++histogram[(m >> shift) & low];
-    }
-    std::uint32_t digit = low;
-    while (histogram[digit] < wanted) wanted -= histogram[digit--];
-    prefix |= digit << shift;
-    mask |= low << shift;
-  }
-  return {prefix, wanted};
 }
 
 }  // namespace
@@ -252,20 +170,6 @@ void rescale(bool finite, float* state) {
   }
 }
 
-void select(const float* source, float* residual, std::int64_t elements, std::int64_t keep,
-            Packet* packets) {
-  add_block(source, residual, elements);
-  if (keep == 0) return;
-  auto [threshold, ties] = threshold_of(residual, elements, keep);
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const std::uint32_t magnitude = magnitude_of(residual[i]);
-    if (magnitude < threshold || (magnitude == threshold && ties == 0)) continue;
-    if (magnitude == threshold) --ties;
-    *packets++ = {.value = residual[i], .index = static_cast<std::int32_t>(i)};
-    residual[i] = 0;
-  }
-}
-
 void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
              float* state) {
   const std::int64_t observed = observed_entries(elements, stride);
@@ -280,17 +184,6 @@ void observe(const void* values, DType type, std::int64_t elements, int stride, 
       block[i] = scale * *as_f32(values, type, (begin + i) * stride, 1, &one);
     }
     welford_block(block.data(), count, mean + begin, squares + begin, n);
-  }
-}
-
-void scatter_add(const Packet* packets, std::int64_t count, float* target, std::int64_t elements) {
-  std::fill_n(target, elements, 0.0F);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Packet packet = packets[i];
-    if (packet.index < 0 || packet.index >= elements)
-      throw BackendError("a sparse gradient names element " + std::to_string(packet.index) +
-                         " of " + std::to_string(elements) + ": the message is damaged");
-    target[packet.index] += packet.value;
   }
 }
 

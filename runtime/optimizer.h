@@ -1,8 +1,7 @@
 // The arithmetic that is not a matrix product: one fused pass over a flat interval for AdamW
 // (Loshchilov & Hutter 2019, as torch.optim.AdamW computes it) and SGD with momentum (as
 // torch.optim.SGD), sums of squares for clipping, dynamic loss scaling (Micikevicius et al. 2018,
-// section 3.2), and exact top-k selection with error feedback (Stich et al. 2018). Plain loops over
-// plain memory, so that the same code serves any slice of any storage and can be tested without
+// section 3.2). Plain loops over plain memory, so that the same code serves any slice of any storage and can be tested without
 // torch.
 #pragma once
 #include <cstdint>
@@ -59,20 +58,6 @@ double gradient_factor(double sum_of_squares, double loss_scale, double max_norm
 /// below 1; 2000 good steps in a row: doubled.
 inline constexpr float initial_loss_scale = 65536.0F;
 void rescale(bool finite, float* state);
-
-/// residual += source; then the `keep` entries of the largest |residual| move to `packets` (value,
-/// index; by rising index) and become 0 in `residual`. Equal magnitudes: the smaller index wins. 0
-/// <= keep <= elements.
-struct Packet {
-  float value = 0;
-  std::int32_t index = 0;
-};
-static_assert(sizeof(Packet) == 8);
-void select(const float* source, float* residual, std::int64_t elements, std::int64_t keep,
-            Packet* packets);
-/// target = 0, then every packet is added at its index, in order. Throws BackendError on an index
-/// outside the target: a packet from a peer is not trusted.
-void scatter_add(const Packet* packets, std::int64_t count, float* target, std::int64_t elements);
 
 /// Welford's update by every `stride`-th of `values` x `scale`, beginning with the first. `state`:
 /// number of observations, mean of each observed entry, sum of its squared deviations; 1 + 2 x

@@ -175,50 +175,6 @@ TEST(Optimizer, LossScaleHalvesAndDoubles) {
   EXPECT_EQ(state[0], 1);
 }
 
-TEST(Optimizer, SelectsTheLargestAndKeepsTheRest) {
-  at::Tensor source = random_tensor(5), residual = random_tensor(6);
-  const at::Tensor total = source + residual;
-  for (const std::int64_t keep : {std::int64_t{0}, std::int64_t{1}, elements / 10, elements}) {
-    at::Tensor r = residual.clone();
-    std::vector<Packet> packets(keep);
-    select(source.data_ptr<float>(), r.data_ptr<float>(), elements, keep, packets.data());
-    std::vector<std::int64_t> order(elements);
-    std::iota(order.begin(), order.end(), 0);
-    const auto* t = total.data_ptr<float>();
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return std::fabs(t[a]) > std::fabs(t[b]);
-    });
-    std::vector<std::int64_t> expected(order.begin(), order.begin() + keep);
-    std::sort(expected.begin(), expected.end());
-    at::Tensor rest = total.clone();
-    for (std::int64_t i = 0; i < keep; ++i) {
-      ASSERT_EQ(packets[i].index, expected[i]);
-      ASSERT_EQ(packets[i].value, t[expected[i]]);
-      rest[expected[i]] = 0;
-    }
-    EXPECT_TRUE(at::equal(r, rest));
-  }
-}
-
-TEST(Optimizer, EqualMagnitudesGoToTheSmallerIndex) {
-  std::vector<float> source = {1, -2, 2, -2, 2, 0.5F}, residual(6);
-  std::vector<Packet> packets(3);
-  select(source.data(), residual.data(), 6, 3, packets.data());
-  EXPECT_EQ(packets[0].index, 1);
-  EXPECT_EQ(packets[1].index, 2);
-  EXPECT_EQ(packets[2].index, 3);
-  EXPECT_EQ(packets[0].value, -2);
-  EXPECT_EQ(residual, (std::vector<float>{1, 0, 0, 0, 2, 0.5F}));
-}
-
-TEST(Optimizer, ScattersAndRefusesWildIndices) {
-  const std::vector<Packet> packets = {{1, 0}, {2, 3}, {4, 3}};
-  std::vector<float> target(4, 9);
-  scatter_add(packets.data(), 3, target.data(), 4);
-  EXPECT_EQ(target, (std::vector<float>{1, 0, 0, 6}));
-  EXPECT_THROW(scatter_add(packets.data(), 3, target.data(), 3), BackendError);
-}
-
 TEST(Optimizer, LearningRateRisesAndFalls) {
   Train train;
   train.steps = 11, train.lr = 1, train.warmup_steps = 4, train.min_lr = 0.2;

@@ -1,0 +1,48 @@
+// See packets.h.
+#include "engine/packets.h"
+
+#include <algorithm>
+
+namespace rehearse {
+
+std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {
+  switch (coding) {
+    case Coding::index32:
+      break;
+    case Coding::bitmap:
+      return 4 * k + (n + 7) / 8;
+    case Coding::delta16:
+      return 4 * k + 2 * k + 4 * ((n + delta_block - 1) / delta_block);
+  }
+  return 4 * k + 4 * k;
+}
+
+Coding smallest_coding(std::int64_t n, std::int64_t k) {
+  Coding best = Coding::index32;
+  for (const Coding other : {Coding::bitmap, Coding::delta16})
+    if (packet_bytes(n, k, other) < packet_bytes(n, k, best)) best = other;
+  return best;
+}
+
+std::int64_t packet_capacity(std::int64_t n, std::int64_t k, Selector selector) {
+  return selector == Selector::threshold ? std::min(n, 2 * k) : k;
+}
+
+std::int64_t packet_bytes(const Kernel& kernel) {
+  return packet_header(kernel.selector) + packet_bytes(kernel.of, kernel.keep, kernel.coding);
+}
+
+std::int64_t packet_room(const Kernel& kernel) {
+  const std::int64_t capacity = packet_capacity(kernel.of, kernel.keep, kernel.selector);
+  return packet_header(kernel.selector) + packet_bytes(kernel.of, capacity, kernel.coding);
+}
+
+std::int64_t select_candidates(const Kernel& kernel) {
+  constexpr std::int64_t block = 4096, vector = 16;
+  const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
+  return most + most / 4 + block + vector;
+}
+
+std::int64_t select_workspace(const Kernel& kernel) { return 8 * select_candidates(kernel); }
+
+}  // namespace rehearse
