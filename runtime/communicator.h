@@ -74,6 +74,13 @@ class Communicator {
   /// while another receives.
   virtual void send(Buffer buffer, int to) = 0;
   virtual void recv(Buffer buffer, int from) = 0;
+  /// Both at once, as every member of a ring does. One after the other where an implementation has
+  /// nothing better: then the last member receives first, and nobody waits for ever.
+  virtual void exchange(Buffer out, int to, Buffer in, int from) {
+    if (member() < to) send(out, to);
+    recv(in, from);
+    if (member() >= to) send(out, to);
+  }
   virtual void barrier() = 0;
 
   virtual Traffic traffic() const = 0;

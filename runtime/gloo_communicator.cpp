@@ -115,6 +115,9 @@ class GlooCommunicator : public Communicator {
 
   void send(Buffer buffer, int to) override { sockets_->send(buffer, to); }
   void recv(Buffer buffer, int from) override { sockets_->recv(buffer, from); }
+  void exchange(Buffer out, int to, Buffer in, int from) override {
+    sockets_->exchange(out, to, in, from);
+  }
   void barrier() override { sockets_->barrier(); }
   Traffic traffic() const override {
     const Traffic own = sockets_->traffic();

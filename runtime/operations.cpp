@@ -69,7 +69,11 @@ void Operations::collective(Prepared& p, std::int64_t step) {
     target.add_(result);
     return;
   }
-  p.communicator->run(p.handle, source.data_ptr(), target.data_ptr());
+  if (p.packets != nullptr)
+    p.packets->run(static_cast<std::byte*>(source.data_ptr()),
+                   static_cast<std::byte*>(target.data_ptr()));
+  else
+    p.communicator->run(p.handle, source.data_ptr(), target.data_ptr());
 }
 
 const Batch& Operations::batch(int microbatch, std::int64_t step) {
@@ -196,24 +200,12 @@ void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
               memory_.write(*scale, step).data_ptr<float>());
       return;
     }
-    case Local::select: {
-      const at::Tensor source = memory_.read(p.need(Slot::source), step);
-      const at::Tensor residual = memory_.write(p.need(Slot::residual), step);
-      const at::Tensor target = memory_.write(p.need(Slot::target), step);
-      // Padding behind the gradient has no residual.
-      select(source.data_ptr<float>(), residual.data_ptr<float>(),
-             std::min(source.numel(), residual.numel()), work.keep,
-             static_cast<Packet*>(target.data_ptr()));
+    case Local::select:
+      select(p, work, step);
       return;
-    }
-    case Local::scatter_add: {
-      const at::Tensor source = memory_.read(p.need(Slot::source), step);
-      const at::Tensor target = memory_.write(p.need(Slot::target), step);
-      scatter_add(static_cast<const Packet*>(source.data_ptr()),
-                  static_cast<std::int64_t>(source.nbytes() / sizeof(Packet)),
-                  target.data_ptr<float>(), target.numel());
+    case Local::scatter_add:
+      scatter_add(p, work, step);
       return;
-    }
     case Local::cast: {
       const at::Tensor source = memory_.read(p.need(Slot::source), step);
       const Operand& target = p.need(Slot::target);

@@ -15,6 +15,7 @@
 #include "runtime/executor.h"
 #include "runtime/network.h"
 #include "runtime/rank_memory.h"
+#include "runtime/sparsify.h"
 
 namespace rehearse {
 
@@ -64,6 +65,7 @@ class Operations {
 
   void prepare(Id op);
   void prepare_compute(Prepared& p, const Compute& compute);
+  void prepare_kernel(Prepared& p, const Kernel& kernel);
   void prepare_update(Prepared& p);
   void prepare_collective(Prepared& p, const Collective& collective);
   void prepare_exchange(Prepared& p, Id channel, Id peer);
@@ -76,6 +78,9 @@ class Operations {
   void forward(Prepared& p, const Compute& compute, std::int64_t step);
   void backward(Prepared& p, const Compute& compute, std::int64_t step);
   void kernel(Prepared& p, const Kernel& kernel, std::int64_t step);
+  void select(Prepared& p, const Kernel& kernel, std::int64_t step);
+  void scatter_add(Prepared& p, const Kernel& kernel, std::int64_t step);
+  const Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
@@ -104,6 +109,7 @@ class Operations {
   std::vector<MicroBatch> microbatches_;
   std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // by step modulo their number
   std::mutex loss_lock_;
+  SelectScratch select_scratch_;  // selects share a lane
 };
 
 }  // namespace rehearse

@@ -103,7 +103,7 @@ void Operations::prepare(Id id) {
     p->dies.push_back(memory_.operand(ref));
   std::visit(overloaded{
                  [&](const Compute& compute) { prepare_compute(*p, compute); },
-                 [&](const Kernel&) {},
+                 [&](const Kernel& kernel) { prepare_kernel(*p, kernel); },
                  [&](const Update&) { prepare_update(*p); },
                  [&](const Collective& collective) { prepare_collective(*p, collective); },
                  [&](const Send& send) { prepare_exchange(*p, send.channel, send.peer); },
@@ -233,6 +233,17 @@ void Operations::prepare_collective(Prepared& p, const Collective& collective) {
     spec.consume |= dying.storage == source.storage && dying.index == source.index;
   p.reduces = collective.move == Move::all_reduce || collective.move == Move::reduce ||
               collective.move == Move::reduce_scatter;
+  // Packets of which a threshold decides how full they are: as many bytes as they have.
+  if (const Kernel* kernel = packets_of(target.storage)) {
+    const std::int64_t count = target.elements / packet_bytes(*kernel);
+    p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *kernel, count,
+                                                 spec.root);
+    for (std::size_t i = 0; i < p.operands.size(); ++i)
+      p.operands[i] =
+          memory_.operand(p.op->refs[i], 0,
+                          packet_room(*kernel) * (p.operands[i].elements / packet_bytes(*kernel)));
+    return;
+  }
   p.handle = p.communicator->prepare(spec);
 }
 

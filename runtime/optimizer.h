@@ -1,8 +1,8 @@
 // The arithmetic that is not a matrix product: one fused pass over a flat interval for AdamW
 // (Loshchilov & Hutter 2019, as torch.optim.AdamW computes it) and SGD with momentum (as
 // torch.optim.SGD), sums of squares for clipping, dynamic loss scaling (Micikevicius et al. 2018,
-// section 3.2). Plain loops over plain memory, so that the same code serves any slice of any storage and can be tested without
-// torch.
+// section 3.2). Plain loops over plain memory, so that the same code serves any slice of any
+// storage and can be tested without torch.
 #pragma once
 #include <cstdint>
 #include <utility>

@@ -7,6 +7,7 @@
 
 #include "engine/errors.h"
 #include "runtime/operations.h"
+#include "runtime/packet_exchange.h"
 
 namespace rehearse {
 
@@ -37,13 +38,18 @@ struct Operations::Prepared {
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // scratch of one call
   std::unique_ptr<bool[]> accumulate = {};
   std::vector<Operand> padding = {};  // behind the groups in gradient views that this op writes
+  // Select and scatter_add
+  std::uint64_t key = 0;        // of a random draw
+  std::int64_t part_begin = 0;  // where the target's part of a gradient begins
+  std::int64_t count = 0;       // packets
   // Update
   std::vector<DecayRun> runs = {};
   // Communication
   Communicator* communicator = nullptr;
   int handle = -1, peer_member = -1;
   bool reduces = false;
-  Id mailbox = none;  // channel
+  std::unique_ptr<PacketExchange> packets = {};  // of a collective whose payload varies in size
+  Id mailbox = none;                             // channel
   Id peer_rank = none;
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/optimizer.h"
 #include "runtime/profile_parts.h"
 #include "runtime/rank_memory.h"
+#include "runtime/sparsify.h"
 
 namespace rehearse {
 namespace {
@@ -54,7 +55,9 @@ void profile_kernels(Control& control, Profile& profile) {
   for (std::int64_t i = 0; i < large; ++i)
     from[i] = static_cast<float>((i * 2654435761U) % 1000003) * 1e-6F - 0.5F;
   const at::Tensor target = at::zeros({large}, at::kFloat);
-  std::vector<Packet> packets(large / 10);
+  const auto kernel_of = [](std::int64_t n) { return Kernel{.of = n, .keep = n / 10}; };
+  std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
+  SelectScratch scratch;
   const auto seconds = [&](Local kind, std::int64_t n) {
     const std::string key = fmt::format("kernel {} {}", static_cast<int>(kind), n);
     control.barrier(key);
@@ -67,10 +70,11 @@ void profile_kernels(Control& control, Profile& profile) {
           rescale(true, target.data_ptr<float>());
           return;
         case Local::select:
-          select(from, target.data_ptr<float>(), n, n / 10, packets.data());
+          select(kernel_of(n), {}, from, DType::f32, target.data_ptr<float>(), nullptr,
+                 packet.data(), scratch);
           return;
         case Local::scatter_add:
-          scatter_add(packets.data(), n / 10, target.data_ptr<float>(), n);
+          scatter_add(kernel_of(n), packet.data(), 1, 1, 0, n, target.data_ptr<float>());
           return;
         case Local::cast:
           source.narrow(0, 0, n).to(at::kBFloat16);

@@ -332,6 +332,18 @@ void SocketCommunicator::recv(Buffer buffer, int from) {
   move_all(one, nullptr);
 }
 
+void SocketCommunicator::exchange(Buffer out, int to, Buffer in, int from) {
+  std::array<Active, 2> both = {};
+  both[0].peer = to;
+  both[0].data = static_cast<std::byte*>(out.data);
+  both[0].bytes = static_cast<std::size_t>(out.bytes());
+  both[1].peer = from;
+  both[1].receive = true;
+  both[1].data = static_cast<std::byte*>(in.data);
+  both[1].bytes = static_cast<std::size_t>(in.bytes());
+  move_all(both, nullptr);
+}
+
 void SocketCommunicator::barrier() {
   // Dissemination (Hensgen, Finkel and Manber 1988): after round k everybody knows of 2^k others.
   for (int distance = 1; distance < size(); distance *= 2) {

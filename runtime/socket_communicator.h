@@ -33,6 +33,7 @@ class SocketCommunicator : public Communicator {
   void run(int handle, void* source, void* target) override;
   void send(Buffer buffer, int to) override;
   void recv(Buffer buffer, int from) override;
+  void exchange(Buffer out, int to, Buffer in, int from) override;
   void barrier() override;
   Traffic traffic() const override;
   std::int64_t scratch_bytes() const override;

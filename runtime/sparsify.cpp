@@ -11,178 +11,15 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "engine/random.h"
 #include "runtime/floats.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define REHEARSE_AVX512 1
-#endif
+#include "runtime/select_kernels.h"
 
 namespace rehearse {
 namespace {
 
 constexpr std::int64_t block = float_block, vector = 16;
-constexpr std::uint32_t nothing = 0xffffffffU;  // more than any magnitude's bits
-
-std::uint32_t magnitude_of(float value) {
-  return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
-}
-
-struct Threshold {
-  std::uint32_t bits = 0;  // of the keep-th largest magnitude
-  std::int64_t ties = 0;   // of the entries that equal it so many belong to the keep largest
-  std::int64_t equal = 0;  // of all there are
-};
-
-/// Radix select: magnitudes order like their bits, 11 bits at a time from the top; after the first
-/// digit only the entries that share it are looked at.
-Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep) {
-  constexpr std::size_t bins = std::size_t{1} << 11, copies = 4;
-  std::vector<std::int64_t> histogram(bins *
-                                      copies);  // in copies, so that equal digits do not wait
-  for (std::int64_t i = 0; i < elements; ++i)
-    ++histogram[static_cast<std::size_t>(i) % copies * bins + (magnitude_of(values[i]) >> 21)];
-  for (std::size_t i = bins; i < histogram.size(); ++i) histogram[i % bins] += histogram[i];
-  Threshold out{.ties = keep};
-  std::uint32_t digit = bins - 1;
-  while (histogram[digit] < out.ties) out.ties -= histogram[digit--];
-  out.bits = digit << 21;
-  // One place more: the entry behind the last is written too.
-  std::vector<std::uint32_t> same(static_cast<std::size_t>(histogram[digit]) + 1);
-  std::size_t found = 0;
-  for (std::int64_t i = 0; i < elements && found + 1 < same.size(); ++i) {
-    const std::uint32_t m = magnitude_of(values[i]);
-    same[found] = m;
-    found += m >> 21 == digit;
-  }
-  for (const auto& [shift, mask] : {std::pair{10, 0x7ffU}, std::pair{0, 0x3ffU}}) {
-    histogram.assign(bins, 0);
-    const std::uint32_t above = ~((mask << shift) | ((1U << shift) - 1));
-    for (std::size_t i = 0; i < found; ++i)
-      histogram[(same[i] >> shift) & mask] += (same[i] & above) == out.bits;
-    digit = mask;
-    while (histogram[digit] < out.ties) out.ties -= histogram[digit--];
-    out.bits |= digit << shift;
-  }
-  out.equal = histogram[digit];
-  return out;
-}
-
-/// How an entry is made: v = gradient + use x residual; what stays if it is not sent is
-/// gradient + beta x residual. `remove`: what is collected is taken out of it at once.
-struct Rule {
-  bool use = true, remove = true;
-  float beta = 1;
-};
-
-/// One block: collects the entries whose magnitude's bits reach `least`, writes the residual.
-/// Writes up to `vector` entries beyond what it collects.
-template <bool Use, bool Remove, bool Decays>
-std::int64_t pass_plain(const float* g, float* e, std::int64_t n, std::uint32_t first, float beta,
-                        std::uint32_t least, float* values, std::uint32_t* indices) {
-  std::int64_t found = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float v = Use ? g[i] + e[i] : g[i];
-    const float stays = Decays ? g[i] + beta * e[i] : v;
-    const bool taken = magnitude_of(v) >= least;
-    values[found] = v;
-    indices[found] = first + static_cast<std::uint32_t>(i);
-    found += taken;
-    e[i] = Remove && taken ? stays - v : stays;
-  }
-  return found;
-}
-
-#ifdef REHEARSE_AVX512
-template <bool Use, bool Remove, bool Decays>
-__attribute__((target("avx512f"))) std::int64_t pass_avx512(const float* g, float* e,
-                                                            std::int64_t n, std::uint32_t first,
-                                                            float beta, std::uint32_t least,
-                                                            float* values, std::uint32_t* indices) {
-  const __m512i sign = _mm512_set1_epi32(0x7fffffff),
-                bound = _mm512_set1_epi32(static_cast<int>(least));
-  const __m512 betas = _mm512_set1_ps(beta);
-  __m512i at =
-      _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
-                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-  std::int64_t found = 0, i = 0;
-  for (; i + vector <= n; i += vector) {
-    const __m512 gradient = _mm512_loadu_ps(g + i), residual = _mm512_loadu_ps(e + i);
-    const __m512 v = Use ? _mm512_add_ps(gradient, residual) : gradient;
-    const __m512 stays = Decays ? _mm512_add_ps(gradient, _mm512_mul_ps(betas, residual)) : v;
-    const __mmask16 taken =
-        _mm512_cmpge_epu32_mask(_mm512_and_epi32(_mm512_castps_si512(v), sign), bound);
-    // Compressed in a register: compressing stores are slow on some processors.
-    _mm512_storeu_ps(values + found, _mm512_maskz_compress_ps(taken, v));
-    _mm512_storeu_si512(indices + found, _mm512_maskz_compress_epi32(taken, at));
-    found += std::popcount(static_cast<unsigned>(taken));
-    _mm512_storeu_ps(e + i, Remove ? _mm512_mask_sub_ps(stays, taken, stays, v) : stays);
-    at = _mm512_add_epi32(at, _mm512_set1_epi32(vector));
-  }
-  return found + pass_plain<Use, Remove, Decays>(g + i, e + i, n - i,
-                                                 first + static_cast<std::uint32_t>(i), beta, least,
-                                                 values + found, indices + found);
-}
-
-/// Of n candidates leaves those whose magnitude's bits reach `least`, in place; what is dropped
-/// goes back to `back` (null: nowhere). Returns how many are left.
-__attribute__((target("avx512f"))) std::int64_t keep_avx512(float* values, std::uint32_t* indices,
-                                                            std::int64_t n, std::uint32_t least,
-                                                            float* back) {
-  const __m512i sign = _mm512_set1_epi32(0x7fffffff),
-                bound = _mm512_set1_epi32(static_cast<int>(least));
-  alignas(64) std::array<float, vector> dropped;
-  alignas(64) std::array<std::uint32_t, vector> places;
-  std::int64_t kept = 0;
-  for (std::int64_t i = 0; i < n; i += vector) {
-    const auto there = static_cast<__mmask16>(n - i < vector ? (1U << (n - i)) - 1 : 0xffffU);
-    const __m512 v = _mm512_maskz_loadu_ps(there, values + i);
-    const __m512i index = _mm512_maskz_loadu_epi32(there, indices + i);
-    const __mmask16 stays =
-        _mm512_mask_cmpge_epu32_mask(there, _mm512_and_epi32(_mm512_castps_si512(v), sign), bound);
-    _mm512_storeu_ps(values + kept, _mm512_maskz_compress_ps(stays, v));
-    _mm512_storeu_si512(indices + kept, _mm512_maskz_compress_epi32(stays, index));
-    kept += std::popcount(static_cast<unsigned>(stays));
-    const auto goes = static_cast<__mmask16>(there & ~stays);
-    if (goes == 0 || back == nullptr) continue;
-    _mm512_store_ps(dropped.data(), _mm512_maskz_compress_ps(goes, v));
-    _mm512_store_si512(places.data(), _mm512_maskz_compress_epi32(goes, index));
-    for (int j = 0; j < std::popcount(static_cast<unsigned>(goes)); ++j)
-      back[places[j]] = dropped[j];
-  }
-  return kept;
-}
-bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("avx512f") != 0;
-  return has;
-}
-#endif
-
-template <bool Use, bool Remove, bool Decays>
-std::int64_t pass(const float* g, float* e, std::int64_t n, std::uint32_t first, float beta,
-                  std::uint32_t least, float* values, std::uint32_t* indices) {
-#ifdef REHEARSE_AVX512
-  if (has_avx512())
-    return pass_avx512<Use, Remove, Decays>(g, e, n, first, beta, least, values, indices);
-#endif
-  return pass_plain<Use, Remove, Decays>(g, e, n, first, beta, least, values, indices);
-}
-
-std::int64_t pass(const Rule& rule, const float* g, float* e, std::int64_t n, std::uint32_t first,
-                  std::uint32_t least, float* values, std::uint32_t* indices) {
-  const auto run = [&](auto use, auto remove, auto decays) {
-    return pass<use.value, remove.value, decays.value>(g, e, n, first, rule.beta, least, values,
-                                                       indices);
-  };
-  const std::true_type yes;
-  const std::false_type no;
-  if (rule.use && rule.beta == 1) return rule.remove ? run(yes, yes, no) : run(yes, no, no);
-  if (rule.use) return rule.remove ? run(yes, yes, yes) : run(yes, no, yes);
-  return rule.remove ? run(no, yes, yes) : run(no, no, yes);
-}
 
 /// The gradient as fp32, times the step's factor.
 class Source {
@@ -228,7 +65,7 @@ class Selection {
     const std::uint32_t bound = likely_bound();
     rule_.remove = rule_.beta == 1;
     if (kernel_.keep == 0) {
-      collect(nothing, kernel_.keep);
+      collect(beyond_all, kernel_.keep);
       return;
     }
     // What has decayed cannot be had back, so there the bound is checked before anything is
@@ -276,7 +113,7 @@ class Selection {
         values_[count_] = rule_.use ? g[i] + e[i] : g[i];
         indices_[count_++] = place;
       }
-      pass(rule_, g, e, n, 0, nothing, values_ + count_, indices_ + count_);
+      pass(rule_, g, e, n, 0, beyond_all, values_ + count_, indices_ + count_);
       for (std::int64_t i = first; i < count_; ++i) residual_[indices_[i]] -= values_[i];
     }
   }
@@ -333,7 +170,7 @@ class Selection {
     for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
       const std::int64_t n = std::min(block, kernel_.of - begin);
       if (count_ + n + vector > capacity && count_ <= most) least = cut(keep) + 1;
-      if (count_ > most) least = nothing;
+      if (count_ > most) least = beyond_all;
       // After a pass that was in vain the residual is already the sum.
       const float* g = added_ ? zeros.data() : source_.at(begin, n);
       count_ += pass(rule_, g, residual_ + begin, n, static_cast<std::uint32_t>(begin), least,
@@ -344,27 +181,10 @@ class Selection {
   /// Leaves the `keep` largest candidates, what is dropped goes back; the smallest magnitude left.
   std::uint32_t cut(std::int64_t keep) {
     assert(keep <= count_);
-    auto [least, ties, equal] = threshold_of(values_, count_, keep);
-    smallest_ = std::bit_cast<float>(least);
-#ifdef REHEARSE_AVX512
-    if (ties == equal && has_avx512()) {
-      count_ = keep_avx512(values_, indices_, count_, least, rule_.remove ? residual_ : nullptr);
-      return least;
-    }
-#endif
-    std::int64_t kept = 0;
-    for (std::int64_t i = 0; i < count_; ++i) {
-      const float value = values_[i];
-      const std::uint32_t m = magnitude_of(value), index = indices_[i];
-      const bool stays = m > least || (m == least && ties > 0);
-      ties -= m == least;
-      values_[kept] = value;
-      indices_[kept] = index;
-      kept += stays;
-      if (!stays && rule_.remove) residual_[index] = value;
-    }
-    count_ = kept;
-    return least;
+    const Threshold threshold = threshold_of(values_, count_, keep);
+    smallest_ = std::bit_cast<float>(threshold.bits);
+    count_ = keep_largest(values_, indices_, count_, threshold, rule_.remove ? residual_ : nullptr);
+    return threshold.bits;
   }
 
   void restore_from(std::int64_t first) {

@@ -28,7 +28,7 @@ class Sparse final : public Replicated {
     RoleBuilder& role = stage.role();
     const std::int64_t keep = kept(stage.plan(), b);
     const Layout partial{.partial = stage.dp()};
-    role.op("compute", Kernel{.kind = Local::select, .keep = keep},
+    role.op("compute", Kernel{.kind = Local::select, .of = b.begin.back(), .keep = keep},
             {stage.ref("G." + b.name, Slot::source, Mode::read, 0, 0, partial),
              stage.ref("R." + b.name, Slot::residual, Mode::add, 0, 1),
              stage.ref("packet." + b.name, Slot::target, Mode::write, 0, 0, {.shard = stage.dp()})},
@@ -45,11 +45,12 @@ class Sparse final : public Replicated {
   void finish(Stage& stage, int shift) const override {
     if (stage.dp())
       for (const Bucket& b : stage.buckets())
-        stage.role().op("compute",
-                        Kernel{.kind = Local::scatter_add, .keep = kept(stage.plan(), b)},
-                        {stage.ref("packets." + b.name, Slot::source, Mode::read),
-                         stage.ref("G." + b.name, Slot::target, Mode::write)},
-                        shift);
+        stage.role().op(
+            "compute",
+            Kernel{.kind = Local::scatter_add, .of = b.begin.back(), .keep = kept(stage.plan(), b)},
+            {stage.ref("packets." + b.name, Slot::source, Mode::read),
+             stage.ref("G." + b.name, Slot::target, Mode::write)},
+            shift);
     Replicated::finish(stage, shift);
   }
 
