@@ -226,6 +226,8 @@ void state_plan(const Config& file, const JobKeys& keys, Job& job) {
   fill_batch(method, keys, plan);
   plan.clip = keys.train.clip > 0;
   plan.rank_to_device = std::move(devices);
+  for (const Id device : plan.rank_to_device)
+    plan.node_of.push_back(job.cluster.devices()[device].node);
   check_precision(method, plan, job.cluster);
 }
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "engine/names.h"
+
 namespace rehearse {
 
 using std::string_literals::operator""s;
@@ -53,6 +55,25 @@ void read_method(const Config& c, JobKeys& keys) {
       {Algorithm::automatic, Algorithm::ring, Algorithm::double_tree, Algorithm::halving_doubling,
        Algorithm::hierarchical, Algorithm::direct});
   plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
+  plan.selector = choose<Selector>(c, "selector", names_of<Selector>(),
+                                   {Selector::top_k, Selector::random_k, Selector::threshold});
+  plan.feedback = choose<Feedback>(c, "feedback", names_of<Feedback>(),
+                                   {Feedback::conserving, Feedback::printed, Feedback::literal});
+  using Reductions = std::optional<Reduction>;
+  plan.reduction =
+      choose<Reductions>(c, "reduction", {"automatic", "dense", "sparse", "two_level"},
+                         {Reductions{}, Reduction::dense, Reduction::sparse, Reduction::two_level});
+  using Codings = std::optional<Coding>;
+  plan.coding = choose<Codings>(c, "coding", {"automatic", "index32", "bitmap", "delta16"},
+                                {Codings{}, Coding::index32, Coding::bitmap, Coding::delta16});
+  const Limits part{.least = 0, .most = 1};
+  plan.s_min = c.number("s_min", plan.s_min, part);
+  plan.s_max = c.number("s_max", plan.s_max, part);
+  if (plan.s_min > plan.s_max || plan.s_max == 1)
+    throw c.error(plan.s_max == 1 ? "s_max" : "s_min",
+                  plan.s_max == 1
+                      ? "1 would keep nothing; it must be below 1"
+                      : fmt::format("{} is above method.s_max {}", plan.s_min, plan.s_max));
   plan.staleness = static_cast<int>(c.integer("staleness", 0, natural));
   keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
 }

@@ -128,19 +128,51 @@ void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t memb
   }
 }
 
+/// Sets of roles that meet in some group, joined where they share a role: an op is one event, and
+/// each of its groups meets by itself.
+std::vector<std::set<Id>> role_sets_of(const LinkedProgram& linked,
+                                       const std::vector<std::vector<Id>>& groups) {
+  std::set<std::set<Id>> distinct;
+  for (const auto& group : groups) {
+    std::set<Id> roles;
+    for (Id rank : group) roles.insert(linked.role_of[rank]);
+    distinct.insert(std::move(roles));
+  }
+  std::vector<std::set<Id>> joined;
+  for (std::set<Id> roles : distinct) {
+    for (std::size_t i = 0; i < joined.size();) {
+      const bool share =
+          std::any_of(roles.begin(), roles.end(), [&](Id r) { return joined[i].contains(r); });
+      if (share)
+        roles.merge(joined[i]), joined.erase(joined.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;
+    }
+    joined.push_back(std::move(roles));
+  }
+  std::sort(joined.begin(), joined.end());
+  return joined;
+}
+
+/// How many ranks the groups of these roles have; 0 when they differ.
+std::int64_t members_of(const LinkedProgram& linked, const std::vector<std::vector<Id>>& groups,
+                        const std::set<Id>& roles) {
+  std::int64_t members = -1;
+  for (const auto& group : groups) {
+    if (!roles.contains(linked.role_of[group.front()])) continue;
+    const auto size = static_cast<std::int64_t>(group.size());
+    members = members < 0 || members == size ? size : 0;
+  }
+  return members;
+}
+
 /// The n-th ops of all member roles, per set of roles that share groups.
 void match_collectives(LinkedProgram& linked, Id channel,
                        const std::vector<std::vector<Id>>& by_role) {
   const Program& p = linked.program;
   const auto groups = groups_of(p, p.channels[channel]);
-  const auto members = groups.empty() ? 0 : static_cast<std::int64_t>(groups.front().size());
-  std::set<std::vector<Id>> role_sets;
-  for (const auto& group : groups) {
-    std::set<Id> roles;
-    for (Id rank : group) roles.insert(linked.role_of[rank]);
-    role_sets.insert({roles.begin(), roles.end()});
-  }
-  for (const auto& roles : role_sets) {
+  for (const auto& roles : role_sets_of(linked, groups)) {
+    const std::int64_t members = members_of(linked, groups, roles);
     std::size_t most = 0, least = ~std::size_t{0};
     for (Id r : roles)
       most = std::max(most, by_role[r].size()), least = std::min(least, by_role[r].size());
@@ -148,10 +180,10 @@ void match_collectives(LinkedProgram& linked, Id channel,
       std::vector<RoleOp> event;
       for (Id r : roles) {
         if (n >= by_role[r].size())
-          throw ProgramError(
-              fmt::format("channel {}: role {} takes part in {} collectives a step, role {} in {}",
-                          p.channels[channel].name, p.roles[r].name, by_role[r].size(),
-                          p.roles[roles.front() == r ? roles.back() : roles.front()].name, most));
+          throw ProgramError(fmt::format(
+              "channel {}: role {} takes part in {} collectives a step, role {} in {}",
+              p.channels[channel].name, p.roles[r].name, by_role[r].size(),
+              p.roles[*roles.begin() == r ? *roles.rbegin() : *roles.begin()].name, most));
         const Id o = by_role[r][n];
         linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
         check_collective(linked, r, o, members);

@@ -2,8 +2,16 @@
 #include "engine/packets.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rehearse {
+
+std::int64_t entries_kept(std::int64_t n, double density) {
+  const double k = density * static_cast<double>(n), whole = std::round(k);
+  // A double is within 2^-53 of the fraction it stands for, and 1 - s within twice that.
+  const bool integral = std::fabs(k - whole) <= 1e-12 * static_cast<double>(n);
+  return std::clamp(static_cast<std::int64_t>(integral ? whole : std::ceil(k)), std::int64_t{0}, n);
+}
 
 std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {
   switch (coding) {

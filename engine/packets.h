@@ -11,6 +11,10 @@ namespace rehearse {
 
 inline constexpr std::int64_t delta_block = 65536;  // entries that a 16-bit offset reaches
 
+/// k = ceil(density x n) (Sun 2026, eq. 4) of the decimal fraction that `density` is the nearest
+/// double of: of 10 entries 0.3 keeps 3, though 0.3 is not 3/10 to a computer.
+std::int64_t entries_kept(std::int64_t n, double density);
+
 /// Bytes of k values and of their places among n entries: 4k and 4k (index32), ceil(n / 8) (bitmap)
 /// or 2k + 4 ceil(n / 65536) (delta16).
 std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding);

@@ -15,6 +15,30 @@ std::string PartKey::text() const {
                      tp_rank, tp_size, begin, end);
 }
 
+Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
+                     Id group) {
+  const auto owes = [&](Id other) {
+    return std::ranges::any_of(maps[other].storages, [&](const StorageMap& storage) {
+      return storage.kind == Kind::residual &&
+             std::ranges::any_of(storage.pieces,
+                                 [&](const Piece& piece) { return piece.group == group; });
+    });
+  };
+  Place place{.index = 0, .count = 0};
+  Axes dp = 0;
+  for (std::size_t a = 0; a < linked.program.mesh.size(); ++a)
+    if (linked.program.mesh[a].name == "dp") dp = Axes{1} << a;
+  for (const std::vector<Id>& replicas : groups_of(linked.program, {.group = {.axes = dp}})) {
+    if (std::ranges::find(replicas, rank) == replicas.end()) continue;
+    for (const Id other : replicas) {
+      if (!owes(other)) continue;
+      place.index += other < rank;
+      ++place.count;
+    }
+  }
+  return place;
+}
+
 std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
                            const std::vector<RankMap>& maps, Id rank) {
   const RankMap& map = maps[rank];
@@ -37,7 +61,10 @@ std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
              .storage = s});
         continue;
       }
-      for (const Piece& piece : mapped.pieces)
+      for (const Piece& piece : mapped.pieces) {
+        const int copy = mapped.kind == Kind::residual
+                             ? residual_place(linked, maps, rank, piece.group).index
+                             : 0;
         for (const TensorSlot& tensor : tensors_of(model.groups[piece.group], map.tp_size)) {
           const std::int64_t last = piece.offset + piece.end - piece.begin;
           const std::int64_t begin = std::max(tensor.begin, piece.offset);
@@ -47,9 +74,7 @@ std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
           parts.push_back({.key = {.kind = mapped.kind,
                                    .age = age,
                                    .tensor = tensor.spec->name,
-                                   .copy = mapped.kind == Kind::residual
-                                               ? place_along(linked.program, "dp", rank).index
-                                               : 0,
+                                   .copy = copy,
                                    .tp_rank = split ? map.tp_rank : 0,
                                    .tp_size = split ? map.tp_size : 1,
                                    .begin = begin - tensor.begin,
@@ -57,6 +82,7 @@ std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
                            .storage = s,
                            .begin = piece.begin + begin - piece.offset});
         }
+      }
     }
   }
   return parts;

@@ -20,7 +20,7 @@ struct PartKey {
   Kind kind = Kind::param;
   int age = 1;              // 1: the newest version, 2: the one before
   std::string tensor = {};  // a TensorSpec's name; for Kind::scale and Kind::other: the storage's
-  int copy = 0;             // residuals: the data-parallel rank; others differ in nothing
+  int copy = 0;             // residuals: as in residual_place; others differ in nothing
   int tp_rank = 0, tp_size = 1;
   std::int64_t begin = 0, end = 0;  // elements of the flat part that this tensor rank has
   friend auto operator<=>(const PartKey&, const PartKey&) = default;
@@ -33,6 +33,11 @@ struct Part {
   Id storage = none;
   std::int64_t begin = 0;  // element of the storage
 };
+
+/// Among the ranks of a rank's data-parallel group that owe what they have not sent of a parameter
+/// group: the rank's place and how many they are. Leaders owe for their nodes.
+Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
+                     Id group);
 
 /// Every part of every state storage of a rank, owned or not.
 std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/packets.h"
+
 namespace rehearse {
 namespace {
 
@@ -15,6 +17,8 @@ std::int64_t of_op(const ModelSpec& model, int tp, const Program& program, const
         param == nullptr ? DType::f32 : role.storages[role.views[param->view].storage].dtype;
     return workspace_bytes(model, compute->segment, compute->pass, compute->samples, tp, dtype);
   }
+  if (const auto* kernel = std::get_if<Kernel>(&op.work))
+    return kernel->kind == Local::select ? select_workspace(*kernel) : 0;
   // A result that is added to what is there lands beside it first.
   if (std::holds_alternative<Collective>(op.work))
     if (const Ref* target = find(op, Slot::target); target != nullptr && target->mode == Mode::add)

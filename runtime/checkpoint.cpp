@@ -188,10 +188,13 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", checkpoint,
                                  model, c.model.name));
   const std::int64_t step = reader.step();
-  std::map<std::string, std::pair<const TensorSpec*, bool>> specs;
-  for (const ParamGroup& group : c.model.groups)
-    for (const TensorSpec& spec : group.tensors) specs[spec.name] = {&spec, group.split};
-  const int copies_now = place_along(c.linked.program, "dp", c.rank).count;
+  struct Known {
+    const TensorSpec* tensor = nullptr;
+    Id group = none;
+  };
+  std::map<std::string, Known> specs;
+  for (Id group = 0; group < c.model.groups.size(); ++group)
+    for (const TensorSpec& spec : c.model.groups[group].tensors) specs[spec.name] = {&spec, group};
   std::pair<PartKey, std::vector<std::byte>> last;  // consecutive parts are of one tensor
   for (const Part& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
     const DType dtype = executor.role().storages[part.storage].dtype;
@@ -199,9 +202,18 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     const bool known = spec != specs.end();
     PartKey whole = part.key;
     whole.tp_rank = whole.begin = whole.end = 0;
-    if (last.first != whole || last.second.empty())
-      last = {whole, tensor_for(reader, part.key, known ? spec->second.first : nullptr, dtype,
-                                copies_now)};
+    if (last.first != whole || last.second.empty()) {
+      const int copies =
+          known && part.key.kind == Kind::residual
+              ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
+              : 0;
+      last = {whole,
+              tensor_for(reader, part.key, known ? spec->second.tensor : nullptr, dtype, copies)};
+    }
+    // Nothing was owed of a layer that was sent whole, and a threshold is soon found again.
+    if (last.second.empty() &&
+        (part.key.kind == Kind::residual || part.key.kind == Kind::threshold))
+      continue;
     if (last.second.empty())
       throw InputError(
           fmt::format("{}: it has no {} of {}: it was saved with another optimizer, precision or "
@@ -211,9 +223,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     std::byte* const target =
         executor.state(part.storage, step, part.key.age).data() + part.begin * width;
     if (known)
-      copy_part(*spec->second.first, spec->second.second, part.key.tp_rank, part.key.tp_size,
-                part.key.begin, part.key.end, static_cast<int>(width), last.second.data(), target,
-                Direction::to_part);
+      copy_part(*spec->second.tensor, c.model.groups[spec->second.group].split, part.key.tp_rank,
+                part.key.tp_size, part.key.begin, part.key.end, static_cast<int>(width),
+                last.second.data(), target, Direction::to_part);
     else
       std::memcpy(target, last.second.data(),
                   std::min<std::size_t>(last.second.size(), part.key.end * width));

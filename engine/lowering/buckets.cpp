@@ -6,8 +6,6 @@
 #include "engine/lowering/stage.h"
 
 namespace rehearse {
-namespace {}  // namespace
-
 /// Buckets in the order in which backward completes them. A group completes with the first segment
 /// that uses it.
 void Stage::make_buckets() {
@@ -34,8 +32,9 @@ void Stage::make_buckets() {
     return made.back();
   };
   // Shards must not straddle the seam between split and whole groups, whose gradients have other
-  // partial axes: two kinds of buckets then.
-  const bool homogeneous = plan_.zero > 0 && tp_;
+  // partial axes, nor may choices among entries: two kinds of buckets then.
+  const bool homogeneous = sync_.bucket_per_kind(plan_) && tp_;
+  const bool per_segment = sync_.bucket_per_segment(plan_);
   const double limit = sync_.bucket_bytes(plan_, model_);
   struct Open {
     std::size_t bucket = 0;
@@ -46,7 +45,7 @@ void Stage::make_buckets() {
     std::vector<Id> complete;
     for (Id g : model_.segments[*s].groups)
       if (first_use[g] == *s) complete.push_back(g);
-    if (sync_.bucket_per_segment()) kinds[0].open = kinds[1].open = false;
+    if (per_segment) kinds[0].open = kinds[1].open = false;
     for (Id g : complete) {
       std::set<int> stages;
       int users = 0;  // on this stage
@@ -55,7 +54,7 @@ void Stage::make_buckets() {
         users += stage_of[user] == stage_;
       }
       const bool tied = stages.size() > 1;
-      if (tied || (users > 1 && sync_.bucket_per_segment())) {
+      if (tied || (users > 1 && per_segment)) {
         Bucket& own = fresh(*s);
         own.groups = {g};
         own.tied = tied;
@@ -80,7 +79,7 @@ void Stage::make_buckets() {
       made[kind.bucket].completes_at = *s;
       kind.filled +=
           static_cast<double>(elements_of(model_.groups[g], plan_.tp) * size_of(plan_.precision));
-      if (kind.filled >= limit && !sync_.bucket_per_segment()) kind.open = false;
+      if (kind.filled >= limit && !per_segment) kind.open = false;
     }
   }
   for (Bucket& b : made) {

@@ -17,7 +17,7 @@ class Sharded final : public GradientSync {
  public:
   explicit Sharded(int level) : level_(level) {}
 
-  bool bucket_per_segment() const override { return level_ == 3; }
+  bool bucket_per_segment(const Plan&) const override { return level_ == 3; }
   int grad_index(int microbatch) const override { return level_ >= 2 ? microbatch : 0; }
 
   void declare(Stage& stage, const Bucket& b) const override {

@@ -7,15 +7,11 @@
 #include "engine/tensor_map.h"
 
 namespace rehearse {
-namespace {
-
-Axes axis(const Program& p, const std::string& name) {
+Axes axis_named(const Program& p, const std::string& name) {
   for (std::size_t a = 0; a < p.mesh.size(); ++a)
     if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
   return 0;
 }
-
-}  // namespace
 
 Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
              const GradientSync& sync)
@@ -28,9 +24,9 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
       role_((plan.pp > 1 ? "stage" + std::to_string(who.stage) : "worker") +
                 (who.kinds > 1 ? "." + std::to_string(who.kind) : ""),
             who.ranks),
-      pp_(axis(program, "pp")),
-      dp_(axis(program, "dp")),
-      tp_(axis(program, "tp")) {
+      pp_(axis_named(program, "pp")),
+      dp_(axis_named(program, "dp")),
+      tp_(axis_named(program, "tp")) {
   role_.lane("compute");
   kept_.assign(7, std::vector<Id>(model.segments.size() + 1, none));
   weights_.assign(model.groups.size(), none);
@@ -288,60 +284,6 @@ void Stage::lower(const std::vector<Action>& actions) {
     else if (last && !placed)
       sync_.finish(*this, action.shift);
   }
-}
-
-Program make_mesh(const Plan& plan) {
-  Program p{.method = plan.method, .world_size = plan.world_size()};
-  std::string rest = plan.order + ",";
-  for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
-    const std::string name = rest.substr(0, comma);
-    p.mesh.push_back({name, name == "pp" ? plan.pp : name == "dp" ? plan.dp : plan.tp});
-  }
-  return p;
-}
-
-std::vector<Id> ranks_of_stage(const Program& program, int stage) {
-  Id inner = 1, size = 1, mesh_ranks = 1;
-  bool found = false;
-  for (std::size_t a = program.mesh.size(); a-- > 0;) {
-    mesh_ranks *= static_cast<Id>(program.mesh[a].size);
-    if (program.mesh[a].name == "pp")
-      found = true, size = static_cast<Id>(program.mesh[a].size);
-    else if (!found)
-      inner *= static_cast<Id>(program.mesh[a].size);
-  }
-  std::vector<Id> ranks;
-  for (Id r = 0; r < mesh_ranks; ++r)
-    if (r / inner % size == static_cast<Id>(stage)) ranks.push_back(r);
-  return ranks;
-}
-
-std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
-                                   const GradientSync& sync) {
-  std::vector<std::vector<Id>> stages;
-  for (int s = 0; s < plan.pp; ++s) stages.push_back(ranks_of_stage(program, s));
-  // What the replica at place i of every stage is like; equal ones share a role.
-  std::map<std::vector<int>, std::vector<std::size_t>> alike;
-  std::vector<const std::vector<std::size_t>*> found;
-  for (std::size_t i = 0; i < stages[0].size(); ++i) {
-    std::vector<int> key{plan.samples(place_along(program, "dp", stages[0][i]).index)};
-    for (const auto& ranks : stages) key.push_back(sync.leads(plan, program, ranks[i]));
-    auto& places = alike[key];
-    if (places.empty()) found.push_back(&places);
-    places.push_back(i);
-  }
-  std::vector<StageRole> roles;
-  for (int s = 0; s < plan.pp; ++s)
-    for (std::size_t k = 0; k < found.size(); ++k) {
-      const auto& ranks = stages[static_cast<std::size_t>(s)];
-      StageRole role{
-          .stage = s, .kind = static_cast<int>(k), .kinds = static_cast<int>(found.size())};
-      for (const std::size_t i : *found[k]) role.ranks.push_back(ranks[i]);
-      role.samples = plan.samples(place_along(program, "dp", role.ranks[0]).index);
-      role.leader = sync.leads(plan, program, role.ranks[0]);
-      roles.push_back(std::move(role));
-    }
-  return roles;
 }
 
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,

@@ -46,8 +46,11 @@ struct Bucket {
 /// rank of a kind meets the i-th rank of that kind on the neighbouring stage.
 struct StageRole {
   int stage = 0, kind = 0, kinds = 1;
-  int samples = 0;      // of a micro-batch
-  bool leader = false;  // exchanges for its node
+  int samples = 0;  // of a micro-batch
+  /// In syncs in which one rank of a node exchanges for the others: the kind of that rank, whether
+  /// it is this role itself, alone on its node, and how many such ranks exchange.
+  int led_by = 0, leaders = 0;
+  bool leader = false, alone = false;
   std::vector<Id> ranks = {};
 };
 
@@ -60,7 +63,9 @@ class GradientSync {
   virtual ~GradientSync() = default;
   /// Weights of one segment a bucket (sharded weights are gathered segment by segment), or packed
   /// up to plan.bucket.
-  virtual bool bucket_per_segment() const { return false; }
+  virtual bool bucket_per_segment(const Plan&) const { return false; }
+  /// Groups that tp splits and groups that every tensor rank holds whole in buckets of their own.
+  virtual bool bucket_per_kind(const Plan& plan) const { return plan.zero > 0; }
   virtual double bucket_bytes(const Plan& plan, const ModelSpec&) const {
     return plan.bucket.value;
   }
@@ -73,8 +78,8 @@ class GradientSync {
   /// The loss scale that a step's backward applies and its update takes out again: as old as its
   /// weights.
   virtual int scale_age(const Plan&) const { return 1; }
-  /// Whether a rank acts for its node in some exchange of this sync.
-  virtual bool leads(const Plan&, const Program&, Id /*rank*/) const { return false; }
+  /// By rank, the rank that exchanges for it in some exchange of this sync; empty: each for itself.
+  virtual std::vector<Id> leaders(const Plan&, const Program&) const { return {}; }
   /// After the backward that completed a bucket's gradient of one micro-batch; `last`: of the step.
   virtual void reduce(Stage& stage, const Bucket& bucket, int microbatch, bool last,
                       int shift) const = 0;
@@ -93,6 +98,7 @@ class Stage {
   const Plan& plan() const { return plan_; }
   const ModelSpec& model() const { return model_; }
   Program& program() { return program_; }
+  const Program& program() const { return program_; }
   RoleBuilder& role() { return role_; }
   int index() const { return stage_; }
   const StageRole& who() const { return who_; }
@@ -171,6 +177,8 @@ class Stage {
 /// are still to be inferred.
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order, const GradientSync& sync);
 
+/// The axis of that name; 0 when it has but one place.
+Axes axis_named(const Program& program, const std::string& name);
 /// Mesh and the ranks of each stage, for methods that add roles of their own.
 Program make_mesh(const Plan& plan);
 std::vector<Id> ranks_of_stage(const Program& program, int stage);
@@ -185,7 +193,9 @@ const GradientSync& replicated();
 const GradientSync& sharded(int level);
 /// The one of these two that plan.zero asks for; one rank has nothing to shard.
 const GradientSync& gradient_sync(const Plan& plan);
-/// Top-k of each bucket with error feedback, exchanged by an all-gather of (value, index) pairs.
+/// Each layer as plan.layers says: dense, or packets of chosen entries with error feedback, over
+/// all ranks or across nodes; ZeRO 1 and 2 beside it. Without plan.layers, buckets as large as
+/// plan.bucket, by plan.reduction (none: dense) at plan.density.
 const GradientSync& sparse();
 
 /// Forward and backward of one micro-batch after the other: one stage, with gradient accumulation.

@@ -1,11 +1,10 @@
 // GPipe: all forwards, then all backwards, one flush a step; bubble (S-1)/(M+S-1); all M
 // micro-batches alive at once, which is why it is usually run with recompute (Huang et al., NeurIPS
 // 2019).
-#include "engine/lowering/stage.h"
+#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
-namespace {
 
 std::vector<Action> all_forward_all_backward(const Plan& plan, int) {
   std::vector<Action> actions;
@@ -14,6 +13,8 @@ std::vector<Action> all_forward_all_backward(const Plan& plan, int) {
       actions.push_back({.pass = pass, .microbatch = mb});
   return actions;
 }
+
+namespace {
 
 const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backwards",
                                .source = "Huang et al., NeurIPS 2019",

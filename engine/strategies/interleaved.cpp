@@ -6,13 +6,19 @@
 #include <algorithm>
 
 #include "engine/errors.h"
-#include "engine/lowering/stage.h"
+#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
-namespace {
 
 std::vector<Action> interleave(const Plan& plan, int stage) {
+  if (plan.pp < 2)
+    throw InputError("method.pp: 1: interleaved needs a pipeline of at least 2 stages");
+  if (plan.micro_batches % plan.pp != 0)
+    throw InputError(
+        fmt::format("method.micro_batches: {}: interleaved needs a multiple of pp {}; nearest: {}",
+                    plan.micro_batches, plan.pp,
+                    std::max(1, (plan.micro_batches + plan.pp / 2) / plan.pp) * plan.pp));
   const int v = plan.virtual_stages, pp = plan.pp, total = plan.micro_batches * v;
   // The k-th virtual micro-batch: groups of pp micro-batches pass through all chunks before the
   // next group starts.
@@ -31,6 +37,8 @@ std::vector<Action> interleave(const Plan& plan, int stage) {
   return actions;
 }
 
+namespace {
+
 const Register interleaved(
     "interleaved",
     {.summary = "1F1B over several model chunks a rank",
@@ -43,13 +51,6 @@ const Register interleaved(
          },
      .compile =
          [](const Plan& plan, const ModelSpec& model) {
-           if (plan.pp < 2)
-             throw InputError("method.pp: 1: interleaved needs a pipeline of at least 2 stages");
-           if (plan.micro_batches % plan.pp != 0)
-             throw InputError(fmt::format(
-                 "method.micro_batches: {}: interleaved needs a multiple of pp {}; nearest: {}",
-                 plan.micro_batches, plan.pp,
-                 std::max(1, (plan.micro_batches + plan.pp / 2) / plan.pp) * plan.pp));
            return lower(plan, model, interleave, gradient_sync(plan));
          }});
 

@@ -11,4 +11,11 @@ namespace rehearse {
 /// then one backward for each forward.
 std::vector<Action> one_forward_one_backward(const Plan& plan, int stage);
 
+/// GPipe (Huang et al. 2019): all forwards, then all backwards.
+std::vector<Action> all_forward_all_backward(const Plan& plan, int stage);
+
+/// Interleaved 1F1B (Narayanan et al. 2021), in groups of pp micro-batches over the model chunks of
+/// a rank. Throws InputError for a plan that it cannot order.
+std::vector<Action> interleave(const Plan& plan, int stage);
+
 }  // namespace rehearse

@@ -1,6 +1,7 @@
 // TopK-Sync: synchronous data parallelism that sends the k largest entries of (gradient +
 // residual), 10% unless said otherwise, with error feedback: what is not sent stays in the residual
-// (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al. 2018).
+// (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al. 2018). The adaptive method's exchange
+// with one density for all layers.
 #include "engine/lowering/stage.h"
 #include "engine/strategy.h"
 
@@ -8,12 +9,16 @@ namespace rehearse {
 namespace {
 
 const Register topk_sync(
-    "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
-                  .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
-                  .combines = {.low_precision = false, .shares = true},
-                  .compile = [](const Plan& plan, const ModelSpec& model) {
-                    return lower(plan, model, one_by_one, sparse());
-                  }});
+    "topk-sync",
+    {.summary = "data parallelism, uniform top-k gradients with error feedback",
+     .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
+     .combines = {.tp = true, .max_zero = 2, .shares = true},
+     .defaults =
+         [](Plan& plan) {
+           if (!plan.reduction) plan.reduction = Reduction::sparse;
+         },
+     .compile = [](const Plan& plan,
+                   const ModelSpec& model) { return lower(plan, model, one_by_one, sparse()); }});
 
 }  // namespace
 }  // namespace rehearse

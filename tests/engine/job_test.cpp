@@ -167,7 +167,7 @@ TEST(Job, NamesThatAreNotKnown) {
   EXPECT_THAT(
       error_of({"method.name=zero4"}),
       StartsWith("--set method.name=zero4: key \"method.name\": \"zero4\" is not a method; did "
-                 "you mean \"zero1\"? known: 1f1b, ddp,"));
+                 "you mean \"zero1\"? known: 1f1b, adaptive, ddp,"));
 }
 
 TEST(Job, UnknownKeysAndWrongUnits) {

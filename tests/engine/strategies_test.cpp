@@ -7,6 +7,7 @@
 
 #include "engine/errors.h"
 #include "engine/link.h"
+#include "engine/names.h"
 #include "engine/strategy.h"
 #include "engine/tensor_map.h"
 
@@ -49,6 +50,15 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
     }
     cases.push_back({method + what, plan, layers});
   };
+  // Every layer in another way, on nodes with three, two and one ranks.
+  auto mixed = [&](Plan plan) {
+    for (Id s = 0; s < small_model(layers).segments.size(); ++s)
+      plan.layers.push_back(
+          {.density = 0.1, .reduction = Reduction((s + 1) % 3), .coding = Coding(s / 3 % 3)});
+    for (int rank = 0; rank < ranks; ++rank)
+      plan.node_of.push_back(rank < 3 ? 0 : 1 + (rank - 3) / 2);
+    return plan;
+  };
   for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
     for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
       if (ranks % (pp * tp) != 0) continue;
@@ -73,6 +83,18 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
         if (can.low_precision)
           plan.precision = DType::f16, add(plan, mesh + " f16"), plan.precision = DType::f32;
         if (tp > 1) plan.sequence_parallel = true, add(plan, mesh + " sp");
+        if (method != "adaptive" || plan.dp == 1) continue;
+        plan = mixed(plan);
+        add(plan, mesh + " mixed");
+        plan.selector = Selector::threshold;
+        add(plan, mesh + " mixed threshold");
+        for (plan.zero = 1; plan.zero <= 2; ++plan.zero)
+          for (const DType precision : {DType::f32, DType::f16, DType::bf16})
+            plan.precision = precision,
+            add(plan, mesh + " mixed sharded " + std::string(name_of(precision)));
+        plan.shares.assign(static_cast<std::size_t>(plan.dp), 1);
+        plan.shares.front() = plan.dp + 1;
+        add(plan, mesh + " mixed unequal");
       }
     }
   return cases;

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/collectives/schedule.h"
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
+#include "tests/engine/sent_bytes.h"
 
 namespace rehearse {
 namespace {
@@ -24,58 +24,13 @@ ModelSpec model_of(int layers) {
                       .seq_len = 12});
 }
 
-/// Bytes that all members of all groups send in one collective, played round by round on a ring (a
-/// star where the op says so).
-std::int64_t played(const Program& p, const Collective& c, const LinkedOp& op) {
-  std::int64_t bytes = 0;
-  for (const auto& group : groups_of(p, p.channels[c.channel])) {
-    const std::vector<Id> nodes(group.size(), 0);
-    int root = 0;
-    for (std::size_t m = 0; c.root != none && m < group.size(); ++m)
-      if (group[m] == p.roles[c.root].ranks[0]) root = static_cast<int>(m);
-    const auto rounds =
-        schedule(c.move, c.algorithm == Algorithm::automatic ? Algorithm::ring : c.algorithm,
-                 op.elements, nodes, root);
-    std::vector<Transfer> transfers;
-    for (int r = 0; r < rounds->rounds(); ++r) {
-      transfers.clear();
-      rounds->round(r, -1, transfers);
-      for (const Transfer& t : transfers) bytes += (t.end - t.begin) * size_of(op.wire);
-    }
-  }
-  return bytes;
-}
-
-std::int64_t sent(const LinkedProgram& linked) {
-  const Program& p = linked.program;
-  std::int64_t bytes = 0;
-  for (const auto& event : linked.events) {
-    const auto [r, o] = event[0];
-    const Work& work = p.roles[r].ops[o].work;
-    const LinkedOp& op = linked.roles[r].ops[o];
-    const auto ranks = static_cast<std::int64_t>(p.roles[r].ranks.size());
-    if (const auto* c = std::get_if<Collective>(&work)) {
-      // A channel's groups may belong to several sets of roles: count those of this event's roles
-      // only.
-      std::int64_t all = played(p, *c, op), groups = 0, mine = 0;
-      for (const auto& group : groups_of(p, p.channels[c->channel])) {
-        ++groups;
-        for (const RoleOp& m : event)
-          if (linked.role_of[group[0]] == m.role) ++mine;
-      }
-      bytes += all / groups * mine;
-    } else if (std::holds_alternative<Send>(work) || std::holds_alternative<Put>(work)) {
-      bytes += op.bytes * ranks;
-    }
-  }
-  return bytes;
-}
-
 /// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
 /// micro-batches; a: elements of a boundary activation,
 /// summed over replicas.
 std::int64_t formula(Plan plan, const ModelSpec& model) {
   if (plan.dp == 1) plan.zero = 0;  // nothing to shard
+  // Exchanges of which any could be sparse go once a step, whatever is sharded.
+  if (plan.method == "adaptive") plan.zero = std::min(plan.zero, 1);
   const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
   // Of all replicas together, whatever their shares.
   const std::int64_t samples = plan.global_batch / m;
@@ -133,10 +88,20 @@ std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
   if (plan.method.starts_with("ps-"))
     return 2 * n * params * 4;  // every worker pushes and pulls everything
   if (plan.method == "topk-sync") {
-    // Each rank's pairs reach the n - 1 others. Rounding up happens bucket by bucket: here
-    // everything is one bucket.
-    const auto k = static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(params)));
-    return n * (n - 1) * k * 8;
+    // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
+    // what it does not are a bucket each, and rounding up happens bucket by bucket.
+    const std::int64_t t = plan.tp;
+    std::int64_t split = 0, whole = 0;
+    for (const ParamGroup& g : model.groups)
+      (t > 1 && g.split ? split : whole) += elements_of(g, plan.tp);
+    std::int64_t pairs = 0;
+    for (const std::int64_t part : {split, whole})
+      pairs += static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(part)));
+    Plan once = plan;
+    once.zero = std::min(plan.zero, 1);
+    // ZeRO's weights are still gathered: half of the dense volume.
+    const std::int64_t dense = (plan.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
+    return formula(once, model) - dense + t * n * (n - 1) * pairs * 8;
   }
   return formula(plan, model);
 }
@@ -164,7 +129,7 @@ TEST_P(Volumes, EqualTheFormula) {
                  << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
                  << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
                  << " shares" << plan.shares.size());
-    const std::int64_t bytes = sent(link(compile(plan, model))),
+    const std::int64_t bytes = sent_bytes(link(compile(plan, model))),
                        expected = formula_of_method(plan, model);
     if (plan.zero > 0 &&
         (plan.dp & (plan.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket

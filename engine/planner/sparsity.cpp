@@ -1,0 +1,306 @@
+// See sparsity.h. Collectives are priced at powers of two, once for all layers of a stage, with
+// straight lines between.
+#include "engine/planner/sparsity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "engine/costs.h"
+#include "engine/errors.h"
+#include "engine/lowering/stage.h"
+#include "engine/packets.h"
+
+namespace rehearse {
+
+std::vector<double> sparsity(std::span<const double> variance, double s_min, double s_max) {
+  if (!(s_min >= 0 && s_min <= s_max && s_max < 1))
+    throw InputError(
+        fmt::format("method.s_min: {}: must be in [0, s_max], and s_max {} below 1", s_min, s_max));
+  for (std::size_t layer = 0; layer < variance.size(); ++layer)
+    if (!std::isfinite(variance[layer]) || variance[layer] < 0)
+      throw InputError(
+          fmt::format("the gradient variance of layer {} is {}: were there NaN or "
+                      "infinite gradients in warm-up?",
+                      layer, variance[layer]));
+  if (variance.empty()) return {};
+  const auto [least, most] = std::minmax_element(variance.begin(), variance.end());
+  std::vector<double> out;
+  for (const double v : variance) {
+    const double part = *least == *most ? 0.5 : (v - *least) / (*most - *least);
+    out.push_back(std::clamp(s_max - (s_max - s_min) * part, s_min, s_max));
+  }
+  return out;
+}
+
+std::int64_t kept(std::int64_t elements, double sparsity) {
+  return entries_kept(elements, 1 - sparsity);
+}
+
+namespace {
+
+/// The segment that each parameter group belongs to: the first that uses it.
+std::vector<Id> owner_of(const ModelSpec& model) {
+  std::vector<Id> owner(model.groups.size(), none);
+  for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;)
+    for (const Id g : model.segments[s].groups) owner[g] = s;
+  return owner;
+}
+
+}  // namespace
+
+std::vector<double> densities(const Plan& plan, const ModelSpec& model, const Profile* profile) {
+  std::vector<bool> owns(model.segments.size());
+  for (const Id s : owner_of(model)) owns[s] = true;
+  std::map<Id, double> known;
+  if (profile != nullptr)
+    for (const LayerVariance& v : profile->variances)
+      if (v.model == model.name) known[v.segment] = v.per_element;
+  std::vector<double> variance;
+  for (Id s = 0; s < owns.size(); ++s) {
+    if (!owns[s]) continue;
+    const auto found = known.find(s);
+    if (found == known.end() && !known.empty())
+      throw InputError(fmt::format(
+          "cluster.profile: it has gradient variances of {}, but none of its segment {} ({})",
+          model.name, s, model.segments[s].name));
+    variance.push_back(found == known.end() ? 0 : found->second);
+  }
+  const std::vector<double> s = sparsity(variance, plan.s_min, plan.s_max);
+  std::vector<double> out;
+  std::size_t layer = 0;
+  for (const bool one : owns) out.push_back(one ? 1 - s[layer++] : 1);
+  return out;
+}
+
+std::vector<Id> nodes_of(const Plan& plan, const Cluster& cluster) {
+  std::vector<Id> node;
+  for (const Id device : plan.rank_to_device) node.push_back(cluster.devices()[device].node);
+  return node;
+}
+
+namespace {
+
+constexpr double impossible = std::numeric_limits<double>::infinity();
+
+/// What a segment's gradient is summed over: the groups of its stage, as devices.
+struct Groups {
+  std::vector<std::vector<Id>> replicas = {}, nodes = {}, leaders = {};
+  std::vector<Id> devices = {};
+  bool two_level = false;  // there are both: several nodes, and several ranks of a group on one
+};
+
+class Prices {
+ public:
+  Prices(const Plan& plan, const ModelSpec& model, const Cluster& cluster, const Profile* profile)
+      : plan_(plan),
+        model_(model),
+        cluster_(cluster),
+        profile_(profile),
+        program_(make_mesh(plan)),
+        owner_(owner_of(model)),
+        node_(nodes_of(plan, cluster)),
+        stages_(static_cast<std::size_t>(plan.pp)) {}
+
+  std::vector<ExchangeSeconds> all(Id segment, double density) {
+    const int stage = stage_of(segment);
+    std::vector<ExchangeSeconds> out;
+    const auto add = [&](Reduction reduction, Coding coding) {
+      const LayerExchange one{reduction == Reduction::dense ? 1 : density, reduction, coding};
+      ExchangeSeconds seconds{.exchange = one};
+      for (const auto& [split, elements] : buckets(segment)) price(stage, one, elements, seconds);
+      out.push_back(seconds);
+    };
+    if (plan_.reduction.value_or(Reduction::dense) == Reduction::dense)
+      add(Reduction::dense, Coding::index32);
+    for (const Reduction reduction : {Reduction::sparse, Reduction::two_level}) {
+      if (plan_.reduction.value_or(reduction) != reduction) continue;
+      if (reduction == Reduction::two_level && !plan_.reduction &&
+          !(groups(stage).two_level && copies_alike(segment)))
+        continue;
+      for (const Coding coding : {Coding::index32, Coding::bitmap, Coding::delta16})
+        if (plan_.coding.value_or(coding) == coding) add(reduction, coding);
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const auto& a, const auto& b) { return a.total() < b.total(); });
+    return out;
+  }
+
+ private:
+  int stage_of(Id segment) const {
+    for (std::size_t c = 0; c < plan_.stages.size(); ++c)
+      for (const Id s : plan_.stages[c])
+        if (s == segment) return static_cast<int>(c) % plan_.pp;
+    return 0;
+  }
+
+  /// Elements a rank holds of the segment's own groups, those that tp splits apart from the others.
+  std::map<bool, std::int64_t> buckets(Id segment) const {
+    std::map<bool, std::int64_t> out;
+    for (const Id g : model_.segments[segment].groups)
+      if (owner_[g] == segment)
+        out[plan_.tp > 1 && model_.groups[g].split] += elements_of(model_.groups[g], plan_.tp);
+    return out;
+  }
+
+  const Groups& groups(int stage) {
+    std::optional<Groups>& known = stages_[static_cast<std::size_t>(stage)];
+    if (known) return *known;
+    Groups& out = known.emplace();
+    const std::vector<Id> ranks = ranks_of_stage(program_, stage);
+    for (const auto& group : groups_of(program_, {.group = {.axes = axis_named(program_, "dp")}})) {
+      if (std::find(ranks.begin(), ranks.end(), group.front()) == ranks.end()) continue;
+      std::map<Id, std::vector<Id>> by_node;
+      auto& replicas = out.replicas.emplace_back();
+      for (const Id rank : group) {
+        replicas.push_back(plan_.rank_to_device[rank]);
+        by_node[node_[rank]].push_back(replicas.back());
+      }
+      out.devices.insert(out.devices.end(), replicas.begin(), replicas.end());
+      auto& leaders = out.leaders.emplace_back();
+      for (const Id device : replicas)  // in the order of ranks
+        for (const auto& [node, devices] : by_node)
+          if (devices.front() == device) leaders.push_back(device);
+      for (const auto& [node, devices] : by_node) out.nodes.push_back(devices);
+      out.two_level |= by_node.size() > 1 && by_node.size() < group.size();
+    }
+    return out;
+  }
+
+  /// Copies of a tied group lie alike on nodes, so that they can be summed alike.
+  bool copies_alike(Id segment) {
+    std::vector<std::vector<std::vector<std::size_t>>> shapes;
+    for (Id s = 0; s < model_.segments.size(); ++s) {
+      const auto& mine = model_.segments[segment].groups;
+      const bool shares = std::any_of(mine.begin(), mine.end(), [&](Id g) {
+        const auto& theirs = model_.segments[s].groups;
+        return owner_[g] == segment && std::find(theirs.begin(), theirs.end(), g) != theirs.end();
+      });
+      if (!shares) continue;
+      auto& shape = shapes.emplace_back();
+      for (const auto& devices : groups(stage_of(s)).replicas) {
+        auto& firsts = shape.emplace_back();
+        for (const Id d : devices)
+          firsts.push_back(static_cast<std::size_t>(
+              std::find_if(devices.begin(), devices.end(),
+                           [&](Id other) {
+                             return cluster_.devices()[other].node == cluster_.devices()[d].node;
+                           }) -
+              devices.begin()));
+      }
+    }
+    return std::all_of(shapes.begin(), shapes.end(),
+                       [&](const auto& shape) { return shape == shapes.front(); });
+  }
+
+  void price(int stage, const LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
+    const Groups& g = groups(stage);
+    const std::int64_t width = size_of(plan_.precision);
+    const bool zero = plan_.zero > 0;
+    const Move dense = zero ? Move::reduce_scatter : Move::all_reduce;
+    if (x.reduction == Reduction::dense) {
+      out.transfer += seconds(stage, dense, g.replicas, n * width, plan_.collective);
+      return;
+    }
+    const bool two = x.reduction == Reduction::two_level;
+    const Kernel kernel{.of = n,
+                        .keep = entries_kept(n, x.density),
+                        .selector = plan_.selector,
+                        .coding = x.coding};
+    const std::int64_t packet = packet_bytes(kernel);
+    const auto& across = two ? g.leaders : g.replicas;
+    std::size_t most = 0;
+    for (const auto& group : across) most = std::max(most, group.size());
+    const std::int64_t packets = packet * static_cast<std::int64_t>(most);
+    out.transfer += seconds(stage, Move::all_gather, across, packets, Algorithm::automatic);
+    if (two)
+      out.transfer += seconds(stage, Move::reduce, g.nodes, n * width, Algorithm::automatic) +
+                      seconds(stage, Move::broadcast, g.nodes, packets, Algorithm::automatic);
+    // Bytes as the linker counts them: read and written.
+    out.select += local(g, Local::select, n * width + 8 * n + packet);
+    out.scatter += local(g, Local::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
+  }
+
+  /// The slowest device's.
+  double local(const Groups& g, Local kind, std::int64_t bytes) const {
+    double slowest = 0;
+    for (const Id d : g.devices) {
+      const DeviceKind& k = cluster_.kind_of(d);
+      std::optional<double> measured;
+      if (profile_ != nullptr) measured = profile_->kernel_seconds(kind, bytes, k.name);
+      slowest =
+          std::max(slowest, measured.value_or(static_cast<double>(bytes) /
+                                                  (k.memory_bandwidth.value * k.memory_efficiency) +
+                                              k.launch.value));
+    }
+    return slowest;
+  }
+
+  double seconds(int stage, Move move, const std::vector<std::vector<Id>>& groups,
+                 std::int64_t bytes, Algorithm algorithm) {
+    if (std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
+      return 0;
+    double best = impossible;
+    for (const Algorithm one : {Algorithm::ring, Algorithm::hierarchical,
+                                Algorithm::halving_doubling, Algorithm::double_tree}) {
+      if (algorithm != Algorithm::automatic && algorithm != one) continue;
+      const bool rooted = move == Move::broadcast || move == Move::reduce;
+      if (one == Algorithm::halving_doubling && rooted) continue;
+      if (one == Algorithm::double_tree && !rooted) continue;
+      const auto at = [&](int power) {
+        auto [it, fresh] = known_.try_emplace({stage, move, one, &groups, power});
+        if (fresh) {
+          const auto all =
+              collective_seconds(cluster_, move, one, std::int64_t{1} << power, DType::u8, groups);
+          it->second = *std::max_element(all.begin(), all.end());
+        }
+        return it->second;
+      };
+      const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 64));
+      const int power = static_cast<int>(std::bit_width(size)) - 1;
+      const double part = static_cast<double>(size) / std::exp2(power) - 1;
+      const double low = at(power);
+      best = std::min(best, part == 0 ? low : low + part * (at(power + 1) - low));
+    }
+    return best;
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  const Profile* profile_;
+  Program program_;
+  std::vector<Id> owner_, node_;
+  std::vector<std::optional<Groups>> stages_;
+  std::map<std::tuple<int, Move, Algorithm, const void*, int>, double> known_ = {};
+};
+
+LayerExchange fastest(Prices& prices, Id segment, double density) {
+  return prices.all(segment, density).front().exchange;
+}
+
+}  // namespace
+
+std::vector<ExchangeSeconds> exchanges_of(const Plan& plan, const ModelSpec& model,
+                                          const Cluster& cluster, const Profile* profile,
+                                          Id segment, double density) {
+  return Prices(plan, model, cluster, profile).all(segment, density);
+}
+
+std::vector<LayerExchange> choose_exchanges(const Plan& plan, const ModelSpec& model,
+                                            const Cluster& cluster, const Profile* profile) {
+  const std::vector<double> density = densities(plan, model, profile);
+  std::vector<LayerExchange> out(model.segments.size());
+  if (plan.dp == 1) return out;
+  Prices prices(plan, model, cluster, profile);
+  for (Id s = 0; s < out.size(); ++s) out[s] = fastest(prices, s, density[s]);
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,49 @@
+// The adaptive method (Sun 2026, section 3): tensor slicing inside nodes, an interleaved or plain
+// pipeline across them, optimizer state sharded as ZeRO does, unlike numbers of samples on unlike
+// devices, and each layer's gradient summed dense or sparse, whichever the plan chose for it. What
+// to choose is the planner's affair; this file only says what a plan means.
+#include <fmt/format.h>
+
+#include "engine/errors.h"
+#include "engine/strategies/schedules.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+StageOrder order_of(const Plan& plan) {
+  if (plan.virtual_stages > 1) return interleave;
+  if (plan.pp == 1) return one_by_one;
+  switch (plan.pipeline) {
+    case Pipeline::gpipe:
+      return all_forward_all_backward;
+    case Pipeline::interleaved:
+      return interleave;
+    case Pipeline::one_f_one_b:
+      break;
+  }
+  return one_forward_one_backward;
+}
+
+const Register adaptive(
+    "adaptive",
+    {.summary = "pipeline x tensor x data parallelism, each layer's gradient dense or sparse",
+     .source = "Sun 2026, section 3",
+     .combines = {.pp = true, .tp = true, .max_zero = 2, .interleave = true, .shares = true},
+     .defaults =
+         [](Plan& plan) {
+           // More than one chunk a rank is what interleaving is.
+           if (plan.virtual_stages > 1) plan.pipeline = Pipeline::interleaved;
+         },
+     .compile =
+         [](const Plan& plan, const ModelSpec& model) {
+           if (!plan.layers.empty() && plan.layers.size() != model.segments.size())
+             throw InputError(fmt::format("method.layers: {} exchanges for the {} segments of {}",
+                                          plan.layers.size(), model.segments.size(), model.name));
+           if (plan.pp > 1 && plan.pipeline == Pipeline::interleaved && plan.virtual_stages < 2)
+             throw InputError("method.virtual_stages: 1: an interleaved pipeline needs at least 2");
+           return lower(plan, model, order_of(plan), sparse());
+         }});
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,96 @@
+// What tests of sparse exchanges in real processes share: jobs whose layers go by packets, and the
+// state of ranks as bytes.
+#pragma once
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/strategy.h"
+#include "engine/workspace.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/processes.h"
+
+namespace rehearse {
+
+/// Every layer by `reduction` but for those in `dense`; nodes hold ranks as `node_of` says.
+inline Job sparse_job(Plan plan, Reduction reduction, double density, const std::string& data,
+                      std::vector<Id> node_of = {0, 0, 1, 2}) {
+  plan.method = "adaptive";
+  if (plan.micro_batches == 1 && plan.pp > 1) plan.micro_batches = 2;
+  Job job = conformance_job(plan, data, 20);
+  const std::size_t segments = job.model.segments.size();
+  for (std::size_t s = 0; s < segments; ++s)
+    job.plan.layers.push_back({density, reduction, Coding(s % 3)});
+  job.plan.node_of = std::move(node_of);
+  job.plan = prepare(job.plan, job.model);
+  return job;
+}
+
+using States = std::map<std::string, std::string>;  // bytes by storage, of one rank
+
+/// The state storages of a rank as step `step` finds them.
+inline States states_of(Executor& executor, std::int64_t step) {
+  States out;
+  const Role& role = executor.role();
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life != Life::state) continue;
+    const auto bytes = executor.state(s, step, 1);
+    out[role.storages[s].name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return out;
+}
+
+inline std::string packed(const States& states) {
+  std::string out;
+  for (const auto& [name, bytes] : states)
+    for (const std::string* part : {&name, &bytes}) {
+      const auto size = static_cast<std::uint32_t>(part->size());
+      out.append(reinterpret_cast<const char*>(&size), sizeof size);
+      out += *part;
+    }
+  return out;
+}
+inline States unpacked(const std::string& text) {
+  States out;
+  for (std::size_t at = 0; at < text.size();) {
+    std::string parts[2];
+    for (std::string& part : parts) {
+      std::uint32_t size = 0;
+      std::memcpy(&size, text.data() + at, sizeof size);
+      part = text.substr(at + sizeof size, size);
+      at += sizeof size + size;
+    }
+    out[parts[0]] = parts[1];
+  }
+  return out;
+}
+
+/// Runs steps [0, steps) in real processes; what each rank's state is afterwards. `between` is
+/// called on every rank before the last step.
+inline std::vector<States> run_sparse(const Job& job, int steps,
+                                      const std::function<void(RankRun&, int rank)>& between = {}) {
+  const LinkedProgram linked = link(compile(job), job.model);
+  at::set_num_threads(1);
+  const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+    RankRun rank(job, linked, environment);
+    rank.steps(0, steps - 1);
+    if (between) between(rank, environment.rank);
+    rank.steps(steps - 1, steps);
+    const std::string text = packed(states_of(rank.executor, steps));
+    rank.control.finish();
+    return text;
+  });
+  std::vector<States> out;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].status, 0) << "rank " << r << ": " << outcomes[r].text;
+    out.push_back(outcomes[r].status == 0 ? unpacked(outcomes[r].text) : States{});
+  }
+  return out;
+}
+
+}  // namespace rehearse
