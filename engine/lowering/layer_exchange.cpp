@@ -90,10 +90,10 @@ Id leader_channel(Stage& stage) {
   return channel(p, "leaders", {.axes = leader_axis(stage), .colour = std::move(colour)});
 }
 
-void check_tied_copies(const Stage& stage, const Bucket& bucket) {
+void check_copies(const Stage& stage, const Bucket& bucket) {
   const Program& p = stage.program();
-  const Id tied = find_channel(p, "tied");
-  if (!bucket.tied || tied == none) return;
+  const Id tied = bucket.tied ? find_channel(p, "tied") : none;
+  if (!stage.tp() && tied == none) return;
   const auto& node_of = stage.plan().node_of;
   // For each rank of a group, the first that shares its node.
   std::map<Id, std::vector<std::ptrdiff_t>> shape;  // by rank
@@ -105,13 +105,20 @@ void check_tied_copies(const Stage& stage, const Bucket& bucket) {
                        group.begin());
     for (const Id rank : group) shape[rank] = firsts;
   }
-  for (const auto& copies : groups_of(p, p.channels[tied]))
-    for (const Id copy : copies)
-      if (shape[copy] != shape[copies.front()])
-        throw InputError(
-            "method.reduction: two_level: the stages that share the word embedding lie differently "
-            "on nodes, so that their copies would be summed differently; use sparse or dense for "
-            "it");
+  const auto alike = [&](const std::vector<std::vector<Id>>& all) {
+    for (const auto& copies : all)
+      for (const Id copy : copies)
+        if (shape[copy] != shape[copies.front()]) return false;
+    return true;
+  };
+  if (stage.tp() && !alike(groups_of(p, {.group = {.axes = stage.tp()}})))
+    throw InputError(
+        "method.reduction: two_level: tensor ranks lie differently on nodes, so that what they all "
+        "hold would be summed differently; keep them on one node, or use sparse or dense");
+  if (tied != none && !alike(groups_of(p, p.channels[tied])))
+    throw InputError(
+        "method.reduction: two_level: the stages that share the word embedding lie differently on "
+        "nodes, so that their copies would be summed differently; use sparse or dense for it");
 }
 
 }  // namespace rehearse

@@ -31,8 +31,9 @@ Axes leader_axis(const Stage& stage);
 Id node_channel(Stage& stage, const std::string& name);
 Id leader_channel(Stage& stage);
 
-/// Copies of tied weights must be summed in the same order, or they drift apart: throws InputError
-/// when the stages that have them lie differently on nodes.
-void check_tied_copies(const Stage& stage, const Bucket& bucket);
+/// Copies of weights, on tensor ranks or of tied ones on stages, must be summed in the same order,
+/// or they choose differently and drift apart: throws InputError when those that have them lie
+/// differently on nodes.
+void check_copies(const Stage& stage, const Bucket& bucket);
 
 }  // namespace rehearse

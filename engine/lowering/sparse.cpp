@@ -145,7 +145,7 @@ class Sparse final : public GradientSync {
   static void declare_packets(Stage& stage, const Bucket& b, const Exchange& x) {
     RoleBuilder& role = stage.role();
     const std::int64_t count = packets_in(stage, x);
-    if (x.reduction == Reduction::two_level) check_tied_copies(stage, b);
+    if (x.reduction == Reduction::two_level) check_copies(stage, b);
     if (sends(stage, x)) {
       role.storage({.name = "R." + b.name, .life = Life::state, .elements = x.kernel.of});
       if (x.kernel.selector == Selector::threshold)

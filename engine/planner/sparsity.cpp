@@ -173,7 +173,8 @@ class Prices {
     return out;
   }
 
-  /// Copies of a tied group lie alike on nodes, so that they can be summed alike.
+  /// Copies, on tensor ranks and of tied groups on stages, lie alike on nodes, so that they can be
+  /// summed alike.
   bool copies_alike(Id segment) {
     std::vector<std::vector<std::vector<std::size_t>>> shapes;
     for (Id s = 0; s < model_.segments.size(); ++s) {
@@ -183,7 +184,7 @@ class Prices {
         return owner_[g] == segment && std::find(theirs.begin(), theirs.end(), g) != theirs.end();
       });
       if (!shares) continue;
-      auto& shape = shapes.emplace_back();
+      auto& shape = shapes.emplace_back();  // of every group of the stage
       for (const auto& devices : groups(stage_of(s)).replicas) {
         auto& firsts = shape.emplace_back();
         for (const Id d : devices)
@@ -195,8 +196,12 @@ class Prices {
               devices.begin()));
       }
     }
-    return std::all_of(shapes.begin(), shapes.end(),
-                       [&](const auto& shape) { return shape == shapes.front(); });
+    if (shapes.empty()) return true;
+    const auto& first = shapes.front().front();
+    return std::all_of(shapes.begin(), shapes.end(), [&](const auto& shape) {
+      return shape == shapes.front() &&
+             (plan_.tp == 1 || std::count(shape.begin(), shape.end(), first) == std::ssize(shape));
+    });
   }
 
   void price(int stage, const LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {

@@ -202,7 +202,7 @@ TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
           ref && std::holds_alternative<Collective>(role.ops[o].work) &&
           role.storages[role.views[ref->view].storage].name.ends_with(bucket))
         seconds += costs.seconds(0, o, 0);
-    EXPECT_NEAR(predicted.transfer / seconds, 1, 0.02) << static_cast<int>(reduction);
+    EXPECT_NEAR(predicted.transfer / seconds, 1, 0.05) << static_cast<int>(reduction);
   }
 }
 

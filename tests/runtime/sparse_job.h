@@ -17,7 +17,7 @@
 
 namespace rehearse {
 
-/// Every layer by `reduction` but for those in `dense`; nodes hold ranks as `node_of` says.
+/// Every layer by `reduction`, in codings by turns; nodes hold ranks as `node_of` says.
 inline Job sparse_job(Plan plan, Reduction reduction, double density, const std::string& data,
                       std::vector<Id> node_of = {0, 0, 1, 2}) {
   plan.method = "adaptive";
@@ -26,6 +26,7 @@ inline Job sparse_job(Plan plan, Reduction reduction, double density, const std:
   const std::size_t segments = job.model.segments.size();
   for (std::size_t s = 0; s < segments; ++s)
     job.plan.layers.push_back({density, reduction, Coding(s % 3)});
+  node_of.resize(static_cast<std::size_t>(job.plan.world_size()));
   job.plan.node_of = std::move(node_of);
   job.plan = prepare(job.plan, job.model);
   return job;

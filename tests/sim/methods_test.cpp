@@ -61,6 +61,18 @@ std::vector<Case> cases_of(const std::string& method, int ranks) {
       for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
       if (!plan.shares.empty()) add(plan, mesh + " shares");
       plan.shares.clear();
+      if (method == "adaptive" && plan.dp > 1) {
+        // Every layer in another way, on nodes of three and of two places; tensor ranks share one.
+        Plan mixed = plan;
+        for (Id s = 0; s < small_model().segments.size(); ++s)
+          mixed.layers.push_back({0.1, Reduction((s + 1) % 3), Coding(s / 3 % 3)});
+        for (int rank = 0; rank < ranks; ++rank)
+          mixed.node_of.push_back(rank / tp < 3 ? 0 : 1 + (rank / tp - 3) / 2);
+        add(mixed, mesh + " mixed");
+        mixed.selector = Selector::threshold;
+        mixed.zero = 2;
+        add(mixed, mesh + " mixed threshold zero2");
+      }
       plan.clip = can.clip;
       plan.recompute = can.recompute;
       plan.sequence_parallel = tp > 1;

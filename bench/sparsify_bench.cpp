@@ -1,0 +1,110 @@
+// Error feedback and selection of 10% of 25 million gradient entries on one core: exact top-k and a
+// warm threshold against one pass that reads gradient and residual and writes the residual, and
+// against the same step by at::topk. The contestants take turns within a round, so that what else
+// the machine does falls on all; the ratios of a round are what is reported.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "runtime/sparsify.h"
+
+namespace {
+
+using namespace rehearse;
+
+constexpr std::int64_t n = 25'000'000, keep = n / 10;
+
+class Contest {
+ public:
+  Contest() : gradients_(3), residual_(n), packet_(std::size_t(packet_room(warm_))) {
+    at::set_num_threads(1);
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (auto& gradient : gradients_) {
+      gradient.resize(n);
+      for (float& g : gradient) g = normal(random);
+    }
+  }
+
+  /// Reads g and e, writes e.
+  void one_pass() {
+    const float* g = gradient();
+    float* e = residual_.data();
+    for (std::int64_t i = 0; i < n; ++i) e[i] += g[i];
+  }
+  void exact() {
+    select(exact_, {.step = step_}, gradient(), DType::f32, residual_.data(), nullptr,
+           packet_.data(), scratch_);
+  }
+  void threshold() {
+    kept_ = select(warm_, {.step = step_}, gradient(), DType::f32, residual_.data(), state_.data(),
+                   packet_.data(), scratch_);
+  }
+  void by_topk() {
+    const at::Tensor e = at::from_blob(residual_.data(), {n}, at::kFloat);
+    e.add_(at::from_blob(gradient(), {n}, at::kFloat));
+    const auto [magnitude, index] = at::topk(e.abs(), keep, -1, true, false);
+    benchmark::DoNotOptimize(e.index_select(0, index));
+    e.index_fill_(0, index, 0);
+  }
+  double kept() const { return static_cast<double>(kept_) / keep; }
+  void next() { ++step_; }
+
+ private:
+  float* gradient() {
+    return gradients_[static_cast<std::size_t>(step_) % gradients_.size()].data();
+  }
+
+  static constexpr Kernel exact_{.of = n, .keep = keep};
+  static constexpr Kernel warm_{.of = n, .keep = keep, .selector = Selector::threshold};
+  std::vector<std::vector<float>> gradients_;
+  std::vector<float> residual_;
+  std::vector<std::byte> packet_;
+  std::vector<float> state_ = {0, 0};
+  SelectScratch scratch_;
+  std::int64_t step_ = 0, kept_ = 0;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void select_a_tenth(benchmark::State& state) {
+  Contest contest;
+  contest.threshold();  // warms it, and touches all memory
+  contest.exact();
+  std::vector<double> exact, warm, topk, faster, kept;
+  for (auto _ : state) {
+    contest.next();
+    const double pass = seconds_of([&] { contest.one_pass(); });
+    const double by_exact = seconds_of([&] { contest.exact(); });
+    const double by_threshold = seconds_of([&] { contest.threshold(); });
+    const double by_topk = seconds_of([&] { contest.by_topk(); });
+    exact.push_back(by_exact / pass);
+    warm.push_back(by_threshold / pass);
+    topk.push_back(by_topk / by_exact);
+    kept.push_back(contest.kept());
+  }
+  state.counters["exact/pass"] = median(exact);
+  state.counters["threshold/pass"] = median(warm);
+  state.counters["topk/exact"] = median(topk);
+  state.counters["kept/wanted"] = median(kept);
+}
+BENCHMARK(select_a_tenth)->Iterations(9)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();
