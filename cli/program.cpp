@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/files.h"
@@ -10,6 +11,7 @@
 #include "cli/program_check.h"
 #include "engine/errors.h"
 #include "engine/link.h"
+#include "engine/workspace.h"
 
 namespace rehearse {
 namespace {
@@ -19,11 +21,8 @@ struct Options {
   bool check = false;
 };
 
-Program read_program(const Context& context, const Options& options) {
-  if (options.from.empty()) {
-    const Job job = load(context, options.job);
-    return compile(job);
-  }
+Program read_program(const Options& options, const std::optional<Job>& job) {
+  if (options.from.empty()) return compile(*job);
   try {
     return parse_program(read_file(options.from));
   } catch (const ProgramError& e) {
@@ -31,15 +30,31 @@ Program read_program(const Context& context, const Options& options) {
   }
 }
 
+/// A program from a file may be of another model than the job's.
+void check_segments(const Options& options, const Program& program, const ModelSpec& model) {
+  for (const Role& role : program.roles)
+    for (const Op& op : role.ops)
+      if (const auto* compute = std::get_if<Compute>(&op.work);
+          compute != nullptr && compute->segment >= model.segments.size())
+        throw InputError(fmt::format("--from {}: it computes segment {}, but model {} of {} has {}",
+                                     options.from, compute->segment, model.name, options.job,
+                                     model.segments.size()));
+}
+
 int run_program(const Context& context, const Options& options) {
-  if (options.job.empty() == options.from.empty())
-    throw InputError("program: give either JOB.toml or --from FILE");
+  if (options.job.empty() && options.from.empty())
+    throw InputError("program: give JOB.toml or --from FILE");
   if (!options.output.empty()) check_writable("-o", options.output);
-  Program program = read_program(context, options);
+  std::optional<Job> job;
+  if (!options.job.empty()) job = load(context, options.job);
+  Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
-    const LinkedProgram linked = link(std::move(program));
-    std::cout << (context.json ? to_json(linked).dump(2) + "\n" : describe(linked));
+    if (job) check_segments(options, program, job->model);
+    const LinkedProgram linked =
+        job ? link(std::move(program), job->model) : link(std::move(program));
+    std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
+                               : describe(linked, job.has_value()));
   } else if (context.json) {
     const nlohmann::ordered_json out{{"schema_version", 1},
                                      {"program_hash", fmt::format("{:016x}", hash_of(program))},
@@ -62,7 +77,8 @@ void add_program(CLI::App& app, Context& context) {
                   "  rehearse program --from ddp.program --check");
   auto options = std::make_shared<Options>();
   command->add_option("JOB.toml", options->job, "What to train, where and how (docs/job.md)");
-  command->add_option("--from", options->from, "Read a program's text instead of compiling a job")
+  command
+      ->add_option("--from", options->from, "Read a program's text instead of compiling the job's")
       ->type_name("FILE");
   command->add_option("-o,--output", options->output, "Write the text to a file")
       ->type_name("FILE");

@@ -69,7 +69,7 @@ std::string group_text(const Program& program, const Channel& channel) {
 
 }  // namespace
 
-std::string describe(const LinkedProgram& linked) {
+std::string describe(const LinkedProgram& linked, bool with_model) {
   const Program& program = linked.program;
   std::string out =
       fmt::format("method {}, {} ranks, mesh {}, hash {:016x}: links\n\n", program.method,
@@ -87,6 +87,8 @@ std::string describe(const LinkedProgram& linked) {
                     bytes(m.value), bytes(m.total()), fmt::format("{}", fmt::join(largest, ", "))});
   }
   out += table(rows);
+  if (!with_model)
+    out += "memory without workspace and batches, which the model decides: name its JOB.toml too\n";
   if (!program.channels.empty()) {
     rows = {{"channel", "group", "match", "ops", "payload a step"}};
     const auto uses = channel_uses(linked);
@@ -104,7 +106,7 @@ std::string describe(const LinkedProgram& linked) {
   return out;
 }
 
-nlohmann::ordered_json to_json(const LinkedProgram& linked) {
+nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model) {
   using Json = nlohmann::ordered_json;
   const Program& program = linked.program;
   Json mesh = Json::object(), roles = Json::array(), channels = Json::array();
@@ -137,6 +139,7 @@ nlohmann::ordered_json to_json(const LinkedProgram& linked) {
           {"world_size", program.world_size},
           {"mesh", std::move(mesh)},
           {"program_hash", fmt::format("{:016x}", linked.hash)},
+          {"workspace_included", with_model},
           {"roles", std::move(roles)},
           {"channels", std::move(channels)},
           {"redundant_waits", linked.redundant.size()}};

@@ -7,7 +7,8 @@
 
 namespace rehearse {
 
-std::string describe(const LinkedProgram& linked);
-nlohmann::ordered_json to_json(const LinkedProgram& linked);
+/// `with_model`: it was linked with its model, so memory holds workspace and batches.
+std::string describe(const LinkedProgram& linked, bool with_model);
+nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model);
 
 }  // namespace rehearse

@@ -14,6 +14,8 @@
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
 #include "engine/errors.h"
+#include "engine/fit.h"
+#include "engine/workspace.h"
 #include "runtime/environment.h"
 #include "runtime/huggingface.h"
 
@@ -44,6 +46,7 @@ int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
   const Job job = load_for(context, options.job, options.nproc);
   check_weights(job, options);
+  check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
         fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "

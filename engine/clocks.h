@@ -29,6 +29,7 @@ class StepClocks {
   /// (step, event), each after all it waits for.
   const std::vector<std::pair<int, Id>>& sorted() const { return sorted_; }
 
+  std::size_t dimensions() const { return dimensions_; }
   /// An op's place in a clock, and the least entry there once its instance of `step` has ended.
   std::uint32_t entry(Id role, Id op) const { return entries_[role][op]; }
   std::uint32_t number(Id role, Id op, int step) const;

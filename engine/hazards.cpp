@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "engine/errors.h"
 #include "engine/names.h"
@@ -44,7 +45,7 @@ class Analysis {
     any_view_.assign(role.storages.size(), none);
     for (Id v = 0; v < role.views.size(); ++v) any_view_[role.views[v].storage] = v;
     out_.finals.resize(instances);
-    out_.first_writer.assign(instances, none);
+    out_.first_writers.resize(instances);
     for (const View& v : role.views) {
       const auto& cut = cuts_[v.storage];
       auto at = [&](std::int64_t x) {
@@ -197,7 +198,7 @@ class Analysis {
       const Storage& storage = role_.storages[s];
       const std::size_t per = cuts_[s].size() - 1;
       for (int index = 0; index < storage.indices; ++index) {
-        std::vector<Id> finals;
+        std::vector<Id> firsts, finals;
         for (std::size_t i = 0; i < per; ++i) {
           const Piece& p = pieces_[piece_base_[s] + static_cast<std::size_t>(index) * per + i];
           if (p.first_write == none) {
@@ -210,9 +211,7 @@ class Analysis {
           if (p.unread && p.old.empty() && storage.life != Life::state)
             refuse_dead(p, any_view_[s]);
           const Id view = any_view_[s];
-          if (out_.first_writer[out_.instance_base[s] + static_cast<std::size_t>(index)] == none)
-            out_.first_writer[out_.instance_base[s] + static_cast<std::size_t>(index)] =
-                p.first_write;
+          firsts.push_back(p.first_write);
           for (std::size_t k = 0; k < p.old.size(); ++k) {
             const auto& [op, age] = p.old[k];
             check_layout(op, p.expected[k].first, p.expected[k].second, p.layout, p.last_write);
@@ -226,11 +225,19 @@ class Analysis {
           finals.insert(finals.end(), p.reads.begin(), p.reads.end());
           if (p.reads.empty()) finals.push_back(p.last_write);
         }
-        std::sort(finals.begin(), finals.end());
-        finals.erase(std::unique(finals.begin(), finals.end()), finals.end());
-        out_.finals[out_.instance_base[s] + static_cast<std::size_t>(index)] = std::move(finals);
+        const std::size_t instance = out_.instance_base[s] + static_cast<std::size_t>(index);
+        out_.first_writers[instance] = in_step_order(std::move(firsts));
+        out_.finals[instance] = in_step_order(std::move(finals));
       }
     }
+  }
+
+  std::vector<Id> in_step_order(std::vector<Id> ops) const {
+    std::sort(ops.begin(), ops.end(), [&](Id a, Id b) {
+      return std::pair(role_.ops[a].shift, a) < std::pair(role_.ops[b].shift, b);
+    });
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+    return ops;
   }
 
   const Program& program_;

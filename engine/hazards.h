@@ -20,9 +20,9 @@ struct Hazard {
 struct Hazards {
   std::vector<Hazard> list = {};  // grouped by op; what both ops' lane orders anyhow is left out
   int max_lag = 0;                // of all, those left out too
-  std::vector<std::vector<Id>> finals =
-      {};  // [instance]: the ops of a step that use it last, for value storages
-  std::vector<Id> first_writer = {};            // [instance]
+  // [instance]: the ops of a step that write a part of it first, in the order in which they serve
+  // the step, and those that use it last. Of different parts these are different ops.
+  std::vector<std::vector<Id>> first_writers = {}, finals = {};
   std::vector<std::size_t> instance_base = {};  // [storage] -> its first instance; + index
 };
 

@@ -67,9 +67,21 @@ std::vector<std::pair<Instance, std::size_t>> written_values(const Role& role,
     if (role.storages[s].life != Life::value) continue;
     for (int i = 0; i < role.storages[s].indices; ++i) {
       const std::size_t instance = hazards.instance_base[s] + static_cast<std::size_t>(i);
-      if (hazards.first_writer[instance] != none)
+      if (!hazards.first_writers[instance].empty())
         out.push_back({{s, static_cast<std::uint16_t>(i)}, instance});
     }
+  }
+  return out;
+}
+
+/// What has ended before the first of these ops starts, whichever that is.
+std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::vector<Id>& ops,
+                                      int step) {
+  std::vector<std::uint32_t> out;
+  for (Id o : ops) {
+    const std::uint32_t* begin = clocks.before(role, o, step);
+    if (out.empty()) out.assign(begin, begin + clocks.dimensions());
+    for (std::size_t d = 0; d < out.size(); ++d) out[d] = std::min(out[d], begin[d]);
   }
   return out;
 }
@@ -103,7 +115,7 @@ RoleMemory plan_memory(const Program& program, Id r, const Hazards& hazards, Ste
   std::vector<std::vector<std::pair<Instance, std::size_t>>> born(role.ops.size());
   std::vector<std::vector<Id>> dead(role.ops.size());  // storages
   for (const auto& value : written_values(role, hazards)) {
-    born[hazards.first_writer[value.second]].push_back(value);
+    born[hazards.first_writers[value.second].front()].push_back(value);
     for (Id o : hazards.finals[value.second]) dead[o].push_back(value.first.storage);
   }
   Pools pools;
@@ -113,18 +125,21 @@ RoleMemory plan_memory(const Program& program, Id r, const Hazards& hazards, Ste
     for (Id o = 0; o < role.ops.size(); ++o) {
       const int step = t - role.ops[o].shift;
       if (step < 0) continue;
-      const std::int64_t beside = workspace ? workspace(program, role, role.ops[o]) : 0;
-      const std::uint32_t* begin =
-          born[o].empty() && beside == 0 ? nullptr : clocks.before(r, o, step);
       for (const auto& [one, instance] : born[o]) {
-        UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage), begin);
+        const auto& writers = hazards.first_writers[instance];
+        std::vector<std::uint32_t> any;
+        if (writers.size() > 1) any = before_any(clocks, r, writers, step);
+        UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage),
+                                      any.empty() ? clocks.before(r, o, step) : any.data());
         bytes.free_when.clear();
         for (Id f : hazards.finals[instance])
           bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
         most[one.storage] = std::max(most[one.storage], ++live[one.storage]);
       }
+      const std::int64_t beside = workspace ? workspace(program, role, role.ops[o]) : 0;
       if (beside > 0) {
-        pools.take(beside, begin).free_when = {{clocks.entry(r, o), clocks.number(r, o, step)}};
+        pools.take(beside, clocks.before(r, o, step)).free_when = {
+            {clocks.entry(r, o), clocks.number(r, o, step)}};
         most_workspace = std::max(most_workspace, beside);
       }
       for (Id s : dead[o]) --live[s];

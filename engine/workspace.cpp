@@ -2,6 +2,7 @@
 #include "engine/workspace.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/packets.h"
 
@@ -68,9 +69,33 @@ LinkedProgram link(Program program, const ModelSpec& model) {
   int tp = 1;
   for (const Axis& axis : program.mesh)
     if (axis.name == "tp") tp = axis.size;
-  return link(std::move(program), [&](const Program& p, const Role& role, const Op& op) {
-    return of_op(model, tp, p, role, op);
-  });
+  LinkedProgram linked =
+      link(std::move(program), [&](const Program& p, const Role& role, const Op& op) {
+        return of_op(model, tp, p, role, op);
+      });
+  for (Id r = 0; r < linked.program.roles.size(); ++r) {
+    const std::vector<int> samples = samples_of(linked.program.roles[r]);
+    const std::int64_t bytes = std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
+                               model.seq_len * bytes_per_token;
+    if (bytes == 0) continue;
+    RoleMemory& memory = linked.memory[r];
+    memory.buffer += bytes;
+    const auto smaller = [&](const StorageUse& use) { return use.bytes < bytes; };
+    memory.largest.insert(std::find_if(memory.largest.begin(), memory.largest.end(), smaller),
+                          {"batch", bytes});
+  }
+  return linked;
+}
+
+std::vector<int> samples_of(const Role& role) {
+  std::vector<int> samples;
+  for (const Op& op : role.ops)
+    if (const auto* compute = std::get_if<Compute>(&op.work)) {
+      const auto microbatch = static_cast<std::size_t>(compute->microbatch);
+      if (samples.size() <= microbatch) samples.resize(microbatch + 1);
+      samples[microbatch] = compute->samples;
+    }
+  return samples;
 }
 
 }  // namespace rehearse

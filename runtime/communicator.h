@@ -84,7 +84,7 @@ class Communicator {
   virtual void barrier() = 0;
 
   virtual Traffic traffic() const = 0;
-  /// Bytes of scratch memory held (the plan counts them as workspace).
+  /// Bytes of scratch memory held, which are in no plan (docs/program.md, Memory).
   virtual std::int64_t scratch_bytes() const = 0;
 
   /// Prepares and runs in place: for set-up code and tests.

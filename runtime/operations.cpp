@@ -1,6 +1,5 @@
 #include "runtime/operations.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -83,8 +82,6 @@ const Batch& Operations::batch(int microbatch, std::int64_t step) {
   if (m.key == key) return m.batch;
   const Data& data = *feed_.data;
   m.key = key;
-  m.batch.tokens = at::empty({m.samples, model_.seq_len}, at::kLong);
-  m.batch.labels = at::empty({m.samples, model_.seq_len}, at::kLong);
   m.batch.step = step;
   m.batch.seed = train_.seed;
   m.batch.train = feed_.training;

@@ -1,10 +1,12 @@
 // Makes a role's ops ready: operands, blocks, communicators, weight-decay masks.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "engine/errors.h"
+#include "engine/workspace.h"
 #include "runtime/prepared.h"
 
 namespace rehearse {
@@ -58,16 +60,6 @@ Operations::~Operations() = default;
 void Operations::find_samples() {
   // Samples by micro-batch, for the roles of all data-parallel places: mine begin after those of
   // the places before me.
-  const auto samples_of = [&](const Role& role) {
-    std::vector<int> samples;
-    for (const Op& op : role.ops)
-      if (const auto* compute = std::get_if<Compute>(&op.work)) {
-        if (samples.size() <= std::size_t(compute->microbatch))
-          samples.resize(compute->microbatch + 1);
-        samples[compute->microbatch] = compute->samples;
-      }
-    return samples;
-  };
   const Place mine = place_along(program_, "dp", rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
@@ -79,7 +71,11 @@ void Operations::find_samples() {
   std::int64_t first =
       std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
   for (const int samples : samples_of(role_)) {
-    microbatches_.push_back({.first = first, .samples = samples});
+    MicroBatch& m = microbatches_.emplace_back();
+    m.first = first;
+    m.samples = samples;
+    m.batch.tokens = at::empty({samples, model_.seq_len}, at::kLong);
+    m.batch.labels = at::empty({samples, model_.seq_len}, at::kLong);
     first += samples;
   }
 }

@@ -16,7 +16,9 @@
 
 #include "engine/chrome_trace.h"
 #include "engine/errors.h"
+#include "engine/fit.h"
 #include "engine/strategy.h"
+#include "engine/workspace.h"
 #include "runtime/checkpoint.h"
 #include "runtime/control.h"
 #include "runtime/data.h"
@@ -250,7 +252,8 @@ TrainSummary train(const Job& job, const Environment& environment, const TrainOp
         job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp, job.plan.servers,
         environment.world_size));
   set_threads(job, environment);
-  const LinkedProgram linked = link(compile(job));
+  const LinkedProgram linked = link(compile(job), job.model);
+  check_memory(linked, job.plan, job.model, job.cluster);
   if (job.train.data.empty())
     throw InputError(
         "train.data is missing: the folder of token shards that data/prepare.py makes");

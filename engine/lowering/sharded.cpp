@@ -1,10 +1,11 @@
 // ZeRO (Rajbhandari et al., SC 2020): over dp, level 1 shards optimizer state, 2 gradients as well,
 // 3 weights as well.
-//   1: gradients of the step are reduce-scattered once, each rank updates its shard, new weights
-//   are all-gathered. 2: the same, but the full gradient of a micro-batch lives only until it is
-//   reduce-scattered into the shard. 3: only shards persist; a segment's weights are gathered for a
-//   pass and freed after it (unless keep_gathered: gathered
-//      once a step), prefetched one segment ahead.
+// - Level 1: gradients of the step are reduce-scattered once, each rank updates its shard, new
+//   weights are all-gathered.
+// - Level 2: the same, but the full gradient of a micro-batch lives only until it is
+//   reduce-scattered into the shard.
+// - Level 3: only shards persist; a segment's weights are gathered for a pass, prefetched one
+//   segment ahead, and freed after it (unless keep_gathered: gathered once a step).
 // Volumes in units of the parameters x (n-1)/n: 2; M + 1; 3M (M + 1 when kept).
 #include <ranges>
 

@@ -1,9 +1,10 @@
-"""program: its text is read back as the same program, what --check finds, and that a broken program is
-refused."""
+"""program: its text is read back as the same program, what --check finds, and that a broken program
+is refused."""
 
+import re
 import unittest
 
-from cli_test_case import TINY, CliTestCase
+from cli_test_case import ROOT, TINY, CliTestCase
 
 PIPELINE = TINY.replace('"ddp"', '"1f1b"') + "method.pp = 2\nmethod.micro_batches = 4\n"
 
@@ -18,7 +19,7 @@ class Programs(CliTestCase):
             self.assertEqual(path.read_text(), printed)
             self.assertEqual(self.rehearse("program", "--from", path).stdout, printed)
             self.assertEqual(
-                self.rehearse("program", "--from", path, "--check").stdout,
+                self.rehearse("program", job, "--from", path, "--check").stdout,
                 self.rehearse("program", job, "--check").stdout,
             )
             self.assertEqual(
@@ -35,6 +36,28 @@ class Programs(CliTestCase):
         for role in found["roles"]:
             memory = role["memory_bytes"]
             self.assertEqual(memory["total"], memory["state"] + memory["buffer"] + memory["value"])
+
+    def test_check_counts_workspace_where_the_model_is_known(self):
+        """What check says a rank needs is what simulate says, batches and workspace included."""
+        job, path = self.job(), self.tmp / "one.program"
+        self.rehearse("program", job, "-o", path)
+        alone = self.json("program", "--from", path, "--check")
+        known = self.json("program", job, "--check")
+        self.assertIs(alone["workspace_included"], False)
+        self.assertIs(known["workspace_included"], True)
+        need = [found["roles"][0]["memory_bytes"]["total"] for found in (alone, known)]
+        simulated = self.json("simulate", job, "--fidelity", "analytic")["peak_memory_bytes"]
+        self.assertEqual(need[1], max(simulated.values()))
+        model = (ROOT / "models/gpt-tiny.toml").read_text()
+        seq_len = int(re.search(r"^seq_len = (\d+)", model, re.M)[1])
+        batch = 16 // 4 * seq_len * 16  # samples of a rank; token and label, 8 bytes each
+        self.assertGreaterEqual(need[1], need[0] + batch)
+        said = self.rehearse("program", "--from", path, "--check").stdout
+        self.assertIn("without workspace and batches", said)
+        self.refused("program", says=["JOB.toml or --from"])
+        other = self.job(TINY.replace("gpt-tiny", "gpt2-124m"), "other.toml")
+        self.rehearse("program", other, "-o", path)
+        self.refused("program", job, "--from", path, "--check", says=["segment 6", "gpt-tiny"])
 
     def test_broken(self):
         """Without one collective the gradient stays a partial sum, which Update refuses."""

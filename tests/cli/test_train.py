@@ -161,6 +161,9 @@ class Train(CliTestCase):
         for path in pathlib.Path(self.folder.name, "tokens").iterdir():
             data = path.read_bytes()
             short = path.name.startswith("train")
+        huge = ["--set", "model.name=gpt3-175b", "--set", "train.global_batch=2"]
+        said = self.refused("train", job, "--nproc", "2", *huge, says=["memory: ", "CPU core"])
+        self.assertIn("the largest: ", said)
             (folder / path.name).write_bytes(data[: len(data) // 2 // 2 * 2] if short else data)
         self.refused("train", job, "--nproc", "2", says=["train_000000.bin"])
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/errors.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
@@ -42,16 +42,11 @@ const std::string reduce = "%2 dp all_reduce dp source<G/partial(dp) target>G af
 const std::string update = "%3 compute update param+W@1 grad<G moment1+M@1 after %2\n";
 
 std::string refusal(const std::string& ops) {
-  try {
-    link(parse_program(head + ops + "end\n"));
-  } catch (const ProgramError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<ProgramError>([&] { link(parse_program(head + ops + "end\n")); });
 }
 
 TEST(Linker, TakesDataParallelismAsItStands) {
-  EXPECT_EQ(refusal(forward + backward + reduce + update), "");
+  EXPECT_EQ(refusal(forward + backward + reduce + update), "no error");
 }
 
 TEST(Linker, RefusesAnUpdateOfAPartialSum) {
@@ -124,12 +119,8 @@ std::string side(const std::string& name, const std::string& ops) {
   return "begin " + name + storages + ops + "end\n";
 }
 std::string pair_refusal(const std::string& first, const std::string& second) {
-  try {
-    link(parse_program(pair + side("first", first) + side("second", second)));
-  } catch (const ProgramError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<ProgramError>(
+      [&] { link(parse_program(pair + side("first", first) + side("second", second))); });
 }
 const std::string make_both =
     "%0 compute forward s0 n=1 mb=0 output>X\n%1 compute forward s0 n=1 mb=1 output>Y\n";
@@ -183,14 +174,54 @@ TEST(Linker, PlansMemoryThatDoesNotDependOnTiming) {
   EXPECT_EQ(linked.roles[0].ops[1].dies.size(), 1u);  // S ends with backward
 }
 
+TEST(Linker, PlansAValueFromTheFirstWriteOfAnyOfItsParts) {
+  const auto planned = [](const std::string& ops) {
+    return link(parse_program(R"(rehearse-program 1
+method test
+mesh pp=1 dp=2 tp=1
+world 2
+role worker ranks=0-1
+begin worker
+lane x in_order
+lane y in_order
+storage W state f32 8 indices=1 versions=1
+storage V state f32 8 indices=1 versions=1
+storage A value f32 8 indices=1 versions=1
+storage B value f32 4 indices=1 versions=1
+view W W 0 8
+view V V 0 8
+view A A 0 8
+view A.low A 0 4
+view A.high A 4 8
+view B B 0 4
+)" + ops + "end\n"))
+        .memory[0]
+        .value;
+  };
+  // The second half of A is written while B is still read: nothing can be shared.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>A.high\n"
+                    "%2 x cast source<W@1 target>A.low\n"
+                    "%3 x cast source<A target>W\n"),
+            (8 + 4) * 4);
+  // Written by two lanes, A may be there before B is, though x writes its half after B's last use.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>V\n"
+                    "%2 x cast source<W@1 target>A.low\n"
+                    "%3 y cast source<W@1 target>A.high after %4@1\n"
+                    "%4 x cast source<A target>W after %3\n"),
+            (8 + 4) * 4);
+  // One after the other they share.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>V\n"
+                    "%2 x cast source<W@1 target>A\n"
+                    "%3 x cast source<A target>W\n"),
+            8 * 4);
+}
+
 TEST(ProgramText, SaysWhichLineIsWrong) {
   auto message = [](const std::string& text) {
-    try {
-      parse_program(text);
-    } catch (const ProgramError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return message_of<ProgramError>([&] { parse_program(text); });
   };
   EXPECT_THAT(message("rehearse-program 7\n"),
               HasSubstr("version 7 is unknown; this build reads version 1"));

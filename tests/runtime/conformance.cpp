@@ -28,8 +28,9 @@ RankRun::RankRun(const Job& job, const LinkedProgram& linked, const Environment&
             .seed = job.train.seed}),
       control(environment, {.timeout = job.run.timeout, .heartbeat = job.run.heartbeat}),
       network(control),
+      disturber(job.disturb, job.plan.world_size()),
       executor({linked, job.model, job.plan, job.train, static_cast<Id>(environment.rank), data,
-                network, control}) {
+                network, control, &disturber}) {
   executor.initialise();
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/disturbance.h"
 #include "engine/job.h"
 #include "engine/link.h"
 #include "engine/trace.h"
@@ -15,7 +16,7 @@
 
 namespace rehearse {
 
-/// What a rank of `train` is made of.
+/// What a rank of `train` is made of; slowed as job.disturb says.
 struct RankRun {
   RankRun(const Job& job, const LinkedProgram& linked, const Environment& environment);
   /// Steps [first, last) and nothing else; every rank has ended them when it returns.
@@ -24,6 +25,7 @@ struct RankRun {
   Data data;
   Control control;
   Network network;
+  Disturber disturber;
   Executor executor;
 };
 

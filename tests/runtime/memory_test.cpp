@@ -1,13 +1,11 @@
 // The runtime does what the program says: memory of real ranks by a counting allocator, against the
-// linker's plan with the model's workspace. What is in neither is known: 16 bytes for each token of
-// a rank's batch and its label.
+// linker's plan with the model's workspace and batches.
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <set>
 
 #include "engine/strategy.h"
 #include "engine/workspace.h"
@@ -74,7 +72,8 @@ Job memory_job(Plan plan, const std::string& data) {
 struct MemoryCase {
   std::string name = {};
   Plan plan = {};
-  double least = 0.95;  // measured over planned
+  double least = 0.95, most = 1.0001;  // measured over planned
+  double slow = 1;                     // times as long that rank 0 takes
 };
 std::ostream& operator<<(std::ostream& out, const MemoryCase& c) { return out << c.name; }
 
@@ -83,40 +82,41 @@ class PlannedMemory : public testing::TestWithParam<MemoryCase> {};
 TEST_P(PlannedMemory, IsThePlans) {
   ScratchFolder data;
   write_training_data(data);
-  const Job job = memory_job(GetParam().plan, data.path());
+  Job job = memory_job(GetParam().plan, data.path());
+  if (GetParam().slow > 1) job.disturb.stragglers.push_back({.rank = 0, .factor = GetParam().slow});
   const LinkedProgram linked = link(compile(job), job.model);
   const std::vector<Measured> all = measure(job, linked);
   for (Id rank = 0; rank < all.size(); ++rank) {
     const RoleMemory& planned = linked.memory[linked.role_of[rank]];
     EXPECT_EQ(all[rank].fixed, planned.state + planned.buffer) << "rank " << rank;
     EXPECT_EQ(all[rank].unaligned, 0) << "rank " << rank;
-    std::set<int> microbatches;
-    for (const Op& op : linked.program.roles[linked.role_of[rank]].ops)
-      if (const auto* compute = std::get_if<Compute>(&op.work))
-        microbatches.insert(compute->microbatch);
-    const std::int64_t tokens =
-        static_cast<std::int64_t>(microbatches.size()) * job.plan.samples() * job.model.seq_len;
-    const std::int64_t peak = all[rank].peak - 16 * tokens;
+    const std::int64_t peak = all[rank].peak;
     const double ratio = static_cast<double>(peak) / static_cast<double>(planned.total());
-    EXPECT_LE(ratio, 1.05) << "rank " << rank;
+    EXPECT_LE(ratio, GetParam().most) << "rank " << rank;
     EXPECT_GE(ratio, GetParam().least) << "rank " << rank;
     RecordProperty(fmt::format("rank_{}", rank),
                    fmt::format("peak {} planned {} ratio {:.3f}", peak, planned.total(), ratio));
   }
 }
 // The plan holds for any timing. Where gathers and sums run beside computation, a run may not need
-// all of it.
+// all of it; beside a slow rank, whose sums the other waits for, it does. Products of 16 bits, and
+// large ones of 32, get copies of their operands from oneDNN: they are in no plan.
 INSTANTIATE_TEST_SUITE_P(
     Methods, PlannedMemory,
     testing::ValuesIn(std::vector<MemoryCase>{
-        {"alone", {.method = "ddp"}},
+        {"alone", {.method = "ddp"}, 0.95, 1.05},
         {"ddp", {.method = "ddp", .dp = 2}},
         {"ddp_recomputing", {.method = "ddp", .dp = 2, .recompute = true}},
         {"one_f_one_b_pp2_recomputing",
          {.method = "1f1b", .pp = 2, .micro_batches = 4, .recompute = true}},
-        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = DType::bf16}},
+        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = DType::bf16}, 0.95, 1.05},
         {"zero1", {.method = "zero1", .dp = 2}},
         {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}, 0.85},
+        {"zero2_accumulating_beside_a_slow_rank",
+         {.method = "zero2", .dp = 2, .micro_batches = 2},
+         0.85,
+         1.0001,
+         5},
         {"zero3", {.method = "zero3", .dp = 2}, 0.85},
         {"megatron_tp2", {.method = "megatron", .tp = 2}},
         {"one_f_one_b_pp2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},

@@ -1,0 +1,148 @@
+// What does not fit is refused with advice that is true: each remedy is applied to the plan here,
+// compiled and linked again, and nothing that stands before it in the documented order fits.
+#include "engine/fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine/workspace.h"
+#include "tests/engine/rig.h"
+#include "tests/message_of.h"
+
+namespace rehearse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Cluster with_memory(int devices, std::int64_t bytes) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(static_cast<double>(bytes)),
+                              .peak_f32 = FlopsPerSecond(1e12),
+                              .memory_bandwidth = BytesPerSecond(1e12)});
+  const Id hub = c.add_vertex("switch");
+  for (int i = 0; i < devices; ++i)
+    c.connect(c.vertex_of(c.add_device("gpu" + std::to_string(i), kind, 0)), hub,
+              "cable" + std::to_string(i), BytesPerSecond(1e9), Seconds(1e-6));
+  return c;
+}
+
+std::int64_t need_of(const Plan& plan, const ModelSpec& model) {
+  const LinkedProgram linked = link(compile(plan, model), model);
+  std::int64_t most = 0;
+  for (const RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
+  return most;
+}
+
+/// The plan with what a remedy says, as --set would read it.
+Plan applied(Plan plan, const Remedy& remedy) {
+  for (const std::string& change : remedy.changes) {
+    const std::string key = change.substr(0, change.find('='));
+    const std::string value = change.substr(change.find('=') + 1);
+    if (key == "method.name")
+      plan.method = value, plan.zero = value.starts_with("zero") ? value.back() - '0' : 0;
+    else if (key == "method.recompute")
+      plan.recompute = value == "true";
+    else
+      (key == "method.micro_batches" ? plan.micro_batches
+       : key == "method.zero"        ? plan.zero
+       : key == "method.pp"          ? plan.pp
+       : key == "method.dp"          ? plan.dp
+       : key == "method.tp"          ? plan.tp
+                                     : throw std::invalid_argument(change)) = std::stoi(value);
+  }
+  return plan;
+}
+
+Plan start() {
+  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+  plan.global_batch = 4 * 4;
+  return plan;
+}
+
+TEST(Fit, TheFullestDeviceOfAKindCounts) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("1f1b", 2, 1, 1, 4);
+  const LinkedProgram linked = link(compile(plan, model), model);
+  const std::int64_t a = linked.memory[0].total(), b = linked.memory[1].total();
+  ASSERT_NE(a, b);
+  const Cluster cluster = with_memory(2, a + b);
+  const auto apart = device_needs(linked, cluster, {});
+  ASSERT_EQ(apart.size(), 1U);
+  EXPECT_EQ(apart[0].need, std::max(a, b));
+  EXPECT_EQ(apart[0].rank, a > b ? 0U : 1U);
+  EXPECT_EQ(apart[0].capacity, a + b);
+  // Ranks on one device add up.
+  const std::vector<Id> together = {1, 1};
+  const auto needs = device_needs(linked, cluster, together);
+  EXPECT_EQ(needs[0].need, a + b);
+  EXPECT_EQ(needs[0].device, 1U);
+  EXPECT_TRUE(needs[0].fits());
+}
+
+TEST(Fit, WhatFitsIsLeftAlone) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const std::int64_t need = linked.memory[0].total();
+  EXPECT_NO_THROW(check_memory(linked, start(), model, with_memory(4, need)));
+  EXPECT_THROW(check_memory(linked, start(), model, with_memory(4, need - 1)), InputError);
+}
+
+TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
+  const ModelSpec model = small_model(4);
+  const Plan plan = start();
+  const std::int64_t whole = need_of(plan, model);
+  Plan two = plan, four = plan, again = plan;
+  two.micro_batches = 2, four.micro_batches = 4, again.recompute = true;
+  const std::int64_t halves = need_of(two, model), quarters = need_of(four, model),
+                     recomputed = need_of(again, model);
+  ASSERT_GT(whole, halves);
+  ASSERT_GT(halves, quarters);
+  std::set<std::string> seen;
+  for (int percent = 99; percent >= 5; percent -= 2) {
+    const std::int64_t capacity = whole * percent / 100;
+    const auto remedy = find_remedy(plan, model, with_memory(4, capacity));
+    if (!remedy) continue;
+    SCOPED_TRACE(remedy->changes[0] + " at " + std::to_string(percent) + "%");
+    EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
+    EXPECT_LE(remedy->need, capacity);
+    std::string changes;
+    for (const std::string& change : remedy->changes) changes += change + " ";
+    seen.insert(changes);
+    if (halves <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.micro_batches=2"));
+    } else if (quarters <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.micro_batches=4"));
+    } else if (recomputed <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.recompute=true"));
+    } else {
+      EXPECT_GT(remedy->changes.size() + (remedy->changes[0].find("zero") != std::string::npos),
+                1U);
+    }
+  }
+  EXPECT_GE(seen.size(), 4U) << "the capacities tried show too little";
+}
+
+TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const auto message = [&](std::int64_t capacity) {
+    return message_of([&] { check_memory(linked, start(), model, with_memory(4, capacity)); });
+  };
+  const std::string said = message(linked.memory[0].total() - 1);
+  EXPECT_THAT(said, HasSubstr("memory: gpu0 (unit, "));
+  EXPECT_THAT(said, HasSubstr("method \"ddp\""));
+  const auto& largest = linked.memory[0].largest;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(said, HasSubstr(largest[i].name + " "));
+  EXPECT_THAT(said, HasSubstr("this would fit"));
+  EXPECT_THAT(said, HasSubstr("--set method.micro_batches=2"));
+  EXPECT_THAT(message(1000), HasSubstr("no number of micro-batches, recomputation, sharding of "
+                                       "states or other mesh"));
+}
+
+}  // namespace
+}  // namespace rehearse
