@@ -46,7 +46,7 @@ std::vector<std::string> cells(const Row& row) {
           fmt::format("{:.4g}", m.samples_per_s),
           fmt::format("{:.2g}", m.samples_per_s * share),
           fmt::format("{:.4g}", m.tokens_per_s),
-          fmt::format("{:.2f}%", 100 * m.mfu),
+          m.mfu > 0 ? fmt::format("{:.2f}%", 100 * m.mfu) : "-",
           fmt::format("{:.1f}%", 100 * m.bubble_fraction),
           to_text(Seconds(m.exposed_comm_s)),
           fmt::format("{:.3g}", m.bytes_sent_mean / 1e9),

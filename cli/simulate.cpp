@@ -33,7 +33,8 @@ std::string describe(const Study& s) {
   row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
   row("throughput",
       fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
-  row("MFU", fmt::format("{:.2f}%{}", 100 * m.mfu, doubt));
+  row("MFU", m.mfu > 0 ? fmt::format("{:.2f}%{}", 100 * m.mfu, doubt)
+                       : "not known: the peak rate of this machine's cores is not");
   row("bubble", fmt::format("{:.2f}% of the compute lanes' time", 100 * m.bubble_fraction));
   row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
   row("sent per rank",

@@ -214,7 +214,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
       {"samples_per_s", s.summary.samples_per_s},
       {"tokens_per_s", s.summary.tokens_per_s},
-      {"mfu", s.summary.mfu},
+      {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: not known
       {"bubble_fraction", s.summary.bubble_fraction},
       {"exposed_comm_s", s.summary.exposed_comm_s},
       {"bytes_sent_per_rank",

@@ -69,6 +69,7 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
           {"step_times_s", s.step_times},
           {"median_step_s", s.median_step_s},
           {"tokens_per_s", s.tokens_per_s},
+          {"mfu", s.mfu > 0 ? nlohmann::ordered_json(s.mfu) : nlohmann::ordered_json()},
           {"bytes_sent_by_rank_0", s.bytes_sent},
           {"checkpoint", s.checkpoint},
           {"signal", s.signal}};

@@ -34,6 +34,7 @@ struct MetricsSink::Impl {
   int samples;
   Steps steps;
   double peak = 0;  // FLOP/s of all ranks that compute
+  bool peak_known = true;
   std::int64_t computing = 0;
   double sent_mean = 0, sent_max = 0, sent_total = 0;
 
@@ -90,6 +91,8 @@ struct MetricsSink::Impl {
                     .value;
       }
     }
+    // What a core of this machine can do at the most is nobody's data sheet.
+    peak_known = cluster.shared_cores() == 0;
     ends.assign(all, 0.0);
     missing.assign(all, instances);
     for (double bytes : sent) {
@@ -159,7 +162,8 @@ Metrics MetricsSink::finish() const {
   if (times.mean > 0) {
     out.samples_per_s = m.samples / times.mean;
     out.tokens_per_s = static_cast<double>(tokens) / times.mean;
-    if (m.peak > 0) out.mfu = model_flops(m.model, tokens).value / (times.mean * m.peak);
+    if (m.peak_known && m.peak > 0)
+      out.mfu = model_flops(m.model, tokens).value / (times.mean * m.peak);
   }
   double busy = 0, covered = 0;
   for (const auto& role : m.roles) {

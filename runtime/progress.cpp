@@ -19,21 +19,31 @@
 namespace rehearse {
 namespace {
 
-/// Sum over ranks of their device's peak in the plan's precision; 0 when a device is not known.
-double peak_of(const Job& job) {
-  double sum = 0;
-  const auto devices = job.cluster.devices();
-  for (int rank = 0; rank < job.plan.world_size(); ++rank) {
-    const std::size_t device =
-        job.plan.rank_to_device.empty() ? rank : job.plan.rank_to_device.at(rank);
-    if (device >= devices.size()) return 0;
-    const DeviceKind& kind = job.cluster.kind_of(static_cast<Id>(device));
-    sum += (job.plan.precision == DType::f32    ? kind.peak_f32
-            : job.plan.precision == DType::bf16 ? kind.peak_bf16
-                                                : kind.peak_f16)
-               .value;
+/// What this run's MFU is a fraction of, or why there is none.
+struct Peak {
+  double flops = 0;  // FLOP/s of all ranks that compute
+  bool calibrated = true;
+  std::string unknown = {};
+};
+
+Peak peak_of(const Job& job, const LinkedProgram& linked) {
+  // The lanes compute on the host's cores, and nobody's data sheet says what those can do.
+  if (job.cluster.shared_cores() > 0) return {.unknown = "the peak rate of its cores is not"};
+  Peak peak;
+  for (const Role& role : linked.program.roles) {
+    const auto computes = [](const Op& op) { return std::holds_alternative<Compute>(op.work); };
+    if (std::none_of(role.ops.begin(), role.ops.end(), computes)) continue;
+    for (const Id rank : role.ranks) {
+      const Id device = job.plan.rank_to_device.empty() ? rank : job.plan.rank_to_device.at(rank);
+      const DeviceKind& kind = job.cluster.kind_of(device);
+      peak.flops += (job.plan.precision == DType::f32    ? kind.peak_f32
+                     : job.plan.precision == DType::bf16 ? kind.peak_bf16
+                                                         : kind.peak_f16)
+                        .value;
+      peak.calibrated = peak.calibrated && kind.calibrated;
+    }
   }
-  return sum;
+  return peak;
 }
 
 }  // namespace
@@ -56,7 +66,10 @@ Progress::Progress(const Job& job, const LinkedProgram& linked, const Data& data
     silent_ = !linked.program.roles[linked.role_of[control.environment().rank]].free_running;
   }
   if (!leader_) return;
-  peak_flops_ = peak_of(job);
+  const Peak peak = peak_of(job, linked);
+  peak_flops_ = peak.flops;
+  no_mfu_ = peak.unknown;
+  doubt_ = peak.calibrated ? "" : "  uncalibrated";
   if (job.train.out.empty()) return;
   const auto path = std::filesystem::path(job.train.out) / "metrics.jsonl";
   metrics_.open(path, std::ios::app);
@@ -139,7 +152,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
-  if (mfu > 0) text += fmt::format("  MFU {:.1f}%", 100 * mfu);
+  if (mfu > 0) text += fmt::format("  MFU {:.1f}%{}", 100 * mfu, doubt_);
   const std::int64_t every = std::max<std::int64_t>(job_.run.log_every, 1);
   line(text, !terminal_ && ((step + 1) % every == 0 || step + 1 == job_.train.steps));
 }
@@ -205,7 +218,10 @@ void Progress::finish(const TrainSummary& summary) {
   if (summary.median_step_s > 0)
     text += fmt::format(", {:.0f} tok/s, {} a step (median)", summary.tokens_per_s,
                         to_text(Seconds(summary.median_step_s)));
-  if (summary.mfu > 0) text += fmt::format(", MFU {:.1f}%", 100 * summary.mfu);
+  if (summary.mfu > 0)
+    text += fmt::format(", MFU {:.1f}%{}", 100 * summary.mfu, doubt_);
+  else if (!no_mfu_.empty())
+    text += fmt::format(", MFU not known ({})", no_mfu_);
   if (!summary.checkpoint.empty()) text += ", saved " + summary.checkpoint;
   if (summary.signal != 0) text += fmt::format(" (ended by signal {})", summary.signal);
   line(text, true);

@@ -60,6 +60,7 @@ class Progress {
   std::ofstream metrics_ = {};
   std::map<std::int64_t, Told> open_ = {};
   std::map<std::int64_t, double> ended_ = {};  // when this rank ended a step
+  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print behind it
   std::int64_t first_ = -1;
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
   double began_ = 0;

@@ -39,6 +39,7 @@ class Profile(CliTestCase):
         )
         one = self.json("simulate", job, "--set", f"cluster.profile={path}")
         self.assertIs(one["calibrated"], True)
+        self.assertIsNone(one["mfu"])  # nobody says what these cores can do at the most
         self.assertTrue(1e-4 < one["step_time_s"]["mean"] < 60)
         # No measured piece is as long as the step that they predict.
         self.assertLess(max(s["seconds"] for s in found["segments"]), one["step_time_s"]["mean"])
@@ -87,6 +88,7 @@ class Train(CliTestCase):
         one = json.loads(done.stdout)
         self.assertEqual((one["first_step"], one["end_step"], one["signal"]), (0, 12, 0))
         self.assertEqual(len(one["losses"]), 12)
+        self.assertIsNone(one["mfu"])
         self.assertLess(one["last_loss"], one["first_loss"] - 0.3)
         self.assertTrue(pathlib.Path(one["checkpoint"]).is_dir())
         lines = (self.tmp / "out/metrics.jsonl").read_text().splitlines()
@@ -100,6 +102,15 @@ class Train(CliTestCase):
             ).stdout
         )
         self.assertEqual((more["first_step"], more["end_step"]), (12, 16))
+
+    def test_mfu_is_told_with_its_doubts_or_not_at_all(self):
+        job = self.job(4)
+        said = self.rehearse("train", job, "--nproc", "2").stdout
+        self.assertIn("MFU not known (the peak rate of its cores is not)", said)
+        paper = ["--set", "cluster.name=paper", "--set", "cluster.world_size=2"]
+        said = self.rehearse("train", job, "--nproc", "2", *paper).stdout
+        self.assertRegex(said, r"tok/s.*  MFU [\d.]+%  uncalibrated\n")
+        self.assertRegex(said, r"trained 4 steps: .*, MFU [\d.]+%  uncalibrated")
 
     def test_weights_out_and_in(self):
         job, path = self.job(), self.tmp / "model.safetensors"
@@ -150,6 +161,9 @@ class Train(CliTestCase):
         self.refused("train", job, "--nproc", "2", "--set", "train.out=/proc/out", says=["/proc/out"])
         self.refused("train", job, "--nproc", "2", "--resume", says=["checkpoint"])
         self.refused("train", job, "--nproc", "0", says=["--nproc"])
+        huge = ["--set", "model.name=gpt3-175b", "--set", "train.global_batch=2"]
+        said = self.refused("train", job, "--nproc", "2", *huge, says=["memory: ", "CPU core"])
+        self.assertIn("the largest: ", said)
         nowhere = ["--trace", self.tmp / "none/trace.json"]
         self.refused("train", job, "--nproc", "2", *nowhere, says=["--trace"])
 
@@ -161,9 +175,6 @@ class Train(CliTestCase):
         for path in pathlib.Path(self.folder.name, "tokens").iterdir():
             data = path.read_bytes()
             short = path.name.startswith("train")
-        huge = ["--set", "model.name=gpt3-175b", "--set", "train.global_batch=2"]
-        said = self.refused("train", job, "--nproc", "2", *huge, says=["memory: ", "CPU core"])
-        self.assertIn("the largest: ", said)
             (folder / path.name).write_bytes(data[: len(data) // 2 // 2 * 2] if short else data)
         self.refused("train", job, "--nproc", "2", says=["train_000000.bin"])
 
