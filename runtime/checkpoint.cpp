@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "engine/errors.h"
 #include "engine/tensor_parts.h"
@@ -56,8 +57,9 @@ void together(Control& control, const std::string& what, Id rank, F&& work) {
                                        : fmt::format("rank {}: {}", other, all[other]));
 }
 
-json manifest_of(std::int64_t step, const ExecutorContext& c, const std::vector<RankMap>& maps,
-                 const std::vector<std::string>& shards) {
+json manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& executor,
+                 const std::vector<std::string>& shards,
+                 const std::vector<std::string>& own_steps) {
   json mesh = json::array();
   for (const Axis& axis : c.linked.program.mesh)
     mesh.push_back({{"name", axis.name}, {"size", axis.size}});
@@ -65,6 +67,7 @@ json manifest_of(std::int64_t step, const ExecutorContext& c, const std::vector<
             {"version", checkpoint_version},
             {"step", step},
             {"samples", step * c.plan.global_batch},
+            {"skipped_updates", executor.skipped_updates()},
             {"method", c.plan.method},
             {"mesh", mesh},
             {"world_size", c.linked.program.world_size},
@@ -74,7 +77,10 @@ json manifest_of(std::int64_t step, const ExecutorContext& c, const std::vector<
             {"global_batch", c.plan.global_batch},
             {"seq_len", c.model.seq_len},
             {"shards", json::array()}};
-  const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, maps);
+  // By rank; null where a rank is where the run is.
+  for (const std::string& own : own_steps)
+    j["own_steps"].push_back(own.empty() ? json() : json(std::stoll(own)));
+  const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, executor.maps());
   for (Id rank = 0; rank < owned.size(); ++rank) {
     if (owned[rank].empty()) continue;
     json parts = json::array();
@@ -147,11 +153,15 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
                            write_safetensors((beside / shard_name(c.rank)).string(), table));
       return "";
     });
+    c.control.agree(what + " skipped updates", std::to_string(executor.skipped_updates()));
+    const std::optional<std::int64_t> own = executor.own_step();
+    const std::vector<std::string> own_steps =
+        c.control.gather(what + " own steps", own ? std::to_string(*own) : std::string());
     const std::vector<std::string> sums = c.control.gather(what + " sums", "ok" + mine);
     together(c.control, what + " manifest", c.rank, [&] {
       if (!leader) return "";
       write_durably((beside / "manifest.json").string(),
-                    manifest_of(step, c, executor.maps(), sums).dump(1));
+                    manifest_of(step, c, executor, sums, own_steps).dump(1));
       sync_folder(beside.string());
       std::error_code error;
       fs::remove_all(final_path, error);
@@ -188,6 +198,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", checkpoint,
                                  model, c.model.name));
   const std::int64_t step = reader.step();
+  executor.skipped_updates(reader.skipped_updates());
+  executor.own_step(reader.own_step(c.rank));
   struct Known {
     const TensorSpec* tensor = nullptr;
     Id group = none;

@@ -46,6 +46,9 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
       throw InputError(fmt::format("{}: checkpoint format version {}; this program knows {}",
                                    path.string(), version, checkpoint_version));
     step_ = manifest.at("step");
+    skipped_updates_ = manifest.value("skipped_updates", std::int64_t{0});
+    for (const json& own : manifest.value("own_steps", json::array()))
+      own_steps_.push_back(own.is_null() ? step_ : own.get<std::int64_t>());
     model_ = manifest.at("model");
     method_ = manifest.at("method");
     for (const json& shard : manifest.at("shards"))
@@ -56,6 +59,10 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: damaged: {}", path.string(), error.what()));
   }
+}
+
+std::int64_t CheckpointReader::own_step(Id rank) const {
+  return rank < own_steps_.size() ? own_steps_[rank] : step_;
 }
 
 std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& tensor, int age,

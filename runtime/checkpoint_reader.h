@@ -19,6 +19,10 @@ class CheckpointReader {
   explicit CheckpointReader(const std::string& folder);
 
   std::int64_t step() const { return step_; }
+  std::int64_t skipped_updates() const { return skipped_updates_; }
+  /// Where a free-running rank goes on: after its own last step, or with the run where this rank
+  /// counted no steps of its own.
+  std::int64_t own_step(Id rank) const;
   const std::string& model() const { return model_; }
   const std::string& method() const { return method_; }
 
@@ -40,7 +44,8 @@ class CheckpointReader {
   TensorEntry read(const Place& place);
 
   std::string folder_, model_, method_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, skipped_updates_ = 0;
+  std::vector<std::int64_t> own_steps_ = {};  // by rank
   std::map<std::pair<Kind, std::string>, std::vector<Place>> places_ = {};
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_ = {};
 };

@@ -125,7 +125,8 @@ struct Executor::Impl {
   Operations operations;
   std::size_t main_lane;
   Id step_end = none;
-  std::vector<bool> slice = {};  // what evaluation runs
+  std::optional<std::int64_t> own_step = {};  // of a free-running role
+  std::vector<bool> slice = {};               // what evaluation runs
   std::vector<LaneProgress*> progress = {};
   std::unique_ptr<LaneRunner> training, evaluation;
   const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
@@ -161,13 +162,22 @@ void Executor::Impl::initialise() {
 Executor::Executor(const ExecutorContext& context) : impl_(std::make_unique<Impl>(context)) {}
 Executor::~Executor() = default;
 
-void Executor::initialise() { impl_->initialise(); }
+void Executor::initialise() {
+  impl_->initialise();
+  impl_->own_step.reset();
+  impl_->operations.skipped_updates(0);
+}
+std::optional<std::int64_t> Executor::own_step() const { return impl_->own_step; }
+void Executor::own_step(std::int64_t step) {
+  if (impl_->role.free_running) impl_->own_step = step;
+}
 
 std::int64_t Executor::run(std::int64_t first, std::int64_t last,
                            const std::function<void(std::int64_t step, const StepLoss&)>& on_step) {
   impl_->on_step = on_step ? &on_step : nullptr;
   impl_->operations.begin({.data = &impl_->c.data});
-  const std::int64_t end = impl_->training->run(first, last);
+  const std::int64_t end = impl_->training->run(own_step().value_or(first), last);
+  own_step(end);
   impl_->operations.end();
   impl_->on_step = nullptr;
   return end;
@@ -193,6 +203,9 @@ std::span<std::byte> Executor::state(Id storage, std::int64_t step, int age) {
   const at::Tensor tensor = impl_->memory.state(storage, step, age);
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
+
+std::int64_t Executor::skipped_updates() const { return impl_->operations.skipped_updates(); }
+void Executor::skipped_updates(std::int64_t count) { impl_->operations.skipped_updates(count); }
 
 void Executor::keep_stamps(std::size_t ops_per_lane) { impl_->training->keep_stamps(ops_per_lane); }
 const std::vector<std::vector<Stamp>>& Executor::stamps() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,8 +52,9 @@ class Executor {
   void initialise();
 
   /// Runs steps [first, last), or fewer when the control plane ends the run; returns the step after
-  /// the last. `on_step` is called on the calling thread after the last op of each step on the
-  /// compute lane.
+  /// the last. A free-running role counts for itself: it goes on with the step after its own last,
+  /// wherever the others are. `on_step` is called on the calling thread after the last op of each
+  /// step on the compute lane.
   std::int64_t run(std::int64_t first, std::int64_t last,
                    const std::function<void(std::int64_t step, const StepLoss&)>& on_step);
 
@@ -68,6 +70,14 @@ class Executor {
   const Role& role() const;
   /// The bytes of a state storage that an op at `step` reads with this age (>= 1).
   std::span<std::byte> state(Id storage, std::int64_t step, int age);
+
+  /// Steps so far whose update was skipped, the same on every rank: state beside the storages.
+  std::int64_t skipped_updates() const;
+  void skipped_updates(std::int64_t count);
+
+  /// Where a free-running role goes on; nothing before its first run, and for other roles.
+  std::optional<std::int64_t> own_step() const;
+  void own_step(std::int64_t step);
 
   void keep_stamps(std::size_t ops_per_lane);
   const std::vector<std::vector<Stamp>>& stamps() const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "runtime/optimizer.h"
 #include "runtime/prepared.h"
@@ -193,8 +194,12 @@ void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
       if (norm == nullptr) norm = &p.need(Slot::source);
       const Operand* scale = p.at(Slot::scale);
       if (scale == nullptr) scale = &p.need(Slot::target);
+      const at::Tensor old_scale = memory_.read(*scale, step);
+      const at::Tensor new_scale = memory_.write(*scale, step);
+      // With several versions the new one begins as the last.
+      if (old_scale.data_ptr() != new_scale.data_ptr()) new_scale.copy_(old_scale);
       rescale(std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0]),
-              memory_.write(*scale, step).data_ptr<float>());
+              new_scale.data_ptr<float>());
       return;
     }
     case Local::select:
@@ -235,6 +240,7 @@ void Operations::update(Prepared& p, std::int64_t step) {
   // With several versions the new one begins as the last.
   if (old_param.data_ptr() != new_param.data_ptr()) new_param.copy_(old_param);
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
+  settings.step -= skipped_updates_;
   const Operand* norm = p.at(Slot::norm);
   const Operand* scale = p.at(Slot::scale);
   const double loss_scale = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
@@ -245,7 +251,11 @@ void Operations::update(Prepared& p, std::int64_t step) {
       const std::lock_guard lock(loss_lock_);
       loss(step).square_norm = squares / (loss_scale * loss_scale);
     }
-    if (!std::isfinite(squares)) return;
+    if (!std::isfinite(squares)) {
+      // The norm is one for all ranks and all updates of a step, so they skip it together.
+      if (std::exchange(last_skipped_, step) != step) ++skipped_updates_;
+      return;
+    }
     settings.grad_scale = gradient_factor(squares, loss_scale, train_.clip);
   }
   const auto floats = [&](Slot slot) {

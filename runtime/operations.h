@@ -49,6 +49,11 @@ class Operations {
   /// Loss and norm of a step that this rank has run; forgets them.
   StepLoss take_loss(std::int64_t step);
 
+  /// Steps whose update was skipped because the gradient was not finite: bias corrections count
+  /// updates. Goes into checkpoints.
+  std::int64_t skipped_updates() const { return skipped_updates_; }
+  void skipped_updates(std::int64_t count) { skipped_updates_ = count, last_skipped_ = -1; }
+
   /// Payload bytes sent so far over all communicators and mailboxes.
   std::int64_t bytes_sent() const;
   /// Bytes of communicators' scratch memory.
@@ -110,6 +115,7 @@ class Operations {
   std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // by step modulo their number
   std::mutex loss_lock_;
   SelectScratch select_scratch_;  // selects share a lane
+  std::int64_t skipped_updates_ = 0, last_skipped_ = -1;
 };
 
 }  // namespace rehearse

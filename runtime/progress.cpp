@@ -85,7 +85,6 @@ void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
   const double values[] = {counts ? loss.sum : 0.0, loss.square_norm};
   control_.report(step, values);
   if (!leader_) return;
-  if (first_ < 0) first_ = step;
   if (!by_arrival_) ended_[step] = now();
   collect();
 }

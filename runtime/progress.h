@@ -22,8 +22,11 @@ class Progress {
   Progress(const Job& job, const LinkedProgram& linked, const Data& data, Control& control,
            bool quiet);
 
-  /// Before a run of steps up to `limit`.
-  void begin(std::int64_t limit) { limit_ = limit; }
+  /// Before a run of steps [first, limit).
+  void begin(std::int64_t first, std::int64_t limit) {
+    limit_ = limit;
+    if (first_ < 0) first_ = first;
+  }
   /// After a step of this rank.
   void step(std::int64_t step, const StepLoss& loss, bool counts);
   /// Rank 0: waits for the reports of all steps before `end`.
@@ -57,10 +60,10 @@ class Progress {
   std::int64_t arrived_ = 0, limit_ = 0;
   bool live_ = false;  // a line without its end stands on the terminal
   double peak_flops_ = 0;
+  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print behind it
   std::ofstream metrics_ = {};
   std::map<std::int64_t, Told> open_ = {};
   std::map<std::int64_t, double> ended_ = {};  // when this rank ended a step
-  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print behind it
   std::int64_t first_ = -1;
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
   double began_ = 0;

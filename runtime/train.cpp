@@ -177,7 +177,7 @@ class Trainer {
   std::int64_t run_until(std::int64_t step, std::int64_t boundary) {
     // A free-running rank goes on until those it serves have had enough.
     const bool free = executor_.role().free_running;
-    progress_.begin(boundary);
+    progress_.begin(step, boundary);
     const std::int64_t end =
         executor_.run(step, free ? std::numeric_limits<std::int32_t>::max() : boundary,
                       [&](std::int64_t done, const StepLoss& loss) {

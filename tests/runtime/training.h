@@ -50,7 +50,7 @@ struct ReferenceRules {
   std::function<reference::Weights(int step, const std::vector<reference::Weights>& by_worker)>
       combine = {};
   int workers = 1;
-  /// Micro-batches to leave out, and whether tied gradients are summed: mutations.
+  /// Samples of the first worker to leave out: a mutation.
   int dropped_samples = 0;
 };
 ReferenceRun train_reference(const Job& job, const ReferenceRules& rules = {});
