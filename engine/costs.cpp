@@ -11,9 +11,9 @@
 #include <tuple>
 
 #include "engine/contention.h"
+#include "engine/device_time.h"
 #include "engine/errors.h"
 #include "engine/rendezvous.h"
-#include "engine/segment_cost.h"
 
 namespace rehearse {
 namespace {
@@ -93,29 +93,29 @@ struct Costs::Impl {
     const Op& op = role(r).ops[o];
     const LinkedOp& l = linked.roles[r].ops[o];
     const DeviceKind& kind = cluster.kind_of(device);
-    std::optional<double> measured;
     const Ref* param = find(op, Slot::param);
     const DType dtype =
         param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
-    if (const auto* c = std::get_if<Compute>(&op.work)) {
-      const Segment& segment = model.segments[c->segment];
-      if (profiled(device))
-        measured = profile->segment_seconds(model.name, segment.kind, c->pass, c->samples,
-                                            model.seq_len, tp, dtype, kind.name);
-      if (!measured) {
-        calibrated = calibrated && kind.calibrated;
-        return assumed_seconds(model, c->segment, c->pass, c->samples, tp, dtype, kind);
-      }
-    } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
-      if (profiled(device)) measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
-    } else if (profiled(device) && param) {
-      measured = profile->update_seconds(optimizer, dtype,
-                                         elements_of(linked.program, role(r), *param), kind.name);
+    std::optional<double> measured;
+    const auto* compute = std::get_if<Compute>(&op.work);
+    if (profiled(device)) {
+      if (compute)
+        measured =
+            profile->segment_seconds(model.name, model.segments[compute->segment].kind,
+                                     compute->pass, compute->samples, model.seq_len, tp, dtype,
+                                     kind.name);
+      else if (const auto* k = std::get_if<Kernel>(&op.work))
+        measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
+      else if (param)
+        measured = profile->update_seconds(optimizer, dtype,
+                                           elements_of(linked.program, role(r), *param), kind.name);
     }
+    // What was played on a model of the machine is as good as the model.
+    if (!measured || profile->simulated) calibrated = calibrated && kind.calibrated;
     if (measured) return *measured * crowding(device);
-    calibrated = calibrated && kind.calibrated;
-    return static_cast<double>(l.bytes) / (kind.memory_bandwidth.value * kind.memory_efficiency) +
-           kind.launch.value;
+    return compute ? compute_seconds(kind, model, compute->segment, compute->pass, compute->samples,
+                                     tp, dtype)
+                   : kernel_seconds(kind, static_cast<double>(l.bytes));
   }
 
   Entry local(Id r, Id o) {

@@ -27,6 +27,7 @@
 #include "runtime/network.h"
 #include "runtime/progress.h"
 #include "runtime/trace_gather.h"
+#include "runtime/variance.h"
 
 namespace rehearse {
 namespace {
@@ -165,6 +166,7 @@ class Trainer {
       if (at(train.save_every, step) || ended) save(step, summary);
     }
     summary.end_step = step;
+    summary.variances = gather_variances(context_, executor_, summary.first_step, step);
     summary.signal = control_.last_step() ? stop_signal.load() : 0;
     if (traced) trace();
     summary.bytes_sent = executor_.bytes_sent();

@@ -10,6 +10,7 @@
 
 #include "engine/job.h"
 #include "engine/link.h"
+#include "engine/profile.h"
 #include "engine/trace.h"
 #include "runtime/environment.h"
 
@@ -38,6 +39,7 @@ struct TrainSummary {
   std::int64_t bytes_sent = 0;                          // by this rank
   std::string checkpoint = {};                          // the last one saved
   int signal = 0;                                       // that ended the run; 0: none
+  std::vector<LayerVariance> variances = {};            // of this run's gradients, if observed
 };
 
 /// Trains. Throws InputError before the first step for anything wrong with job, data or checkpoint;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/planner/mesh.h"
-#include "engine/segment_cost.h"
+#include "engine/device_time.h"
 #include "engine/workspace.h"
 
 namespace rehearse {
@@ -87,7 +87,7 @@ std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
                                       model_.seq_len, plan_.tp, plan_.precision, device.name);
       seconds += measured
                      ? *measured
-                     : assumed_seconds(model_, s, pass, samples, plan_.tp, plan_.precision, device);
+                     : compute_seconds(device, model_, s, pass, samples, plan_.tp, plan_.precision);
     }
     sums.push_back(sums.back() + seconds);
   }

@@ -1,5 +1,4 @@
-// See segment_cost.h.
-#include "engine/segment_cost.h"
+#include "engine/device_time.h"
 
 #include <fmt/format.h>
 
@@ -25,21 +24,26 @@ FlopsPerSecond peak_of(const DeviceKind& kind, DType dtype) {
 
 }  // namespace
 
-double assumed_seconds(const ModelSpec& model, Id segment, Pass pass, int samples, int tp,
-                       DType dtype, const DeviceKind& kind) {
-  const SegmentWork work = work_of(model, segment, pass, samples, tp, dtype);
-  const FlopsPerSecond peak = peak_of(kind, dtype);
-  if (peak.value <= 0)
+bool computes_in(const DeviceKind& kind, DType dtype) { return peak_of(kind, dtype).value > 0; }
+
+double compute_seconds(const DeviceKind& kind, const ModelSpec& model, Id segment, Pass pass,
+                       int samples, int tp, DType dtype) {
+  if (!computes_in(kind, dtype))
     throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
                                  kind.name, dtype == DType::bf16 ? "bf16" : "this type"));
+  const SegmentWork work = work_of(model, segment, pass, samples, tp, dtype);
   double seconds = 0;
   if (work.flops.value > 0)
-    seconds = ((work.flops +
-                products_of(model, model.segments[segment].kind, pass) * kind.half_flops) /
-               (peak * kind.efficiency))
-                  .value;
+    seconds =
+        ((work.flops + products_of(model, model.segments[segment].kind, pass) * kind.half_flops) /
+         (peak_of(kind, dtype) * kind.efficiency))
+            .value;
   return seconds + work.traffic.value / (kind.memory_bandwidth.value * kind.memory_efficiency) +
          work.kernels * kind.launch.value;
+}
+
+double kernel_seconds(const DeviceKind& kind, double bytes) {
+  return bytes / (kind.memory_bandwidth.value * kind.memory_efficiency) + kind.launch.value;
 }
 
 }  // namespace rehearse
