@@ -176,7 +176,7 @@ class Migrator {
         .views[role.storage({.name = name, .dtype = type, .elements = elements})]
         .storage;
   }
-  Id packet(const Message& m, bool sender) {
+  Id packet(const MigrationMessage& m, bool sender) {
     return value(sender ? m.from : m.to,
                  fmt::format("{}{}.{}", sender ? "to" : "from", sender ? m.to : m.from, m.ordinal),
                  m.wire, m.elements);
@@ -237,7 +237,7 @@ class Migrator {
     unpack_until(-1);
     std::vector<Id> sends, done;  // by packet
     for (const std::size_t turn : traffic_.of_rank[rank]) {
-      const Message& m = traffic_.messages[turn];
+      const MigrationMessage& m = traffic_.messages[turn];
       if (m.from == rank)
         send(m, sends);
       else
@@ -247,7 +247,7 @@ class Migrator {
     }
   }
 
-  void send(const Message& m, std::vector<Id>& sends) {
+  void send(const MigrationMessage& m, std::vector<Id>& sends) {
     RoleBuilder& role = roles_[m.from];
     const Send work{.channel = channel_, .peer = m.to};
     if (m.direct) {
@@ -267,7 +267,7 @@ class Migrator {
         role.op("send", work, {ref(m.from, storage, Slot::source, Mode::read, 0, m.elements, 0)}));
   }
 
-  void receive(const Message& m, const std::vector<Id>& done) {
+  void receive(const MigrationMessage& m, const std::vector<Id>& done) {
     RoleBuilder& role = roles_[m.to];
     const Recv work{.channel = channel_, .peer = m.from};
     if (m.direct) {
@@ -292,7 +292,7 @@ class Migrator {
   std::map<bool, std::vector<std::vector<Part>>> sides_ = {};
   std::map<std::string, std::pair<const TensorSpec*, bool>> specs_ = {};
   std::set<std::string> split_ = {};
-  Traffic traffic_ = {};
+  MigrationTraffic traffic_ = {};
   Migration out_ = {};
 };
 

@@ -18,7 +18,7 @@ class Dispatcher {
     out_.moves = std::move(moves);
   }
 
-  Traffic run() {
+  MigrationTraffic run() {
     tidy();
     make_messages();
     make_unpacks();
@@ -85,8 +85,8 @@ class Dispatcher {
 
   void make_messages() {
     std::map<std::pair<Id, Id>, int> ordinals;
-    std::map<std::tuple<Id, Id, DType>, Message> open;
-    const auto close = [&](Message& m) {
+    std::map<std::tuple<Id, Id, DType>, MigrationMessage> open;
+    const auto close = [&](MigrationMessage& m) {
       m.ordinal = ordinals[{m.from, m.to}]++;
       out_.sent_bytes += m.elements * size_of(m.wire);
       out_.messages.push_back(std::move(m));
@@ -94,18 +94,18 @@ class Dispatcher {
     };
     for (std::size_t i = 0; i < out_.moves.copies.size(); ++i) {
       const PieceCopy& c = out_.moves.copies[i];
-      const Message one{.from = c.from,
-                        .to = c.to,
-                        .wire = c.wire(),
-                        .elements = c.elements(),
-                        .direct = direct(c),
-                        .pieces = {i}};
+      const MigrationMessage one{.from = c.from,
+                                 .to = c.to,
+                                 .wire = c.wire(),
+                                 .elements = c.elements(),
+                                 .direct = direct(c),
+                                 .pieces = {i}};
       if (c.from == c.to) {
         out_.kept_bytes += c.elements() * size_of(c.target_type);
       } else if (one.direct) {
-        Message alone = one;
+        MigrationMessage alone = one;
         close(alone);
-      } else if (Message& m = open[{c.from, c.to, one.wire}]; m.pieces.empty()) {
+      } else if (MigrationMessage& m = open[{c.from, c.to, one.wire}]; m.pieces.empty()) {
         m = one;
       } else {
         if (m.elements + c.elements() > most_) close(m), m = one, m.elements = 0, m.pieces.clear();
@@ -117,11 +117,12 @@ class Dispatcher {
       if (!m.pieces.empty()) close(m);
     // All pairs of ranks at once, each rank with another one at a time.
     const Id n = ranks_;
-    const auto key = [&](const Message& m) {
+    const auto key = [&](const MigrationMessage& m) {
       return std::tuple(m.ordinal, (m.to + n - m.from) % n, m.from);
     };
-    std::sort(out_.messages.begin(), out_.messages.end(),
-              [&](const Message& a, const Message& b) { return key(a) < key(b); });
+    std::sort(
+        out_.messages.begin(), out_.messages.end(),
+        [&](const MigrationMessage& a, const MigrationMessage& b) { return key(a) < key(b); });
     out_.turn_of.assign(out_.moves.copies.size(), -1);
     out_.offset_of.assign(out_.moves.copies.size(), 0);
     out_.of_rank.resize(n);
@@ -182,12 +183,12 @@ class Dispatcher {
 
   Id ranks_;
   std::int64_t most_;
-  Traffic out_ = {};
+  MigrationTraffic out_ = {};
 };
 
 }  // namespace
 
-Traffic traffic_of(Moves moves, Id ranks, std::int64_t most) {
+MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most) {
   return Dispatcher(std::move(moves), ranks, most).run();
 }
 

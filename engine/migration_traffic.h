@@ -11,7 +11,7 @@ namespace rehearse {
 
 /// Pieces that travel together in a packet; or one large interval, straight from storage to
 /// storage.
-struct Message {
+struct MigrationMessage {
   Id from = none, to = none;
   int ordinal = 0;  // of its pair of ranks
   DType wire = DType::f32;
@@ -28,9 +28,9 @@ struct Unpack {
   int weave = -1;
 };
 
-struct Traffic {
+struct MigrationTraffic {
   Moves moves = {};
-  std::vector<Message> messages = {};                  // in the order of all ranks
+  std::vector<MigrationMessage> messages = {};         // in the order of all ranks
   std::vector<int> turn_of = {};                       // by piece: its message; -1: none
   std::vector<std::int64_t> offset_of = {};            // by piece: in its packet
   std::vector<std::vector<std::size_t>> of_rank = {};  // messages that it sends or gets
@@ -39,6 +39,6 @@ struct Traffic {
 };
 
 /// `most`: elements of a packet.
-Traffic traffic_of(Moves moves, Id ranks, std::int64_t most);
+MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most);
 
 }  // namespace rehearse

@@ -33,7 +33,7 @@ bool chooses(const Plan& plan) {
   return uses(plan, Reduction::sparse) || uses(plan, Reduction::two_level);
 }
 
-Exchange exchange_of(const Stage& stage, const Bucket& bucket) {
+BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   const Plan& plan = stage.plan();
   if (!stage.dp()) return {};
   LayerExchange layer{.density = plan.density,

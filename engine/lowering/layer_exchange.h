@@ -8,12 +8,12 @@
 namespace rehearse {
 
 /// How a bucket is summed, and the select that makes its packets.
-struct Exchange {
+struct BucketExchange {
   Reduction reduction = Reduction::dense;
   Kernel kernel = {};
 };
 /// Tied weights belong to the first segment that uses them.
-Exchange exchange_of(const Stage& stage, const Bucket& bucket);
+BucketExchange exchange_of(const Stage& stage, const Bucket& bucket);
 
 /// Whether any layer is reduced so; whether any is not dense.
 bool uses(const Plan& plan, Reduction reduction);

@@ -51,7 +51,7 @@ class Sparse final : public GradientSync {
     declare_group_views(stage, b, "W.", "W." + b.name);
     declare_group_views(stage, b, "G.", "G." + b.name);
     if (zero) own("W." + b.name);
-    const Exchange x = exchange_of(stage, b);
+    const BucketExchange x = exchange_of(stage, b);
     if (x.reduction != Reduction::dense && plan.precision != DType::f32)
       role.storage({.name = "S." + b.name, .elements = shard});
     else if (zero && plan.zero == 2)
@@ -84,7 +84,7 @@ class Sparse final : public GradientSync {
     if (checks) {
       check_overflow(stage, shift);
       for (const Bucket& b : stage.buckets())
-        if (const Exchange x = exchange_of(stage, b); x.reduction != Reduction::dense)
+        if (const BucketExchange x = exchange_of(stage, b); x.reduction != Reduction::dense)
           send(stage, b, x, shift);
     }
     // Packets are added up once backward is done, so that it never waits for the network; without a
@@ -121,10 +121,10 @@ class Sparse final : public GradientSync {
   static bool checks_first(const Stage& stage) {
     return stage.dp() && stage.plan().precision == DType::f16 && chooses(stage.plan());
   }
-  static std::int64_t packets_in(const Stage& stage, const Exchange& x) {
+  static std::int64_t packets_in(const Stage& stage, const BucketExchange& x) {
     return x.reduction == Reduction::two_level ? stage.who().leaders : stage.plan().dp;
   }
-  static bool sends(const Stage& stage, const Exchange& x) {
+  static bool sends(const Stage& stage, const BucketExchange& x) {
     return x.reduction == Reduction::sparse || stage.who().leader;
   }
 
@@ -142,7 +142,7 @@ class Sparse final : public GradientSync {
                  .end = count * packet_bytes(kernel)});
   }
 
-  static void declare_packets(Stage& stage, const Bucket& b, const Exchange& x) {
+  static void declare_packets(Stage& stage, const Bucket& b, const BucketExchange& x) {
     RoleBuilder& role = stage.role();
     const std::int64_t count = packets_in(stage, x);
     if (x.reduction == Reduction::two_level) check_copies(stage, b);
@@ -158,7 +158,7 @@ class Sparse final : public GradientSync {
   /// Of one bucket, as far as it can go before all ranks have said that nothing overflowed.
   static void exchange(Stage& stage, const Bucket& b, int shift) {
     if (!stage.dp()) return;
-    const Exchange x = exchange_of(stage, b);
+    const BucketExchange x = exchange_of(stage, b);
     if (x.reduction == Reduction::dense) sum_dense(stage, b, shift);
     if (x.reduction == Reduction::two_level) sum_in_node(stage, b, shift);
     if (x.reduction != Reduction::dense && !checks_first(stage)) send(stage, b, x, shift);
@@ -197,7 +197,7 @@ class Sparse final : public GradientSync {
     return static_cast<Id>(who.stage * who.kinds + who.led_by);
   }
 
-  static void send(Stage& stage, const Bucket& b, const Exchange& x, int shift) {
+  static void send(Stage& stage, const Bucket& b, const BucketExchange& x, int shift) {
     RoleBuilder& role = stage.role();
     const bool two = x.reduction == Reduction::two_level, alone = packets_in(stage, x) == 1;
     const Axes over = two ? leader_axis(stage) : stage.dp();
@@ -246,7 +246,7 @@ class Sparse final : public GradientSync {
   }
 
   static void add_up(Stage& stage, const Bucket& b, Ref sum, int shift) {
-    const Exchange x = exchange_of(stage, b);
+    const BucketExchange x = exchange_of(stage, b);
     if (x.reduction == Reduction::dense) return;
     Kernel kernel{.kind = Local::scatter_add,
                   .of = x.kernel.of,
@@ -276,7 +276,7 @@ class Sparse final : public GradientSync {
       first = false;
     };
     for (const Bucket& b : stage.buckets()) {
-      const Exchange x = exchange_of(stage, b);
+      const BucketExchange x = exchange_of(stage, b);
       const bool two = x.reduction == Reduction::two_level, alone = stage.who().alone;
       if (x.reduction == Reduction::dense)
         measure(summed(stage, b), 1);
