@@ -48,6 +48,7 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
     step_ = manifest.at("step");
     model_ = manifest.at("model");
     method_ = manifest.at("method");
+    record_ = {.placements = manifest.value("placements", 0), .plan = manifest.value("plan", "")};
     for (const json& shard : manifest.at("shards"))
       for (const json& part : shard.at("parts")) {
         const PartKey key = key_of(part);
