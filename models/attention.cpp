@@ -10,15 +10,15 @@
 namespace rehearse {
 namespace {
 
-class Attention final : public Block {
+class Attention final : public Normed {
  public:
-  explicit Attention(const LocalShape& shape) : z_(shape) {}
+  explicit Attention(const LocalShape& shape) : Normed(shape) {}
 
   at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
                      const Batch& batch, Saved* saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params);
-    Norm norm = norm_forward(input, p.norm_weight, p.norm_bias, z_.epsilon);
+    Norm norm = normed(input, p.norm);
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight.flatten(0, 1), p.qkv_bias.flatten())
                                .view({input.size(0), input.size(1), 3, z_.heads, z_.head_dim});
@@ -58,39 +58,32 @@ class Attention final : public Block {
         product_into(grad_y, g, p.qkv_weight[i], true);
       }
     }
-    grad_y = grad_y.view(input.sizes());
     y.reset();
-    if (z_.bert && z_.first()) grad_y.add_(grad_output);
-    if (drops_embedding(batch)) drop(grad_y, embedding_mask(batch), {});
-    at::Tensor grad_input = norm_backward(grad_y, input, mean, rstd, p.norm_weight, p.norm_bias,
-                                          d.norm_weight, d.norm_bias, accumulate[1]);
-    if (!z_.bert && z_.first()) grad_input.add_(grad_output);
-    return grad_input;
+    const Mask dropped = embedding_mask(batch);
+    return through_norm_and_residual(grad_y, grad_output, input, mean, rstd, p.norm, d.norm,
+                                     drops_embedding(batch) ? &dropped : nullptr, accumulate[1]);
   }
 
  private:
   /// The two groups cut into tensors; parameters and their gradients lie alike.
   struct Tensors {
-    at::Tensor qkv_weight, qkv_bias, out_weight, norm_weight, norm_bias, out_bias;
+    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
+    NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       Cut split(groups[0]), whole(groups[1]);
       qkv_weight = split.next({3, z.width(), z.hidden});
       qkv_bias = split.next({3, z.width()});
       out_weight = split.next({z.hidden, z.width()});
-      norm_weight = whole.next({z.hidden});
-      norm_bias = whole.next({z.hidden});
+      norm = next_norm(whole, z.hidden);
       out_bias = whole.next({z.hidden});
     }
   };
 
-  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
   Mask mask(const Batch& batch) const { return {batch, Site::attention, z_.layer, z_.dropout}; }
   Mask embedding_mask(const Batch& batch) const { return {batch, Site::embedding, -1, z_.dropout}; }
   bool drops_embedding(const Batch& batch) const {
     return z_.bert && z_.layer == 0 && embedding_mask(batch).active();
   }
-
-  LocalShape z_;
 };
 
 }  // namespace

@@ -11,22 +11,22 @@
 namespace rehearse {
 namespace {
 
-class Head final : public Block {
+class Head final : public Normed {
  public:
-  explicit Head(const LocalShape& shape) : z_(shape) {}
+  explicit Head(const LocalShape& shape) : Normed(shape) {}
 
   at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
                      const Batch& batch, Saved* saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params);
-    const Norm norm = norm_forward(input, p.norm_weight, p.norm_bias, z_.epsilon);
+    const Norm norm = normed(input, p.norm);
     at::Tensor x = rows(norm.y);
     at::Tensor before, active;
     Norm second;
     if (z_.bert) {
       before = affine(x, p.transform_weight, p.transform_bias);
       active = at::gelu(before);
-      second = norm_forward(active, p.second_weight, p.second_bias, z_.epsilon);
+      second = norm_forward(active, p.second, z_.epsilon);
       x = second.y;
     }
     const at::Tensor logits = z_.bert ? affine(x, p.table, p.table_bias) : product(x, p.table.t());
@@ -59,47 +59,37 @@ class Head final : public Block {
     grad_logits.reset();
     const bool add = accumulate.back();
     if (z_.bert) {
-      grad = norm_backward(grad, s[5], s[7], s[8], p.second_weight, p.second_bias, d.second_weight,
-                           d.second_bias, add);
+      grad = norm_backward(grad, s[5], s[7], s[8], p.second, d.second, add);
       at::gelu_backward_out(grad, grad, s[4], "none");
       store_row_sum(d.transform_bias, grad, add);
       store_product(d.transform_weight, grad, rows(y), add);
       grad = product(grad, p.transform_weight);
     }
-    at::Tensor grad_input =
-        norm_backward(grad.view(input.sizes()), input, mean, rstd, p.norm_weight, p.norm_bias,
-                      d.norm_weight, d.norm_bias, add);
-    return grad_input;
+    return norm_backward(grad.view(input.sizes()), input, mean, rstd, p.norm, d.norm, add);
   }
 
  private:
   /// Groups: the tied table or an untied one; BERT's bias of the table; the whole group.
   struct Tensors {
-    at::Tensor table, table_bias, norm_weight, norm_bias;
-    at::Tensor transform_weight, transform_bias, second_weight, second_bias;
+    at::Tensor table, table_bias, transform_weight, transform_bias;
+    NormParams norm, second;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       Cut split(groups[0]), whole(groups[groups.size() - 1]);
       table = split.next({z.padded_vocab, z.hidden});
       if (z.bert && z.tied) table_bias = groups[1].view({z.padded_vocab});
       if (z.bert && !z.tied) table_bias = split.next({z.padded_vocab});
-      norm_weight = whole.next({z.hidden});
-      norm_bias = whole.next({z.hidden});
+      norm = next_norm(whole, z.hidden);
       if (!z.bert) return;
       transform_weight = whole.next({z.hidden, z.hidden});
       transform_bias = whole.next({z.hidden});
-      second_weight = whole.next({z.hidden});
-      second_bias = whole.next({z.hidden});
+      second = next_norm(whole, z.hidden);
     }
   };
-
-  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
 
   Shard shard() const {
     const std::int64_t begin = z_.tp_rank * z_.padded_vocab;
     return {z_.tp_rank, begin, std::clamp<std::int64_t>(z_.vocab - begin, 0, z_.padded_vocab)};
   }
-
-  LocalShape z_;
 };
 
 }  // namespace

@@ -35,24 +35,35 @@ at::Tensor Cut::next(std::initializer_list<std::int64_t> shape) {
   return tensor;
 }
 
-Norm norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  double epsilon) {
+Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
   Norm norm;
-  std::tie(norm.y, norm.mean, norm.rstd) =
-      at::native_layer_norm(x, {x.size(-1)}, norm_parameter(weight), norm_parameter(bias), epsilon);
+  std::tie(norm.y, norm.mean, norm.rstd) = at::native_layer_norm(
+      x, {x.size(-1)}, norm_parameter(p.weight), norm_parameter(p.bias), epsilon);
   return norm;
 }
 
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
-                         const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& bias,
-                         const at::Tensor& grad_weight, const at::Tensor& grad_bias,
+                         const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate) {
   const auto [grad_x, dweight, dbias] =
-      at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, norm_parameter(weight),
-                                     norm_parameter(bias), {true, true, true});
-  store(grad_weight, dweight, accumulate);
-  store(grad_bias, dbias, accumulate);
+      at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, norm_parameter(p.weight),
+                                     norm_parameter(p.bias), {true, true, true});
+  store(d.weight, dweight, accumulate);
+  store(d.bias, dbias, accumulate);
   return grad_x;
+}
+
+at::Tensor Normed::through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
+                                             const at::Tensor& input, const at::Tensor& mean,
+                                             const at::Tensor& rstd, const NormParams& p,
+                                             const NormParams& d, const Mask* behind_norm,
+                                             bool accumulate) const {
+  grad_y = grad_y.view(input.sizes());
+  if (z_.bert && z_.first()) grad_y.add_(grad_output);
+  if (behind_norm != nullptr) drop(grad_y, *behind_norm, {});
+  at::Tensor grad_input = norm_backward(grad_y, input, mean, rstd, p, d, accumulate);
+  if (!z_.bert && z_.first()) grad_input.add_(grad_output);
+  return grad_input;
 }
 
 void store(const at::Tensor& target, const at::Tensor& x, bool accumulate) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <utility>
 
 #include "models/block.h"
 
@@ -37,16 +38,18 @@ class Cut {
   std::int64_t offset_ = 0;
 };
 
+/// A layer norm's parameters, or their gradients; each [hidden].
+struct NormParams {
+  at::Tensor weight = {}, bias = {};
+};
 struct Norm {
   at::Tensor y = {}, mean = {}, rstd = {};
 };
 /// Statistics are f32 whatever the dtype.
-Norm norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  double epsilon);
-/// Returns the gradient of x; stores those of weight and bias.
+Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon);
+/// Returns the gradient of x; stores those of weight and bias in `d`.
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
-                         const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& bias,
-                         const at::Tensor& grad_weight, const at::Tensor& grad_bias,
+                         const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate);
 
 /// target (+)= a b, for matrices of any strides.
@@ -118,6 +121,32 @@ at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& l
 void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
                             const at::Tensor& labels, Shard shard, double scale,
                             std::int64_t elements);
+
+/// The next two tensors of a group as a norm's.
+inline NormParams next_norm(Cut& cut, std::int64_t hidden) {
+  at::Tensor weight = cut.next({hidden});
+  return {std::move(weight), cut.next({hidden})};
+}
+
+/// What blocks behind the embedding share: they begin with a norm of their input.
+class Normed : public Block {
+ protected:
+  explicit Normed(const LocalShape& shape) : z_(shape) {}
+  Norm normed(const at::Tensor& input, const NormParams& p) const {
+    return norm_forward(input, p, z_.epsilon);
+  }
+  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
+  /// The gradient of the input of a block with a residual, which is the input in a pre-LN model and
+  /// the norm's output in a post-LN one. `grad_y`: of the norm's output without the residual's
+  /// part; worked on in place. `behind_norm`: dropout between the norm and all that reads it.
+  at::Tensor through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
+                                       const at::Tensor& input, const at::Tensor& mean,
+                                       const at::Tensor& rstd, const NormParams& p,
+                                       const NormParams& d, const Mask* behind_norm,
+                                       bool accumulate) const;
+
+  LocalShape z_;
+};
 
 std::unique_ptr<Block> make_embedding(const LocalShape& shape);
 std::unique_ptr<Block> make_attention(const LocalShape& shape);

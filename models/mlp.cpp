@@ -9,15 +9,15 @@
 namespace rehearse {
 namespace {
 
-class Mlp final : public Block {
+class Mlp final : public Normed {
  public:
-  explicit Mlp(const LocalShape& shape) : z_(shape) {}
+  explicit Mlp(const LocalShape& shape) : Normed(shape) {}
 
   at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
                      const Batch& batch, Saved* saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params);
-    const Norm norm = norm_forward(input, p.norm_weight, p.norm_bias, z_.epsilon);
+    const Norm norm = normed(input, p.norm);
     const at::Tensor inner = affine(rows(norm.y), p.in_weight, p.in_bias);
     const at::Tensor active = at::gelu(inner, approximation());
     at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
@@ -44,34 +44,28 @@ class Mlp final : public Block {
     inner.reset();
     store_row_sum(d.in_bias, grad_inner, accumulate[0]);
     store_product(d.in_weight, grad_inner, rows(y), accumulate[0]);
-    at::Tensor grad_y = product(grad_inner, p.in_weight).view(input.sizes());
+    at::Tensor grad_y = product(grad_inner, p.in_weight);
     y.reset();
-    if (z_.bert && z_.first()) grad_y.add_(grad_output);
-    at::Tensor grad_input = norm_backward(grad_y, input, mean, rstd, p.norm_weight, p.norm_bias,
-                                          d.norm_weight, d.norm_bias, accumulate[1]);
-    if (!z_.bert && z_.first()) grad_input.add_(grad_output);
-    return grad_input;
+    return through_norm_and_residual(std::move(grad_y), grad_output, input, mean, rstd, p.norm,
+                                     d.norm, nullptr, accumulate[1]);
   }
 
  private:
   struct Tensors {
-    at::Tensor in_weight, in_bias, out_weight, norm_weight, norm_bias, out_bias;
+    at::Tensor in_weight, in_bias, out_weight, out_bias;
+    NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       Cut split(groups[0]), whole(groups[1]);
       in_weight = split.next({z.ffn, z.hidden});
       in_bias = split.next({z.ffn});
       out_weight = split.next({z.hidden, z.ffn});
-      norm_weight = whole.next({z.hidden});
-      norm_bias = whole.next({z.hidden});
+      norm = next_norm(whole, z.hidden);
       out_bias = whole.next({z.hidden});
     }
   };
 
-  at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
   Mask mask(const Batch& batch) const { return {batch, Site::mlp, z_.layer, z_.dropout}; }
   const char* approximation() const { return z_.bert ? "none" : "tanh"; }
-
-  LocalShape z_;
 };
 
 }  // namespace
