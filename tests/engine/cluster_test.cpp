@@ -14,24 +14,14 @@
 #include <map>
 #include <set>
 
-#include "engine/errors.h"
 #include "engine/platform.h"
 #include "tests/engine/reference.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::vector<std::string> names_of(const Cluster& c, Id a, Id b) {
   std::vector<std::string> out;

@@ -8,18 +8,10 @@
 #include <cstdio>
 #include <fstream>
 
+#include "tests/message_of.h"
+
 namespace rehearse {
 namespace {
-
-template <class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 const char* const sample = R"(# a comment
 title = "run"

@@ -7,6 +7,7 @@
 #include "engine/errors.h"
 #include "engine/passes/passes.h"
 #include "tests/engine/rig.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
@@ -274,12 +275,7 @@ TEST(Costs, RefusesWhatDoesNotFit) {
   const ModelSpec model = small_model(2);
   const LinkedProgram linked = link(compile(plan_of("ddp", 1, 4, 1, 1), model));
   auto message = [&](const Cluster& cluster, std::vector<Id> devices) {
-    try {
-      const Costs costs(linked, model, cluster, devices);
-    } catch (const InputError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+    return message_of([&] { const Costs costs(linked, model, cluster, devices); });
   };
   EXPECT_THAT(message(fast(3), {}), testing::HasSubstr("4 ranks do not fit"));
   EXPECT_THAT(message(fast(4), {0, 1, 2, 2}), testing::HasSubstr("to two ranks"));

@@ -12,29 +12,23 @@
 namespace rehearse {
 namespace {
 
-ModelSpec gpt(int layers, int hidden, int heads, int vocab, int seq) {
+ModelSpec spec(Family family, int layers, int hidden, int heads, int vocab, int seq) {
   ModelSpec m;
   m.name = "test";
+  m.family = family;
   m.layers = layers;
   m.hidden = hidden;
   m.heads = heads;
   m.vocab = vocab;
   m.padded_vocab = vocab;
   m.seq_len = seq;
-  return build_model(m);
+  return m;
 }
-
+ModelSpec gpt(int layers, int hidden, int heads, int vocab, int seq) {
+  return build_model(spec(Family::gpt, layers, hidden, heads, vocab, seq));
+}
 ModelSpec bert(int layers, int hidden, int heads, int vocab, int seq) {
-  ModelSpec m;
-  m.name = "test";
-  m.family = Family::bert;
-  m.layers = layers;
-  m.hidden = hidden;
-  m.heads = heads;
-  m.vocab = vocab;
-  m.padded_vocab = vocab;
-  m.seq_len = seq;
-  return build_model(m);
+  return build_model(spec(Family::bert, layers, hidden, heads, vocab, seq));
 }
 
 ModelSpec llama(int layers, int hidden, int heads, int kv_heads, int ffn, int seq) {

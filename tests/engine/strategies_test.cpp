@@ -9,6 +9,7 @@
 #include "engine/link.h"
 #include "engine/strategy.h"
 #include "engine/tensor_map.h"
+#include "tests/methods.h"
 
 namespace rehearse {
 namespace {
@@ -202,18 +203,7 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
   }
 }
 
-std::vector<std::string> all_methods() {
-  std::vector<std::string> names;
-  for (const auto& [name, strategy] : strategies()) names.push_back(name);
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(all_methods()), [](const auto& info) {
-  std::string name = info.param;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(all_methods()), method_name);
 
 }  // namespace
 }  // namespace rehearse

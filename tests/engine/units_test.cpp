@@ -4,20 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/errors.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
-
-template <class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Units, BitsAreNotBytes) {
   EXPECT_DOUBLE_EQ(parse_bandwidth("100Gb/s").value, 12.5e9);

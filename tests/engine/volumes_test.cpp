@@ -10,6 +10,7 @@
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
+#include "tests/methods.h"
 
 namespace rehearse {
 namespace {
@@ -197,17 +198,7 @@ TEST_P(Volumes, EqualTheFormula) {
   EXPECT_GE(checked, 7);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const auto& [name, strategy] : strategies()) names.push_back(name);
-                           return names;
-                         }()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(all_methods()), method_name);
 
 }  // namespace
 }  // namespace rehearse

@@ -127,11 +127,12 @@ std::string name_of(const testing::TestParamInfo<Accident>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Culprit, testing::ValuesIn(accidents()), name_of);
 
-TEST(CommControl, WhoNeverComesIsNamed) {
+/// What becomes of `ranks` ranks of which one is never started.
+std::vector<Ended> without_rank(int absent, int ranks) {
   RunOptions options;
-  options.absent = 2;
-  const auto ended = run_ranks(
-      3,
+  options.absent = absent;
+  return run_ranks(
+      ranks,
       [](const Environment& environment) {
         ControlOptions control = fast();
         control.join = Seconds(1);
@@ -139,6 +140,10 @@ TEST(CommControl, WhoNeverComesIsNamed) {
         return std::string("came");
       },
       options);
+}
+
+TEST(CommControl, WhoNeverComesIsNamed) {
+  const auto ended = without_rank(2, 3);
   for (const int rank : {0, 1}) {
     const Ended& end = ended[static_cast<std::size_t>(rank)];
     EXPECT_EQ(end.status, 1);
@@ -148,17 +153,7 @@ TEST(CommControl, WhoNeverComesIsNamed) {
 }
 
 TEST(CommControl, RankZeroThatNeverComesIsNamed) {
-  RunOptions options;
-  options.absent = 0;
-  const auto ended = run_ranks(
-      2,
-      [](const Environment& environment) {
-        ControlOptions control = fast();
-        control.join = Seconds(1);
-        const Control joined(environment, control);
-        return std::string("came");
-      },
-      options);
+  const auto ended = without_rank(0, 2);
   EXPECT_EQ(ended[1].status, 1);
   EXPECT_THAT(ended[1].text, HasSubstr("rank 0 did not come"));
 }

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "engine/errors.h"
 #include "runtime/environment.h"
+#include "tests/message_of.h"
 
 namespace rehearse::test {
 namespace {
@@ -21,12 +21,7 @@ Environment detect(const Values& values) {
   });
 }
 std::string error_of(const Values& values) {
-  try {
-    detect(values);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { detect(values); });
 }
 
 TEST(CommEnvironment, NoLauncher) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/errors.h"
+#include "tests/message_of.h"
 #include "tests/runtime/scratch.h"
 
 namespace rehearse {
@@ -29,12 +29,7 @@ class DataTest : public testing::Test {
             .seed = 7};
   }
   std::string message(const DataSettings& settings) const {
-    try {
-      const Data data(settings);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return message_of([&] { const Data data(settings); });
   }
   ScratchFolder folder_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/strategy.h"
+#include "tests/methods.h"
 #include "tests/runtime/conformance.h"
 
 namespace rehearse {
@@ -36,17 +37,7 @@ TEST_P(Order, IsTheProgramsOnEveryLane) {
     EXPECT_EQ(trace.size(), instances);
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, Order, testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const auto& [name, strategy] : strategies()) names.push_back(name);
-                           return names;
-                         }()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, Order, testing::ValuesIn(all_methods()), method_name);
 
 TEST(OrderOf, AWrongTraceIsFound) {
   ScratchFolder data;

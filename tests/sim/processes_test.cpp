@@ -12,24 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/errors.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// What `run` throws, as text.
-template <class Error, class F>
-std::string message_of(F run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
 
 bool no_children() { return waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
 
