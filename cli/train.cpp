@@ -80,6 +80,10 @@ int launch_all(const Context& context, const Options& options) {
 }
 
 nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
+  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+  for (const Replacement& r : s.replacements)
+    changes.push_back(
+        {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
   return {{"schema_version", 1},
           {"method", job.plan.method},
           {"world_size", job.plan.world_size()},
@@ -94,6 +98,7 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
           {"tokens_per_s", s.tokens_per_s},
           {"mfu", s.mfu > 0 ? nlohmann::ordered_json(s.mfu) : nlohmann::ordered_json()},
           {"bytes_sent_by_rank_0", s.bytes_sent},
+          {"plan_changes", std::move(changes)},
           {"checkpoint", s.checkpoint},
           {"signal", s.signal}};
 }

@@ -30,12 +30,13 @@ bool communicates(const Work& work) {
 
 struct ChromeTrace::Impl {
   std::string path;
-  const LinkedProgram& linked;
+  const LinkedProgram* linked;
   TraceSelection selection;
   std::FILE* file = nullptr;
   bool first = true;
   std::set<Id> ranks = {};
   std::vector<std::vector<std::string>> names = {};  // [role][op], JSON text, made when first used
+  Id first_lane = 0, lanes = 0;                      // of this section; of all so far
 
   // Errors stay in the stream and are reported when it is closed.
   void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), file); }
@@ -51,14 +52,24 @@ struct ChromeTrace::Impl {
 
 ChromeTrace::ChromeTrace(const std::string& path, const LinkedProgram& linked,
                          TraceSelection selection)
-    : impl_(std::make_unique<Impl>(Impl{path, linked, std::move(selection)})) {
+    : impl_(std::make_unique<Impl>(Impl{path, &linked, std::move(selection)})) {
   Impl& t = *impl_;
   t.ranks.insert(t.selection.ranks.begin(), t.selection.ranks.end());
   t.file = std::fopen(path.c_str(), "w");
   if (!t.file) t.fail("cannot be written");
   t.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
+  section(linked, "");
+}
+
+void ChromeTrace::section(const LinkedProgram& linked, const std::string& label) {
+  Impl& t = *impl_;
+  const bool first = t.lanes == 0;
+  t.linked = &linked;
+  t.names.clear();
+  t.first_lane = t.lanes;
   for (const Role& role : linked.program.roles) {
     t.names.emplace_back(role.ops.size());
+    t.lanes = std::max(t.lanes, t.first_lane + static_cast<Id>(role.lanes.size()));
     for (Id rank : role.ranks) {
       if (!t.wants(rank)) continue;
       auto name = [&](const char* what, Id lane, const std::string& text) {
@@ -67,9 +78,10 @@ ChromeTrace::ChromeTrace(const std::string& path, const LinkedProgram& linked,
                         "{{\"name\": {}}}}}",
                         what, rank, lane, nlohmann::json(text).dump()));
       };
-      name("process_name", 0, fmt::format("rank {} ({})", rank, role.name));
+      if (first) name("process_name", 0, fmt::format("rank {} ({})", rank, role.name));
       for (Id lane = 0; lane < role.lanes.size(); ++lane)
-        name("thread_name", lane, role.lanes[lane].name);
+        name("thread_name", t.first_lane + lane,
+             label.empty() ? role.lanes[lane].name : label + " " + role.lanes[lane].name);
     }
   }
 }
@@ -83,17 +95,17 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   Impl& t = *impl_;
   const TraceSelection& s = t.selection;
   if (step < s.first_step || (s.last_step >= 0 && step > s.last_step)) return;
-  const Role& who = t.linked.program.roles[role];
+  const Role& who = t.linked->program.roles[role];
   const Op& what = who.ops[op];
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const Id rank = who.ranks[first_place + i];
     if (!t.wants(rank)) continue;
     std::string& name = t.names[role][op];
-    if (name.empty()) name = nlohmann::json(to_text(t.linked.program, who, op)).dump();
+    if (name.empty()) name = nlohmann::json(to_text(t.linked->program, who, op)).dump();
     t.line(
         fmt::format("{{\"ph\": \"X\", \"name\": {}, \"cat\": \"{}\", \"pid\": {}, \"tid\": {}, "
                     "\"ts\": {:.3f}, \"dur\": {:.3f}, \"args\": {{\"step\": {}, \"op\": {}}}}}",
-                    name, kind_of(what.work), rank, what.lane, starts[i] * 1e6,
+                    name, kind_of(what.work), rank, t.first_lane + what.lane, starts[i] * 1e6,
                     (ends[i] - starts[i]) * 1e6, step, op));
   }
 }

@@ -20,6 +20,9 @@ class ChromeTrace : public TraceSink {
  public:
   /// Opens the file and writes names of processes and threads. Throws BackendError when it cannot.
   ChromeTrace(const std::string& path, const LinkedProgram& linked, TraceSelection selection = {});
+  /// What follows is of another program of the same ranks, on lanes of its own that begin with
+  /// `label`: the migration between two plans, and the plan after it.
+  void section(const LinkedProgram& linked, const std::string& label);
   ~ChromeTrace() override;  // closes; errors are lost here, so call close()
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;

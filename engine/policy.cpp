@@ -22,6 +22,23 @@ std::optional<Plan> ReplaceOnce::observe(const Measured& measured, const Plan& c
   return decide_(measured, current);
 }
 
+Policies::Policies(std::vector<std::shared_ptr<Policy>> all) : all_(std::move(all)) {}
+
+std::optional<std::int64_t> Policies::next(std::int64_t step, int placements) const {
+  std::optional<std::int64_t> first;
+  for (const auto& policy : all_)
+    if (const auto due = policy->next(step, placements))
+      first = std::min(first.value_or(*due), *due);
+  return first;
+}
+
+std::optional<Plan> Policies::observe(const Measured& measured, const Plan& current) {
+  for (const auto& policy : all_)
+    if (policy->next(measured.step, measured.placements) == measured.step)
+      if (std::optional<Plan> plan = policy->observe(measured, current)) return plan;
+  return std::nullopt;
+}
+
 std::vector<int> balanced_shares(std::span<const double> seconds_a_sample, int samples) {
   const std::size_t n = seconds_a_sample.size();
   std::vector<int> shares(n, 1);

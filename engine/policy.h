@@ -13,14 +13,18 @@
 #include <vector>
 
 #include "engine/plan.h"
+#include "engine/profile.h"
 
 namespace rehearse {
 
 /// What a run has shown since its policy was last asked.
 struct Measured {
   std::int64_t step = 0;                // the next one
+  int placements = 0;                   // changes of plan so far
   std::vector<double> step_times = {};  // seconds
-  std::vector<double> busy = {};        // by rank: seconds a step of ops of its own; empty: no step
+  /// By rank: seconds a step of forward and backward passes; empty: no step since.
+  std::vector<double> busy = {};
+  std::vector<LayerVariance> variances = {};  // of gradients; empty: the plan observes none
 };
 
 class Policy {
@@ -30,8 +34,8 @@ class Policy {
   /// again. Every rank asks and must hear the same, so the answer depends on the arguments alone.
   /// `placements`: how many changes of plan the run has seen.
   virtual std::optional<std::int64_t> next(std::int64_t step, int placements) const = 0;
-  /// Asked in rank 0 only. The plan to go on with, of the same ranks, batch and optimizer; nothing:
-  /// the one there is.
+  /// Asked in rank 0 only, at boundaries that `next` named. The plan to go on with, of the same
+  /// ranks, batch and optimizer; nothing: the one there is.
   virtual std::optional<Plan> observe(const Measured& measured, const Plan& current) = 0;
 };
 
@@ -60,6 +64,18 @@ class BalanceLoad final : public Policy {
  private:
   std::int64_t every_;
   double bound_;
+};
+
+/// Several policies of one run: each is asked when it is due, in this order; the first plan is
+/// taken.
+class Policies final : public Policy {
+ public:
+  explicit Policies(std::vector<std::shared_ptr<Policy>> all);
+  std::optional<std::int64_t> next(std::int64_t step, int placements) const override;
+  std::optional<Plan> observe(const Measured& measured, const Plan& current) override;
+
+ private:
+  std::vector<std::shared_ptr<Policy>> all_;
 };
 
 /// `samples` whole samples over replicas that need so many seconds for one, each at least one, such

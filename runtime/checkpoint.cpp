@@ -43,7 +43,7 @@ std::vector<fs::path> checkpoints_in(const fs::path& folder) {
 
 /// Runs `work` on this rank; when it failed on any rank, throws on all of them.
 template <class F>
-void together(Control& control, const std::string& what, Id rank, F&& work) {
+void together(Control& control, const std::string& what, F&& work) {
   std::string said = "ok";
   try {
     said += work();
@@ -53,12 +53,13 @@ void together(Control& control, const std::string& what, Id rank, F&& work) {
   const std::vector<std::string> all = control.gather(what, said);
   for (Id other = 0; other < all.size(); ++other)
     if (!all[other].starts_with("ok"))
-      throw BackendError(other == rank ? all[other]
-                                       : fmt::format("rank {}: {}", other, all[other]));
+      throw BackendError(other == static_cast<Id>(control.environment().rank)
+                             ? all[other]
+                             : fmt::format("rank {}: {}", other, all[other]));
 }
 
 json manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& executor,
-                 const std::vector<std::string>& shards,
+                 const std::vector<std::string>& shards, const PlanRecord& record,
                  const std::vector<std::string>& own_steps) {
   json mesh = json::array();
   for (const Axis& axis : c.linked.program.mesh)
@@ -76,6 +77,8 @@ json manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& ex
             {"seed", c.train.seed},
             {"global_batch", c.plan.global_batch},
             {"seq_len", c.model.seq_len},
+            {"placements", record.placements},
+            {"plan", record.plan},
             {"shards", json::array()}};
   // By rank; null where a rank is where the run is.
   for (const std::string& own : own_steps)
@@ -85,8 +88,9 @@ json manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& ex
     if (owned[rank].empty()) continue;
     json parts = json::array();
     for (const Part& part : owned[rank]) parts.push_back(to_json(part.key));
-    j["shards"].push_back(
-        {{"file", shard_name(rank)}, {"checksum", shards[rank].substr(2)}, {"parts", parts}});
+    j["shards"].push_back({{"file", shard_name(rank)},
+                           {"checksum", shards[c.wiring.process(rank)].substr(2)},
+                           {"parts", parts}});
   }
   return j;
 }
@@ -118,12 +122,12 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const PartKey& key,
 }  // namespace
 
 void save_checkpoint(const std::string& folder, std::int64_t step, const ExecutorContext& c,
-                     Executor& executor) {
+                     Executor& executor, const PlanRecord& record) {
   const fs::path final_path = fs::path(folder) / fmt::format("step-{:08}", step);
   const fs::path beside = final_path.string() + ".part";
   const std::string what = fmt::format("checkpoint {}", step);
   const bool leader = c.rank == 0;
-  together(c.control, what + " folder", c.rank, [&] {
+  together(c.control, what + " folder", [&] {
     if (leader) {
       std::error_code error;
       fs::remove_all(beside, error);
@@ -136,7 +140,7 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
   });
   std::string mine;
   try {
-    together(c.control, what + " shard", c.rank, [&] {
+    together(c.control, what + " shard", [&] {
       const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, executor.maps());
       TensorTable table;
       for (const Part& part : owned[c.rank]) {
@@ -158,10 +162,10 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
     const std::vector<std::string> own_steps =
         c.control.gather(what + " own steps", own ? std::to_string(*own) : std::string());
     const std::vector<std::string> sums = c.control.gather(what + " sums", "ok" + mine);
-    together(c.control, what + " manifest", c.rank, [&] {
+    together(c.control, what + " manifest", [&] {
       if (!leader) return "";
       write_durably((beside / "manifest.json").string(),
-                    manifest_of(step, c, executor, sums, own_steps).dump(1));
+                    manifest_of(step, c, executor, sums, record, own_steps).dump(1));
       sync_folder(beside.string());
       std::error_code error;
       fs::remove_all(final_path, error);
@@ -191,6 +195,10 @@ std::string find_checkpoint(const std::string& folder_or_checkpoint) {
   return all.back().string();
 }
 
+PlanRecord plan_record(const std::string& checkpoint) {
+  return CheckpointReader(checkpoint).record();
+}
+
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& c,
                              Executor& executor) {
   CheckpointReader reader(checkpoint);
@@ -199,7 +207,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
                                  model, c.model.name));
   const std::int64_t step = reader.step();
   executor.skipped_updates(reader.skipped_updates());
-  executor.own_step(reader.own_step(c.rank));
+  executor.own_step(reader.own_step(static_cast<Id>(c.control.environment().rank)));
   struct Known {
     const TensorSpec* tensor = nullptr;
     Id group = none;

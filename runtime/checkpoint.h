@@ -10,6 +10,7 @@
 
 #include "engine/job.h"
 #include "engine/link.h"
+#include "runtime/checkpoint_reader.h"
 #include "runtime/control.h"
 #include "runtime/executor.h"
 
@@ -19,11 +20,13 @@ namespace rehearse {
 /// Every rank calls it. Throws BackendError on every rank when one of them could not write (names
 /// rank, file and cause); earlier checkpoints stay.
 void save_checkpoint(const std::string& folder, std::int64_t step, const ExecutorContext& context,
-                     Executor& executor);
+                     Executor& executor, const PlanRecord& record = {});
 
 /// The newest complete checkpoint in FOLDER; a path to one is itself. Throws InputError when there
 /// is none.
 std::string find_checkpoint(const std::string& folder_or_checkpoint);
+/// What the checkpoint says of the plan it was saved under. Throws InputError as load_checkpoint.
+PlanRecord plan_record(const std::string& checkpoint);
 
 /// Fills the state from a checkpoint and returns the step to go on with. Throws InputError that
 /// names the file: unknown version, another model, truncated, checksum that does not match, a

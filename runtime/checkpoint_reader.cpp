@@ -51,6 +51,7 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
       own_steps_.push_back(own.is_null() ? step_ : own.get<std::int64_t>());
     model_ = manifest.at("model");
     method_ = manifest.at("method");
+    record_ = {.placements = manifest.value("placements", 0), .plan = manifest.value("plan", "")};
     for (const json& shard : manifest.at("shards"))
       for (const json& part : shard.at("parts")) {
         const PartKey key = key_of(part);

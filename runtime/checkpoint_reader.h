@@ -13,6 +13,13 @@
 
 namespace rehearse {
 
+/// Which of a run's plans was in force: a run that goes on must know whether it has been placed
+/// anew.
+struct PlanRecord {
+  int placements = 0;
+  std::string plan = {};  // as a plan file; empty: the job's
+};
+
 class CheckpointReader {
  public:
   /// Throws InputError that names the file: no manifest, damaged, an unknown version.
@@ -25,6 +32,7 @@ class CheckpointReader {
   std::int64_t own_step(Id rank) const;
   const std::string& model() const { return model_; }
   const std::string& method() const { return method_; }
+  const PlanRecord& record() const { return record_; }
 
   /// A whole tensor of this kind, age and copy; empty when there is none. `spec` null: not a
   /// tensor of the model (a loss scale). Throws InputError that names the file: truncated, damaged,
@@ -46,6 +54,7 @@ class CheckpointReader {
   std::string folder_, model_, method_;
   std::int64_t step_ = 0, skipped_updates_ = 0;
   std::vector<std::int64_t> own_steps_ = {};  // by rank
+  PlanRecord record_ = {};
   std::map<std::pair<Kind, std::string>, std::vector<Place>> places_ = {};
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_ = {};
 };

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -53,14 +54,14 @@ Id last_of(const TaskLane& lane) {
 }  // namespace
 
 struct Executor::Impl {
-  explicit Impl(const ExecutorContext& context)
+  Impl(const ExecutorContext& context, const std::vector<std::byte*>& given)
       : c(context),
         role_id(c.linked.role_of.at(c.rank)),
         role(c.linked.program.roles[role_id]),
         maps(map_tensors(c.linked, c.model)),
-        memory(c.linked.program, role_id, c.rank),
+        memory(c.linked.program, role_id, c.rank, given),
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.global_batch, c.rank,
-                   maps[c.rank], c.network, memory),
+                   maps[c.rank], c.network, memory, c.wiring),
         main_lane(compute_lane(role)) {
     std::vector<TaskLane> lanes = lanes_of(c.linked.program, role);
     if (!lanes.empty()) step_end = last_of(lanes[main_lane]);
@@ -108,6 +109,8 @@ struct Executor::Impl {
                               : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
     if (factor > 1)
       std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
+    if (std::holds_alternative<Compute>(what.work))
+      busy.fetch_add((std::chrono::steady_clock::now() - began).count(), std::memory_order_relaxed);
     if (op == step_end && on_step != nullptr) {
       const StepLoss loss = operations.take_loss(step);
       (*on_step)(step, loss);
@@ -115,6 +118,7 @@ struct Executor::Impl {
     return true;
   }
 
+  void clear();
   void initialise();
 
   ExecutorContext c;
@@ -124,6 +128,7 @@ struct Executor::Impl {
   RankMemory memory;
   Operations operations;
   std::size_t main_lane;
+  std::atomic<std::chrono::steady_clock::rep> busy = 0;
   Id step_end = none;
   std::optional<std::int64_t> own_step = {};  // of a free-running role
   std::vector<bool> slice = {};               // what evaluation runs
@@ -132,17 +137,25 @@ struct Executor::Impl {
   const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
 };
 
+void Executor::Impl::clear() {
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life == Life::value) continue;
+    for (int age = 1; age <= role.storages[s].versions; ++age) {
+      const at::Tensor tensor = memory.state(s, 0, age);
+      tensor.zero_();
+      if (maps[c.rank].storages[s].kind == Kind::scale)
+        tensor.data_ptr<float>()[0] = initial_loss_scale;
+    }
+  }
+}
+
 void Executor::Impl::initialise() {
+  clear();
   const RankMap& map = maps[c.rank];
   std::map<Id, std::vector<std::pair<Id, Piece>>> by_group;  // storage and piece
   for (Id s = 0; s < role.storages.size(); ++s) {
     if (role.storages[s].life == Life::value) continue;
     const Kind kind = map.storages[s].kind;
-    for (int age = 1; age <= role.storages[s].versions; ++age) {
-      const at::Tensor tensor = memory.state(s, 0, age);
-      tensor.zero_();
-      if (kind == Kind::scale) tensor.data_ptr<float>()[0] = initial_loss_scale;
-    }
     if (kind == Kind::param || kind == Kind::master)
       for (const Piece& piece : map.storages[s].pieces)
         by_group[piece.group].emplace_back(s, piece);
@@ -159,7 +172,8 @@ void Executor::Impl::initialise() {
   }
 }
 
-Executor::Executor(const ExecutorContext& context) : impl_(std::make_unique<Impl>(context)) {}
+Executor::Executor(const ExecutorContext& context, const std::vector<std::byte*>& given)
+    : impl_(std::make_unique<Impl>(context, given)) {}
 Executor::~Executor() = default;
 
 void Executor::initialise() {
@@ -171,6 +185,12 @@ std::optional<std::int64_t> Executor::own_step() const { return impl_->own_step;
 void Executor::own_step(std::int64_t step) {
   if (impl_->role.free_running) impl_->own_step = step;
 }
+void Executor::clear() { impl_->clear(); }
+double Executor::compute_seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::duration(impl_->busy.load()))
+      .count();
+}
+const Wiring& Executor::wiring() const { return impl_->c.wiring; }
 
 std::int64_t Executor::run(std::int64_t first, std::int64_t last,
                            const std::function<void(std::int64_t step, const StepLoss&)>& on_step) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/disturbance.h"
@@ -28,6 +29,18 @@ struct StepLoss {
   double square_norm = -1;  // of the global gradient; < 0: not measured
 };
 
+/// Where the ranks of a program are in the run: plans that follow each other in one run may put a
+/// rank into another process, and their channels must not meet.
+struct Wiring {
+  std::string prefix = {};          // of the names of channels
+  std::vector<Id> process_of = {};  // by rank; empty: its own number
+  Id process(Id rank) const { return process_of.empty() ? rank : process_of[rank]; }
+  std::vector<Id> processes(std::vector<Id> ranks) const {
+    for (Id& rank : ranks) rank = process(rank);
+    return ranks;
+  }
+};
+
 /// All references must outlive the executor.
 struct ExecutorContext {
   const LinkedProgram& linked;
@@ -39,17 +52,22 @@ struct ExecutorContext {
   Network& network;
   Control& control;
   const Disturber* disturber = nullptr;  // makes local ops take longer; null: nothing does
+  Wiring wiring = {};
 };
 
 class Executor {
  public:
-  explicit Executor(const ExecutorContext& context);
+  /// `given`: by storage of this rank's role, memory of another executor in which it lies; null or
+  /// none: its own.
+  explicit Executor(const ExecutorContext& context, const std::vector<std::byte*>& given = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   /// Fills weights from train.seed; everything else with what it is before the first step.
   void initialise();
+  /// The same without the weights, which are 0.
+  void clear();
 
   /// Runs steps [first, last), or fewer when the control plane ends the run; returns the step after
   /// the last. A free-running role counts for itself: it goes on with the step after its own last,
@@ -81,6 +99,10 @@ class Executor {
 
   void keep_stamps(std::size_t ops_per_lane);
   const std::vector<std::vector<Stamp>>& stamps() const;
+
+  /// Seconds that forward and backward passes have taken so far: what grows with a rank's samples.
+  double compute_seconds() const;
+  const Wiring& wiring() const;
 
   std::int64_t bytes_sent() const;
   std::int64_t allocated_bytes() const;  // state and buffers

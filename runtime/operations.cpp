@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/cast.h"
 #include "runtime/optimizer.h"
 #include "runtime/prepared.h"
 
@@ -209,12 +210,11 @@ void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
       scatter_add(p, work, step);
       return;
     case Local::cast: {
-      const at::Tensor source = memory_.read(p.need(Slot::source), step);
+      std::vector<at::Tensor> sources;
+      for (const Operand& operand : p.operands)
+        if (operand.slot == Slot::source) sources.push_back(memory_.read(operand, step));
       const Operand& target = p.need(Slot::target);
-      if (target.mode == Mode::add)
-        memory_.write(target, step).add_(source);
-      else
-        memory_.write(target, step).copy_(source);
+      cast(sources, memory_.write(target, step), target.mode == Mode::add, work.keep, work.stride);
       return;
     }
     case Local::observe: {

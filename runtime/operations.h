@@ -30,7 +30,7 @@ class Operations {
  public:
   Operations(const LinkedProgram& linked, const ModelSpec& model, const Train& train,
              Optimizer optimizer, int global_batch, Id rank, const RankMap& map, Network& network,
-             RankMemory& memory);
+             RankMemory& memory, const Wiring& wiring);
   ~Operations();
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
@@ -103,6 +103,7 @@ class Operations {
   const RankMap& map_;
   Network& network_;
   RankMemory& memory_;
+  const Wiring& wiring_;
   Feed feed_ = {};
   std::vector<std::unique_ptr<Prepared>> ops_;
   std::vector<std::unique_ptr<Block>> blocks_;                             // by segment

@@ -32,7 +32,7 @@ std::vector<Id> members_of(const Program& program, const Channel& channel, Id ra
 
 Operations::Operations(const LinkedProgram& linked, const ModelSpec& model, const Train& train,
                        Optimizer optimizer, int global_batch, Id rank, const RankMap& map,
-                       Network& network, RankMemory& memory)
+                       Network& network, RankMemory& memory, const Wiring& wiring)
     : linked_(linked),
       program_(linked.program),
       model_(model),
@@ -45,6 +45,7 @@ Operations::Operations(const LinkedProgram& linked, const ModelSpec& model, cons
       map_(map),
       network_(network),
       memory_(memory),
+      wiring_(wiring),
       blocks_(model.segments.size()),
       communicators_(role_.lanes.size()),
       mailboxes_(program_.channels.size()),
@@ -107,7 +108,8 @@ void Operations::prepare(Id id) {
                  [&](const Put& put) {
                    p->mailbox = put.channel;
                    const Role& peer = program_.roles[put.peer];
-                   p->peer_rank = peer.ranks[linked_.place_of[rank_] % peer.ranks.size()];
+                   p->peer_rank =
+                       wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
                  },
                  [&](const Take& take) { p->mailbox = take.channel; },
              },
@@ -180,8 +182,9 @@ void Operations::prepare_update(Prepared& p) {
 Communicator& Operations::communicator(Id lane, Id channel) {
   std::unique_ptr<Communicator>& c = communicators_[lane][channel];
   if (c == nullptr)
-    c = network_.communicator(program_.channels[channel].name,
-                              members_of(program_, program_.channels[channel], rank_));
+    c = network_.communicator(
+        wiring_.prefix + program_.channels[channel].name,
+        wiring_.processes(members_of(program_, program_.channels[channel], rank_)));
   return *c;
 }
 
@@ -203,7 +206,8 @@ void Operations::open_mailboxes() {
     if (!has(senders) && !has(receivers)) continue;
     bytes_put_ += mailboxes_[channel] == nullptr ? 0 : mailboxes_[channel]->traffic().sent;
     mailboxes_[channel] = network_.mailbox(
-        fmt::format("{}#{}", program_.channels[channel].name, run_), senders, receivers);
+        fmt::format("{}{}#{}", wiring_.prefix, program_.channels[channel].name, run_),
+        wiring_.processes(senders), wiring_.processes(receivers));
   }
   ++run_;
 }
@@ -222,9 +226,12 @@ void Operations::prepare_collective(Prepared& p, const Collective& collective) {
                       .algorithm = collective.algorithm,
                       .dtype = source.dtype,
                       .elements = std::max(source.elements, target.elements)};
-  if (collective.root != none)
-    for (int member = 0; member < p.communicator->size(); ++member)
-      if (linked_.role_of[p.communicator->ranks()[member]] == collective.root) spec.root = member;
+  if (collective.root != none) {
+    const std::vector<Id> members =
+        members_of(program_, program_.channels[collective.channel], rank_);
+    for (std::size_t member = 0; member < members.size(); ++member)
+      if (linked_.role_of[members[member]] == collective.root) spec.root = static_cast<int>(member);
+  }
   for (const Operand& dying : p.dies)
     spec.consume |= dying.storage == source.storage && dying.index == source.index;
   p.reduces = collective.move == Move::all_reduce || collective.move == Move::reduce ||
@@ -246,7 +253,7 @@ void Operations::prepare_collective(Prepared& p, const Collective& collective) {
 void Operations::prepare_exchange(Prepared& p, Id channel, Id peer) {
   p.communicator = &communicator(p.op->lane, channel);
   const std::vector<Id>& ranks = program_.roles[peer].ranks;
-  p.peer_rank = ranks.at(linked_.place_of[rank_]);
+  p.peer_rank = wiring_.process(ranks.at(linked_.place_of[rank_]));
   const std::vector<Id>& members = p.communicator->ranks();
   p.peer_member =
       static_cast<int>(std::find(members.begin(), members.end(), p.peer_rank) - members.begin());

@@ -133,6 +133,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   if (const auto before = ended_.find(step - 1); before != ended_.end()) {
     seconds = ended_.at(step) - before->second;
     times_.push_back(seconds);
+    timed_.push_back(step);
     ended_.erase(ended_.begin(), std::next(before));
   }
   const double tokens = double(job_.plan.global_batch) * job_.model.seq_len;
@@ -187,6 +188,30 @@ void Progress::saved(std::int64_t step, const std::string& path, double seconds)
   line(fmt::format("step {}/{}  saved {}  ({})", step, job_.train.steps, path,
                    to_text(Seconds(seconds))),
        true);
+}
+
+void Progress::replaced(const Replacement& r) {
+  if (!leader_) return;
+  ended_.clear();
+  if (metrics_.is_open())
+    metrics_ << nlohmann::json{{"step", r.step},
+                               {"plan", r.plan},
+                               {"migration_s", r.seconds},
+                               {"migration_bytes", r.bytes}}
+                    .dump()
+             << '\n'
+             << std::flush;
+  line(fmt::format("step {}/{}  goes on under another plan: {}  ({} sent, {})", r.step,
+                   job_.train.steps, r.plan, to_text(Bytes(static_cast<double>(r.bytes))),
+                   to_text(Seconds(r.seconds))),
+       true);
+}
+
+std::vector<double> Progress::times_since(std::int64_t step) const {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < times_.size(); ++i)
+    if (timed_[i] >= step) out.push_back(times_[i]);
+  return out;
 }
 
 void Progress::summarise(TrainSummary& summary) const {

@@ -34,6 +34,10 @@ class Progress {
   void validation(std::int64_t step, double loss, double seconds);
   void saved(std::int64_t step, const std::string& path, double seconds);
 
+  void replaced(const Replacement& replacement);
+  /// Rank 0: seconds of steps since `step`, as far as they are known.
+  std::vector<double> times_since(std::int64_t step) const;
+
   /// Losses, norms and times of the steps so far into the summary.
   void summarise(TrainSummary& summary) const;
   /// One line that sums the run up.
@@ -66,6 +70,7 @@ class Progress {
   std::map<std::int64_t, double> ended_ = {};  // when this rank ended a step
   std::int64_t first_ = -1;
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
+  std::vector<std::int64_t> timed_ = {};  // the steps that times_ are of
   double began_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/rank_memory.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -26,7 +27,8 @@ at::ScalarType scalar_type(DType type) {
   return at::kByte;
 }
 
-RankMemory::RankMemory(const Program& program, Id role, Id rank)
+RankMemory::RankMemory(const Program& program, Id role, Id rank,
+                       const std::vector<std::byte*>& given)
     : program_(program), role_(program.roles[role]), rank_(rank) {
   std::vector<bool> opaque(role_.storages.size());
   for (const Op& op : role_.ops)
@@ -41,7 +43,10 @@ RankMemory::RankMemory(const Program& program, Id role, Id rank)
     else
       instances.tensors.resize(count);
     // c10's CPU allocator aligns to 64 bytes.
-    if (storage.life != Life::value)
+    if (s < given.size() && given[s] != nullptr)
+      instances.tensors.at(0) = at::from_blob(given[s], {storage.elements},
+                                              at::TensorOptions(scalar_type(storage.dtype)));
+    else if (storage.life != Life::value)
       for (at::Tensor& tensor : instances.tensors)
         tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
     instances.listers.resize(storage.indices);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <cstddef>
 #include <mutex>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct Operand {
 
 class RankMemory {
  public:
-  RankMemory(const Program& program, Id role, Id rank);
+  /// `given`: by storage, memory that is there already (of one version); null: allocated here.
+  RankMemory(const Program& program, Id role, Id rank, const std::vector<std::byte*>& given = {});
 
   Operand operand(const Ref& ref);
   /// The part of it that begins `skip` elements into what the ref touches.

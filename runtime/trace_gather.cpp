@@ -53,7 +53,7 @@ Id group_of(const LinkedProgram& linked, const Op& op, Id rank) {
 }  // namespace
 
 void gather_trace(const LinkedProgram& linked, Executor& executor, Control& control,
-                  const std::string& key, TraceSink* sink) {
+                  const std::string& key, TraceSink* sink, std::int64_t& origin) {
   std::vector<Stamp> mine;
   for (const std::vector<Stamp>& lane : executor.stamps())
     mine.insert(mine.end(), lane.begin(), lane.end());
@@ -69,17 +69,20 @@ void gather_trace(const LinkedProgram& linked, Executor& executor, Control& cont
 
   std::vector<Record> records;
   for (Id rank = 0; rank < all.size(); ++rank) {
-    const std::int64_t ahead = boots[rank] == boot ? 0 : std::stoll(clocks[rank]) - clock;
-    for (std::size_t at = 0; at + sizeof(Stamp) <= all[rank].size(); at += sizeof(Stamp)) {
+    const Id process = executor.wiring().process(rank);
+    const std::string& stamps = all[process];
+    const std::int64_t ahead = boots[process] == boot ? 0 : std::stoll(clocks[process]) - clock;
+    for (std::size_t at = 0; at + sizeof(Stamp) <= stamps.size(); at += sizeof(Stamp)) {
       Record record{.rank = rank};
-      std::memcpy(&record.stamp, all[rank].data() + at, sizeof(Stamp));
+      std::memcpy(&record.stamp, stamps.data() + at, sizeof(Stamp));
       record.stamp.start -= ahead;
       record.stamp.end -= ahead;
       records.push_back(record);
     }
   }
   if (records.empty()) return;
-  std::int64_t origin = records.front().stamp.start;
+  const bool first = origin == 0;
+  if (first) origin = records.front().stamp.start;
   std::map<std::tuple<Id, Id, std::int64_t>, std::int64_t> met;  // event, group, step
   const auto rendezvous = [&](const Record& record) {
     const Id role = linked.role_of[record.rank];
@@ -89,7 +92,7 @@ void gather_trace(const LinkedProgram& linked, Executor& executor, Control& cont
                       record.stamp.step};
   };
   for (const Record& record : records) {
-    origin = std::min(origin, record.stamp.start);
+    if (first) origin = std::min(origin, record.stamp.start);
     const auto where = rendezvous(record);
     if (std::get<1>(where) == none) continue;
     auto [found, added] = met.try_emplace(where, record.stamp.start);

@@ -12,21 +12,20 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <thread>
 
-#include "engine/chrome_trace.h"
 #include "engine/errors.h"
-#include "engine/fit.h"
 #include "engine/strategy.h"
-#include "engine/workspace.h"
 #include "runtime/checkpoint.h"
 #include "runtime/control.h"
 #include "runtime/data.h"
 #include "runtime/executor.h"
 #include "runtime/huggingface.h"
 #include "runtime/network.h"
+#include "runtime/placed.h"
 #include "runtime/progress.h"
-#include "runtime/trace_gather.h"
+#include "runtime/replan.h"
 #include "runtime/variance.h"
 
 namespace rehearse {
@@ -102,14 +101,35 @@ DataSettings data_settings(const Job& job) {
           .seed = job.train.seed};
 }
 
-ControlOptions control_options(const Job& job, const LinkedProgram& linked) {
+/// What ops are called in messages of the control plane's thread: those of the plan in force.
+class Described {
+ public:
+  void set(std::shared_ptr<const LinkedPlan> plan) {
+    const std::lock_guard lock(mutex_);
+    plan_ = std::move(plan);
+  }
+  std::string operator()(Id process, Id op) const {
+    const std::lock_guard lock(mutex_);
+    if (plan_ == nullptr) return "";
+    const LinkedProgram& linked = plan_->linked;
+    const Role& role = linked.program.roles.at(linked.role_of.at(plan_->plays.at(process)));
+    return op < role.ops.size() ? to_text(linked.program, role, op) : std::string();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const LinkedPlan> plan_ = {};
+};
+
+ControlOptions control_options(const Job& job, const Described& described) {
   return {.timeout = job.run.timeout,
           .heartbeat = job.run.heartbeat,
           .join = job.run.connect_timeout,
-          .describe = [&linked](Id rank, Id op) {
-            const Role& role = linked.program.roles.at(linked.role_of.at(rank));
-            return op < role.ops.size() ? to_text(linked.program, role, op) : std::string();
-          }};
+          .describe = [&described](Id process, Id op) { return described(process, op); }};
+}
+
+std::string checkpoint_of(const Job& job, const TrainOptions& options) {
+  return find_checkpoint(options.resume_from.empty() ? job.train.out : options.resume_from);
 }
 
 /// The boundary of steps at which something is to be done besides training.
@@ -122,42 +142,32 @@ std::int64_t next_boundary(const Train& train, std::int64_t step) {
 
 class Trainer {
  public:
-  Trainer(const Job& job, const TrainOptions& options, const LinkedProgram& linked,
-          const Data& data, Control& control)
+  Trainer(const Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
+          int placements, const Data& data, Control& control, Described& described)
       : job_(job),
         options_(options),
-        linked_(linked),
         data_(data),
         control_(control),
+        described_(described),
         network_(control, {.node_of = {}}),
-        disturber_(job.disturb, job.plan.world_size()),
-        context_{
-            linked, job.model, job.plan, job.train,  static_cast<Id>(control.environment().rank),
-            data,   network_,  control,  &disturber_},
-        executor_(context_),
-        progress_(job, linked, data, control, options.quiet) {}
+        trace_(options.trace, options.sink, control),
+        parts_{data, network_, control, job.plan.rank_to_device, traced() ? &trace_ : nullptr},
+        current_(std::make_unique<Placed>(std::move(plan), placements, parts_)),
+        progress_(job, current_->plan->linked, data, control, options.quiet) {}
 
   TrainSummary run() {
     const Train& train = job_.train;
     TrainSummary summary;
-    executor_.initialise();
-    if (!options_.import_weights.empty() && !options_.resume)
-      import_gpt2(options_.import_weights, context_, executor_);
-    std::int64_t step = 0;
-    if (options_.resume)
-      step = load_checkpoint(
-          find_checkpoint(options_.resume_from.empty() ? train.out : options_.resume_from),
-          context_, executor_);
+    std::int64_t step = begin();
     control_.agree("first step", std::to_string(step));
-    const bool traced = !options_.trace.empty() || options_.sink != nullptr;
-    if (traced) executor_.keep_stamps(executor_.role().ops.size() * options_.trace_steps);
+    keep_stamps();
     const StopOnSignal stop(control_);
-    summary.first_step = step;
+    summary.first_step = placed_step_ = step;
     summary.validation_loss = std::numeric_limits<double>::quiet_NaN();
     bool ended = step >= train.steps;
     while (!ended) {
-      const std::int64_t boundary = next_boundary(train, step);
-      const std::int64_t end = run_until(step, boundary);
+      const std::int64_t boundary = next_stop(step);
+      const std::int64_t end = replan(step, summary) ? run_until(step, boundary) : step;
       progress_.drain(end);
       ended = end < boundary || end >= train.steps;
       step = end;
@@ -166,26 +176,88 @@ class Trainer {
       if (at(train.save_every, step) || ended) save(step, summary);
     }
     summary.end_step = step;
-    summary.variances = gather_variances(context_, executor_, summary.first_step, step);
+    summary.variances = gather_variances(current_->context, current_->executor, placed_step_, step);
     summary.signal = control_.last_step() ? stop_signal.load() : 0;
-    if (traced) trace();
-    summary.bytes_sent = executor_.bytes_sent();
+    add_trace();
+    trace_.close();
+    summary.bytes_sent = sent_before_ + current_->executor.bytes_sent();
     progress_.summarise(summary);
     progress_.finish(summary);
     return summary;
   }
 
  private:
+  bool traced() const { return !options_.trace.empty() || options_.sink != nullptr; }
+  static bool at(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
+
+  /// Fills the state; the step to begin with.
+  std::int64_t begin() {
+    if (options_.resume) {
+      current_->executor.initialise();
+      return load_checkpoint(checkpoint_of(job_, options_), current_->context, current_->executor);
+    }
+    current_->executor.initialise();
+    if (!options_.import_weights.empty())
+      import_gpt2(options_.import_weights, current_->context, current_->executor);
+    return 0;
+  }
+
+  /// The boundary up to which the run goes under the plan that it has.
+  std::int64_t next_stop(std::int64_t step) const {
+    std::int64_t next = next_boundary(job_.train, step);
+    if (options_.policy == nullptr) return next;
+    if (const auto due = options_.policy->next(step + 1, current_->number))
+      next = std::min(next, *due);
+    return next;
+  }
+
+  /// Goes on under another plan where the policy wants that. False: the run ends before this step.
+  bool replan(std::int64_t step, TrainSummary& summary) {
+    if (options_.policy == nullptr || options_.policy->next(step, current_->number) != step)
+      return true;
+    const std::int64_t steps = step - asked_step_;
+    const double busy = current_->executor.compute_seconds() - asked_busy_;
+    const std::optional<Plan> plan =
+        consult(*options_.policy, *current_,
+                {.step = step, .step_times = progress_.times_since(asked_step_)},
+                steps > 0 ? busy / static_cast<double>(steps) : -1, control_);
+    asked_step_ = step, asked_busy_ = current_->executor.compute_seconds();
+    return !plan || place(*plan, step, summary);
+  }
+
+  bool place(const Plan& plan, std::int64_t step, TrainSummary& summary) {
+    const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
+    control_.agree("program", fmt::format("{:016x}", next->linked.hash));
+    add_trace();
+    auto placed = std::make_unique<Placed>(next, current_->number + 1, parts_);
+    described_.set(nullptr);
+    const MigrationRun migration = migrate_state(*current_, *placed, step, parts_);
+    if (!migration.ran) return false;
+    described_.set(next);
+    sent_before_ += current_->executor.bytes_sent() + migration.sent_by_rank;
+    current_ = std::move(placed);
+    asked_busy_ = 0;
+    placed_step_ = step;
+    keep_stamps();
+    summary.replacements.push_back({.step = step,
+                                    .plan = line_of(plan),
+                                    .seconds = migration.seconds,
+                                    .bytes = migration.sent_bytes});
+    progress_.replaced(summary.replacements.back());
+    return true;
+  }
+
   std::int64_t run_until(std::int64_t step, std::int64_t boundary) {
     // A free-running rank goes on until those it serves have had enough.
-    const bool free = executor_.role().free_running;
+    Executor& executor = current_->executor;
+    const bool free = executor.role().free_running;
     progress_.begin(step, boundary);
     const std::int64_t end =
-        executor_.run(step, free ? std::numeric_limits<std::int32_t>::max() : boundary,
-                      [&](std::int64_t done, const StepLoss& loss) {
-                        progress_.step(done, loss, executor_.counts());
-                      });
-    if (!linked_.mailboxes) return end;
+        executor.run(step, free ? std::numeric_limits<std::int32_t>::max() : boundary,
+                     [&](std::int64_t done, const StepLoss& loss) {
+                       progress_.step(done, loss, executor.counts());
+                     });
+    if (!current_->plan->linked.mailboxes) return end;
     // How far the run has come is what those say who count its steps.
     const std::vector<std::string> ends =
         control_.gather(fmt::format("end of the run from step {}", step),
@@ -195,13 +267,11 @@ class Trainer {
     return end;
   }
 
-  static bool at(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
-
   double validate(std::int64_t step) {
     if (data_.validation_windows() == 0) return std::numeric_limits<double>::quiet_NaN();
     const double began = now();
     const std::int64_t batches = job_.train.eval_batches;
-    const double mine = executor_.evaluate(step, batches);
+    const double mine = current_->executor.evaluate(step, batches);
     double sum = 0;
     for (const std::string& one :
          control_.gather(fmt::format("validation {}", step), fmt::format("{:.17g}", mine)))
@@ -215,34 +285,38 @@ class Trainer {
   void save(std::int64_t step, TrainSummary& summary) {
     if (job_.train.out.empty()) return;
     const double began = now();
-    save_checkpoint(job_.train.out, step, context_, executor_);
+    PlanRecord record{.placements = current_->number};
+    if (record.placements > 0) record.plan = plan_text(current_->plan->job.plan, job_);
+    save_checkpoint(job_.train.out, step, current_->context, current_->executor, record);
     summary.checkpoint = (fs::path(job_.train.out) / fmt::format("step-{:08}", step)).string();
     progress_.saved(step, summary.checkpoint, now() - began);
   }
 
-  void trace() {
-    std::unique_ptr<ChromeTrace> chrome;
-    std::vector<TraceSink*> sinks;
-    if (context_.rank == 0 && !options_.trace.empty()) {
-      chrome = std::make_unique<ChromeTrace>(options_.trace, linked_);
-      sinks.push_back(chrome.get());
-    }
-    if (options_.sink != nullptr) sinks.push_back(options_.sink);
-    Tee tee(sinks);
-    gather_trace(linked_, executor_, control_, "trace", &tee);
-    if (chrome != nullptr) chrome->close();
+  /// The first steps under each plan are traced.
+  void keep_stamps() {
+    if (traced())
+      current_->executor.keep_stamps(current_->executor.role().ops.size() * options_.trace_steps);
+  }
+  void add_trace() {
+    if (traced())
+      trace_.add(current_->plan->linked, current_->executor,
+                 current_->number == 0 ? "" : fmt::format("plan {}", current_->number + 1));
   }
 
   const Job& job_;
   const TrainOptions& options_;
-  const LinkedProgram& linked_;
   const Data& data_;
   Control& control_;
+  Described& described_;
   Network network_;
-  Disturber disturber_;
-  ExecutorContext context_;
-  Executor executor_;
+  TraceFile trace_;
+  RunParts parts_;
+  std::unique_ptr<Placed> current_;
   Progress progress_;
+  std::int64_t sent_before_ = 0;  // by executors that are gone
+  std::int64_t placed_step_ = 0;  // the first under the plan that the run has
+  std::int64_t asked_step_ = 0;   // when the policy was last asked
+  double asked_busy_ = 0;
 };
 
 }  // namespace
@@ -254,20 +328,34 @@ TrainSummary train(const Job& job, const Environment& environment, const TrainOp
         job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp, job.plan.servers,
         environment.world_size));
   set_threads(job, environment);
-  const LinkedProgram linked = link(compile(job), job.model);
-  check_memory(linked, job.plan, job.model, job.cluster);
+  Plan first = job.plan;
+  int placements = 0;
+  std::shared_ptr<const LinkedPlan> plan;
+  const auto link_first = [&] {
+    plan = std::make_shared<const LinkedPlan>(job, first, job.plan.rank_to_device);
+  };
+  link_first();
   if (job.train.data.empty())
     throw InputError(
         "train.data is missing: the folder of token shards that data/prepare.py makes");
   const Data data(data_settings(job));
   prepare_folder(job, environment);
-  if (options.resume)
-    find_checkpoint(options.resume_from.empty() ? job.train.out : options.resume_from);
+  if (options.resume) {
+    const std::string checkpoint = checkpoint_of(job, options);
+    if (const PlanRecord record = resumed_plan(checkpoint, job);
+        options.policy != nullptr && record.placements > 0) {
+      placements = record.placements;
+      first = plan_from(record.plan, checkpoint, job);
+      link_first();
+    }
+  }
 
-  Control control(environment, control_options(job, linked));
+  Described described;
+  described.set(plan);
+  Control control(environment, control_options(job, described));
   try {
-    control.agree("program", fmt::format("{:016x}", linked.hash));
-    TrainSummary summary = Trainer(job, options, linked, data, control).run();
+    control.agree("program", fmt::format("{:016x}", plan->linked.hash));
+    TrainSummary summary = Trainer(job, options, plan, placements, data, control, described).run();
     control.finish();
     return summary;
   } catch (const std::exception& error) {

@@ -3,13 +3,13 @@
 // evaluates, saves, and tells rank 0's user how it goes.
 #pragma once
 #include <cstdint>
-#include <functional>
-#include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/job.h"
 #include "engine/link.h"
+#include "engine/policy.h"
 #include "engine/profile.h"
 #include "engine/trace.h"
 #include "runtime/environment.h"
@@ -24,6 +24,17 @@ struct TrainOptions {
   int trace_steps = 10;
   TraceSink* sink = nullptr;  // rank 0: gets the same trace
   bool quiet = false;         // no progress on standard output
+  /// When and how the run changes its plan; null: it keeps the job's. Every rank has one of its
+  /// own, rank 0's decides.
+  std::shared_ptr<Policy> policy = {};
+};
+
+/// A change of plan.
+struct Replacement {
+  std::int64_t step = 0;   // the first one under the new plan
+  std::string plan = {};   // in a line
+  double seconds = 0;      // of the migration
+  std::int64_t bytes = 0;  // that it sent, all ranks together
 };
 
 /// What rank 0 knows at the end; the other ranks know steps and signal.
@@ -38,8 +49,9 @@ struct TrainSummary {
                                                         // peak not known
   std::int64_t bytes_sent = 0;                          // by this rank
   std::string checkpoint = {};                          // the last one saved
-  int signal = 0;                                       // that ended the run; 0: none
-  std::vector<LayerVariance> variances = {};            // of this run's gradients, if observed
+  std::vector<Replacement> replacements = {};
+  int signal = 0;                             // that ended the run; 0: none
+  std::vector<LayerVariance> variances = {};  // of the gradients under the last plan, if observed
 };
 
 /// Trains. Throws InputError before the first step for anything wrong with job, data or checkpoint;

@@ -36,7 +36,7 @@ class Profile(CliTestCase):
     def test_disturbances_count(self):
         _, still = self.of_paper("still.json")
         _, slow = self.of_paper(
-            "slow.json", "--set", "disturb.compute_sigma=0.1", "--set", "disturb.link_sigma=0.1"
+            "slow.json", "--set", "disturb.compute_jitter=0.1", "--set", "disturb.link_jitter=0.1"
         )
         ratios = [b["seconds"] / a["seconds"] for a, b in zip(still["segments"], slow["segments"])]
         self.assertTrue(all(0.9 < r < 1.1 for r in ratios), ratios)
@@ -46,7 +46,8 @@ class Profile(CliTestCase):
     def test_another_cluster_refuses_it(self):
         path, _ = self.of_paper("paper.json")
         says = ["cluster.profile", "another cluster", "paper", "dgx1"]
-        self.refused("simulate", self.job("dgx1"), "--set", f"cluster.profile={path}", says=says)
+        args = ["--set", f"cluster.profile={path}", "--set", "train.global_batch=64"]
+        self.refused("simulate", self.job("dgx1"), *args, says=says)
 
     def test_merge(self):
         path, found = self.of_paper("paper.json")

@@ -10,6 +10,9 @@
 #include <map>
 
 #include "engine/errors.h"
+#include "engine/lowering/stage.h"
+#include "engine/passes/passes.h"
+#include "engine/strategies/schedules.h"
 #include "engine/tensor_parts.h"
 #include "tests/engine/interpret.h"
 #include "tests/engine/rig.h"
@@ -68,9 +71,9 @@ Id storage_of(const Moved& m, Id rank, bool old, const Part& part) {
   return none;
 }
 
-Moved moved(const Plan& from, const Plan& to, const ModelSpec& model,
+Moved moved(LinkedProgram from, LinkedProgram to, const ModelSpec& model,
             const MigrationOptions& options = {}) {
-  Moved m{.from = link(compile(from, model)), .to = link(compile(to, model))};
+  Moved m{.from = std::move(from), .to = std::move(to)};
   m.migration = migrate(m.from, m.to, model, options);
   m.linked = link(m.migration.program);
   m.old_parts = all_parts(m.from, model), m.new_parts = all_parts(m.to, model);
@@ -87,6 +90,11 @@ Moved moved(const Plan& from, const Plan& to, const ModelSpec& model,
     }
   interpret(m.linked, m.memory);
   return m;
+}
+
+Moved moved(const Plan& from, const Plan& to, const ModelSpec& model,
+            const MigrationOptions& options = {}) {
+  return moved(link(compile(from, model)), link(compile(to, model)), model, options);
 }
 
 /// Everything but residuals is where a rank of the new plan has it.
@@ -209,6 +217,38 @@ TEST(Migration, AddsEveryResidualExactlyOnce) {
   Plan dense{.method = "ddp", .dp = 4, .global_batch = 12};
   EXPECT_THROW(moved(sparse(4, {}), dense, model), InputError);
   expect_arrived(moved(dense, sparse(4, {}), model), model);
+}
+
+TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
+  ModelSpec model = small_model(4);
+  model.tied = false;
+  model.groups.clear(), model.segments.clear();
+  model = build_model(model);
+  const Plan four =
+      prepare({.method = "topk-sync", .dp = 4, .global_batch = 8, .bucket = Bytes(20000)}, model);
+  // A sparse exchange between the replicas of a pipeline and of tensor ranks.
+  Plan deep = four;
+  deep.method = "1f1b";
+  deep.pp = 2, deep.dp = 2, deep.micro_batches = 2, deep.stages.clear();
+  Plan wide = four;
+  wide.method = "megatron";
+  wide.dp = 2, wide.tp = 2;
+  const auto compiled = [&](const Plan& plan, StageOrder order) {
+    return link(infer_after(lower(prepare(plan, model), model, order, sparse())));
+  };
+  const LinkedProgram programs[] = {compiled(four, one_by_one),
+                                    compiled(deep, one_forward_one_backward),
+                                    compiled(wide, one_by_one)};
+  for (const LinkedProgram& from : programs)
+    for (const LinkedProgram& to : programs) {
+      SCOPED_TRACE(from.program.mesh[0].name + std::to_string(&from - programs) + " -> " +
+                   std::to_string(&to - programs));
+      const Moved m = moved(from, to, model, {.packet = Bytes(4000)});
+      if (HasFailure()) return;
+      expect_arrived(m, model);
+      EXPECT_FALSE(owed(m, true, model).empty());
+      EXPECT_EQ(owed(m, true, model), owed(m, false, model));
+    }
 }
 
 std::int64_t sent(const LinkedProgram& linked) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <string>
 
 namespace rehearse {
 namespace {
@@ -89,6 +91,26 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
   next = policy.observe({.step = 10, .busy = {0.4, 1.2, 0.4, 0.4}}, deep);
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->shares, (std::vector<int>{2, 6}));
+}
+
+TEST(Policies, AskWhoIsDue) {
+  std::vector<std::string> asked;
+  const auto once = [&](std::int64_t step, const char* name) {
+    return std::make_shared<ReplaceOnce>(step, [&asked, name](const Measured&, const Plan& plan) {
+      asked.emplace_back(name);
+      return plan;
+    });
+  };
+  Policies policies({once(50, "re-placement"), std::make_shared<BalanceLoad>(20, 0.1)});
+  EXPECT_EQ(policies.next(1, 0), 20);
+  EXPECT_EQ(policies.next(41, 0), 50);
+  EXPECT_EQ(policies.next(41, 1), 60);
+  const Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
+  EXPECT_FALSE(policies.observe({.step = 40, .busy = {1, 1}}, plan).has_value());
+  EXPECT_TRUE(asked.empty());
+  EXPECT_TRUE(policies.observe({.step = 50, .busy = {1, 1}}, plan).has_value());
+  EXPECT_EQ(asked, (std::vector<std::string>{"re-placement"}));
+  EXPECT_TRUE(policies.observe({.step = 60, .placements = 1, .busy = {1, 3}}, plan).has_value());
 }
 
 }  // namespace

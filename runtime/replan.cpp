@@ -1,0 +1,79 @@
+#include "runtime/replan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "engine/errors.h"
+#include "engine/names.h"
+#include "engine/plan_file.h"
+#include "engine/strategy.h"
+#include "runtime/checkpoint.h"
+
+namespace rehearse {
+namespace {
+
+/// What a run keeps whatever its plan.
+void check_follows(const Plan& next, const Plan& current) {
+  const auto refuse = [](const char* what, auto wanted, auto found) {
+    throw InputError(fmt::format("the new plan has {} {}, the run has {}: a run keeps its {}", what,
+                                 found, wanted, what));
+  };
+  if (next.world_size() != current.world_size())
+    refuse("world size", current.world_size(), next.world_size());
+  if (next.global_batch != current.global_batch)
+    refuse("global batch", current.global_batch, next.global_batch);
+  if (next.optimizer != current.optimizer)
+    refuse("optimizer", name_of(current.optimizer), name_of(next.optimizer));
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan, const Job& job) {
+  Decision decision;
+  decision.plan = plan;
+  return to_toml(decision, made_for(job.model, job.cluster, nullptr), job.model, job.cluster);
+}
+
+Plan plan_from(const std::string& text, const std::string& where, const Job& job) {
+  return parse_plan_file(text, where, job.model, job.cluster).why.plan;
+}
+
+std::string line_of(const Plan& plan) {
+  std::string out =
+      fmt::format("{}, pp {} x dp {} x tp {}", plan.method, plan.pp, plan.dp, plan.tp);
+  if (plan.zero > 0) out += fmt::format(", zero {}", plan.zero);
+  if (!plan.shares.empty()) out += fmt::format(", shares [{}]", fmt::join(plan.shares, ", "));
+  return out;
+}
+
+PlanRecord resumed_plan(const std::string& checkpoint, const Job& job) {
+  PlanRecord record = plan_record(checkpoint);
+  if (record.placements == 0 || record.plan.empty()) return {};
+  const Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
+  if (plan.world_size() != job.plan.world_size() || plan.global_batch != job.plan.global_batch)
+    return {};
+  return record;
+}
+
+std::optional<Plan> consult(Policy& policy, const Placed& current, Measured measured, double busy,
+                            Control& control) {
+  const std::vector<std::string> all =
+      control.gather("busy", busy < 0 ? std::string() : fmt::format("{:.9g}", busy));
+  std::string said;
+  if (control.environment().rank == 0) {
+    if (std::none_of(all.begin(), all.end(), [](const std::string& one) { return one.empty(); }))
+      for (Id rank = 0; rank < all.size(); ++rank)
+        measured.busy.push_back(std::stod(all[current.context.wiring.process(rank)]));
+    if (const std::optional<Plan> plan = policy.observe(measured, current.plan->job.plan)) {
+      check_follows(*plan, current.plan->job.plan);
+      said = plan_text(prepare(*plan, current.plan->job.model), current.plan->job);
+    }
+  }
+  const std::string text = control.gather("plan", said).front();
+  if (text.empty()) return std::nullopt;
+  return plan_from(text, "the new plan", current.plan->job);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,108 @@
+// A change of plan in the simulator: where nothing contends it takes exactly what the dry run says,
+// in both fidelities; where ranks share links it takes no less.
+#include "engine/migration.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/runs.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec small_model() {
+  return build_model({.name = "small",
+                      .layers = 8,
+                      .hidden = 24,
+                      .heads = 12,
+                      .ffn = 48,
+                      .vocab = 96,
+                      .seq_len = 12});
+}
+
+struct Case {
+  std::string name = {};
+  Plan from = {}, to = {};
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out = {
+      {"zero1 to ddp", {.method = "zero1", .dp = 4}, {.method = "ddp", .dp = 4}},
+      {"zero3 to pp2 tp2",
+       {.method = "zero3", .dp = 4},
+       {.method = "megatron", .pp = 2, .tp = 2, .micro_batches = 2}},
+      {"tp4 to 1f1b",
+       {.method = "megatron", .tp = 4},
+       {.method = "1f1b", .pp = 4, .micro_batches = 4}},
+  };
+  for (Case& one : out)
+    for (Plan* plan : {&one.from, &one.to}) plan->global_batch = 8, plan->bucket = Bytes(20000);
+  return out;
+}
+
+struct Took {
+  double dry = 0, fluid = 0, chunk = 0;
+  double fluid_difference = 0, chunk_difference = 0;  // of any start or end from the dry run's
+};
+Took play(const Case& one, const Cluster& cluster) {
+  const ModelSpec model = small_model();
+  const LinkedProgram linked =
+      link(migrate(link(compile(one.from, model)), link(compile(one.to, model)), model,
+                   {.packet = Bytes(8000)})
+               .program);
+  const Costs costs(linked, model, cluster, {});
+  const Disturber quiet({}, linked.program.world_size);
+  Recording recording;
+  Took out{.dry = dry_run(linked, costs, quiet, 1, recording).seconds};
+  const Times dry = Bench::times_of(recording);
+  for (const Fidelity fidelity : {Fidelity::fluid, Fidelity::chunk}) {
+    const std::vector<double> said = isolated([&] {
+      Recording simulated;
+      const double seconds = simulate(linked, costs, cluster, quiet, 1, simulated,
+                                      {.fidelity = fidelity, .bypass = false})
+                                 .seconds;
+      return std::vector<double>{seconds, difference(dry, Bench::times_of(simulated))};
+    });
+    (fidelity == Fidelity::fluid ? out.fluid : out.chunk) = said[0];
+    (fidelity == Fidelity::fluid ? out.fluid_difference : out.chunk_difference) = said[1];
+  }
+  return out;
+}
+
+TEST(MigrationSimulated, TakesWhatTheDryRunSaysWhereNothingContends) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    const Took times = play(one, switched(4, 1, 1e18));
+    EXPECT_GT(times.dry, 0);
+    EXPECT_LE(times.fluid_difference, 1e-6);
+    EXPECT_LE(times.chunk_difference, 1e-6);
+  }
+}
+
+TEST(MigrationSimulated, TakesNoLessWhereLinksAreShared) {
+  // Both ranks of a node leave it by one cable: the simulator sees what the dry run cannot.
+  Cluster cluster;
+  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+  const Id middle = cluster.add_vertex("switch");
+  for (Id node = 0; node < 2; ++node) {
+    const Id nic = cluster.add_vertex("nic" + std::to_string(node), node);
+    cluster.connect(nic, middle, "cable" + std::to_string(node), BytesPerSecond(1e8),
+                    Seconds(1e-6));
+    for (int i = 0; i < 2; ++i) {
+      const Id device =
+          cluster.add_device("gpu" + std::to_string(2 * node + static_cast<Id>(i)), kind, node);
+      cluster.connect(cluster.vertex_of(device), nic, "", BytesPerSecond(1e10), Seconds(1e-6));
+    }
+  }
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    const Took times = play(one, cluster);
+    EXPECT_GE(times.fluid, 0.999 * times.dry);
+    EXPECT_NEAR(times.fluid, times.chunk, 0.05 * times.chunk);
+  }
+}
+
+}  // namespace
+}  // namespace rehearse
