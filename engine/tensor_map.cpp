@@ -326,8 +326,6 @@ class Mapper {
         return Kind::residual;
       case Slot::scale:
         return Kind::scale;
-      case Slot::threshold:
-        return Kind::threshold;
       default:
         return Kind::other;
     }
@@ -358,8 +356,6 @@ const char* kind_name(Kind kind) {
       return "residual";
     case Kind::scale:
       return "scale";
-    case Kind::threshold:
-      return "threshold";
     case Kind::other:
       break;
   }

@@ -22,17 +22,7 @@ struct Piece {
 };
 
 /// What a storage is to the optimizer, from the slots that refer to it.
-enum class Kind : std::uint8_t {
-  other,
-  param,
-  grad,
-  moment1,
-  moment2,
-  master,
-  residual,
-  scale,
-  threshold
-};
+enum class Kind : std::uint8_t { other, param, grad, moment1, moment2, master, residual, scale };
 const char* kind_name(Kind kind);
 
 struct StorageMap {

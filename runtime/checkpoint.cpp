@@ -230,9 +230,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       last = {whole,
               tensor_for(reader, part.key, known ? spec->second.tensor : nullptr, dtype, copies)};
     }
-    // Nothing was owed of a layer that was sent whole, and a threshold is soon found again.
-    if (last.second.empty() &&
-        (part.key.kind == Kind::residual || part.key.kind == Kind::threshold))
+    // Nothing was owed of a layer that was sent whole; a rank's own (a select's threshold) begins
+    // anew on a rank that was not there.
+    if (last.second.empty() && (part.key.kind == Kind::residual || part.key.kind == Kind::other))
       continue;
     if (last.second.empty())
       throw InputError(

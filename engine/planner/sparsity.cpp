@@ -20,7 +20,7 @@
 namespace rehearse {
 
 std::vector<double> sparsity(std::span<const double> variance, double s_min, double s_max) {
-  if (!(s_min >= 0 && s_min <= s_max && s_max < 1))
+  if (s_min < 0 || s_min > s_max || s_max >= 1)
     throw InputError(
         fmt::format("method.s_min: {}: must be in [0, s_max], and s_max {} below 1", s_min, s_max));
   for (std::size_t layer = 0; layer < variance.size(); ++layer)
