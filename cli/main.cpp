@@ -77,8 +77,8 @@ int main_of(int argc, char** argv) {
   add_compare(app, context);
 #ifdef REHEARSE_HAS_RUNTIME
   add_train(app, context);
-  add_profile(app, context);
 #endif
+  add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);
   try {

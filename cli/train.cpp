@@ -14,6 +14,8 @@
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
 #include "engine/errors.h"
+#include "engine/profile.h"
+#include "engine/variance.h"
 #include "runtime/environment.h"
 #include "runtime/huggingface.h"
 
@@ -21,7 +23,7 @@ namespace rehearse {
 namespace {
 
 struct Options {
-  std::string job = {}, trace = {}, weights = {}, out_weights = {};
+  std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
   int nproc = 0;
   bool resume = false;
 };
@@ -40,9 +42,31 @@ void check_weights(const Job& job, const Options& options) {
     throw InputError("--export needs train.out, the folder of the checkpoint that it reads");
 }
 
+Job load_job_for(const Context& context, const Options& options, int ranks) {
+  Job job = load_for(context, options.job, ranks);
+  if (!options.profile_out.empty() && job.plan.observe == 0)
+    job.plan.observe = default_observe_stride;
+  return job;
+}
+
+/// Into what the file holds already, in place of what it knew of this model's gradients.
+void write_variances(const std::string& path, const Job& job,
+                     const std::vector<LayerVariance>& variances, bool quiet) {
+  Profile profile;
+  if (std::filesystem::exists(path)) profile = load_profile(path);
+  std::erase_if(profile.variances,
+                [&](const LayerVariance& v) { return v.model == job.model.name; });
+  profile.variances.insert(profile.variances.end(), variances.begin(), variances.end());
+  write_file(path, to_json(profile));
+  if (!quiet && !variances.empty())
+    fmt::print("{}: variances of {} layers over {} steps\n", path, variances.size(),
+               variances.front().steps);
+}
+
 int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
-  const Job job = load_for(context, options.job, options.nproc);
+  const Job job = load_job_for(context, options, options.nproc);
+  if (job.plan.observe > 0) compile(job);
   check_weights(job, options);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
@@ -78,7 +102,7 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
 
 int run_rank(const Context& context, const Options& options) {
   const Environment environment = detect_environment();
-  const Job job = load_for(context, options.job, environment.world_size);
+  const Job job = load_job_for(context, options, environment.world_size);
   check_weights(job, options);
   const TrainSummary summary = train(job, environment,
                                      {.resume = options.resume,
@@ -87,6 +111,8 @@ int run_rank(const Context& context, const Options& options) {
                                       .quiet = context.quiet || context.json});
   if (environment.rank == 0 && !options.out_weights.empty())
     export_gpt2(summary.checkpoint, job.model, options.out_weights);
+  if (environment.rank == 0 && !options.profile_out.empty())
+    write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
   if (environment.rank == 0 && context.json) std::cout << to_json(job, summary).dump(2) << "\n";
   return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
 }
@@ -94,6 +120,10 @@ int run_rank(const Context& context, const Options& options) {
 int run_train(const Context& context, const Options& options) {
   if (!options.trace.empty()) check_writable("--trace", options.trace);
   if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
+  if (!options.profile_out.empty()) {
+    check_writable("--profile-out", options.profile_out);
+    if (std::filesystem::exists(options.profile_out)) load_profile(options.profile_out);
+  }
   if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))
     throw InputError(fmt::format("--import {}: does not exist", options.weights));
   return options.nproc > 0 ? launch_all(context, options) : run_rank(context, options);
@@ -123,6 +153,10 @@ void add_train(CLI::App& app, Context& context) {
                    "Write the last weights as GPT-2's model.safetensors")
       ->type_name("FILE");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the first steps")
+      ->type_name("FILE");
+  command
+      ->add_option("--profile-out", options->profile_out,
+                   "Observe how each layer's gradient varies and write it into this profile")
       ->type_name("FILE");
   command->callback([&context, options] {
     context.run = [&context, options] { return run_train(context, *options); };

@@ -112,6 +112,8 @@ struct Costs::Impl {
       measured = profile->update_seconds(optimizer, dtype,
                                          elements_of(linked.program, role(r), *param), kind.name);
     }
+    // What was played on a model of the machine is as good as the model.
+    if (measured && profile->simulated) calibrated = calibrated && kind.calibrated;
     if (measured) return *measured * crowding(device);
     calibrated = calibrated && kind.calibrated;
     return static_cast<double>(l.bytes) / (kind.memory_bandwidth.value * kind.memory_efficiency) +

@@ -15,6 +15,7 @@
 #include "engine/hazards.h"
 #include "engine/link_checks.h"
 #include "engine/memory_plan.h"
+#include "engine/variance.h"
 #include "engine/workspace.h"
 
 namespace rehearse {
@@ -95,6 +96,16 @@ class Linker {
     for (Id r = 0; r < out_.program.roles.size(); ++r) resolve(r);
   }
 
+  /// Read plus written. A strided read moves a cache line for each entry.
+  static std::int64_t bytes_touched(const Program& p, const Role& role, const Op& op,
+                                    const Ref& ref) {
+    constexpr std::int64_t line = 64;
+    const std::int64_t bytes = bytes_of(p, role, ref) * (ref.mode == Mode::add ? 2 : 1);
+    const auto* kernel = std::get_if<Kernel>(&op.work);
+    if (!kernel || kernel->kind != Local::observe || ref.slot != Slot::source) return bytes;
+    return std::min(bytes, observed_entries(elements_of(p, role, ref), kernel->stride) * line);
+  }
+
   void resolve(Id r) {
     const Program& p = out_.program;
     const Role& role = p.roles[r];
@@ -111,8 +122,7 @@ class Linker {
         payload = source;
       if (std::holds_alternative<Compute>(op.work) || std::holds_alternative<Kernel>(op.work) ||
           std::holds_alternative<Update>(op.work)) {
-        for (const Ref& ref : op.refs)
-          l.bytes += bytes_of(p, role, ref) * (ref.mode == Mode::add ? 2 : 1);
+        for (const Ref& ref : op.refs) l.bytes += bytes_touched(p, role, op, ref);
       } else if (payload) {
         l.elements = elements_of(p, role, *payload);
         l.bytes = bytes_of(p, role, *payload);

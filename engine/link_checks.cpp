@@ -12,6 +12,7 @@
 #include "engine/errors.h"
 #include "engine/hazards.h"
 #include "engine/names.h"
+#include "engine/variance.h"
 
 namespace rehearse {
 namespace {
@@ -51,7 +52,26 @@ void check_refs(const Program& p, const Role& role, Id o) {
           [&](const Collective&) {
             if (!find(op, Slot::source)) needs(Slot::target);
           },
-          [](const Compute&) {}, [](const Kernel&) {}},
+          [&](const Kernel& kernel) {
+            if (kernel.kind != Local::observe) return;
+            needs(Slot::source), needs(Slot::target);
+            const Ref &source = *find(op, Slot::source), &target = *find(op, Slot::target);
+            if (source.layout.partial)
+              throw ProgramError(
+                  fmt::format("role {}: observes a gradient that is still a partial sum\n> {}",
+                              role.name, to_text(p, role, o)));
+            const std::int64_t wanted =
+                kernel.stride < 1
+                    ? 0
+                    : 1 + 2 * observed_entries(elements_of(p, role, source), kernel.stride);
+            if (elements_of(p, role, target) != wanted)
+              throw ProgramError(fmt::format(
+                  "role {}: the observation of {} entries at stride {} takes {} "
+                  "numbers, '{}' has {}\n> {}",
+                  role.name, elements_of(p, role, source), kernel.stride, wanted,
+                  role.views[target.view].name, elements_of(p, role, target), to_text(p, role, o)));
+          },
+          [](const Compute&) {}},
       op.work);
 }
 

@@ -215,6 +215,7 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
     out.cores = std::max(a.cores, b.cores);
   }
   // Only counts where ranks share cores; of two hosts the dearer one.
+  out.simulated = a.simulated || b.simulated;
   out.cpu_seconds_per_byte = std::max(a.cpu_seconds_per_byte, b.cpu_seconds_per_byte);
   const Profile& placed = a.cluster_hash != 0 ? a : b;
   out.cluster = placed.cluster;

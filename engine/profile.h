@@ -83,7 +83,8 @@ struct LayerVariance {
 
 struct Profile {
   static constexpr int version = 2;
-  std::string host = {};                           // for people: CPU, cores, kernel, date
+  std::string host = {};   // for people: CPU, cores, kernel, date
+  bool simulated = false;  // played on a model of the machines: no better than the model
   int cores = 0, ranks = 1, threads_per_rank = 1;  // ranks: how many ran while it was measured
   std::vector<SegmentTime> segments = {};
   std::vector<UpdateTime> updates = {};

@@ -54,6 +54,11 @@ class Reader {
     if (!v.is_string()) fail(fmt::format("\"{}\" = {}: must be text", key, v.dump()));
     return v.get<std::string>();
   }
+  bool truth(const char* key) {
+    const Json& v = at(key);
+    if (!v.is_boolean()) fail(fmt::format("\"{}\" = {}: must be true or false", key, v.dump()));
+    return v.get<bool>();
+  }
   template <class E>
   E choice(const char* key) {
     const std::string value = text(key);
@@ -189,6 +194,7 @@ std::string to_json(const Profile& p) {
   Json out;
   out["profile_version"] = Profile::version;
   out["host"] = p.host;
+  out["simulated"] = p.simulated;
   out["cores"] = p.cores;
   out["ranks"] = p.ranks;
   out["threads_per_rank"] = p.threads_per_rank;
@@ -272,6 +278,7 @@ Profile parse_profile(const std::string& text, const std::string& source) {
     read_times(
         in, [&](Reader&) { return kind; }, p);
   } else {
+    p.simulated = in.truth("simulated");
     p.cluster = in.text("cluster");
     p.cluster_hash = read_hash(in, "cluster_hash");
     read_times(

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <set>
 
+#include "engine/variance.h"
+
 namespace rehearse {
 
 std::string PartKey::text() const {
@@ -22,7 +24,8 @@ std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
   std::vector<Part> parts;
   for (Id s = 0; s < role.storages.size(); ++s) {
     const Storage& storage = role.storages[s];
-    if (storage.life != Life::state) continue;
+    // Observations are of one warm-up on one mesh: a resumed run begins its own.
+    if (storage.life != Life::state || is_observation(role, s)) continue;
     const StorageMap& mapped = map.storages[s];
     for (int age = 1; age <= storage.versions; ++age) {
       if (mapped.kind == Kind::scale || mapped.pieces.empty()) {

@@ -268,19 +268,24 @@ void select(const float* source, float* residual, std::int64_t elements, std::in
 
 void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
              float* state) {
+  if (state[0] < 0) return;
+  constexpr float too_large = 1e18F;  // its square is none that fp32 has
   const std::int64_t observed = observed_entries(elements, stride);
   float* mean = state + 1;
   float* squares = mean + observed;
   const float count = ++state[0];
+  bool finite = true;
   std::array<float, 256> block = {};
   for (std::int64_t begin = 0; begin < observed; begin += std::ssize(block)) {
     const std::int64_t n = std::min(observed - begin, std::ssize(block));
     for (std::int64_t i = 0; i < n; ++i) {
       float one = 0;
       block[i] = scale * *as_f32(values, type, (begin + i) * stride, 1, &one);
+      finite &= std::abs(block[i]) < too_large;
     }
     welford_block(block.data(), count, mean + begin, squares + begin, n);
   }
+  if (!finite) state[0] = -count;
 }
 
 void scatter_add(const Packet* packets, std::int64_t count, float* target, std::int64_t elements) {

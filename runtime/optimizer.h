@@ -11,6 +11,7 @@
 #include "engine/job.h"
 #include "engine/plan.h"
 #include "engine/program.h"
+#include "engine/variance.h"
 
 namespace rehearse {
 
@@ -76,11 +77,9 @@ void scatter_add(const Packet* packets, std::int64_t count, float* target, std::
 
 /// Welford's update by every `stride`-th of `values` x `scale`, beginning with the first. `state`:
 /// number of observations, mean of each observed entry, sum of its squared deviations; 1 + 2 x
-/// observed_entries(elements, stride) numbers.
+/// observed_entries(elements, stride) numbers. At the first value that is not finite it stops for
+/// good: the number of observations becomes negative, and what that value left says where it was.
 void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
              float* state);
-constexpr std::int64_t observed_entries(std::int64_t elements, int stride) {
-  return (elements + stride - 1) / stride;
-}
 
 }  // namespace rehearse

@@ -1,11 +1,14 @@
-// The three parts of a profile: what a model costs, what kernels cost, what communication costs.
+// The parts of a profile: what a model costs, what kernels cost, what communication costs, all
+// together and from rank to rank.
 // Internal to the profiler.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "engine/cluster.h"
 #include "engine/model.h"
+#include "engine/ping_pong.h"
 #include "engine/profile.h"
 #include "runtime/control.h"
 #include "runtime/network.h"
@@ -14,7 +17,6 @@
 namespace rehearse {
 
 double seconds_now();
-double median(std::vector<double> values);
 /// Of one number of each rank; every rank calls it with the same key.
 double mean_over_ranks(Control& control, const std::string& key, double mine);
 double max_over_ranks(Control& control, const std::string& key, double mine);
@@ -23,6 +25,8 @@ double max_over_ranks(Control& control, const std::string& key, double mine);
 void profile_model(const ModelSpec& model, int samples, int tp, const ProfileSettings& settings,
                    Control& control, Profile& profile);
 void profile_kernels(Control& control, Profile& profile);
+/// Latency and bandwidth of every pair of ranks, which stand on the devices of `cluster`.
+void profile_pairs(const Cluster& cluster, Control& control, Network& network, Profile& profile);
 void profile_network(const ProfileSettings& settings, Control& control, Network& network,
                      Profile& profile);
 

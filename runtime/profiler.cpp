@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "engine/errors.h"
 #include "runtime/control.h"
@@ -19,13 +21,6 @@ namespace rehearse {
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 double mean_over_ranks(Control& control, const std::string& key, double mine) {
@@ -69,6 +64,24 @@ void set_device_kind(Profile& profile, const std::string& kind) {
   set(profile.collectives), set(profile.transfers);
 }
 
+/// What the ranks stand on; nothing where they are on several hosts that nobody described.
+std::optional<Cluster> cluster_of(const ProfileSettings& settings, const Environment& environment) {
+  const int ranks = environment.world_size;
+  if (settings.cluster.empty() && environment.local_world_size != ranks) return std::nullopt;
+  Cluster cluster = load_cluster(settings.cluster.empty() ? fmt::format("this-machine:{}", ranks)
+                                                          : settings.cluster);
+  if (std::cmp_not_equal(cluster.devices().size(), ranks))
+    throw InputError(fmt::format("--ranks-on {}: it has {} devices, {} ranks were started",
+                                 settings.cluster, cluster.devices().size(), ranks));
+  for (const Device& device : cluster.devices())
+    if (device.kind != cluster.devices()[0].kind)
+      throw InputError(
+          fmt::format("--ranks-on {}: its devices are unlike; times are means over ranks: measure "
+                      "each kind by itself and put the profiles together with --merge",
+                      settings.cluster));
+  return cluster;
+}
+
 }  // namespace
 
 Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
@@ -79,6 +92,7 @@ Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int threads =
       settings.threads > 0 ? settings.threads : std::max(1, cores / environment.local_world_size);
+  const std::optional<Cluster> cluster = cluster_of(settings, environment);
   at::set_num_threads(threads);
   // As in training: keep pages instead of asking the kernel for them each step.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -95,8 +109,9 @@ Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
         profile_model(model, samples, tp, settings, control, profile);
     profile_kernels(control, profile);
     profile_network(settings, control, network, profile);
+    if (cluster && environment.world_size > 1) profile_pairs(*cluster, control, network, profile);
     control.finish();
-    set_device_kind(profile, "CPU core");  // of platforms/this-machine.toml
+    set_device_kind(profile, cluster ? cluster->kind_of(0).name : "CPU core");
     return profile;
   } catch (const std::exception& error) {
     control.fail(error.what());

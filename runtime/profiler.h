@@ -19,7 +19,8 @@ struct ProfileSettings {
   std::vector<int> tensor_parallel = {1};
   DType dtype = DType::f32;
   Optimizer optimizer = Optimizer::adamw;
-  int threads = 0;                         // per rank; 0: cores / ranks
+  std::string cluster = {};  // that the ranks stand on; empty: this host, where all of them do
+  int threads = 0;           // per rank; 0: cores / ranks
   Seconds segment_time = Seconds(1.5);     // spent on each number of samples
   Bytes largest = Bytes(32e6);             // collective
   Seconds collective_time = Seconds(0.2);  // spent on each kind and size

@@ -10,6 +10,7 @@
 #include "engine/job.h"
 #include "engine/link.h"
 #include "engine/policy.h"
+#include "engine/profile.h"
 #include "engine/trace.h"
 #include "runtime/environment.h"
 
@@ -49,7 +50,8 @@ struct TrainSummary {
   std::int64_t bytes_sent = 0;                          // by this rank
   std::string checkpoint = {};                          // the last one saved
   std::vector<Replacement> replacements = {};
-  int signal = 0;  // that ended the run; 0: none
+  std::vector<LayerVariance> variances = {};  // of this run's gradients, if observed
+  int signal = 0;                             // that ended the run; 0: none
 };
 
 /// Trains. Throws InputError before the first step for anything wrong with job, data or checkpoint;

@@ -1,6 +1,9 @@
 // What every method does with gradients once backward has left them: sums over tensor ranks and
 // tied copies, the global norm, optimizer state and updates, dynamic loss scaling.
+#include <map>
+
 #include "engine/lowering/stage.h"
+#include "engine/variance.h"
 
 namespace rehearse {
 
@@ -80,7 +83,35 @@ void Stage::declare_optimizer(const Bucket& bucket, std::int64_t elements) {
         {.name = "scale", .life = Life::state, .elements = 2, .versions = sync_.scale_age(plan_)});
 }
 
+int Stage::observe_stride(const Bucket& bucket) const {
+  std::map<Id, std::int64_t> layers;
+  for (Id group : bucket.groups)
+    layers[layer_of(model_, group)] += elements_of(model_.groups[group], plan_.tp);
+  std::vector<std::int64_t> elements;
+  for (const auto& [layer, count] : layers) elements.push_back(count);
+  return rehearse::observe_stride(elements, plan_.observe);
+}
+
+void Stage::emit_observe(const Bucket& bucket, Ref grad, int shift) {
+  if (plan_.observe == 0 || bucket.tied_copy) return;  // the embedding's own counts
+  const int stride = observe_stride(bucket);
+  const std::int64_t observed = observed_entries(elements_of(program_, role_.role(), grad), stride);
+  const std::string name = "variance." + bucket.name;
+  role_.storage({.name = name, .life = Life::state, .elements = 1 + 2 * observed});
+  grad.slot = Slot::source;
+  grad.mode = Mode::read;
+  const Layout layout{.shard = grad.layout.shard};
+  std::vector<Ref> refs{grad, ref(name, Slot::target, Mode::add, 0, 1, layout)};
+  // A step that overflows is not observed; the others have their loss scale taken out.
+  if (plan_.precision == DType::f16) {
+    refs.push_back(ref("norm", Slot::norm, Mode::read));
+    refs.push_back(ref("scale", Slot::scale, Mode::read, 0, sync_.scale_age(plan_)));
+  }
+  role_.op("compute", Kernel{.kind = Local::observe, .stride = stride}, std::move(refs), shift);
+}
+
 void Stage::emit_update(const Bucket& bucket, Ref weight, Ref grad, int shift) {
+  emit_observe(bucket, grad, shift);
   weight.slot = Slot::param;
   weight.mode = Mode::add;
   weight.age = 1;

@@ -123,6 +123,11 @@ class Stage {
   /// `weight`.
   void declare_optimizer(const Bucket& bucket, std::int64_t elements);
   void emit_update(const Bucket& bucket, Ref weight, Ref grad, int shift);
+  /// Before a bucket's update where the plan observes gradients: its running mean and deviations
+  /// (engine/variance.h), of the entries that `grad` has on this rank.
+  void emit_observe(const Bucket& bucket, Ref grad, int shift);
+  /// Every how many-th entry of a bucket's gradient is observed.
+  int observe_stride(const Bucket& bucket) const;
   void emit_rescale(int shift);
   /// True the first time that a key is seen in this stage.
   bool once(const std::string& key) { return seen_.insert(key).second; }

@@ -14,6 +14,7 @@
 #include "engine/errors.h"
 #include "engine/lowering/replicated.h"
 #include "engine/strategy.h"
+#include "engine/variance.h"
 
 namespace rehearse {
 namespace {
@@ -103,7 +104,7 @@ class ServedAtOnce final : public Served {
 class Shard {
  public:
   Shard(RoleBuilder& role, const Plan& plan, const Bucket& bucket)
-      : role_(role), plan_(plan), name_(bucket.name) {
+      : role_(role), plan_(plan), name_(bucket.name), elements_(bucket.elements) {
     auto state = [&](const char* prefix, DType dtype) {
       role.storage({.name = prefix + name_,
                     .life = Life::state,
@@ -125,6 +126,13 @@ class Shard {
             .mode = mode,
             .age = static_cast<std::uint8_t>(age)};
   }
+  void observe(int stride) const {
+    role_.storage({.name = "variance." + name_,
+                   .life = Life::state,
+                   .elements = 1 + 2 * observed_entries(elements_, stride)});
+    role_.op("compute", Kernel{.kind = Local::observe, .stride = stride},
+             {ref("G.", Slot::source, Mode::read), ref("variance.", Slot::target, Mode::add, 1)});
+  }
   /// `age` 1: the step's first update, on top of the last step's; 0: on top of this step's.
   void update(int age) const {
     std::vector<Ref> refs{ref("W.", Slot::param, Mode::add, age), ref("G.", Slot::grad, Mode::read),
@@ -139,6 +147,7 @@ class Shard {
   RoleBuilder& role_;
   const Plan& plan_;
   std::string name_;
+  std::int64_t elements_;
 };
 
 Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
@@ -147,6 +156,11 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
   if (plan.servers < 1)
     throw InputError(
         fmt::format("method.servers: {}: {} needs at least 1 server", plan.servers, plan.method));
+  if (at_once && plan.observe > 0)
+    throw InputError(
+        fmt::format("method.name: {} applies every worker's gradient as it arrives: there is no "
+                    "gradient of a step whose variance could be observed; ps-sync has one",
+                    plan.method));
   Program program = make_mesh(plan);
   const GradientSync& sync = at_once ? static_cast<const GradientSync&>(free) : in_step;
   Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
@@ -181,6 +195,7 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
                            .algorithm = Algorithm::direct,
                            .root = server_role(s)},
                 {grads});
+        if (plan.observe > 0) shard.observe(workers.observe_stride(buckets[b]));
         shard.update(1);
         role.op("pull",
                 Collective{.channel = star(program, plan, "pull", s),

@@ -1,0 +1,103 @@
+// See ping_pong.h.
+#include "sim/ping_pong.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/network.h"
+
+namespace rehearse {
+namespace {
+
+class Game {
+ public:
+  Game(const Cluster& cluster, std::span<const PairRound> rounds, const Disturber& disturber,
+       std::span<const double> slow, const PingPong& settings)
+      : rounds_(rounds), disturber_(disturber), settings_(settings), network_(cluster, slow) {
+    // All routes must be there before time begins.
+    for (const PairRound& round : rounds)
+      for (const auto& [a, b] : round) network_.route(a, b), network_.route(b, a);
+  }
+
+  PingPongRun play() {
+    begin_round(0);
+    network_.run([this](SharedNetwork::Token token) { arrived(token); });
+    std::sort(run_.pairs.begin(), run_.pairs.end(), [](const PairTime& a, const PairTime& b) {
+      return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+    });
+    run_.seconds = last_;
+    return std::move(run_);
+  }
+
+ private:
+  /// Two devices at it: message `hop` (0 there, 1 back) of leg `leg` of repeat `repeat`.
+  struct Match {
+    Id a = 0, b = 0;
+    int repeat = 0, leg = 0, hop = 0;
+    double began = 0;
+    PingPongTimes times = {};
+  };
+
+  void begin_round(double date) {
+    matches_.clear();
+    if (round_ == rounds_.size()) return;
+    for (const auto& [a, b] : rounds_[round_]) matches_.push_back({.a = a, .b = b, .began = date});
+    under_way_ = matches_.size();
+    for (std::size_t m = 0; m < matches_.size(); ++m) send(m, date);
+  }
+
+  void send(std::size_t index, double date) {
+    const Match& m = matches_[index];
+    const Leg leg = leg_of(settings_, m.leg);
+    const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
+    const Id route = network_.route(from, to);
+    // Jitter is keyed by who, when and what, as in every run.
+    const Id op =
+        static_cast<Id>((round_ * legs_per_repeat + static_cast<std::size_t>(m.leg)) * 2) +
+        static_cast<Id>(m.hop);
+    const double factor = disturber_.link_factor(std::min(m.a, m.b), m.repeat, op);
+    const auto bytes = static_cast<double>(m.hop == 0 ? leg.there : leg.back);
+    network_.transfer(date + factor * network_.latency(route), route, factor * bytes, index);
+  }
+
+  void arrived(std::size_t index) {
+    Match& m = matches_[index];
+    const double now = network_.now();
+    last_ = now;
+    if (m.hop == 0) {
+      m.hop = 1;
+      return send(index, now);
+    }
+    m.times.legs[m.leg].push_back(now - m.began);
+    m.hop = 0;
+    m.began = now;
+    if (++m.leg == legs_per_repeat) m.leg = 0, ++m.repeat;
+    if (m.repeat < settings_.repeats) return send(index, now);
+    const auto [there, back] = estimate(m.a, m.b, m.times, settings_);
+    run_.pairs.push_back(there);
+    run_.pairs.push_back(back);
+    if (--under_way_ == 0) {
+      ++round_;
+      begin_round(now);
+    }
+  }
+
+  std::span<const PairRound> rounds_;
+  const Disturber& disturber_;
+  const PingPong& settings_;
+  SharedNetwork network_;
+  std::size_t round_ = 0, under_way_ = 0;
+  std::vector<Match> matches_ = {};
+  double last_ = 0;
+  PingPongRun run_ = {};
+};
+
+}  // namespace
+
+PingPongRun play_ping_pong(const Cluster& cluster, std::span<const PairRound> rounds,
+                           const Disturber& disturber, std::span<const double> slow,
+                           const PingPong& settings) {
+  return Game(cluster, rounds, disturber, slow, settings).play();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,28 @@
+// Plays the Topology Profiler's ping-pongs (engine/ping_pong.h) on the modelled cluster: its links,
+// shared where pairs of one round share them, slowed and jittered as a job's [disturb] says.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/disturbance.h"
+#include "engine/ping_pong.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+struct PingPongRun {
+  std::vector<PairTime> pairs = {};  // by (from, to)
+  double seconds = 0;                // simulated, of all rounds
+};
+
+/// `rounds`: of pairing_rounds; each begins when the last one has ended. `slow`: by link (see
+/// link_slowdowns); empty: none. `disturber` is of as many ranks as there are devices, rank i on
+/// device i. SimGrid allows one simulation in the life of a process. Throws InputError where two
+/// devices have no path.
+PingPongRun play_ping_pong(const Cluster& cluster, std::span<const PairRound> rounds,
+                           const Disturber& disturber, std::span<const double> slow,
+                           const PingPong& settings = {});
+
+}  // namespace rehearse

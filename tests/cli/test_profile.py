@@ -1,0 +1,102 @@
+"""profile: of modelled clusters, merged, of another cluster; what training writes into one."""
+
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+from cli_test_case import ROOT, CliTestCase
+
+PAPER = 'model.name = "bert-paper-110m"\ncluster.name = "{cluster}"\nmethod = {{ name = "ddp" }}\ntrain.global_batch = 512\n'
+
+
+class Profile(CliTestCase):
+    def job(self, cluster="paper"):
+        path = self.tmp / f"{cluster}.toml"
+        path.write_text(PAPER.format(cluster=cluster))
+        return path
+
+    def of_paper(self, name, *more):
+        path = self.tmp / name
+        self.rehearse("profile", "-o", path, "--cluster", "paper", "--model", "bert-paper-110m", "--samples", "16", *more)
+        return path, json.loads(path.read_text())
+
+    def test_modelled_cluster(self):
+        path, found = self.of_paper("paper.json")
+        self.assertEqual(len(found["pairs"]), 32 * 31)
+        self.assertEqual({s["device_kind"] for s in found["segments"]}, {"RTX 4090", "V100 PCIe 32GB"})
+        self.assertIs(found["simulated"], True)
+        with_table = self.json("simulate", self.job(), "--fidelity", "analytic")
+        measured = self.json("simulate", self.job(), "--fidelity", "analytic", "--set", f"cluster.profile={path}")
+        # Undisturbed, it says what the device table says; so it makes nothing calibrated.
+        self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=1e-4)
+        self.assertIs(measured["calibrated"], False)
+
+    def test_disturbances_count(self):
+        _, still = self.of_paper("still.json")
+        _, slow = self.of_paper(
+            "slow.json", "--set", "disturb.compute_sigma=0.1", "--set", "disturb.link_sigma=0.1"
+        )
+        ratios = [b["seconds"] / a["seconds"] for a, b in zip(still["segments"], slow["segments"])]
+        self.assertTrue(all(0.9 < r < 1.1 for r in ratios), ratios)
+        self.assertGreater(len(set(ratios)), 3)
+        self.assertTrue(all(p["bandwidth_spread"] > 0 and p["latency_spread"] > 0 for p in slow["pairs"]))
+
+    def test_another_cluster_refuses_it(self):
+        path, _ = self.of_paper("paper.json")
+        says = ["cluster.profile", "another cluster", "paper", "dgx1"]
+        self.refused("simulate", self.job("dgx1"), "--set", f"cluster.profile={path}", says=says)
+
+    def test_merge(self):
+        path, found = self.of_paper("paper.json")
+        pairs, times = self.tmp / "pairs.json", self.tmp / "times.json"
+        empty = {key: [] for key in ("segments", "updates", "kernels")}
+        pairs.write_text(json.dumps({**found, **empty}))
+        times.write_text(json.dumps({**found, "pairs": []}))
+        both = self.tmp / "both.json"
+        self.rehearse("profile", "-o", both, "--merge", f"{times},{pairs}")
+        self.assertEqual(json.loads(both.read_text()), found)
+        found["pairs"][0]["latency"] *= 2
+        pairs.write_text(json.dumps(found))
+        self.refused("profile", "-o", both, "--merge", f"{times},{path},{pairs}", says=["pair 0 to 1", "pairs.json"])
+
+    def test_refusals(self):
+        given = ["profile", "-o", self.tmp / "p.json", "--cluster"]
+        self.refused(*given, "papper", says=['"paper"'])
+        self.refused(*given, "dgx-h100:2048", says=["dgx-h100:N", "256"])
+        self.refused(*given, "paper", "--nproc", "2", says=["--nproc"])
+        self.refused(*given, "paper", "--set", "train.lr=1", says=["train.lr", "disturb"])
+
+    def test_training_writes_variances(self):
+        text = self.tmp / "text"
+        text.mkdir()
+        for page in (ROOT / "docs").glob("*.md"):
+            (text / page.name).write_text(page.read_text())
+        vocab = re.search(r"^vocab = (\d+)", (ROOT / "models/gpt-tiny.toml").read_text(), re.M)[1]
+        command = [sys.executable, ROOT / "data/prepare.py", text, "-o", self.tmp / "tokens", "--vocab-size", vocab, "--quiet"]
+        subprocess.run(command, check=True, capture_output=True)
+        job = self.tmp / "job.toml"
+        job.write_text(
+            'model.name = "gpt-tiny"\ncluster.name = "this-machine"\nmethod = { name = "zero2", dp = 2 }\n'
+            f'train = {{ global_batch = 4, steps = 5, data = "{self.tmp}/tokens" }}\nrun.threads = 1\n'
+        )
+        path, found = self.of_paper("paper.json")
+        self.rehearse("train", job, "--nproc", "2", "--profile-out", path)
+        written = json.loads(path.read_text())
+        self.assertEqual(written["pairs"], found["pairs"])  # what the file held stays
+        layers = written["variances"]
+        self.assertEqual({v["model"] for v in layers}, {"gpt-tiny"})
+        for v in layers:
+            self.assertEqual(v["steps"], 5)
+            self.assertGreater(v["total"], 0)
+            self.assertLess(v["total"], v["square_norm"])
+        self.rehearse("train", job, "--nproc", "2", "--profile-out", path)  # again: in their place
+        self.assertEqual(len(json.loads(path.read_text())["variances"]), len(layers))
+        self.refused(
+            "train", job, "--nproc", "3", "--profile-out", path, "--set", "method.name=ps-async", says=["ps-async", "ps-sync"]
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
