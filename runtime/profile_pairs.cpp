@@ -13,9 +13,9 @@ namespace rehearse {
 namespace {
 
 /// Message after message between this rank and one other.
-class Match {
+class Partner {
  public:
-  Match(Communicator& comm, float* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
+  Partner(Communicator& comm, float* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
   void begin(Leg leg) {
     send(leg.there);
     receive(leg.back);
@@ -68,16 +68,16 @@ void profile_pairs(const Cluster& cluster, Control& control, Network& network, P
     for (const auto& [a, b] : round) {
       if (std::cmp_not_equal(rank, a) && std::cmp_not_equal(rank, b)) continue;
       const bool begins = std::cmp_equal(rank, a);
-      Match match(*comm, buffer.data_ptr<float>(), static_cast<int>(begins ? b : a));
+      Partner partner(*comm, buffer.data_ptr<float>(), static_cast<int>(begins ? b : a));
       PingPongTimes times;
       // Once for nothing: the first use of a connection is not like the others.
       for (int repeat = -1; repeat < settings.repeats; ++repeat)
         for (int leg = 0; leg < legs_per_repeat; ++leg) {
           const double began = seconds_now();
           if (begins)
-            match.begin(leg_of(settings, leg));
+            partner.begin(leg_of(settings, leg));
           else
-            match.answer(leg_of(settings, leg));
+            partner.answer(leg_of(settings, leg));
           if (repeat >= 0) times.legs[leg].push_back(seconds_now() - began);
         }
       if (!begins) continue;

@@ -322,7 +322,7 @@ class Trainer {
   RunParts parts_;
   std::unique_ptr<Placed> current_;
   Progress progress_;
-  std::int64_t sent_before_ = 0;  // by executors that are gone
+  std::int64_t sent_before_ = 0;    // by executors that are gone
   std::int64_t asked_step_ = 0;     // when the policy was last asked
   std::int64_t observed_from_ = 0;  // the first step of the plan in force
   double asked_busy_ = 0;

@@ -31,7 +31,7 @@ class Game {
 
  private:
   /// Two devices at it: message `hop` (0 there, 1 back) of leg `leg` of repeat `repeat`.
-  struct Match {
+  struct Rally {
     Id a = 0, b = 0;
     int repeat = 0, leg = 0, hop = 0;
     double began = 0;
@@ -39,15 +39,15 @@ class Game {
   };
 
   void begin_round(double date) {
-    matches_.clear();
+    rallies_.clear();
     if (round_ == rounds_.size()) return;
-    for (const auto& [a, b] : rounds_[round_]) matches_.push_back({.a = a, .b = b, .began = date});
-    under_way_ = matches_.size();
-    for (std::size_t m = 0; m < matches_.size(); ++m) send(m, date);
+    for (const auto& [a, b] : rounds_[round_]) rallies_.push_back({.a = a, .b = b, .began = date});
+    under_way_ = rallies_.size();
+    for (std::size_t m = 0; m < rallies_.size(); ++m) send(m, date);
   }
 
   void send(std::size_t index, double date) {
-    const Match& m = matches_[index];
+    const Rally& m = rallies_[index];
     const Leg leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
     const Id route = network_.route(from, to);
@@ -61,7 +61,7 @@ class Game {
   }
 
   void arrived(std::size_t index) {
-    Match& m = matches_[index];
+    Rally& m = rallies_[index];
     const double now = network_.now();
     last_ = now;
     if (m.hop == 0) {
@@ -87,7 +87,7 @@ class Game {
   const PingPong& settings_;
   SharedNetwork network_;
   std::size_t round_ = 0, under_way_ = 0;
-  std::vector<Match> matches_ = {};
+  std::vector<Rally> rallies_ = {};
   double last_ = 0;
   PingPongRun run_ = {};
 };

@@ -190,7 +190,9 @@ TEST(ObservedRuns, InHalfPrecisionTakeTheLossScaleOut) {
   for (std::size_t i = 0; i < single.size(); ++i) {
     EXPECT_GE(half[i].steps, 3);
     EXPECT_LE(half[i].steps, 6);  // steps that overflow are not observed
-    if (half[i].steps == 6) EXPECT_NEAR(half[i].total, single[i].total, 0.05 * single[i].total);
+    if (half[i].steps == 6) {
+      EXPECT_NEAR(half[i].total, single[i].total, 0.05 * single[i].total);
+    }
   }
 }
 
@@ -224,7 +226,7 @@ TEST(ObservedRuns, NameLayerAndStepOfGradientsThatAreNotFinite) {
   Job job = job_of({"", {.method = "ddp", .dp = 2, .optimizer = Optimizer::sgd}}, folder, 1);
   job.train.lr = 1e30;
   job.train.warmup_steps = 0;
-  for (const Outcome& outcome : fail_in_processes(job)) {
+  for (const Outcome& outcome : fail_in_processes(job, {})) {
     EXPECT_NE(outcome.status, 0);
     EXPECT_THAT(outcome.text, testing::HasSubstr("the gradient of layer "));
     EXPECT_THAT(outcome.text, testing::ContainsRegex("not finite at step [12]:"));
