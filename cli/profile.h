@@ -19,7 +19,7 @@ struct ProfileOptions {
 
 /// Starts ranks, or is one of them. Returns the exit status; the profile is written by rank 0.
 int profile_ranks(const Context& context, const ProfileOptions& options);
-/// On SimGrid; the command line's --set may disturb it (disturb.link_sigma=0.1).
+/// On SimGrid; the command line's --set may disturb it (disturb.link_jitter=0.1).
 Profile profile_cluster(const Context& context, const ProfileOptions& options);
 
 /// Writes it where -o says and prints what it holds.

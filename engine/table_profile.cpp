@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "engine/device_time.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/ping_pong.h"
+#include "engine/segment_cost.h"
 
 namespace rehearse {
 namespace {
@@ -48,16 +48,34 @@ double update_bytes(Optimizer optimizer, DType dtype) {
   return weight + 2 * weight + states * 8;
 }
 
+bool computes_in(const DeviceKind& kind, DType dtype) {
+  return (dtype == DType::bf16  ? kind.peak_bf16
+          : dtype == DType::f16 ? kind.peak_f16
+                                : kind.peak_f32)
+             .value > 0;
+}
+
+/// Bytes a second of a kernel that is bound by memory.
+double rate_of(const DeviceKind& kind) {
+  return kind.memory_bandwidth.value * kind.memory_efficiency;
+}
+
+/// Layers of a kind are alike but for the first or the last: the median stands for all.
+double segment_seconds(const ModelSpec& model, SegmentKind segment, Pass pass, int samples, int tp,
+                       DType dtype, const DeviceKind& kind) {
+  std::vector<double> seconds;
+  for (Id s = 0; s < model.segments.size(); ++s)
+    if (model.segments[s].kind == segment)
+      seconds.push_back(assumed_seconds(model, s, pass, samples, tp, dtype, kind));
+  return median(std::move(seconds));
+}
+
 void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& kind, Fleet& devices,
                   const TableSettings& settings) {
   for (const int tp : settings.tensor_parallel)
     for (const int samples : settings.samples)
-      for (Id s = 0; s < model.segments.size(); ++s) {
-        const SegmentKind segment = model.segments[s].kind;
-        // Layers are alike: the first stands for all.
-        if (s > 0 && (segment == SegmentKind::attention || segment == SegmentKind::mlp) &&
-            model.segments[s].layer > 0)
-          continue;
+      for (const SegmentKind segment :
+           {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
         for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
           profile.segments.push_back({.model = model.name,
                                       .kind = segment,
@@ -66,10 +84,9 @@ void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& ki
                                       .seq_len = model.seq_len,
                                       .tp = tp,
                                       .dtype = settings.dtype,
-                                      .seconds = devices.measure(compute_seconds(
-                                          kind, model, s, pass, samples, tp, settings.dtype)),
+                                      .seconds = devices.measure(segment_seconds(
+                                          model, segment, pass, samples, tp, settings.dtype, kind)),
                                       .device_kind = kind.name});
-      }
 }
 
 }  // namespace
@@ -83,8 +100,8 @@ void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cl
     if (!devices.present() || !computes_in(kind, settings.dtype)) continue;
     any = true;
     add_segments(profile, model, kind, devices, settings);
-    const double launch = devices.measure(kernel_seconds(kind, 0));
-    const double per_byte = devices.measure(kernel_seconds(kind, 1) - kernel_seconds(kind, 0));
+    const double launch = devices.measure(kind.launch.value);
+    const double per_byte = devices.measure(1 / rate_of(kind));
     profile.updates.push_back(
         {.optimizer = settings.optimizer,
          .dtype = settings.dtype,

@@ -162,7 +162,7 @@ class Trainer {
     control_.agree("first step", std::to_string(step));
     keep_stamps();
     const StopOnSignal stop(control_);
-    summary.first_step = placed_step_ = step;
+    summary.first_step = observed_from_ = step;
     summary.validation_loss = std::numeric_limits<double>::quiet_NaN();
     bool ended = step >= train.steps;
     while (!ended) {
@@ -176,7 +176,7 @@ class Trainer {
       if (at(train.save_every, step) || ended) save(step, summary);
     }
     summary.end_step = step;
-    summary.variances = gather_variances(current_->context, current_->executor, placed_step_, step);
+    gather_observed(step, summary);
     summary.signal = control_.last_step() ? stop_signal.load() : 0;
     add_trace();
     trace_.close();
@@ -217,12 +217,21 @@ class Trainer {
       return true;
     const std::int64_t steps = step - asked_step_;
     const double busy = current_->executor.compute_seconds() - asked_busy_;
+    gather_observed(step, summary);
     const std::optional<Plan> plan =
         consult(*options_.policy, *current_,
-                {.step = step, .step_times = progress_.times_since(asked_step_)},
+                {.step = step,
+                 .step_times = progress_.times_since(asked_step_),
+                 .variances = summary.variances},
                 steps > 0 ? busy / static_cast<double>(steps) : -1, control_);
     asked_step_ = step, asked_busy_ = current_->executor.compute_seconds();
     return !plan || place(*plan, step, summary);
+  }
+
+  /// What the plan in force observed of gradients; of an earlier plan where it observes none.
+  void gather_observed(std::int64_t step, TrainSummary& summary) {
+    auto found = gather_variances(current_->context, current_->executor, observed_from_, step);
+    if (!found.empty()) summary.variances = std::move(found);
   }
 
   bool place(const Plan& plan, std::int64_t step, TrainSummary& summary) {
@@ -237,7 +246,7 @@ class Trainer {
     sent_before_ += current_->executor.bytes_sent() + migration.sent_by_rank;
     current_ = std::move(placed);
     asked_busy_ = 0;
-    placed_step_ = step;
+    observed_from_ = step;
     keep_stamps();
     summary.replacements.push_back({.step = step,
                                     .plan = line_of(plan),
@@ -313,9 +322,9 @@ class Trainer {
   RunParts parts_;
   std::unique_ptr<Placed> current_;
   Progress progress_;
-  std::int64_t sent_before_ = 0;  // by executors that are gone
-  std::int64_t placed_step_ = 0;  // the first under the plan that the run has
-  std::int64_t asked_step_ = 0;   // when the policy was last asked
+  std::int64_t sent_before_ = 0;    // by executors that are gone
+  std::int64_t asked_step_ = 0;     // when the policy was last asked
+  std::int64_t observed_from_ = 0;  // the first step of the plan in force
   double asked_busy_ = 0;
 };
 

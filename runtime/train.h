@@ -50,8 +50,8 @@ struct TrainSummary {
   std::int64_t bytes_sent = 0;                          // by this rank
   std::string checkpoint = {};                          // the last one saved
   std::vector<Replacement> replacements = {};
+  std::vector<LayerVariance> variances = {};  // of this run's gradients, if observed
   int signal = 0;                             // that ended the run; 0: none
-  std::vector<LayerVariance> variances = {};  // of the gradients under the last plan, if observed
 };
 
 /// Trains. Throws InputError before the first step for anything wrong with job, data or checkpoint;
