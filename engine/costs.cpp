@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <deque>
 #include <map>
@@ -34,6 +35,7 @@ struct Costs::Impl {
   Optimizer optimizer;
   const Profile* profile;
   std::vector<double> slow;
+  CollectivePrices* prices = nullptr;
 
   struct Entry {
     std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
@@ -118,7 +120,24 @@ struct Costs::Impl {
            kind.launch.value;
   }
 
+  /// Layers are alike; the embedding and the head are one each: a role's passes cost what the first
+  /// one of their kind does.
+  struct Passes {
+    int samples = -1;
+    Entry entry = {};
+  };
+  std::vector<std::array<Passes, 12>> passes = {};  // by role; [segment kind x pass]
+
   Entry local(Id r, Id o) {
+    const auto* compute = std::get_if<Compute>(&role(r).ops[o].work);
+    if (compute == nullptr) return local_class(r, o);
+    const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
+    Passes& known = passes[r][3 * kind + static_cast<std::size_t>(compute->pass)];
+    if (known.samples != compute->samples) known = {compute->samples, local_class(r, o)};
+    return known.entry;
+  }
+
+  Entry local_class(Id r, Id o) {
     const Op& op = role(r).ops[o];
     const LinkedOp& l = linked.roles[r].ops[o];
     std::vector<std::int64_t> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes};
@@ -207,8 +226,15 @@ struct Costs::Impl {
         devices[g].push_back(device_of[rank]);
       }
     }
-    CollectiveCost cost =
-        collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, roots, slow);
+    CollectiveCost cost;
+    if (prices != nullptr) {
+      const auto known =
+          prices->seconds(prices->team(devices, roots), work.move, work.algorithm, elements, wire);
+      cost.seconds.assign(known.begin(), known.end());
+    } else {
+      cost =
+          collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, roots, slow);
+    }
     const std::int64_t bytes = elements * size_of(wire);
     for (Id g = 0; g < meet.groups; ++g) {
       const Id node = cluster.devices()[devices[g][0]].node;
@@ -226,7 +252,7 @@ struct Costs::Impl {
       node_of.push_back(cluster.devices()[d].node);
     const Algorithm chosen =
         work.algorithm == Algorithm::automatic ? choose(work.move, bytes, node_of) : work.algorithm;
-    const std::uint32_t links = add_links(cost.link_bytes);
+    const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {
       std::vector<double> seconds(meet.group[m].size(), 0.0);
@@ -236,7 +262,8 @@ struct Costs::Impl {
           const RoleOp where = members[g][i].second;
           if (where.role != m) continue;
           seconds[where.op] = cost.seconds[g];
-          sent[where.op] = static_cast<double>(cost.sent[g][i] * size_of(wire));
+          if (prices == nullptr)
+            sent[where.op] = static_cast<double>(cost.sent[g][i] * size_of(wire));
         }
       const std::uint32_t a = add(std::move(seconds)), b = add(std::move(sent));
       out.push_back({a, b, links, chosen});
@@ -303,6 +330,7 @@ struct Costs::Impl {
     check_devices();
     zero();
     for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
+    passes.resize(p.roles.size());
     for (const auto& event : linked.events) {
       const RoleOp a = event[0];
       Entry& entry = entries[a.role][a.op];
@@ -327,14 +355,15 @@ struct Costs::Impl {
 
 Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
              std::span<const Id> rank_to_device, Optimizer optimizer, const Profile* profile,
-             std::span<const double> slow)
+             std::span<const double> slow, CollectivePrices* prices)
     : impl_(std::make_unique<Impl>(Impl{linked,
                                         model,
                                         cluster,
                                         {rank_to_device.begin(), rank_to_device.end()},
                                         optimizer,
                                         profile,
-                                        {slow.begin(), slow.end()}})) {
+                                        {slow.begin(), slow.end()},
+                                        prices})) {
   impl_->build();
 }
 Costs::Costs(Costs&&) noexcept = default;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/cluster.h"
+#include "engine/collective_prices.h"
 #include "engine/collectives/schedule.h"
 #include "engine/disturbance.h"
 #include "engine/link.h"
@@ -34,10 +35,12 @@ class Costs {
   /// rank_to_device: by rank; empty = rank i on device i. `profile` and `slow` (by link, see
   /// link_slowdowns; empty: none) may be left out. Throws InputError when ranks outnumber devices,
   /// a device is named twice on a cluster without shared cores, or a device lacks the program's
-  /// dtype.
+  /// dtype. With `prices` (made for this cluster and these slow links) collectives are looked up
+  /// there, and bytes_sent and link_bytes leave them out: for searches.
   Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
         std::span<const Id> rank_to_device, Optimizer optimizer = Optimizer::adamw,
-        const Profile* profile = nullptr, std::span<const double> slow = {});
+        const Profile* profile = nullptr, std::span<const double> slow = {},
+        CollectivePrices* prices = nullptr);
   Costs(Costs&&) noexcept;
   ~Costs();
 

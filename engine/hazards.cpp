@@ -55,7 +55,10 @@ class Analysis {
   }
 
   Hazards run() {
+    turn_.resize(role_.ops.size());
+    Id turn = 0;
     for (Id op : step_order(role_)) {
+      turn_[op] = turn++;
       // Operands are read before results are written, whatever their order in the list.
       for (const Ref& ref : role_.ops[op].refs)
         if (ref.mode == Mode::read) for_pieces(ref, [&](Piece& p) { read(op, ref, p); });
@@ -210,9 +213,8 @@ class Analysis {
           if (p.unread && p.old.empty() && storage.life != Life::state)
             refuse_dead(p, any_view_[s]);
           const Id view = any_view_[s];
-          if (out_.first_writer[out_.instance_base[s] + static_cast<std::size_t>(index)] == none)
-            out_.first_writer[out_.instance_base[s] + static_cast<std::size_t>(index)] =
-                p.first_write;
+          Id& writer = out_.first_writer[out_.instance_base[s] + static_cast<std::size_t>(index)];
+          if (writer == none || turn_[p.first_write] < turn_[writer]) writer = p.first_write;
           for (std::size_t k = 0; k < p.old.size(); ++k) {
             const auto& [op, age] = p.old[k];
             check_layout(op, p.expected[k].first, p.expected[k].second, p.layout, p.last_write);
@@ -240,6 +242,7 @@ class Analysis {
   std::vector<std::pair<std::size_t, std::size_t>> range_ = {};
   std::vector<Piece> pieces_ = {};
   std::vector<Id> any_view_ = {};
+  std::vector<Id> turn_ = {};  // of each op in the step
   Hazards out_ = {};
 };
 

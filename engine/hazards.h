@@ -22,7 +22,7 @@ struct Hazards {
   int max_lag = 0;                // of all, those left out too
   std::vector<std::vector<Id>> finals =
       {};  // [instance]: the ops of a step that use it last, for value storages
-  std::vector<Id> first_writer = {};            // [instance]
+  std::vector<Id> first_writer = {};  // [instance]: the first op of a step that writes any of it
   std::vector<std::size_t> instance_base = {};  // [storage] -> its first instance; + index
 };
 

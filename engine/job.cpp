@@ -204,8 +204,17 @@ void check_profile(const Config& cluster, const Job& job) {
                                                job.profile));
 }
 
+/// What is stated of the mesh, the rest 1 or all: a planner decides.
+void leave_mesh(const JobKeys& keys, int world, Plan& plan) {
+  plan.pp = static_cast<int>(keys.pp.value_or(1));
+  plan.tp = static_cast<int>(keys.tp.value_or(1));
+  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / (plan.pp * plan.tp))));
+  plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
+  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
+}
+
 /// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
-void state_plan(const Config& file, const JobKeys& keys, Job& job) {
+void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job) {
   const Config cluster = file.section("cluster"), method = file.section("method");
   const Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
@@ -221,9 +230,13 @@ void state_plan(const Config& file, const JobKeys& keys, Job& job) {
                                                   world, job.cluster.name(), most, most));
   devices.resize(static_cast<std::size_t>(world));
 
-  fill_mesh(file, keys, static_cast<int>(world), strategy, job.model, job.plan);
   Plan& plan = job.plan;
-  fill_batch(method, keys, plan);
+  if (to_plan) {
+    leave_mesh(keys, static_cast<int>(world), plan);
+  } else {
+    fill_mesh(file, keys, static_cast<int>(world), strategy, job.model, plan);
+    fill_batch(method, keys, plan);
+  }
   plan.clip = keys.train.clip > 0;
   plan.rank_to_device = std::move(devices);
   check_precision(method, plan, job.cluster);
@@ -286,7 +299,7 @@ void prepare_plan(const Config& method, Job& job) {
   agree("staleness", stated.staleness, job.plan.staleness);
 }
 
-void fill_job(const Config& file, Job& job) {
+void fill_job(const Config& file, Job& job, bool to_plan) {
   JobKeys keys = read_keys(file);
   job.file = file.file();
   for (const std::string& section : file.names())
@@ -299,7 +312,7 @@ void fill_job(const Config& file, Job& job) {
                        [&] { return load_model(keys.model, static_cast<int>(*keys.seq_len)); });
   job.profile = keys.profile;
   if (keys.plan_file.empty())
-    state_plan(file, keys, job);
+    state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
 
@@ -311,21 +324,21 @@ void fill_job(const Config& file, Job& job) {
         "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
   job.run = keys.run;
   job.disturb = std::move(keys.disturb);
-  const int world = job.plan.world_size();
+  const std::size_t world = job.plan.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
-    if (job.disturb.stragglers[i].rank >= static_cast<Id>(world))
+    if (job.disturb.stragglers[i].rank >= world)
       throw file.section("disturb").sections("stragglers")[i].error(
           "rank", fmt::format("{} is not a rank of a world of {}; at most {}",
                               job.disturb.stragglers[i].rank, world, world - 1));
   at_key(file.section("disturb"), "slow_links",
          [&] { return link_slowdowns(job.disturb, job.cluster); });
-  if (keys.plan_file.empty()) prepare_plan(file.section("method"), job);
+  if (keys.plan_file.empty() && !to_plan) prepare_plan(file.section("method"), job);
 }
 
-Job read_job(const Config& file) {
+Job read_job(const Config& file, bool to_plan = false) {
   Job job;
   try {
-    fill_job(file, job);
+    fill_job(file, job, to_plan);
   } catch (const InputError& e) {
     throw located(job, e);
   }
@@ -336,6 +349,15 @@ Job read_job(const Config& file) {
 
 Job load_job(const std::string& path, const std::vector<std::string>& overrides) {
   return read_job(Config::load(path, overrides));
+}
+
+Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides) {
+  return read_job(Config::load(path, overrides), true);
+}
+
+Job parse_job_to_plan(const std::string& text, const std::string& file,
+                      const std::vector<std::string>& overrides) {
+  return read_job(Config::parse(text, file, overrides), true);
 }
 
 Job parse_job(const std::string& text, const std::string& file,

@@ -80,6 +80,11 @@ Job load_job(const std::string& path, const std::vector<std::string>& overrides 
 /// `file` names the text in messages.
 Job parse_job(const std::string& text, const std::string& file,
               const std::vector<std::string>& overrides = {});
+/// The same for decide() (planner/planner.h): keys of the mesh that the file does not state are
+/// left open, its plan is neither completed nor checked, and method.name may be that of any method.
+Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides = {});
+Job parse_job_to_plan(const std::string& text, const std::string& file,
+                      const std::vector<std::string>& overrides = {});
 /// Every key that the reader knows, in the reference's order.
 std::vector<Config::Key> job_keys();
 /// "method.pp: 3: must ..." of what reads plans and knows keys, not files, becomes FILE:LINE: key

@@ -34,10 +34,10 @@ double assumed_seconds(const ModelSpec& model, Id segment, Pass pass, int sample
                                  kind.name, dtype == DType::bf16 ? "bf16" : "this type"));
   double seconds = 0;
   if (work.flops.value > 0)
-    seconds = ((work.flops +
-                products_of(model, model.segments[segment].kind, pass) * kind.half_flops) /
-               (peak * kind.efficiency))
-                  .value;
+    seconds =
+        ((work.flops + products_of(model, model.segments[segment].kind, pass) * kind.half_flops) /
+         (peak * kind.efficiency))
+            .value;
   return seconds + work.traffic.value / (kind.memory_bandwidth.value * kind.memory_efficiency) +
          work.kernels * kind.launch.value;
 }

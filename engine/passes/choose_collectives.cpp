@@ -10,34 +10,17 @@
 #include <map>
 #include <tuple>
 
-#include "engine/costs.h"
+#include "engine/collective_prices.h"
 #include "engine/errors.h"
 #include "engine/passes/passes.h"
 
 namespace rehearse {
 namespace {
 
-constexpr Algorithm candidates[] = {Algorithm::ring, Algorithm::hierarchical,
-                                    Algorithm::halving_doubling, Algorithm::double_tree};
-
-bool serves(Algorithm algorithm, Move move, bool several_nodes) {
-  const bool rooted = move == Move::broadcast || move == Move::reduce;
-  return algorithm == Algorithm::ring || (algorithm == Algorithm::hierarchical && several_nodes) ||
-         (algorithm == Algorithm::halving_doubling && !rooted) ||
-         (algorithm == Algorithm::double_tree && rooted);
-}
-
-/// The groups of a channel that a role is in, as devices. Whoever meets the role sees the same.
-struct Teams {
-  std::vector<std::vector<Id>> devices = {};
-  std::vector<int> roots = {};
-  bool several_nodes = false;
-};
-
 class Chooser {
  public:
-  Chooser(const Program& program, const Cluster& cluster, std::span<const Id> rank_to_device)
-      : program_(program), cluster_(cluster), rank_to_device_(rank_to_device) {
+  Chooser(const Program& program, std::span<const Id> rank_to_device, CollectivePrices& prices)
+      : program_(program), rank_to_device_(rank_to_device), prices_(prices) {
     role_of_.assign(static_cast<std::size_t>(program.world_size), none);
     for (Id r = 0; r < program.roles.size(); ++r)
       for (Id rank : program.roles[r].ranks) role_of_[rank] = r;
@@ -53,66 +36,55 @@ class Chooser {
         elements = elements_of(program_, role, *ref);
         wire = role.storages[role.views[ref->view].storage].dtype;
       }
-    auto [it, fresh] = known_.try_emplace({r, work.channel, work.root, work.move, elements, wire});
-    if (fresh) it->second = fastest(teams(r, work), work.move, elements, wire);
-    return it->second;
+    return prices_.fastest(team(r, work), work.move, elements, wire);
   }
 
  private:
-  Algorithm fastest(const Teams& teams, Move move, std::int64_t elements, DType wire) const {
-    Algorithm choice = Algorithm::ring;
-    double best = 0;
-    for (Algorithm algorithm : candidates) {
-      if (!serves(algorithm, move, teams.several_nodes)) continue;
-      const auto seconds =
-          collective_seconds(cluster_, move, algorithm, elements, wire, teams.devices, teams.roots);
-      const double slowest = *std::max_element(seconds.begin(), seconds.end());
-      if (algorithm != Algorithm::ring && slowest >= best) continue;
-      best = slowest, choice = algorithm;
-    }
-    return choice;
-  }
-
-  const Teams& teams(Id r, const Collective& work) {
-    auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root});
-    Teams& teams = it->second;
-    if (!fresh) return teams;
+  /// The groups of a channel that a role is in, as devices. Whoever meets the role sees the same.
+  Id team(Id r, const Collective& work) {
+    auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
+    if (!fresh) return it->second;
     auto [groups, first] = groups_.try_emplace(work.channel);
     if (first) groups->second = groups_of(program_, program_.channels[work.channel]);
+    std::vector<std::vector<Id>> devices;
+    std::vector<int> roots;
     for (const auto& group : groups->second) {
       if (std::none_of(group.begin(), group.end(), [&](Id rank) { return role_of_[rank] == r; }))
         continue;
-      auto& members = teams.devices.emplace_back();
-      teams.roots.push_back(0);
+      auto& members = devices.emplace_back();
+      roots.push_back(0);
       for (Id rank : group) {
-        if (role_of_[rank] == work.root) teams.roots.back() = static_cast<int>(members.size());
+        if (role_of_[rank] == work.root) roots.back() = static_cast<int>(members.size());
         members.push_back(rank_to_device_.empty() ? rank : rank_to_device_[rank]);
-        teams.several_nodes = teams.several_nodes || cluster_.devices()[members.back()].node !=
-                                                         cluster_.devices()[members[0]].node;
       }
     }
-    return teams;
+    return it->second = prices_.team(devices, roots);
   }
 
   const Program& program_;
-  const Cluster& cluster_;
   std::span<const Id> rank_to_device_;
+  CollectivePrices& prices_;
   std::vector<Id> role_of_ = {};
   std::map<Id, std::vector<std::vector<Id>>> groups_ = {};  // by channel
-  std::map<std::tuple<Id, Id, Id>, Teams> teams_ = {};      // by role, channel, root
-  std::map<std::tuple<Id, Id, Id, Move, std::int64_t, DType>, Algorithm> known_ = {};
+  std::map<std::tuple<Id, Id, Id>, Id> teams_ = {};         // by role, channel, root
 };
 
 }  // namespace
 
 Program choose_collectives(Program program, const Cluster& cluster,
                            std::span<const Id> rank_to_device) {
+  CollectivePrices prices(cluster);
+  return choose_collectives(std::move(program), cluster, rank_to_device, prices);
+}
+
+Program choose_collectives(Program program, const Cluster& cluster,
+                           std::span<const Id> rank_to_device, CollectivePrices& prices) {
   for (Id rank = 0; rank < static_cast<Id>(program.world_size); ++rank)
     if ((rank_to_device.empty() ? rank : rank_to_device[rank]) >= cluster.devices().size())
       throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
                                    program.world_size, cluster.name(), cluster.devices().size(),
                                    rank));
-  Chooser chooser(program, cluster, rank_to_device);
+  Chooser chooser(program, rank_to_device, prices);
   for (Id r = 0; r < program.roles.size(); ++r)
     for (Op& op : program.roles[r].ops)
       if (auto* work = std::get_if<Collective>(&op.work);

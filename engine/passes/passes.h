@@ -3,6 +3,7 @@
 #include <span>
 
 #include "engine/cluster.h"
+#include "engine/collective_prices.h"
 #include "engine/program.h"
 
 namespace rehearse {
@@ -19,5 +20,8 @@ Program infer_waits(Program program);
 /// empty: rank i on device i), ties going to the ring. What the user chose stays.
 Program choose_collectives(Program program, const Cluster& cluster,
                            std::span<const Id> rank_to_device);
+/// The same with prices that are remembered from one program to the next.
+Program choose_collectives(Program program, const Cluster& cluster,
+                           std::span<const Id> rank_to_device, CollectivePrices& prices);
 
 }  // namespace rehearse

@@ -21,9 +21,11 @@ inline constexpr double memory_share = 0.9;
 struct PlannerOptions {
   int budget = 0;      // candidates that are compiled and dry-run at most; 0: as many as there are
   int finalists = 16;  // best candidates that are checked in full and scored again
-  /// Seconds a step of a finalist; empty: the dry run's. The CLI passes a fluid simulation.
+  /// Seconds a step of a finalist; empty, or not a number for one of them: the dry run's. The CLI
+  /// passes a fluid simulation.
   std::function<double(const Plan&)> rescore = {};
   std::function<void(int done, int total)> progress = {};
+  bool prune = true;  // false: compile whatever fits into memory, to check that bounds lose nothing
 };
 
 /// One value that a choice could have taken: the fastest plan found with it, everything else free.

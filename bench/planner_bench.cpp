@@ -1,0 +1,81 @@
+// How fast planning is, in seconds of one core: the paper's model on the paper's cluster; how many
+// candidates a second are compiled and dry-run there, nothing pruned: the 2,000 with the least
+// bounds, which a search would try first, and a sample of all, most of which are long;
+// GPT-3 175B on 1,024 GPUs. Finalists are not simulated again. Argument: "quick" leaves out GPT-3.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "engine/planner/bounds.h"
+#include "engine/planner/candidates.h"
+#include "engine/planner/evaluator.h"
+#include "engine/planner/planner.h"
+
+namespace {
+
+using namespace rehearse;
+
+// CPU time of this one-threaded process: what one core needs, whatever else the machine does.
+double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+Job job_of(const char* model, const char* cluster, const char* more) {
+  return parse_job_to_plan(fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\n"
+                                       "method.name = \"ddp\"\n{}",
+                                       model, cluster, more),
+                           "bench");
+}
+
+void plan(const Job& job) {
+  const double start = now();
+  const Decision d = decide(job, nullptr, {});
+  fmt::print("{} on {}\n  planned in            {:.2f} s: {}, {:.4g} s a step\n", job.model.name,
+             job.cluster.name(), now() - start, summary_of(d.plan), d.seconds);
+  int infeasible = 0;
+  for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
+  fmt::print("  candidates            {}: {} pruned by time, {} infeasible, {} dry-run\n",
+             d.candidates, d.pruned, infeasible, d.dry_run);
+}
+
+void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*>& plans) {
+  const double start = now();
+  std::size_t ops = 0;
+  for (const Plan* p : plans) evaluator.seconds(*p), ops += evaluator.ops();
+  const double seconds = now() - start;
+  const auto count = static_cast<double>(plans.size());
+  fmt::print(
+      "  compiled and dry-run  {} candidates ({}) in {:.2f} s: {:.0f} a second, {:.0f} ops "
+      "each, {:.2f} us an op\n",
+      plans.size(), which, seconds, count / seconds, static_cast<double>(ops) / count,
+      1e6 * seconds / static_cast<double>(ops));
+}
+
+void rates(const Job& job) {
+  const Candidates all = candidates(job, nullptr);
+  Bounds bounds(job, nullptr, {});
+  std::vector<std::pair<double, const Plan*>> fit;
+  for (const Plan& p : all.plans)
+    if (bounds.memory(p).share <= memory_share) fit.emplace_back(bounds.seconds(p), &p);
+  std::stable_sort(fit.begin(), fit.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<const Plan*> first, sample;
+  for (std::size_t i = 0; i < fit.size(); ++i) {
+    if (i < 2000) first.push_back(fit[i].second);
+    if (i % 100 == 0) sample.push_back(fit[i].second);
+  }
+  Evaluator evaluator(job.model, job.cluster, nullptr, {});
+  rate(evaluator, "those with the least bounds", first);
+  rate(evaluator, "every 100th of all", sample);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Job paper = job_of("bert-paper-110m", "paper", "");
+  plan(paper);
+  rates(paper);
+  if (argc > 1 && std::strcmp(argv[1], "quick") == 0) return 0;
+  plan(job_of("gpt3-175b", "dgx-a100:128",
+              "method.precision = \"bf16\"\ntrain.global_batch = 1536"));
+}

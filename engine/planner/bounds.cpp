@@ -1,0 +1,223 @@
+// See bounds.h.
+#include "engine/planner/bounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "engine/planner/candidates.h"
+#include "engine/planner/mesh.h"
+
+namespace rehearse {
+
+Bounds::Bounds(const Job& job, const Profile* profile, std::span<const double> slow)
+    : job_(job),
+      profile_(profile),
+      network_known_(profile == nullptr || profile->collectives.empty()),
+      prices_(job.cluster, slow) {}
+
+double Bounds::seconds(const Plan& plan) {
+  // Ranks that share cores slow each other down, or run faster than they were measured.
+  if (job_.cluster.shared_cores() > 0) return 0;
+  double most = 0;
+  for (const Replica& replica : mesh_of(plan).replicas)
+    most = std::max(most, compute_seconds(plan, replica, network_known_));
+  if (plan.dp > 1 && plan.layers.empty() && network_known_)
+    for (int s = 0; s < plan.pp; ++s) most = std::max(most, network_seconds(plan, s));
+  return most * (1 - 1e-6);  // parts of a tensor are whole elements, sums go in another order
+}
+
+double Bounds::local_seconds(const Plan& plan) {
+  if (job_.cluster.shared_cores() > 0) return 0;
+  double most = 0;
+  for (const Replica& replica : mesh_of(plan).replicas)
+    most = std::max(most, compute_seconds(plan, replica, false));
+  return most * (1 - 1e-6);
+}
+
+const Bounds::Team& Bounds::mesh_of(const Plan& plan) {
+  std::vector<int> shape{plan.pp, plan.tp, plan.samples()};
+  shape.insert(shape.end(), plan.shares.begin(), plan.shares.end());
+  if (mesh_.shape == shape && mesh_.order == plan.order && mesh_.devices == plan.rank_to_device)
+    return mesh_;
+  Team mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
+  const rehearse::Mesh at(plan);
+  std::set<std::pair<int, std::vector<std::vector<Id>>>> seen;
+  for (int d = 0; d < plan.dp; ++d) {
+    Replica replica{.samples = plan.samples(d)};
+    std::vector<std::vector<Id>> teams;
+    for (int s = 0; s < plan.pp; ++s) {
+      std::set<Id> kinds;
+      auto& team = teams.emplace_back();
+      for (int t = 0; t < plan.tp; ++t) {
+        team.push_back(plan.rank_to_device[at.rank(s, d, t)]);
+        kinds.insert(job_.cluster.devices()[team.back()].kind);
+      }
+      replica.kinds.emplace_back(kinds.begin(), kinds.end());
+    }
+    if (!seen.insert({replica.samples, replica.kinds}).second) continue;
+    for (const auto& team : teams) replica.tensor_team.push_back(prices_.team({team}, {0}));
+    mesh.replicas.push_back(std::move(replica));
+  }
+  for (int s = 0; s < plan.pp; ++s) {
+    std::vector<std::vector<Id>> groups;
+    for (int t = 0; t < plan.tp; ++t) {
+      auto& group = groups.emplace_back();
+      for (int d = 0; d < plan.dp; ++d) group.push_back(plan.rank_to_device[at.rank(s, d, t)]);
+    }
+    mesh.data_team.push_back(
+        prices_.team(groups, std::vector<int>(static_cast<std::size_t>(plan.tp), 0)));
+  }
+  return mesh_ = std::move(mesh);
+}
+
+const std::vector<double>& Bounds::passes(Id kind, int samples, const Plan& plan, bool recompute) {
+  auto [it, fresh] = passes_.try_emplace({kind, samples, plan.tp, recompute});
+  if (!fresh) return it->second;
+  const DeviceKind& device = job_.cluster.kinds()[kind];
+  it->second = {0};
+  for (Id s = 0; s < job_.model.segments.size(); ++s) {
+    double seconds = 0;
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
+      if (pass != Pass::recompute || recompute)
+        seconds +=
+            pass_seconds(job_.model, device, s, pass, samples, plan.tp, plan.precision, profile_);
+    it->second.push_back(it->second.back() + seconds);
+  }
+  return it->second;
+}
+
+double Bounds::fastest(Id team, Move move, std::int64_t elements, DType wire) {
+  const Algorithm algorithm = prices_.fastest(team, move, elements, wire);
+  const auto seconds = prices_.seconds(team, move, algorithm, elements, wire);
+  return *std::min_element(seconds.begin(), seconds.end());
+}
+
+Bounds::Work Bounds::chunk_work(const Plan& plan, const Replica& replica, int stage,
+                                std::size_t chunk, bool recompute, bool network) {
+  const auto& segments = plan.stages[chunk];
+  Work work{.segments = static_cast<int>(segments.size())};
+  double without = 0;  // recomputation
+  for (const Id kind : replica.kinds[static_cast<std::size_t>(stage)]) {
+    const auto longest = [&](double& most, bool again) {
+      const auto& sums = passes(kind, replica.samples, plan, again);
+      most = std::max(most, sums[segments.back() + 1] - sums[segments.front()]);
+    };
+    longest(work.seconds, recompute);
+    longest(without, false);
+  }
+  if (plan.tp == 1 || segments.size() < 2 || !network) return work;
+  const Id team = replica.tensor_team[static_cast<std::size_t>(stage)];
+  const std::int64_t elements =
+      std::int64_t{replica.samples} * job_.model.seq_len * job_.model.hidden;
+  const double one = plan.sequence_parallel
+                         ? fastest(team, Move::reduce_scatter, elements, plan.precision) +
+                               fastest(team, Move::all_gather, elements, plan.precision)
+                         : fastest(team, Move::all_reduce, elements, plan.precision);
+  const double sums = (work.segments - 1) * one;
+  // In backward the sums hide behind recomputation, which waits for none of them.
+  work.seconds += sums + std::max(0.0, sums - (work.seconds - without));
+  return work;
+}
+
+double Bounds::compute_seconds(const Plan& plan, const Replica& replica, bool network) {
+  double most = 0, down = 0;
+  for (int s = 0; s < plan.pp; ++s) {
+    double all = 0, first = 0;
+    for (auto c = static_cast<std::size_t>(s); c < plan.stages.size();
+         c += static_cast<std::size_t>(plan.pp)) {
+      all += chunk_work(plan, replica, s, c, plan.recompute, network).seconds;
+      // Recomputation may come before the gradient that its backward waits for.
+      if (c == static_cast<std::size_t>(s))
+        first = chunk_work(plan, replica, s, c, false, network).seconds;
+    }
+    most = std::max(most, down + plan.micro_batches * all);
+    down += first;
+  }
+  return most;
+}
+
+const std::vector<std::int64_t>& Bounds::elements(const Plan& plan) {
+  if (pp_ == plan.pp && tp_ == plan.tp && stages_ == plan.stages) return elements_;
+  pp_ = plan.pp, tp_ = plan.tp, stages_ = plan.stages;
+  elements_.clear();
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    std::set<Id> groups;
+    for (auto c = static_cast<std::size_t>(stage); c < plan.stages.size();
+         c += static_cast<std::size_t>(plan.pp))
+      for (const Id s : plan.stages[c])
+        groups.insert(job_.model.segments[s].groups.begin(), job_.model.segments[s].groups.end());
+    auto& sum = elements_.emplace_back(0);
+    for (const Id g : groups) sum += elements_of(job_.model.groups[g], plan.tp);
+  }
+  return elements_;
+}
+
+double Bounds::network_seconds(const Plan& plan, int stage) {
+  const Id team = mesh_of(plan).data_team[static_cast<std::size_t>(stage)];
+  const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
+  switch (plan.zero) {
+    case 0:
+      return fastest(team, Move::all_reduce, elements, plan.precision);
+    case 3:
+      return (plan.keep_gathered ? 1 : 2 * plan.micro_batches) *
+             fastest(team, Move::all_gather, elements, plan.precision);
+    default:
+      return (plan.zero == 2 ? plan.micro_batches : 1) *
+             fastest(team, Move::reduce_scatter, elements, plan.precision);
+  }
+}
+
+const std::vector<double>& Bounds::saved(int samples, const Plan& plan) {
+  auto [it, fresh] = saved_.try_emplace({samples, plan.tp, plan.recompute});
+  if (!fresh) return it->second;
+  it->second = {0};
+  const auto boundary = static_cast<double>(std::int64_t{samples} * job_.model.seq_len *
+                                            job_.model.hidden * size_of(plan.precision));
+  for (Id s = 0; s < job_.model.segments.size(); ++s) {
+    // Recomputation keeps the input only, with sequence parallelism a part of it.
+    const double kept =
+        plan.recompute
+            ? (s == 0 ? 0 : boundary / plan.tp)
+            : static_cast<double>(saved_bytes(job_.model, s, samples, plan.tp, plan.precision));
+    it->second.push_back(it->second.back() + kept);
+  }
+  return it->second;
+}
+
+MemoryNeed Bounds::memory(const Plan& plan) {
+  MemoryNeed most;
+  const double element = static_cast<double>(size_of(plan.precision)), dp = plan.dp;
+  const double optimizer =
+      (plan.optimizer == Optimizer::adamw ? 8.0 : 4.0) + (plan.precision == DType::f32 ? 0.0 : 4.0);
+  const double each = element / (plan.zero >= 3 ? dp : 1) + element / (plan.zero >= 2 ? dp : 1) +
+                      optimizer / (plan.zero >= 1 ? dp : 1);
+  for (int s = 0; s < plan.pp; ++s) {
+    const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
+    for (const Replica& replica : mesh_of(plan).replicas) {
+      const auto& sums = saved(replica.samples, plan);
+      // Chunks whose micro-batches are alive when the first backward begins.
+      int alive = plan.pp == 1                       ? 1
+                  : plan.pipeline == Pipeline::gpipe ? plan.micro_batches
+                                                     : std::min(plan.pp - s, plan.micro_batches);
+      if (plan.virtual_stages > 1)
+        alive = std::min((plan.pp - s - 1) * 2 + (plan.virtual_stages - 1) * plan.pp,
+                         plan.micro_batches * plan.virtual_stages);
+      double least = std::numeric_limits<double>::infinity();
+      for (auto c = static_cast<std::size_t>(s); c < plan.stages.size();
+           c += static_cast<std::size_t>(plan.pp))
+        least = std::min(least, sums[plan.stages[c].back() + 1] - sums[plan.stages[c].front()]);
+      const double bytes = states + alive * least;
+      for (const Id k : replica.kinds[static_cast<std::size_t>(s)]) {
+        const DeviceKind& kind = job_.cluster.kinds()[k];
+        const double share = bytes / kind.memory.value;
+        if (share > most.share)
+          most = {share, static_cast<std::int64_t>(bytes),
+                  static_cast<std::int64_t>(kind.memory.value), kind.name};
+      }
+    }
+  }
+  return most;
+}
+
+}  // namespace rehearse

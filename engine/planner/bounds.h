@@ -1,0 +1,77 @@
+// What a candidate takes at least, in time and in memory, told from its numbers alone: a search
+// compiles only what these leave open. Both are true bounds of what the dry run and the linker find
+// (tests/engine/planner_test.cpp compares them over whole searches).
+//
+// Time, the larger of two. Compute: stage s of a flushed pipeline works through M micro-batches in
+// order, with the sums over tensor ranks between its segments, after the first has come down stages
+// 0 to s - 1 and before the last has gone back up them. Network: a channel carries one collective
+// at a time, so a step is no shorter than what its gradients or gathered weights take in one piece.
+#pragma once
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/collective_prices.h"
+#include "engine/job.h"
+#include "engine/plan.h"
+#include "engine/planner/evaluator.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+class Bounds {
+ public:
+  Bounds(const Job& job, const Profile* profile, std::span<const double> slow);
+
+  /// Plans are prepared.
+  double seconds(const Plan& plan);
+  /// A lower and quicker one: local work alone.
+  double local_seconds(const Plan& plan);
+  MemoryNeed memory(const Plan& plan);
+
+ private:
+  /// Replicas whose devices are of the same kinds and who take as many samples are alike: one of
+  /// them. By stage: kinds of its devices, and one tensor group.
+  struct Replica {
+    int samples = 0;
+    std::vector<std::vector<Id>> kinds = {};
+    std::vector<Id> tensor_team = {};
+  };
+  struct Team {
+    std::vector<int> shape = {};  // pp, tp, samples, and shares: what makes it this one, with
+    std::string order = {};
+    std::vector<Id> devices = {};
+    std::vector<Replica> replicas = {};
+    std::vector<Id> data_team = {};  // by stage: all of its data-parallel groups
+  };
+  struct Work {
+    double seconds = 0;  // of all its passes over one micro-batch
+    int segments = 0;
+  };
+  /// Candidates of one mesh follow each other: the last is kept.
+  const Team& mesh_of(const Plan& plan);
+  /// Elements of the parameters of each stage; the last answer is kept.
+  const std::vector<std::int64_t>& elements(const Plan& plan);
+  double compute_seconds(const Plan& plan, const Replica& replica, bool network);
+  double network_seconds(const Plan& plan, int stage);
+  Work chunk_work(const Plan& plan, const Replica& replica, int stage, std::size_t chunk,
+                  bool recompute, bool network);
+  /// Running sums over segments.
+  const std::vector<double>& passes(Id kind, int samples, const Plan& plan, bool recompute);
+  const std::vector<double>& saved(int samples, const Plan& plan);
+  double fastest(Id team, Move move, std::int64_t elements, DType wire);
+
+  const Job& job_;
+  const Profile* profile_;
+  bool network_known_;  // no measured collective is quicker than what prices say
+  CollectivePrices prices_;
+  Team mesh_ = {};
+  std::vector<std::vector<Id>> stages_ = {};  // of what elements_ is
+  int tp_ = 0, pp_ = 0;
+  std::vector<std::int64_t> elements_ = {};
+  std::map<std::tuple<Id, int, int, bool>, std::vector<double>> passes_ = {};
+  std::map<std::tuple<int, int, bool>, std::vector<double>> saved_ = {};
+};
+
+}  // namespace rehearse

@@ -1,0 +1,277 @@
+// See candidates.h.
+#include "engine/planner/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <queue>
+#include <set>
+#include <tuple>
+
+#include "engine/errors.h"
+#include "engine/names.h"
+#include "engine/planner/mesh.h"
+#include "engine/segment_cost.h"
+#include "engine/strategy.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::array shape_keys{"pp",
+                                "dp",
+                                "tp",
+                                "order",
+                                "micro_batches",
+                                "virtual_stages",
+                                "zero",
+                                "recompute",
+                                "sequence_parallel",
+                                "keep_gathered",
+                                "bucket"};
+
+std::vector<int> divisors(int n) {
+  std::vector<int> out;
+  for (int d = 1; d <= n; ++d)
+    if (n % d == 0) out.push_back(d);
+  return out;
+}
+
+class Enumeration {
+ public:
+  Enumeration(const Job& job, const Profile* profile)
+      : job_(job), profile_(profile), model_(job.model) {}
+
+  Candidates run() {
+    const auto world = static_cast<int>(job_.plan.rank_to_device.size());
+    for (const int pp : choices("pp", job_.plan.pp, divisors(world)))
+      for (const int tp : choices("tp", job_.plan.tp, divisors(std::max(1, world / pp)))) {
+        if (pp * tp > world || world % (pp * tp) != 0) continue;
+        const int dp = world / (pp * tp);
+        if (states("dp") && dp != job_.plan.dp) continue;
+        mesh(pp, dp, tp);
+      }
+    for (auto& [reason, count] : refused_)
+      out_.refused.push_back({reason, count.first, count.second});
+    return std::move(out_);
+  }
+
+ private:
+  bool states(const std::string& key) const { return job_.where.contains("method." + key); }
+  template <class T>
+  std::vector<T> choices(const char* key, T stated, std::vector<T> free) const {
+    return states(key) ? std::vector<T>{stated} : free;
+  }
+  void refuse(const std::string& reason, const std::string& nearest) {
+    auto& entry = refused_[reason];
+    ++entry.first;
+    if (entry.second.empty()) entry.second = nearest;
+  }
+
+  void mesh(int pp, int dp, int tp) {
+    Plan plan = job_.plan;
+    plan.pp = pp, plan.dp = dp, plan.tp = tp;
+    plan.stages.clear(), plan.shares.clear(), plan.layers.clear();
+    plan.virtual_stages = 1;
+    if (pp > 1 && pp > model_.layers)
+      return refuse(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
+                    fmt::format("pp {}", model_.layers));
+    if (model_.heads % tp != 0 || model_.ffn % tp != 0 || model_.padded_vocab % tp != 0)
+      return refuse(fmt::format("tp must divide the {} heads, the feed-forward width {} and the "
+                                "padded vocabulary {} of {}",
+                                model_.heads, model_.ffn, model_.padded_vocab, model_.name),
+                    "another tp");
+    if (plan.global_batch < dp)
+      return refuse("train.global_batch must give each replica a sample",
+                    fmt::format("train.global_batch={}", dp));
+    for (const std::string& order : orders(plan)) {
+      plan.order = order;
+      for (const int m :
+           choices("micro_batches", job_.plan.micro_batches, divisors(plan.global_batch))) {
+        plan.micro_batches = m;
+        if (m * dp > plan.global_batch) continue;
+        for (const std::vector<int>& shares : share_choices(plan)) {
+          plan.shares = shares;
+          schedules(plan);
+        }
+      }
+    }
+  }
+
+  /// Axes of size 1 stand anywhere: once each.
+  std::vector<std::string> orders(const Plan& plan) const {
+    if (states("order")) return {job_.plan.order};
+    std::vector<std::string> out;
+    std::set<std::string> seen;
+    for (const char* order :
+         {"pp,dp,tp", "dp,pp,tp", "pp,tp,dp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"}) {
+      std::string real;
+      for (const std::string_view axis :
+           {std::string_view(order, 2), std::string_view(order + 3, 2),
+            std::string_view(order + 6, 2)})
+        if ((axis == "pp" ? plan.pp : axis == "dp" ? plan.dp : plan.tp) > 1) real += axis;
+      if (seen.insert(real).second) out.emplace_back(order);
+    }
+    return out;
+  }
+
+  /// Equal shares where they divide, and shares by speed where replicas differ.
+  std::vector<std::vector<int>> share_choices(const Plan& plan) {
+    std::vector<std::vector<int>> out;
+    const int total = plan.global_batch / plan.micro_batches;
+    if (total % plan.dp == 0) out.emplace_back();
+    if (!strategy_named(method_of(plan)).combines.shares || plan.dp == 1) return out;
+    const auto speeds = replica_seconds(plan);
+    if (out.empty() ||
+        std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {
+      auto shares = shares_of(speeds, total);
+      const bool equal =
+          std::all_of(shares.begin(), shares.end(), [&](int s) { return s == shares.front(); });
+      if (!equal) out.push_back(std::move(shares));
+    }
+    return out;
+  }
+
+  /// By dp rank: seconds a sample of the slowest of its devices.
+  std::vector<double> replica_seconds(const Plan& plan) {
+    std::vector<double> out(static_cast<std::size_t>(plan.dp), 0.0);
+    const Mesh at(plan);
+    for (int d = 0; d < plan.dp; ++d)
+      for (int p = 0; p < plan.pp; ++p)
+        for (int t = 0; t < plan.tp; ++t) {
+          const Id device = plan.rank_to_device[at.rank(p, d, t)];
+          double& replica = out[static_cast<std::size_t>(d)];
+          replica = std::max(replica, sample_seconds(job_.cluster.devices()[device].kind, plan));
+        }
+    return out;
+  }
+
+  double sample_seconds(Id kind, const Plan& plan) {
+    const int samples = std::max(1, plan.global_batch / (plan.dp * plan.micro_batches));
+    auto [it, fresh] = sample_seconds_.try_emplace({kind, samples, plan.tp}, 0.0);
+    if (!fresh) return it->second;
+    const DeviceKind& device = job_.cluster.kinds()[kind];
+    for (Id s = 0; s < model_.segments.size(); ++s)
+      for (const Pass pass : {Pass::forward, Pass::backward})
+        it->second +=
+            pass_seconds(model_, device, s, pass, samples, plan.tp, plan.precision, profile_) /
+            samples;
+    return it->second;
+  }
+
+  void schedules(Plan plan) {
+    if (plan.pp == 1) {
+      plan.pipeline = Pipeline::one_f_one_b;
+      return sharding(plan);
+    }
+    for (const Pipeline kind : {Pipeline::one_f_one_b, Pipeline::gpipe, Pipeline::interleaved}) {
+      plan.pipeline = kind;
+      plan.virtual_stages = 1;
+      if (kind != Pipeline::interleaved) {
+        if (!states("virtual_stages") || job_.plan.virtual_stages == 1) sharding(plan);
+        continue;
+      }
+      if (plan.micro_batches % plan.pp != 0) continue;
+      for (const int v : choices("virtual_stages", job_.plan.virtual_stages, {2, 3, 4, 6, 8})) {
+        if (v < 2 || plan.pp * v > model_.layers) continue;
+        plan.virtual_stages = v;
+        sharding(plan);
+      }
+    }
+  }
+
+  void sharding(Plan plan) {
+    const int most = strategy_named(method_of(plan)).combines.max_zero;
+    for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
+      if (zero > most || (zero > 0 && plan.dp == 1)) continue;
+      plan.zero = zero;
+      for (const bool recompute : flags("recompute", job_.plan.recompute, true))
+        for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
+                                         plan.tp > 1 && model_.seq_len % plan.tp == 0))
+          for (const bool keep : flags("keep_gathered", job_.plan.keep_gathered, zero == 3))
+            for (const Bytes bucket : buckets(plan)) {
+              plan.recompute = recompute, plan.sequence_parallel = sequence;
+              plan.keep_gathered = keep, plan.bucket = bucket;
+              plan.method = method_of(plan);
+              add(plan);
+            }
+    }
+  }
+
+  std::vector<bool> flags(const char* key, bool stated, bool both) const {
+    if (states(key)) return {stated};
+    return both ? std::vector<bool>{false, true} : std::vector<bool>{false};
+  }
+  std::vector<Bytes> buckets(const Plan& plan) const {
+    if (states("bucket") || plan.dp == 1 || plan.zero == 3) return {job_.plan.bucket};
+    return {Bytes(25e6), Bytes(5e6), Bytes(100e6)};
+  }
+
+  void add(const Plan& plan) {
+    try {
+      Plan ready = plan;
+      const std::tuple key{plan.pp, plan.virtual_stages, plan.tp};
+      if (const auto it = stages_.find(key); it != stages_.end()) ready.stages = it->second;
+      ready = prepare(std::move(ready), model_);
+      stages_.try_emplace(key, ready.stages);
+      out_.plans.push_back(std::move(ready));
+    } catch (const InputError& e) {
+      const std::string text = e.what();  // "method.key: value: constraint"
+      refuse(text.substr(0, text.find(": ")), text);
+    }
+  }
+
+  const Job& job_;
+  const Profile* profile_;
+  const ModelSpec& model_;
+  std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
+  std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
+  std::map<std::string, std::pair<int, std::string>> refused_ = {};
+  Candidates out_ = {};
+};
+
+}  // namespace
+
+Candidates candidates(const Job& job, const Profile* profile) {
+  return Enumeration(job, profile).run();
+}
+
+std::vector<std::string> stated_choices(const Job& job) {
+  std::vector<std::string> out;
+  for (const char* key : shape_keys)
+    if (job.where.contains(fmt::format("method.{}", key))) out.emplace_back(key);
+  return out;
+}
+
+std::string method_of(const Plan& plan) {
+  if (strategies().contains("adaptive")) return "adaptive";
+  if (plan.pp == 1) return "ddp";
+  return std::string(name_of(plan.pipeline));
+}
+
+double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,
+                    int samples, int tp, DType dtype, const Profile* profile) {
+  if (profile != nullptr)
+    if (const auto measured =
+            profile->segment_seconds(model.name, model.segments[segment].kind, pass, samples,
+                                     model.seq_len, tp, dtype, kind.name))
+      return *measured;
+  return assumed_seconds(model, segment, pass, samples, tp, dtype, kind);
+}
+
+std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
+  std::vector<int> shares(seconds_per_sample.size(), 1);
+  using Next = std::pair<double, std::size_t>;  // when a replica would be done with one more
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
+  for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {
+    const std::size_t i = queue.top().second;
+    queue.pop();
+    ++shares[i];
+    queue.emplace((shares[i] + 1) * seconds_per_sample[i], i);
+  }
+  return shares;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,39 @@
+// Which plans there are to choose from: every mesh of the world that the model allows, and on each
+// the orders of its axes, micro-batches, schedules, sharding, recomputation, bucket sizes and
+// shares. What the job's file states is not varied. The order is fixed, the plainer plan first, so
+// that ties fall to it.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+#include "engine/plan.h"
+#include "engine/planner/planner.h"
+
+namespace rehearse {
+
+struct Candidates {
+  std::vector<Plan> plans = {};          // prepared
+  std::vector<Infeasible> refused = {};  // what no candidate may be, by reason
+};
+
+Candidates candidates(const Job& job, const Profile* profile);
+
+/// The keys of [method] that the job's file states and that are therefore kept.
+std::vector<std::string> stated_choices(const Job& job);
+
+/// The method whose program a planned plan compiles to.
+std::string method_of(const Plan& plan);
+
+/// One pass over one micro-batch on a device of its own, as the profile (may be null) measured it
+/// or as assumed.
+double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,
+                    int samples, int tp, DType dtype, const Profile* profile);
+
+/// Samples of a micro-batch by replica, `total` in all and at least one each, so that the slowest
+/// replica is done as early as can be: each next sample goes to whom it delays least.
+/// `seconds_per_sample` by replica.
+std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total);
+
+}  // namespace rehearse

@@ -1,0 +1,210 @@
+// From a finished search to a Decision: what each choice cost, what lost and why, what would change
+// the outcome.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "engine/names.h"
+#include "engine/planner/search.h"
+#include "engine/planner/sensitivity.h"
+#include "engine/units.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::size_t most_runners_up = 5;
+
+using State = Scored::State;
+
+std::string text(double seconds) { return to_text(Seconds(seconds)); }
+std::string yes_no(bool b) { return b ? "yes" : "no"; }
+
+/// What is chosen, by the name of the choice.
+const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>>& dimensions() {
+  static const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>> all{
+      {"mesh", mesh_text},
+      {"order of axes", [](const Plan& p) { return p.order; }},
+      {"micro-batches", [](const Plan& p) { return std::to_string(p.micro_batches); }},
+      {"schedule",
+       [](const Plan& p) {
+         if (p.pp == 1) return std::string("no pipeline");
+         std::string out(name_of(p.pipeline));
+         if (p.virtual_stages > 1) out += fmt::format(", {} chunks a stage", p.virtual_stages);
+         return out;
+       }},
+      {"ZeRO level", [](const Plan& p) { return std::to_string(p.zero); }},
+      {"weights kept gathered", [](const Plan& p) { return yes_no(p.keep_gathered); }},
+      {"recomputation", [](const Plan& p) { return yes_no(p.recompute); }},
+      {"sequence parallelism", [](const Plan& p) { return yes_no(p.sequence_parallel); }},
+      {"bucket", [](const Plan& p) { return to_text(p.bucket); }},
+      {"samples a replica", [](const Plan& p) {
+         if (p.shares.empty()) return std::string("equal");
+         const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
+         return fmt::format("by speed, {} to {}", *least, *most);
+       }}};
+  return all;
+}
+
+class Describer {
+ public:
+  Describer(const Job& job, const Search& search, Evaluator& evaluator)
+      : job_(job), search_(search), evaluator_(evaluator), best_(search.finalists.front()) {}
+
+  Decision run() {
+    Decision d;
+    d.plan = plan(best_);
+    d.seconds = of(best_).rescored;
+    d.dry_run_seconds = of(best_).seconds;
+    count(d);
+    for (const auto& [name, value] : dimensions())
+      if (auto choice = choice_of(name, value); !choice.runners_up.empty())
+        d.choices.push_back(std::move(choice));
+    for (const Id i : search_.finalists)
+      if (i != best_ && d.runners_up.size() < most_runners_up)
+        d.runners_up.push_back({plan(i), summary_of(plan(i)), of(i).rescored, why_slower(i)});
+    d.would_change = what_would_change(job_, search_, evaluator_);
+    d.warnings = plan_warnings(plan(best_), job_.cluster);
+    return d;
+  }
+
+ private:
+  const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
+  const Scored& of(Id i) const { return search_.scored[i]; }
+
+  void count(Decision& d) const {
+    std::map<std::string, Infeasible> by_constraint;
+    std::map<std::string, double> least;
+    for (Id i = 0; i < search_.scored.size(); ++i) {
+      const Scored& s = of(i);
+      d.pruned += s.state == State::pruned;
+      d.beyond_budget += s.state == State::beyond_budget;
+      if (s.state == State::refused) {
+        auto& entry = by_constraint[s.refusal.substr(0, s.refusal.find(": "))];
+        if (entry.candidates++ == 0) entry.nearest = s.refusal;
+      } else if (s.state == State::too_large) {
+        auto& entry = by_constraint["memory of " + s.memory.kind];
+        auto [it, first] = least.try_emplace(s.memory.kind, s.memory.share);
+        if (entry.candidates++ == 0 || s.memory.share < it->second) {
+          it->second = s.memory.share;
+          entry.nearest = fmt::format("{}: at least {} of {}", summary_of(plan(i)),
+                                      to_text(Bytes(static_cast<double>(s.memory.bytes))),
+                                      to_text(Bytes(static_cast<double>(s.memory.capacity))));
+        }
+      }
+    }
+    for (auto& [constraint, entry] : by_constraint) {
+      entry.constraint = constraint;
+      d.infeasible.push_back(std::move(entry));
+    }
+    for (const Infeasible& refused : search_.candidates.refused) d.infeasible.push_back(refused);
+    std::stable_sort(
+        d.infeasible.begin(), d.infeasible.end(),
+        [](const Infeasible& a, const Infeasible& b) { return a.candidates > b.candidates; });
+    d.candidates = static_cast<int>(search_.scored.size());
+    d.dry_run = search_.dry_run;
+  }
+
+  Choice choice_of(const char* name, const std::function<std::string(const Plan&)>& value) const {
+    struct Best {
+      Id candidate = none;
+      double seconds = std::numeric_limits<double>::infinity();
+      double bound = std::numeric_limits<double>::infinity();
+      double memory = std::numeric_limits<double>::infinity();
+    };
+    std::map<std::string, Best> values;
+    for (Id i = 0; i < search_.scored.size(); ++i) {
+      Best& best = values[value(plan(i))];
+      const Scored& s = of(i);
+      if (s.state == State::scored && s.seconds < best.seconds)
+        best.seconds = s.seconds, best.candidate = i;
+      if (s.state == State::pruned || s.state == State::beyond_budget)
+        best.bound = std::min(best.bound, s.bound);
+      if (s.state == State::too_large) best.memory = std::min(best.memory, s.memory.share);
+    }
+    Choice choice{name, value(plan(best_)), of(best_).seconds};
+    for (const auto& [text, best] : values) {
+      if (text == choice.value) continue;
+      Alternative other{text, best.seconds};
+      if (best.candidate != none)
+        other.why = why_slower(best.candidate);
+      else if (best.bound < std::numeric_limits<double>::infinity())
+        other.why = fmt::format("at least {}: not tried", rehearse::text(best.bound));
+      else if (best.memory < std::numeric_limits<double>::infinity())
+        other.why =
+            fmt::format("does not fit: needs {:.0f}% of a device's memory, {:.0f}% is the most",
+                        100 * best.memory, 100 * memory_share);
+      else
+        other.why = "refused";
+      choice.runners_up.push_back(std::move(other));
+    }
+    std::stable_sort(
+        choice.runners_up.begin(), choice.runners_up.end(),
+        [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
+    if (choice.runners_up.size() > most_runners_up) choice.runners_up.resize(most_runners_up);
+    return choice;
+  }
+
+  /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", as the dry run sees it.
+  std::string why_slower(Id i) const {
+    const double ratio = of(i).seconds / of(best_).seconds - 1;
+    const auto mean = [&](Id candidate) {
+      auto [it, fresh] = compute_.try_emplace(candidate, 0.0);
+      if (fresh) {
+        const auto stages = evaluator_.balance(plan(candidate));
+        for (const StageBalance& s : stages)
+          it->second += s.compute / static_cast<double>(stages.size());
+      }
+      return it->second;
+    };
+    const auto change = [](double seconds) {
+      return (seconds < 0 ? "-" : "+") + rehearse::text(std::abs(seconds));
+    };
+    const double compute = mean(i) - mean(best_), all = of(i).seconds - of(best_).seconds;
+    std::string out = ratio >= 0 ? fmt::format("{:.1f}% slower", 100 * ratio)
+                                 : fmt::format("{:.1f}% faster without contention", -100 * ratio);
+    out += fmt::format(": compute {}, waiting {}", change(compute), change(all - compute));
+    if (of(i).memory.share > 0.8 * memory_share)
+      out += fmt::format(", {:.0f}% of memory", 100 * of(i).memory.share);
+    return out;
+  }
+
+  const Job& job_;
+  const Search& search_;
+  Evaluator& evaluator_;
+  const Id best_;
+  mutable std::map<Id, double> compute_ = {};  // seconds of compute a step, mean over stages
+};
+
+}  // namespace
+
+std::string mesh_text(const Plan& plan) {
+  return fmt::format("pp {} x dp {} x tp {}", plan.pp, plan.dp, plan.tp);
+}
+
+std::string summary_of(const Plan& plan) {
+  std::vector<std::string> parts{mesh_text(plan)};
+  parts.push_back(
+      fmt::format("{} micro-batch{}", plan.micro_batches, plan.micro_batches == 1 ? "" : "es"));
+  if (plan.pp > 1)
+    parts.push_back(
+        plan.virtual_stages > 1
+            ? fmt::format("{} with {} chunks a stage", name_of(plan.pipeline), plan.virtual_stages)
+            : std::string(name_of(plan.pipeline)));
+  if (plan.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.zero));
+  if (plan.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.recompute) parts.emplace_back("recomputation");
+  if (plan.sequence_parallel) parts.emplace_back("sequence parallelism");
+  if (!plan.shares.empty()) parts.emplace_back("samples by speed");
+  if (plan.order != "pp,dp,tp") parts.push_back("order " + plan.order);
+  if (plan.dp > 1 && plan.zero < 3) parts.push_back("buckets of " + to_text(plan.bucket));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Decision describe(const Job& job, const Search& search, Evaluator& evaluator) {
+  return Describer(job, search, evaluator).run();
+}
+
+}  // namespace rehearse

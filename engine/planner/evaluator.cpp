@@ -1,0 +1,151 @@
+// See evaluator.h.
+#include "engine/planner/evaluator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/dry_run.h"
+#include "engine/fold.h"
+#include "engine/passes/passes.h"
+#include "engine/rendezvous.h"
+#include "engine/strategy.h"
+#include "engine/workspace.h"
+
+namespace rehearse {
+namespace {
+
+constexpr int steps = 3;  // the first fills what outlives a step
+
+/// When each step ended.
+class StepEnds : public TraceSink {
+ public:
+  void record(Id, Id, int step, Id, std::span<const double>,
+              std::span<const double> ends) override {
+    double& last = at[static_cast<std::size_t>(step)];
+    for (const double end : ends) last = std::max(last, end);
+  }
+  double at[steps] = {};
+};
+
+}  // namespace
+
+Evaluator::Evaluator(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
+                     std::span<const double> slow)
+    : model_(model),
+      cluster_(cluster),
+      profile_(profile),
+      slow_(slow.begin(), slow.end()),
+      prices_(cluster, slow) {}
+
+LinkedProgram Evaluator::draft_of(const Plan& plan) {
+  return link_draft(
+      choose_collectives(draft(plan, model_), cluster_, plan.rank_to_device, prices_));
+}
+
+Costs Evaluator::costs_of(const LinkedProgram& linked, const Plan& plan) {
+  return {linked, model_, cluster_, plan.rank_to_device, plan.optimizer, profile_, slow_, &prices_};
+}
+
+double Evaluator::seconds(const Plan& plan) {
+  const LinkedProgram linked = draft_of(plan);
+  std::vector<std::int64_t> bytes;
+  ops_ = 0;
+  for (const Role& role : linked.program.roles) {
+    bytes.push_back(least_bytes(role));
+    ops_ += role.ops.size();
+  }
+  least_ = fullest(bytes, linked, cluster_, plan.rank_to_device);
+  const Costs costs = costs_of(linked, plan);
+  StepEnds ends;
+  dry_run_folded(linked, costs, fold(linked, costs), steps, ends);
+  return std::max(ends.at[steps - 1], ends.at[steps - 2]) - ends.at[steps - 2];
+}
+
+LinkedProgram Evaluator::link_fully(const Plan& plan) const {
+  return link(choose_collectives(compile(plan, model_), cluster_, plan.rank_to_device), model_);
+}
+
+MemoryNeed Evaluator::memory(const LinkedProgram& linked, const Plan& plan) const {
+  std::vector<std::int64_t> bytes;
+  for (const RoleMemory& m : linked.memory) bytes.push_back(m.total());
+  return fullest(bytes, linked, cluster_, plan.rank_to_device);
+}
+
+std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
+  const LinkedProgram linked = draft_of(plan);
+  const Costs costs = costs_of(linked, plan);
+  StepEnds ends;
+  dry_run_folded(linked, costs, fold(linked, costs), steps, ends);
+  const double step = ends.at[steps - 1] - ends.at[steps - 2];
+  std::vector<StageBalance> out(static_cast<std::size_t>(plan.pp));
+  std::vector<double> ranks(out.size(), 0.0);
+  const std::size_t kinds = linked.program.roles.size() / out.size();  // of replicas
+  for (Id r = 0; r < linked.program.roles.size(); ++r) {
+    const Role& role = linked.program.roles[r];
+    StageBalance& stage = out[r / kinds];
+    ranks[r / kinds] += static_cast<double>(role.ranks.size());
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      const auto row = costs.seconds(r, o);
+      const double sum = row.size() == 1 ? row[0] * static_cast<double>(role.ranks.size())
+                                         : std::accumulate(row.begin(), row.end(), 0.0);
+      (channel_of(role.ops[o].work) == none ? stage.compute : stage.communication) += sum;
+    }
+  }
+  for (std::size_t s = 0; s < out.size(); ++s) {
+    out[s].compute /= ranks[s], out[s].communication /= ranks[s];
+    out[s].bubble = std::max(0.0, step - out[s].compute);
+  }
+  return out;
+}
+
+std::int64_t least_bytes(const Role& role) {
+  std::int64_t fixed = 0;
+  std::vector<std::size_t> base;
+  std::size_t instances = 0;
+  for (const Storage& s : role.storages) {
+    base.push_back(instances);
+    const std::int64_t bytes = s.elements * size_of(s.dtype);
+    if (s.life == Life::value)
+      instances += static_cast<std::size_t>(s.indices);
+    else
+      fixed += bytes * s.indices * s.versions;
+  }
+  std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // first and last op
+  for (Id o = 0; o < role.ops.size(); ++o)
+    for (const Ref& ref : role.ops[o].refs) {
+      const Id s = role.views[ref.view].storage;
+      if (role.storages[s].life != Life::value) continue;
+      auto& [first, last] = uses[base[s] + ref.index];
+      if (first == none) first = o;
+      last = o;
+    }
+  std::vector<std::int64_t> change(role.ops.size() + 1, 0);
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life != Life::value) continue;
+    const std::int64_t bytes = role.storages[s].elements * size_of(role.storages[s].dtype);
+    for (int i = 0; i < role.storages[s].indices; ++i)
+      if (const auto [first, last] = uses[base[s] + static_cast<std::size_t>(i)]; first != none)
+        change[first] += bytes, change[last + 1] -= bytes;
+  }
+  std::int64_t live = 0, most = 0;
+  for (const std::int64_t c : change) most = std::max(most, live += c);
+  return fixed + most;
+}
+
+MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role, const LinkedProgram& linked,
+                   const Cluster& cluster, std::span<const Id> rank_to_device) {
+  std::vector<std::int64_t> need(cluster.devices().size(), 0);  // ranks that share a device add up
+  for (Id rank = 0; rank < linked.role_of.size(); ++rank)
+    need[rank_to_device.empty() ? rank : rank_to_device[rank]] +=
+        bytes_of_role[linked.role_of[rank]];
+  MemoryNeed most;
+  for (Id d = 0; d < need.size(); ++d) {
+    const DeviceKind& kind = cluster.kind_of(d);
+    const double share = static_cast<double>(need[d]) / kind.memory.value;
+    if (share > most.share)
+      most = {share, need[d], static_cast<std::int64_t>(kind.memory.value), kind.name};
+  }
+  return most;
+}
+
+}  // namespace rehearse

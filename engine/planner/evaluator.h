@@ -1,0 +1,65 @@
+// Scores a candidate plan by the program it compiles to: lowered, linked as a draft, priced, dry
+// run. What one candidate's costs teach about groups and sizes is kept for the next.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "engine/collective_prices.h"
+#include "engine/costs.h"
+#include "engine/fit.h"
+#include "engine/link.h"
+#include "engine/model.h"
+#include "engine/plan.h"
+#include "engine/planner/schedule.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+/// The fullest device: its need as a part of its memory.
+struct MemoryNeed {
+  double share = 0;
+  std::int64_t bytes = 0, capacity = 0;
+  std::string kind = {};
+};
+
+class Evaluator {
+ public:
+  Evaluator(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
+            std::span<const double> slow);
+
+  /// Seconds of a steady step. `plan` is prepared (see strategy.h).
+  double seconds(const Plan& plan);
+  /// What the last scored plan holds at least: values live from their first to their last use in
+  /// the order in which a host issues the ops, which is never more than the linker plans.
+  MemoryNeed least_memory() const { return least_; }
+  std::size_t ops() const { return ops_; }  // in all roles of the last scored plan
+
+  /// Linked in full, race check and memory plan included.
+  LinkedProgram link_fully(const Plan& plan) const;
+  MemoryNeed memory(const LinkedProgram& linked, const Plan& plan) const;
+  /// By pipeline stage, means over its ranks (eq. 6).
+  std::vector<StageBalance> balance(const Plan& plan);
+  const Profile* profile() const { return profile_; }
+
+ private:
+  LinkedProgram draft_of(const Plan& plan);
+  Costs costs_of(const LinkedProgram& linked, const Plan& plan);
+
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  const Profile* profile_;
+  std::vector<double> slow_;
+  CollectivePrices prices_;
+  MemoryNeed least_ = {};
+  std::size_t ops_ = 0;
+};
+
+/// Bytes that a role holds at least, workspaces left out.
+std::int64_t least_bytes(const Role& role);
+MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role, const LinkedProgram& linked,
+                   const Cluster& cluster, std::span<const Id> rank_to_device);
+
+}  // namespace rehearse

@@ -1,0 +1,79 @@
+// A Decision as text, and the refusal when there is none.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/planner/search.h"
+#include "engine/units.h"
+
+namespace rehearse {
+
+std::string explain(const Decision& d) {
+  std::string out = fmt::format("plan          {}\n", summary_of(d.plan));
+  out += fmt::format("predicted     {} a step ({} by the dry run)\n", to_text(Seconds(d.seconds)),
+                     to_text(Seconds(d.dry_run_seconds)));
+  int infeasible = 0;
+  for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
+  out += fmt::format(
+      "candidates    {}: {} compiled and dry-run, {} slower by a bound{}\n", d.candidates,
+      d.dry_run, d.pruned,
+      d.beyond_budget > 0 ? fmt::format(", {} beyond the budget", d.beyond_budget) : std::string());
+  for (const Choice& choice : d.choices) {
+    out +=
+        fmt::format("\n{}: {} ({})\n", choice.name, choice.value, to_text(Seconds(choice.seconds)));
+    for (const Alternative& other : choice.runners_up)
+      out += std::isinf(other.seconds) ? fmt::format("  {:<28} {}\n", other.value, other.why)
+                                       : fmt::format("  {:<28} {:<10} {}\n", other.value,
+                                                     to_text(Seconds(other.seconds)), other.why);
+  }
+  if (!d.runners_up.empty()) out += "\nrunners-up\n";
+  for (const RunnerUp& r : d.runners_up)
+    out += fmt::format("  {:<10} {}; {}\n", to_text(Seconds(r.seconds)), r.value, r.why);
+  if (!d.infeasible.empty()) out += fmt::format("\ninfeasible: {}\n", infeasible);
+  for (const Infeasible& i : d.infeasible)
+    out += fmt::format("  {:>6}  {}; nearest: {}\n", i.candidates, i.constraint, i.nearest);
+  if (!d.would_change.empty()) out += "\nwhat would change the decision\n";
+  for (const std::string& line : d.would_change) out += "  " + line + "\n";
+  for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+InputError no_plan(const Job& job, const Search& search) {
+  const Scored* least = nullptr;
+  const Plan* nearest = nullptr;
+  for (std::size_t i = 0; i < search.scored.size(); ++i) {
+    const Scored& s = search.scored[i];
+    if (s.state == Scored::State::too_large && (!least || s.memory.share < least->memory.share))
+      least = &s, nearest = &search.candidates.plans[i];
+  }
+  const auto stated = stated_choices(job);
+  const std::string kept =
+      stated.empty() ? std::string()
+                     : fmt::format(" (with method.{} as stated)", fmt::join(stated, ", method."));
+  if (least == nullptr) {
+    std::string why = "no mesh of the world divides the model and the batch";
+    if (!search.candidates.refused.empty())
+      why = fmt::format("{}; nearest: {}", search.candidates.refused.front().constraint,
+                        search.candidates.refused.front().nearest);
+    return InputError(fmt::format("no feasible plan of {} on {}{}: {}", job.model.name,
+                                  job.cluster.name(), kept, why));
+  }
+  if (std::any_of(search.scored.begin(), search.scored.end(),
+                  [](const Scored& s) { return s.state == Scored::State::beyond_budget; }))
+    return InputError(
+        fmt::format("--budget {}: none of so many candidates of {} on {}{} fits into "
+                    "memory; there are more to try: a larger budget, or 0 for all",
+                    search.dry_run, job.model.name, job.cluster.name(), kept));
+  const auto bytes = [](double n) { return to_text(Bytes(n)); };
+  const double need = static_cast<double>(least->memory.bytes);
+  return InputError(fmt::format(
+      "no feasible plan of {} on {}{}: memory binds: the smallest of {} candidates needs at least "
+      "{} of {}'s {}, and a plan may use {:.0f}% of it; nearest: {} with {} of memory a device",
+      job.model.name, job.cluster.name(), kept, search.scored.size(), bytes(need),
+      least->memory.kind, bytes(static_cast<double>(least->memory.capacity)), 100 * memory_share,
+      summary_of(*nearest), bytes(need / memory_share)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,176 @@
+// See planner.h. Bounds first, then the dry run in the order of the bounds until no bound is below
+// what the finalists take, then the finalists in full.
+#include "engine/planner/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "engine/errors.h"
+#include "engine/planner/bounds.h"
+#include "engine/planner/candidates.h"
+#include "engine/planner/evaluator.h"
+#include "engine/planner/search.h"
+
+namespace rehearse {
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+/// Finalists of one mesh at most: what the dry run does not see (contention between channels)
+/// differs most from mesh to mesh.
+constexpr int most_of_a_mesh = 5;
+
+class Planner {
+ public:
+  Planner(const Job& job, const Profile* profile, const PlannerOptions& options)
+      : job_(job),
+        options_(options),
+        slow_(link_slowdowns(job.disturb, job.cluster)),
+        bounds_(job, profile, slow_),
+        evaluator_(job.model, job.cluster, profile, slow_) {
+    search_.candidates = candidates(job, profile);
+    search_.scored.resize(search_.candidates.plans.size());
+  }
+
+  Decision run() {
+    bound();
+    score();
+    choose_finalists();
+    rescore();
+    if (search_.finalists.empty()) throw no_plan(job_, search_);
+    return describe(job_, search_, evaluator_);
+  }
+
+ private:
+  Scored& at(Id i) { return search_.scored[i]; }
+  const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
+
+  void refuse(Id i, const MemoryNeed& need) {
+    at(i).state = Scored::State::too_large;
+    at(i).memory = need;
+  }
+
+  void bound() {
+    for (Id i = 0; i < search_.scored.size(); ++i) {
+      const MemoryNeed need = bounds_.memory(plan(i));
+      if (need.share > memory_share) {
+        refuse(i, need);
+        continue;
+      }
+      at(i).bound = bounds_.local_seconds(plan(i));
+      queue_.push({at(i).bound, i, false});
+    }
+  }
+
+  /// The least bound first; a quick bound that comes first is made a good one and waits again.
+  void score() {
+    const auto total = static_cast<int>(queue_.size());
+    const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
+    std::vector<double> best;  // of as many as there are finalists, a heap
+    for (int done = 0; !queue_.empty();) {
+      const auto [bound, i, good] = queue_.top();
+      queue_.pop();
+      if (options_.prune && best.size() >= kept && bound > best.front()) {
+        at(i).state = Scored::State::pruned;
+        ++done;
+        continue;
+      }
+      if (options_.budget > 0 && search_.dry_run >= options_.budget) {
+        at(i).state = Scored::State::beyond_budget;
+        ++done;
+        continue;
+      }
+      if (!good) {
+        at(i).bound = std::max(bound, bounds_.seconds(plan(i)));
+        queue_.push({at(i).bound, i, true});
+        continue;
+      }
+      open_.push_back(i);
+      if (options_.progress) options_.progress(++done, total);
+      score(i);
+      ++search_.dry_run;
+      if (at(i).state == Scored::State::scored) {
+        best.push_back(at(i).seconds);
+        std::push_heap(best.begin(), best.end());
+        if (best.size() > kept) std::pop_heap(best.begin(), best.end()), best.pop_back();
+      }
+    }
+    if (options_.progress && total > 0) options_.progress(total, total);
+  }
+
+  void score(Id i) {
+    try {
+      at(i).seconds = evaluator_.seconds(plan(i));
+    } catch (const InputError& e) {
+      at(i).state = Scored::State::refused;
+      at(i).refusal = e.what();
+      return;
+    }
+    at(i).memory = evaluator_.least_memory();
+    at(i).state =
+        at(i).memory.share > memory_share ? Scored::State::too_large : Scored::State::scored;
+  }
+
+  void choose_finalists() {
+    std::vector<Id> order;
+    for (const Id i : open_)
+      if (at(i).state == Scored::State::scored) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](Id a, Id b) {
+      return std::pair(at(a).seconds, a) < std::pair(at(b).seconds, b);
+    });
+    const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
+    std::map<std::string, int> of_mesh;
+    for (const bool any : {false, true})  // first the best of each mesh, then whatever is best
+      for (const Id i : order) {
+        if (search_.finalists.size() == wanted) break;
+        if (at(i).state != Scored::State::scored || at(i).finalist) continue;
+        if (!any && of_mesh[mesh_text(plan(i))] >= most_of_a_mesh) continue;
+        const MemoryNeed need = evaluator_.memory(evaluator_.link_fully(plan(i)), plan(i));
+        at(i).memory = need;
+        if (need.share > memory_share) {
+          at(i).state = Scored::State::too_large;
+          continue;
+        }
+        ++of_mesh[mesh_text(plan(i))];
+        at(i).finalist = true;
+        search_.finalists.push_back(i);
+      }
+  }
+
+  void rescore() {
+    bool known = static_cast<bool>(options_.rescore);
+    for (const Id i : search_.finalists) {
+      if (known) at(i).rescored = options_.rescore(plan(i));
+      known = known && !std::isnan(at(i).rescored);
+    }
+    // Scores of two kinds do not compare.
+    if (!known)
+      for (const Id i : search_.finalists) at(i).rescored = at(i).seconds;
+    std::sort(search_.finalists.begin(), search_.finalists.end(), [&](Id a, Id b) {
+      return std::pair(at(a).rescored, a) < std::pair(at(b).rescored, b);
+    });
+  }
+
+  const Job& job_;
+  const PlannerOptions& options_;
+  std::vector<double> slow_;
+  Bounds bounds_;
+  Evaluator evaluator_;
+  Search search_ = {};
+  using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the good one
+  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};
+  std::vector<Id> open_ = {};  // candidates that no bound rules out, by bound
+};
+
+}  // namespace
+
+Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options) {
+  return Planner(job, profile, options).run();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,38 @@
+// What a search has found, and how it is told. Private to the planner.
+#pragma once
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/errors.h"
+#include "engine/planner/candidates.h"
+#include "engine/planner/evaluator.h"
+#include "engine/planner/planner.h"
+
+namespace rehearse {
+
+struct Scored {
+  enum class State : std::uint8_t { open, scored, pruned, too_large, refused, beyond_budget };
+  State state = State::open;
+  bool finalist = false;
+  double bound = 0;
+  double seconds = std::numeric_limits<double>::infinity();  // the dry run's
+  double rescored = 0;
+  MemoryNeed memory = {};
+  std::string refusal = {};
+};
+
+struct Search {
+  Candidates candidates = {};
+  std::vector<Scored> scored = {};  // by candidate
+  std::vector<Id> finalists = {};   // best first
+  int dry_run = 0;
+};
+
+/// "pp 2 x dp 8 x tp 2".
+std::string mesh_text(const Plan& plan);
+Decision describe(const Job& job, const Search& search, Evaluator& evaluator);
+/// Why nothing fits, and the nearest thing that would.
+InputError no_plan(const Job& job, const Search& search);
+
+}  // namespace rehearse

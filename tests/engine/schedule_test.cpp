@@ -1,0 +1,76 @@
+// Eq. 6 and 7 of Sun 2026 by hand.
+#include "engine/planner/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/planner/candidates.h"
+
+namespace rehearse {
+namespace {
+
+TEST(Eq6, ResidualOfAStage) {
+  // 10 - (4 + 6) = 0 is balanced; 10 - (1 + 2) = 7 computes more than it waits.
+  EXPECT_DOUBLE_EQ((StageBalance{10, 4, 6}.residual()), 0);
+  EXPECT_DOUBLE_EQ((StageBalance{10, 1, 2}.residual()), 7);
+}
+
+TEST(Eq7, HandWorkedValues) {
+  // G 4, L 12, T_step 0.3 s, T_comm 0.01 s: G/L T_step = 0.1.
+  EXPECT_NEAR(eq7_seconds(2, 4, 12, 0.3, 0.01), 2 * 0.1 + 1 * 0.01, 1e-15);
+  EXPECT_NEAR(eq7_seconds(4, 4, 12, 0.3, 0.01), 4 * 0.1 + 3 * 0.01, 1e-15);
+  EXPECT_NEAR(eq7_seconds(8, 4, 12, 0.3, 0.01), 8 * 0.1 + 7 * 0.01, 1e-15);
+  EXPECT_NEAR(eq7_seconds(16, 4, 12, 0.3, 0.01), 16 * 0.1 + 15 * 0.01, 1e-15);
+}
+
+TEST(Eq7, AsPrintedAlwaysPicksTwo) {
+  for (const int stages : {1, 2, 4, 8, 32})
+    for (const int layers : {2, 12, 96})
+      for (const double step : {0.0, 1e-6, 0.02, 3.0})
+        for (const double transfer : {0.0, 1e-6, 0.5}) {
+          for (std::size_t i = 1; i < eq7_choices.size(); ++i)
+            EXPECT_LE(eq7_seconds(eq7_choices[i - 1], stages, layers, step, transfer),
+                      eq7_seconds(eq7_choices[i], stages, layers, step, transfer));
+          EXPECT_EQ(eq7_micro_batches(stages, layers, step, transfer), 2);
+        }
+}
+
+TEST(Eq7, MemoryLeavesTheSmallestThatFits) {
+  EXPECT_EQ(eq7_micro_batches(4, 12, 0.3, 0.01, [](int m) { return m >= 8; }), 8);
+  EXPECT_EQ(eq7_micro_batches(4, 12, 0.3, 0.01, [](int) { return false; }), std::nullopt);
+}
+
+TEST(Eq7, AFlushedPipelineWantsMore) {
+  // The same batch in M parts on 4 stages, 0.4 s of work a stage: (M + 3) x 0.4 / M.
+  EXPECT_NEAR(flushed_seconds(2, 4, 0.4 / 2, 0), 5 * 0.2, 1e-15);
+  EXPECT_NEAR(flushed_seconds(16, 4, 0.4 / 16, 0), 19 * 0.025, 1e-15);
+  EXPECT_LT(flushed_seconds(16, 4, 0.4 / 16, 0.001), flushed_seconds(2, 4, 0.4 / 2, 0.001));
+}
+
+TEST(Shares, FollowSpeed) {
+  // 12 samples, seconds a sample 1, 1, 2: 5, 5, 2 are done at 5, 5, 4; 4, 5, 3 at 6.
+  EXPECT_EQ(shares_of(std::vector<double>{1, 1, 2}, 12), (std::vector<int>{5, 5, 2}));
+  EXPECT_EQ(shares_of(std::vector<double>{1, 1}, 6), (std::vector<int>{3, 3}));
+  // At least one each, however slow.
+  EXPECT_EQ(shares_of(std::vector<double>{1, 100}, 4), (std::vector<int>{3, 1}));
+}
+
+TEST(Shares, NoOtherSplitEndsEarlier) {
+  const std::vector<double> seconds{1.0, 1.7, 0.6};
+  for (int total = 3; total <= 24; ++total) {
+    const auto end = [&](const std::vector<int>& shares) {
+      double last = 0;
+      for (std::size_t i = 0; i < shares.size(); ++i) last = std::max(last, shares[i] * seconds[i]);
+      return last;
+    };
+    double best = 1e9;
+    for (int a = 1; a < total; ++a)
+      for (int b = 1; a + b < total; ++b) best = std::min(best, end({a, b, total - a - b}));
+    EXPECT_DOUBLE_EQ(end(shares_of(seconds, total)), best) << total;
+  }
+}
+
+}  // namespace
+}  // namespace rehearse
