@@ -24,6 +24,7 @@ struct Context {
 // One a file: adds the subcommand to `app`.
 void add_simulate(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
+void add_plan(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);

@@ -75,6 +75,7 @@ int main_of(int argc, char** argv) {
       "exit status: 0 good, 1 the run failed, 2 refused before its first step, 128+n signal n");
   add_simulate(app, context);
   add_compare(app, context);
+  add_plan(app, context);
 #ifdef REHEARSE_HAS_RUNTIME
   add_train(app, context);
   add_profile(app, context);

@@ -1,0 +1,125 @@
+// See decision.h.
+#include "cli/decision.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "cli/rescore.h"
+#include "engine/names.h"
+#include "engine/plan_file.h"
+#include "engine/profile.h"
+#include "engine/units.h"
+
+namespace rehearse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Infinite: nothing feasible, null in JSON.
+Json number(double seconds) { return std::isinf(seconds) ? Json() : Json(seconds); }
+
+Json plan_json(const Plan& p, const Cluster& cluster) {
+  Json devices = Json::array();
+  for (const Id d : p.rank_to_device) devices.push_back(cluster.devices()[d].name);
+  return {{"method", p.method},
+          {"pp", p.pp},
+          {"dp", p.dp},
+          {"tp", p.tp},
+          {"order", p.order},
+          {"micro_batches", p.micro_batches},
+          {"pipeline", std::string(name_of(p.pipeline))},
+          {"virtual_stages", p.virtual_stages},
+          {"zero", p.zero},
+          {"keep_gathered", p.keep_gathered},
+          {"recompute", p.recompute},
+          {"sequence_parallel", p.sequence_parallel},
+          {"bucket", p.bucket.value},
+          {"shares", p.shares},
+          {"stages", p.stages},
+          {"rank_to_device", std::move(devices)}};
+}
+
+}  // namespace
+
+Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
+  std::optional<Profile> profile;
+  if (!job.profile.empty()) profile = load_profile(job.profile);
+  const Profile* measured = profile ? &*profile : nullptr;
+  PlannerOptions options;
+  options.budget = flags.budget;
+  std::function<double(const Plan&)> rescore;
+  if (flags.rescore) rescore = fluid_rescore(job, measured);
+  int simulated = 0;
+  if (rescore)
+    options.rescore = [&](const Plan& plan) {
+      if (flags.progress)
+        fmt::print(stderr, "\r\x1b[Kplanning: simulating the best, {}", ++simulated);
+      return rescore(plan);
+    };
+  if (flags.progress)
+    options.progress = [](int done, int total) {
+      constexpr int width = 30;
+      if (done != total && done % 64 != 0) return;
+      const int full = width * done / std::max(1, total);
+      fmt::print(stderr, "\r\x1b[Kplanning [{:#<{}}{:.<{}}] {} of {} candidates", "", full, "",
+                 width - full, done, total);
+    };
+  Decision decision = decide(job, measured, options);
+  if (flags.progress) fmt::print(stderr, "\r\x1b[K");
+  return decision;
+}
+
+std::string plan_text(const Decision& decision, const Job& job) {
+  std::optional<Profile> profile;
+  if (!job.profile.empty()) profile = load_profile(job.profile);
+  return to_toml(decision, made_for(job.model, job.cluster, profile ? &*profile : nullptr),
+                 job.model, job.cluster);
+}
+
+nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
+  Json choices = Json::array(), runners_up = Json::array(), infeasible = Json::array();
+  for (const Choice& c : d.choices) {
+    Json others = Json::array();
+    for (const Alternative& a : c.runners_up)
+      others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
+    choices.push_back({{"choice", c.name},
+                       {"value", c.value},
+                       {"step_time_s", c.seconds},
+                       {"runners_up", std::move(others)}});
+  }
+  for (const RunnerUp& r : d.runners_up)
+    runners_up.push_back({{"plan", r.value}, {"step_time_s", r.seconds}, {"why", r.why}});
+  for (const Infeasible& i : d.infeasible)
+    infeasible.push_back(
+        {{"constraint", i.constraint}, {"candidates", i.candidates}, {"nearest", i.nearest}});
+  return {{"schema_version", 1},
+          {"model", job.model.name},
+          {"cluster", job.cluster.name()},
+          {"summary", summary_of(d.plan)},
+          {"plan", plan_json(d.plan, job.cluster)},
+          {"step_time_s", d.seconds},
+          {"dry_run_s", d.dry_run_seconds},
+          {"candidates", d.candidates},
+          {"pruned", d.pruned},
+          {"dry_run", d.dry_run},
+          {"beyond_budget", d.beyond_budget},
+          {"choices", std::move(choices)},
+          {"runners_up", std::move(runners_up)},
+          {"infeasible", std::move(infeasible)},
+          {"would_change", d.would_change},
+          {"warnings", d.warnings}};
+}
+
+std::string brief(const Decision& d) {
+  std::string out = fmt::format(
+      "plan       {}\nstep time  {} predicted\nsearch     {} candidates, {} dry-run; --explain "
+      "says "
+      "why\n",
+      summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+  for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,28 @@
+// Planning as commands do it: the profile read, a progress bar, the best candidates simulated
+// again, the outcome as text or JSON.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/job.h"
+#include "engine/planner/planner.h"
+
+namespace rehearse {
+
+struct PlanFlags {
+  int budget = 0;
+  bool rescore = true;    // by fluid simulation
+  bool progress = false;  // on standard error
+};
+
+/// Throws InputError when no plan is feasible.
+Decision decide_with_progress(const Job& job, const PlanFlags& flags);
+
+/// The plan file.
+std::string plan_text(const Decision& decision, const Job& job);
+/// The JSON of `plan`, documented in docs/cli.md.
+nlohmann::ordered_json to_json(const Decision& decision, const Job& job);
+/// Plan, prediction, counts, warnings.
+std::string brief(const Decision& decision);
+
+}  // namespace rehearse
