@@ -6,7 +6,7 @@
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/ping_pong.h"
-#include "engine/segment_cost.h"
+#include "engine/device_time.h"
 
 namespace rehearse {
 namespace {
@@ -66,7 +66,7 @@ double segment_seconds(const ModelSpec& model, SegmentKind segment, Pass pass, i
   std::vector<double> seconds;
   for (Id s = 0; s < model.segments.size(); ++s)
     if (model.segments[s].kind == segment)
-      seconds.push_back(assumed_seconds(model, s, pass, samples, tp, dtype, kind));
+      seconds.push_back(compute_seconds(kind, model, s, pass, samples, tp, dtype));
   return median(std::move(seconds));
 }
 
