@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "engine/device_time.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/ping_pong.h"
-#include "engine/device_time.h"
 
 namespace rehearse {
 namespace {
@@ -46,13 +46,6 @@ double update_bytes(Optimizer optimizer, DType dtype) {
   const double weight = static_cast<double>(size_of(dtype));
   const int states = (optimizer == Optimizer::adamw ? 2 : 1) + (dtype == DType::f32 ? 0 : 1);
   return weight + 2 * weight + states * 8;
-}
-
-bool computes_in(const DeviceKind& kind, DType dtype) {
-  return (dtype == DType::bf16  ? kind.peak_bf16
-          : dtype == DType::f16 ? kind.peak_f16
-                                : kind.peak_f32)
-             .value > 0;
 }
 
 /// Bytes a second of a kernel that is bound by memory.

@@ -10,10 +10,10 @@
 #include <set>
 #include <tuple>
 
+#include "engine/device_time.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
-#include "engine/device_time.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -245,7 +245,6 @@ std::vector<std::string> stated_choices(const Job& job) {
 }
 
 std::string method_of(const Plan& plan) {
-  if (strategies().contains("adaptive")) return "adaptive";
   if (plan.pp == 1) return "ddp";
   return std::string(name_of(plan.pipeline));
 }

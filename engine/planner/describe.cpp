@@ -40,10 +40,16 @@ const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>
       {"recomputation", [](const Plan& p) { return yes_no(p.recompute); }},
       {"sequence parallelism", [](const Plan& p) { return yes_no(p.sequence_parallel); }},
       {"bucket", [](const Plan& p) { return to_text(p.bucket); }},
-      {"samples a replica", [](const Plan& p) {
+      {"samples a replica",
+       [](const Plan& p) {
          if (p.shares.empty()) return std::string("equal");
          const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
          return fmt::format("by speed, {} to {}", *least, *most);
+       }},
+      {"devices", [](const Plan& p) {
+         return std::is_sorted(p.rank_to_device.begin(), p.rank_to_device.end())
+                    ? std::string("in order")
+                    : std::string("placed");
        }}};
   return all;
 }

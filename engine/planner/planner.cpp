@@ -9,13 +9,16 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <set>
 #include <tuple>
 
 #include "engine/errors.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/evaluator.h"
+#include "engine/planner/placement.h"
 #include "engine/planner/search.h"
+#include "engine/strategy.h"
 
 namespace rehearse {
 namespace {
@@ -24,11 +27,14 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 /// Finalists of one mesh at most: what the dry run does not see (contention between channels)
 /// differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
+/// Meshes whose best plan is placed as well, and the most ranks for which that is quick.
+constexpr std::size_t meshes_placed = 8, most_placed = 128;
 
 class Planner {
  public:
   Planner(const Job& job, const Profile* profile, const PlannerOptions& options)
       : job_(job),
+        profile_(profile),
         options_(options),
         slow_(link_slowdowns(job.disturb, job.cluster)),
         bounds_(job, profile, slow_),
@@ -40,6 +46,7 @@ class Planner {
   Decision run() {
     bound();
     score();
+    place_best();
     choose_finalists();
     rescore();
     if (search_.finalists.empty()) throw no_plan(job_, search_);
@@ -116,13 +123,49 @@ class Planner {
         at(i).memory.share > memory_share ? Scored::State::too_large : Scored::State::scored;
   }
 
-  void choose_finalists() {
+  std::vector<Id> scored_in_order() {
     std::vector<Id> order;
     for (const Id i : open_)
       if (at(i).state == Scored::State::scored) order.push_back(i);
     std::sort(order.begin(), order.end(), [&](Id a, Id b) {
       return std::pair(at(a).seconds, a) < std::pair(at(b).seconds, b);
     });
+    return order;
+  }
+
+  /// Devices and stages of the best plan of each mesh as placement has them (eq. 1), one candidate
+  /// more each: what was scored so far stands in device order.
+  void place_best() {
+    if (job_.plan.rank_to_device.size() > most_placed || options_.budget > 0) return;
+    std::set<std::string> meshes;
+    for (const Id i : scored_in_order()) {
+      if (meshes.size() == meshes_placed) break;
+      if (!meshes.insert(mesh_text(plan(i))).second) continue;
+      Plan placed = plan(i);
+      try {
+        const Placement found =
+            place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty());
+        placed.rank_to_device = found.rank_to_device;
+        placed.stages = found.stages;
+        placed.shares = found.shares;
+        if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
+            placed.shares == plan(i).shares)
+          continue;
+        placed = prepare(std::move(placed), job_.model);
+      } catch (const InputError&) {
+        continue;  // no partition fits: what stands in device order does
+      }
+      const auto fresh = static_cast<Id>(search_.scored.size());
+      search_.candidates.plans.push_back(std::move(placed));
+      search_.scored.emplace_back();
+      open_.push_back(fresh);
+      score(fresh);
+      ++search_.dry_run;
+    }
+  }
+
+  void choose_finalists() {
+    const std::vector<Id> order = scored_in_order();
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // first the best of each mesh, then whatever is best
@@ -157,6 +200,7 @@ class Planner {
   }
 
   const Job& job_;
+  const Profile* profile_;
   const PlannerOptions& options_;
   std::vector<double> slow_;
   Bounds bounds_;
