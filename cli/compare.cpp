@@ -105,8 +105,13 @@ nlohmann::ordered_json to_json(const std::vector<Row>& rows, bool timings) {
 int run_compare(const Context& context, const Options& options) {
   const StudyOptions how = study_options(context, options);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  const std::vector<MethodChoice> choices = parse_methods(options.methods);
+  std::vector<MethodChoice> choices = parse_methods(options.methods);
   const Job job = load(context, options.job);  // what is wrong with it is wrong with every row
+  if (options.methods == "all" && !job.plan_file.empty())
+    choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
+  for (const MethodChoice& choice : choices)
+    if (choice.method == "plan" && job.plan_file.empty())
+      throw InputError("--methods plan: the job names no plan; [method] plan does");
   std::vector<Row> rows;
   for (const MethodChoice& choice : choices) {
     Row row{.choice = choice};
@@ -149,7 +154,8 @@ void add_compare(CLI::App& app, Context& context) {
   add_study_flags(*command, *options);
   command
       ->add_option("--methods", options->methods,
-                   "NAME[@KEY=VALUE,...],... or all; keys of [method], for that row alone")
+                   "NAME[@KEY=VALUE,...],... or all; keys of [method], for that row alone; "
+                   "plan: the job's")
       ->type_name("LIST")
       ->capture_default_str();
   command->callback([&context, options] {

@@ -2,12 +2,14 @@
 #include "cli/methods.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <sstream>
 
 #include "engine/errors.h"
+#include "engine/names.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -17,6 +19,26 @@ namespace {
 constexpr std::array shape_keys{
     "pp",    "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages",
     "shares"};
+
+/// What a plan says and other methods must be compared on as well: the work and the devices.
+std::vector<std::string> without_plan(const Job& job) {
+  const Plan& plan = job.plan;
+  std::vector<std::string> out{
+      "method.plan=", fmt::format("train.global_batch={}", plan.global_batch),
+      fmt::format("train.optimizer={}", name_of(plan.optimizer)),
+      fmt::format("method.precision={}", plan.precision == DType::f32    ? "fp32"
+                                         : plan.precision == DType::bf16 ? "bf16"
+                                                                         : "fp16")};
+  if (plan.rank_to_device.size() < job.cluster.devices().size()) {
+    std::vector<Id> devices = plan.rank_to_device;
+    std::sort(devices.begin(), devices.end());
+    std::vector<std::string> names;
+    for (Id device : devices)
+      names.push_back(fmt::format("\"{}\"", job.cluster.devices()[device].name));
+    out.push_back(fmt::format("cluster.devices=[{}]", fmt::join(names, ", ")));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -39,6 +61,10 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
     }
     if (name.empty())
       throw InputError(fmt::format("--methods {}: a name is missing; write ddp,1f1b@pp=2", list));
+    if (name == "plan" && at == std::string::npos) {
+      out.push_back({.label = "plan", .method = "plan"});
+      continue;
+    }
     try {
       strategy_named(name);
     } catch (const InputError& e) {
@@ -62,11 +88,16 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
 std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
                                        const std::vector<std::string>& set) {
   std::vector<std::string> out;
-  if (choice.method != job.plan.method)
+  if (choice.method != job.plan.method && job.plan_file.empty())
     for (const char* key : shape_keys)
       if (const auto it = job.where.find(fmt::format("method.{}", key)); it != job.where.end())
         out.push_back(fmt::format("method.{}=", key));
   out.insert(out.end(), set.begin(), set.end());
+  if (choice.method == "plan") return out;
+  if (!job.plan_file.empty()) {
+    const std::vector<std::string> instead = without_plan(job);
+    out.insert(out.end(), instead.begin(), instead.end());
+  }
   out.push_back("method.name=" + choice.method);
   out.insert(out.end(), choice.set.begin(), choice.set.end());
   return out;

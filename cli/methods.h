@@ -15,13 +15,14 @@ struct MethodChoice {
 };
 
 /// "ddp,1f1b@pp=2,micro_batches=8,zero3": a part with = belongs to the method before it; a key
-/// without a dot is of [method]. "all": every method. Throws InputError, with the nearest name for
-/// an unknown method.
+/// without a dot is of [method]. "all": every method. "plan": the job's own plan. Throws
+/// InputError, with the nearest name for an unknown method.
 std::vector<MethodChoice> parse_methods(const std::string& list);
 
 /// --set for a row. What the job file says about the shape of its own method (mesh, micro-batches,
 /// ...) is forgotten where the row's method is another one, so that each gets its own defaults;
-/// the command line's --set and the row's own keys hold.
+/// the command line's --set and the row's own keys hold. Of a job with a plan, other methods get
+/// the plan's work (batch, precision, optimizer) and devices.
 std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
                                        const std::vector<std::string>& set);
 

@@ -3,11 +3,14 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/files.h"
 #include "cli/load.h"
+#include "cli/plan_picture.h"
 #include "cli/python.h"
+#include "cli/rehearsal.h"
 #include "cli/study.h"
 #include "cli/study_options.h"
 #include "cli/table.h"
@@ -55,12 +58,25 @@ std::string describe_timings(const Study& s) {
                      to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
 }
 
-void write_report(const Options& options, const nlohmann::ordered_json& json,
+/// The pictures' inputs: the simulation, its trace; of a plan where it stands, and the trace of the
+/// fastest method without it.
+void write_report(const Options& options, const Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
-                  const std::string& trace) {
+                  const std::string& trace, const std::optional<Rehearsal>& rehearsal) {
   write_file(folder.file("simulate.json"), json.dump(2) + "\n");
-  run_report(python,
-             {folder.file("simulate.json"), "simulated=" + trace, "-o", options.report, "--quiet"});
+  std::vector<std::string> arguments{folder.file("simulate.json")};
+  if (rehearsal) {
+    const std::optional<Profile> profile = profile_of(job);
+    write_file(folder.file("placement.json"),
+               placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
+    arguments.push_back(folder.file("placement.json"));
+    if (const Baseline* best = best_baseline(*rehearsal))
+      arguments.push_back(fmt::format("before ({})={}", best->method,
+                                      folder.file("before-" + best->method + ".json")));
+  }
+  arguments.push_back((rehearsal ? "after (the plan)=" : "simulated=") + trace);
+  arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
+  run_report(python, arguments);
 }
 
 int run_simulate(const Context& context, const Options& options) {
@@ -74,15 +90,30 @@ int run_simulate(const Context& context, const Options& options) {
     folder = std::make_unique<TemporaryFolder>();
     if (how.trace.empty()) how.trace = folder->file("trace.json");
   }
+  std::optional<Rehearsal> rehearsal;
+  if (!job.plan_file.empty()) {
+    check_writable("method.plan", rehearsal_path(job.plan_file));
+    rehearsal = begin_rehearsal(job);
+    // What does not fit is refused below; the file says so to `train --rehearsed`.
+    if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
+  }
   const Study result = study(job, how);
+  if (rehearsal) {
+    finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
+                     folder ? folder->file("before-") : "");
+    write_rehearsal(*rehearsal, job);
+  }
   nlohmann::ordered_json json = to_json(result);
-  if (folder) write_report(options, json, python, *folder, how.trace);
+  if (folder) write_report(options, job, json, python, *folder, how.trace, rehearsal);
   if (!options.output.empty()) write_file(options.output, json.dump(2) + "\n");
   if (context.json) {
     if (options.timings) json["timings"] = timings_json(result);
     std::cout << json.dump(2) << "\n";
   } else {
     std::cout << describe(result);
+    if (rehearsal)
+      std::cout << describe(*rehearsal)
+                << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
     if (options.timings) std::cout << describe_timings(result);
   }
   return good;

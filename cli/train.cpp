@@ -13,6 +13,7 @@
 #include "cli/files.h"
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
+#include "cli/rehearsal.h"
 #include "engine/errors.h"
 #include "engine/fit.h"
 #include "engine/profile.h"
@@ -27,7 +28,7 @@ namespace {
 struct Options {
   std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
   int nproc = 0;
-  bool resume = false;
+  bool resume = false, rehearsed = false;
 };
 
 void check_weights(const Job& job, const Options& options) {
@@ -69,6 +70,7 @@ int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
   const Job job = load_job_for(context, options, options.nproc);
   check_weights(job, options);
+  if (options.rehearsed) check_rehearsal(job);
   check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
@@ -107,11 +109,13 @@ int run_rank(const Context& context, const Options& options) {
   const Environment environment = detect_environment();
   const Job job = load_job_for(context, options, environment.world_size);
   check_weights(job, options);
+  if (options.rehearsed) check_rehearsal(job);
   const TrainSummary summary = train(job, environment,
                                      {.resume = options.resume,
                                       .import_weights = options.weights,
                                       .trace = options.trace,
                                       .quiet = context.quiet || context.json});
+  if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
   if (environment.rank == 0 && !options.out_weights.empty())
     export_gpt2(summary.checkpoint, job.model, options.out_weights);
   if (environment.rank == 0 && !options.profile_out.empty())
@@ -139,6 +143,7 @@ void add_train(CLI::App& app, Context& context) {
       app, "train", "Really train a job, in real processes",
       "  rehearse train experiments/demo-ddp.toml --nproc 2\n"
       "  rehearse train experiments/demo-ddp.toml --nproc 2 --resume --set train.steps=120\n"
+      "  rehearse train planned.toml --nproc 4 --rehearsed\n"
       "  torchrun --no-python --nproc-per-node 2 rehearse train experiments/demo-ddp.toml");
   auto options = std::make_shared<Options>();
   add_job(*command, options->job);
@@ -147,6 +152,8 @@ void add_train(CLI::App& app, Context& context) {
                    "Start so many ranks here; without it, be one rank of a launcher")
       ->check(CLI::Range(1, 4096));
   command->add_flag("--resume", options->resume, "Go on from the newest checkpoint in train.out");
+  command->add_flag("--rehearsed", options->rehearsed,
+                    "Refuse a plan that was not rehearsed, or rehearsed badly");
   command
       ->add_option("--import", options->weights,
                    "Begin with the weights of a GPT-2 model.safetensors")

@@ -1,8 +1,8 @@
 """Reading what `rehearse` writes, with every field checked before anything is drawn.
 
-Five kinds of file are told apart by their content: a comparison (`results`), one simulation
-(`method` and `step_time_s`), a trace (`traceEvents`), predictions (`runs`), and training metrics
-(JSON lines with `step` and `loss`). docs/report.md lists their fields.
+Six kinds of file are told apart by their content: a comparison (`results`), one simulation
+(`method` and `step_time_s`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
+(`runs`), and training metrics (JSON lines with `step` and `loss`). docs/report.md lists their fields.
 """
 
 import json
@@ -10,6 +10,8 @@ import math
 import os
 import re
 from dataclasses import dataclass, field
+
+from plots import placement
 
 SCHEMA_VERSION = 1
 
@@ -27,6 +29,7 @@ class Inputs:
     traces: list = field(default_factory=list)
     runs: list = field(default_factory=list)  # predictions
     losses: list = field(default_factory=list)
+    placements: list = field(default_factory=list)
 
 
 @dataclass
@@ -163,6 +166,8 @@ def _load_one(path, label, inputs):
         top.fail("an object")
     elif "traceEvents" in value:
         inputs.traces.append(_trace(top, label or stem))
+    elif "placement" in value:
+        inputs.placements.append(placement.read(top))
     elif "results" in value:
         top.version()
         inputs.results += [_result(item, label) for item in top.get("results").items()]
@@ -175,8 +180,9 @@ def _load_one(path, label, inputs):
         inputs.losses.append(_losses(path, label or stem, lines))
     else:
         raise InputError(
-            f"{path}: neither a comparison (results), a simulation (method, step_time_s), a trace"
-            " (traceEvents), predictions (runs) nor training metrics (step, loss)"
+            f"{path}: neither a comparison (results), a simulation (method, step_time_s), a plan"
+            " (placement), a trace (traceEvents), predictions (runs) nor training metrics (step,"
+            " loss)"
         )
 
 

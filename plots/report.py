@@ -16,13 +16,15 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python package matplotlib ({missing})", file=sys.stderr)
     sys.exit(2)
 
-from plots import inputs, loss, methods, page, prediction, style, timeline  # noqa: E402
+from plots import inputs, loss, methods, page, placement, prediction, style, timeline  # noqa: E402
 from plots.inputs import InputError  # noqa: E402
 
-FIGURES = ("methods", "prediction", "timeline", "loss")
+FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss")
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
     "prediction": "predicted against measured step time (a predictions file)",
+    "placement": "the layers on the cluster (a plan's placement)",
+    "layers": "variance and sparsity of each layer (a plan's placement with layers)",
     "timeline": "the timeline of a step (a trace)",
     "loss": "the loss curve (JSON lines of rehearse train)",
 }
@@ -73,12 +75,20 @@ def arguments(argv):
     return options
 
 
+def compressed(given):
+    return [p for p in given.placements if p.layers]
+
+
 def drawing(name, given):
     """The matplotlib figure of that name, or None where its input was not given."""
     if name == "methods":
         return methods.draw(given.results) if given.results else None
     if name == "prediction":
         return prediction.draw(given.runs) if given.runs else None
+    if name == "placement":
+        return placement.draw(given.placements[0]) if given.placements else None
+    if name == "layers":
+        return placement.draw_layers(given.placements[0]) if compressed(given) else None
     if name == "timeline":
         return timeline.draw(given.traces) if given.traces else None
     return loss.draw(given.losses) if given.losses else None
@@ -128,6 +138,24 @@ def report(options, given):
                 " oversubscribed and says little about the model.",
                 shown["prediction"],
                 page.prediction_table(given.runs),
+            )
+        )
+    if given.placements:
+        parts.append(
+            page.section(
+                "The plan on the cluster",
+                "A box for each node, a square for each device with its rank, coloured by the"
+                " pipeline stage that it plays; hatching tells kinds of device apart.",
+                shown["placement"],
+            )
+        )
+    if compressed(given):
+        parts.append(
+            page.section(
+                "Variance and sparsity of each layer",
+                "What a warm-up measured of each layer's gradient, and which part of it the plan"
+                " does not send: layers that vary more are compressed less (Sun 2026, eq. 3).",
+                shown["layers"],
             )
         )
     if given.traces:
@@ -190,7 +218,16 @@ def run(options):
         able = [
             n
             for n, there in zip(
-                FIGURES, (given.results, given.runs, given.traces, given.losses), strict=True
+                FIGURES,
+                (
+                    given.results,
+                    given.runs,
+                    given.placements,
+                    compressed(given),
+                    given.traces,
+                    given.losses,
+                ),
+                strict=True,
             )
             if there
         ]

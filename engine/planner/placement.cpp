@@ -81,7 +81,10 @@ class Placer {
   }
 
  private:
-  std::size_t ranks() const { return static_cast<std::size_t>(plan_.pp * plan_.dp * plan_.tp); }
+  std::size_t ranks() const {
+    return static_cast<std::size_t>(plan_.pp) * static_cast<std::size_t>(plan_.dp) *
+           static_cast<std::size_t>(plan_.tp);
+  }
 
   Assignment in_order() const {
     Assignment out(ranks());
@@ -140,11 +143,10 @@ class Placer {
   }
 
   bool cut() {
-    const auto ends =
-        partition(model_.segments.size(), static_cast<std::size_t>(plan_.pp * plan_.virtual_stages),
-                  [&](std::size_t chunk, std::size_t begin, std::size_t end) {
-                    return estimate_.chunk_seconds(chunk, begin, end, memory_part_);
-                  });
+    const auto ends = partition(model_.segments.size(), plan_.stages.size(),
+                                [&](std::size_t chunk, std::size_t begin, std::size_t end) {
+                                  return estimate_.chunk_seconds(chunk, begin, end, memory_part_);
+                                });
     if (ends) plan_.stages = stages_of(*ends);
     return ends.has_value();
   }

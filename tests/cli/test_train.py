@@ -10,10 +10,8 @@ import sys
 import time
 import unittest
 
-from cli_test_case import REHEARSE, ROOT, CliTestCase
-
-sys.path.insert(0, str(ROOT))
-from data import prepare  # noqa: E402
+from cli_test_case import REHEARSE, CliTestCase
+from cli_test_train_data import write_tokens
 
 JOB = """model.name = "gpt-tiny"
 cluster.name = "this-machine"
@@ -59,21 +57,7 @@ class Train(CliTestCase):
 
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        text = pathlib.Path(cls.folder.name) / "text"
-        text.mkdir()
-        for i, page in enumerate(sorted((ROOT / "docs").glob("*.md"))):
-            (text / f"{i}.md").write_text(page.read_text())
-        vocab = re.search(r"^vocab = (\d+)", (ROOT / "models/gpt-tiny.toml").read_text(), re.M)[1]
-        with open(os.devnull, "w") as null:
-            sys.stdout, out = null, sys.stdout
-            sys.stderr, err = null, sys.stderr
-            try:
-                status = prepare.main(
-                    [str(text), "-o", cls.folder.name + "/tokens", "--vocab-size", vocab, "--quiet"]
-                )
-            finally:
-                sys.stdout, sys.stderr = out, err
-        assert status == 0
+        write_tokens(pathlib.Path(cls.folder.name))
 
     def job(self, steps=12, more=""):
         (self.tmp / "tokens").symlink_to(self.folder.name + "/tokens")

@@ -138,6 +138,38 @@ def metrics(count=40):
     ]
 
 
+def placement(**more):
+    """What `rehearse simulate --report` says of a plan: four nodes of two, two stages, one idle."""
+    devices = [
+        {
+            "name": f"node{n}/gpu{g}",
+            "kind": "V100" if n == 3 else "RTX 4090",
+            "rank": None if (n, g) == (3, 1) else 2 * n + g,
+            "stage": None if (n, g) == (3, 1) else n // 2,
+        }
+        for n in range(4)
+        for g in range(2)
+    ]
+    layers = [
+        {"name": name, "stage": i // 2, "density": d, "reduction": how, "variance": v}
+        for i, (name, d, how, v) in enumerate(
+            [
+                ("embedding", 1.0, "dense", 1e-9),
+                ("L0.attention", 0.3, "sparse", 3e-7),
+                ("L0.mlp", 0.05, "two_level", 1e-8),
+                ("head", 0.1, "sparse", 2e-8),
+            ]
+        )
+    ]
+    value = {
+        "cluster": "small",
+        "nodes": [{"name": f"node{n}", "devices": devices[2 * n : 2 * n + 2]} for n in range(4)],
+        "stages": ["embedding .. L0.attention", "L0.mlp .. head"],
+        "layers": layers,
+    }
+    return {"schema_version": 1, "placement": value | more}
+
+
 class PageText(HTMLParser):
     """The text of a page, its images' data and every attribute that could load something."""
 

@@ -6,7 +6,7 @@ import copy
 import unittest
 from xml.etree import ElementTree
 
-from report_case import PageText, ReportTest, metrics, result, run, trace
+from report_case import PageText, ReportTest, metrics, placement, result, run, trace
 
 from plots import report
 
@@ -20,6 +20,7 @@ class Reports(ReportTest):
             self.file(
                 "predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}
             ),
+            self.file("placement.json", placement()),
             "simulated=" + self.file("a.json", trace()),
             "real=" + self.file("b.json", trace(length=1.2)),
             self.file("run.jsonl", metrics()),
@@ -37,7 +38,7 @@ class Reports(ReportTest):
         parsed = PageText(self.page.read_text())
         self.assertEqual(parsed.loads, [])
         self.assertNotRegex(self.page.read_text(), r"url\(|@import|https?://")
-        self.assertEqual(len(parsed.images), 4)
+        self.assertEqual(len(parsed.images), len(report.FIGURES))
         for image in parsed.images:
             kind, content = image.split(",", 1)
             self.assertEqual(kind, "data:image/svg+xml;base64")

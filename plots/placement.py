@@ -1,0 +1,179 @@
+"""A plan as pictures: the model's layers on the cluster's devices, and what is kept of each layer's
+gradient beside how much it varies (Sun 2026, eq. 1 and 3)."""
+
+from dataclasses import dataclass
+
+from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+
+from plots import style
+
+NODES = 48  # drawn at most: more are alike, and a page has an end
+COLUMNS = 8  # nodes in a row
+
+
+@dataclass
+class Device:
+    name: str
+    kind: str
+    rank: int | None  # None: the plan does not use it
+    stage: int
+
+
+@dataclass
+class Layer:
+    name: str
+    stage: int
+    density: float
+    reduction: str
+    variance: float | None  # a gradient entry's; None: not measured
+
+
+@dataclass
+class Placement:
+    cluster: str
+    nodes: list  # of (name, [Device])
+    stages: list  # "embedding .. L5.mlp"
+    layers: list
+
+
+def read(top):
+    """From the JSON of `simulate --report` (docs/report.md); `top` is an inputs.Checked."""
+    top.version()
+    item = top.get("placement")
+    stages = [s.text() for s in item.get("stages").items()]
+
+    def stage_of(value):
+        stage = value.get("stage").integer()
+        if not 0 <= stage < len(stages):
+            value.get("stage").fail(f"a stage below {len(stages)}")
+        return stage
+
+    nodes = []
+    for node in item.get("nodes").items():
+        devices = []
+        for device in node.get("devices").items():
+            rank = device.get("rank")
+            used = rank.value is not None
+            devices.append(
+                Device(
+                    device.get("name").text(),
+                    device.get("kind").text(),
+                    rank.integer() if used else None,
+                    stage_of(device) if used else -1,
+                )
+            )
+        nodes.append((node.get("name").text(), devices))
+    layers = [
+        Layer(
+            layer.get("name").text(),
+            stage_of(layer),
+            layer.get("density").number(0),
+            layer.get("reduction").text(),
+            layer.get("variance").optional_number(0),
+        )
+        for layer in item.get("layers").items()
+    ]
+    return Placement(item.get("cluster").text(), nodes, stages, layers)
+
+
+def colour(stage):
+    """Few stages: the palette; many: a walk through one colour map."""
+    if stage < len(style.SERIES):
+        return style.SERIES[stage]
+    return style.plt.get_cmap("viridis")((stage * 0.381966) % 1)
+
+
+def draw(placement):
+    """Nodes as boxes, devices in them, coloured by the stage that they play."""
+    shown = placement.nodes[:NODES]
+    most = max(len(devices) for _, devices in shown)
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    across = 4 if most > 2 else most
+    down = -(-most // across)
+    width, height = across + 0.9, down + 1.1
+    kinds = sorted({device.kind for _, devices in shown for device in devices})
+    handles = [
+        Patch(facecolor=colour(i), edgecolor=style.INK, label=f"stage {i}: {text}")
+        for i, text in enumerate(placement.stages)
+    ]
+    handles += [
+        Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind)
+        for i, kind in enumerate(kinds)
+        if len(kinds) > 1
+    ]
+    scale = min(0.5, 11.5 / (width * columns))  # inches a device
+    figure, axes = style.plt.subplots(
+        figsize=(scale * width * columns, 0.5 + scale * height * rows + 0.12 * len(handles)),
+        layout="constrained",
+    )
+    for i, (name, devices) in enumerate(shown):
+        left, top = (i % columns) * width, -(i // columns) * height
+        axes.add_patch(
+            FancyBboxPatch(
+                (left, top - down - 0.35),
+                across + 0.35,
+                down + 0.55,
+                boxstyle="round,pad=0.08",
+                facecolor="#f5f7f9",
+                edgecolor="#b8c0c8",
+                linewidth=0.8,
+            )
+        )
+        axes.text(left + 0.1, top + 0.02, name, fontsize=7, color=style.QUIET, va="center")
+        for k, device in enumerate(devices):
+            x, y = left + 0.18 + k % across, top - 1.15 - k // across
+            used = device.rank is not None
+            axes.add_patch(
+                Rectangle(
+                    (x, y),
+                    0.86,
+                    0.86,
+                    facecolor=colour(device.stage) if used else style.PAPER,
+                    edgecolor=style.INK,
+                    linewidth=0.6,
+                    hatch="" if kinds.index(device.kind) == 0 else "//" * kinds.index(device.kind),
+                )
+            )
+            if used:
+                axes.text(
+                    x + 0.43, y + 0.43, str(device.rank), ha="center", va="center", fontsize=7,
+                    color=style.PAPER, fontweight="bold",
+                )  # fmt: skip
+    axes.set_xlim(-0.2, columns * width)
+    axes.set_ylim(-rows * height, 0.4)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    more = len(placement.nodes) - len(shown)
+    axes.set_title(
+        f"Layers on {placement.cluster}: ranks by stage"
+        + (f" ({more} more nodes not drawn)" if more else "")
+    )
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=2)
+    return figure
+
+
+def draw_layers(placement):
+    """Variance of a gradient entry above, sparsity below; a bar for each layer in its stage's
+    colour."""
+    measured = [layer.variance is not None for layer in placement.layers]
+    panels = 2 if any(measured) else 1
+    figure, axes = style.plt.subplots(
+        panels, 1, sharex=True, squeeze=False, figsize=(10, 1.2 + 2.1 * panels), layout="constrained"
+    )
+    places = range(len(placement.layers))
+    colours = [colour(layer.stage) for layer in placement.layers]
+    if panels == 2:
+        top = axes[0][0]
+        top.bar(places, [layer.variance or 0 for layer in placement.layers], color=colours)
+        top.set_yscale("log")
+        top.set_title("Variance of a gradient entry over warm-up")
+    bottom = axes[-1][0]
+    bottom.bar(places, [1 - layer.density for layer in placement.layers], color=colours)
+    bottom.set_ylim(0, 1)
+    bottom.set_title("Sparsity: part of the gradient that is not sent")
+    for place, layer in zip(places, placement.layers, strict=True):
+        if layer.reduction == "dense":
+            bottom.text(place, 0.02, "dense", rotation=90, ha="center", fontsize=6.5)
+    bottom.set_xticks(list(places), [layer.name for layer in placement.layers], rotation=90)
+    return figure
