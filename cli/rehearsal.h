@@ -27,7 +27,7 @@ struct Baseline {
 };
 
 /// A real run of the plan.
-struct MeasuredRun {
+struct RealRun {
   StepTime step_time = {};
   std::int64_t steps = 0;
   double ratio = 0;  // measured / predicted
@@ -43,7 +43,7 @@ struct Rehearsal {
   std::map<std::string, std::int64_t> over_memory =
       {};  // capacity of the devices that are too small
   std::vector<Baseline> baselines = {};
-  std::vector<MeasuredRun> runs = {};
+  std::vector<RealRun> runs = {};
 };
 
 /// "plan.toml" -> "plan.rehearsal.json".

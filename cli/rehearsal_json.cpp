@@ -25,7 +25,7 @@ Json json_of(const Rehearsal& r) {
                          {"step_time_s", json_of(b.step_time)},
                          {"set", b.set},
                          {"cannot_run", b.cannot_run}});
-  for (const MeasuredRun& m : r.runs)
+  for (const RealRun& m : r.runs)
     runs.push_back({{"measured_step_time_s", json_of(m.step_time)},
                     {"steps", m.steps},
                     {"measured_by_predicted", m.ratio}});
