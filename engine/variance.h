@@ -30,8 +30,9 @@ inline constexpr int default_observe_stride = 61;
 /// The segment whose layer a parameter group belongs to: the first that uses it.
 Id layer_of(const ModelSpec& model, Id group);
 
-/// Every how many-th entry of a gradient to observe so that each of the layers in it has at least
-/// 64 observed coordinates (all, where it has fewer), at most `wanted`. `elements`: of each layer.
+/// Every how many-th entry of a gradient to observe so that each of the parameter groups in it has
+/// at least 64 observed coordinates (all, where it has fewer), at most `wanted`. `elements`: of
+/// each group.
 int observe_stride(std::span<const std::int64_t> elements, int wanted);
 
 /// Entries of `elements` that an observe kernel looks at: the first and every stride-th after it.

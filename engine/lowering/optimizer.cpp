@@ -1,7 +1,5 @@
 // What every method does with gradients once backward has left them: sums over tensor ranks and
 // tied copies, the global norm, optimizer state and updates, dynamic loss scaling.
-#include <map>
-
 #include "engine/lowering/stage.h"
 #include "engine/variance.h"
 
@@ -84,11 +82,8 @@ void Stage::declare_optimizer(const Bucket& bucket, std::int64_t elements) {
 }
 
 int Stage::observe_stride(const Bucket& bucket) const {
-  std::map<Id, std::int64_t> layers;
-  for (Id group : bucket.groups)
-    layers[layer_of(model_, group)] += elements_of(model_.groups[group], plan_.tp);
   std::vector<std::int64_t> elements;
-  for (const auto& [layer, count] : layers) elements.push_back(count);
+  for (Id group : bucket.groups) elements.push_back(elements_of(model_.groups[group], plan_.tp));
   return rehearse::observe_stride(elements, plan_.observe);
 }
 

@@ -107,7 +107,7 @@ TEST(Variance, ScalesEachGroupFromItsOwnSample) {
                BackendError);
 }
 
-TEST(Variance, SmallLayersAreObservedMoreClosely) {
+TEST(Variance, SmallGroupsAreObservedMoreClosely) {
   const auto stride = [](std::vector<std::int64_t> elements) {
     return observe_stride(elements, 61);
   };
