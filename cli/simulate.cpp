@@ -12,8 +12,10 @@
 #include "cli/python.h"
 #include "cli/rehearsal.h"
 #include "cli/study.h"
+#include "cli/study_migration.h"
 #include "cli/study_options.h"
 #include "cli/table.h"
+#include "engine/adaptive.h"
 #include "engine/units.h"
 
 namespace rehearse {
@@ -104,6 +106,11 @@ int run_simulate(const Context& context, const Options& options) {
     write_rehearsal(*rehearsal, job);
   }
   nlohmann::ordered_json json = to_json(result);
+  std::optional<MigrationStudy> migration;
+  if (const std::optional<Plan> first = warm_up_plan(job)) {
+    migration = study_migration(job, *first, how.level);
+    json["migration"] = to_json(*migration);
+  }
   if (folder) write_report(options, job, json, python, *folder, how.trace, rehearsal);
   if (!options.output.empty()) write_file(options.output, json.dump(2) + "\n");
   if (context.json) {
@@ -114,6 +121,7 @@ int run_simulate(const Context& context, const Options& options) {
     if (rehearsal)
       std::cout << describe(*rehearsal)
                 << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
+    if (migration) std::cout << fmt::format("{:<23}{}\n", "migration", describe(*migration));
     if (options.timings) std::cout << describe_timings(result);
   }
   return good;

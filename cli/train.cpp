@@ -14,6 +14,7 @@
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
 #include "cli/rehearsal.h"
+#include "engine/adaptive.h"
 #include "engine/errors.h"
 #include "engine/fit.h"
 #include "engine/profile.h"
@@ -72,6 +73,7 @@ int launch_all(const Context& context, const Options& options) {
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
   check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
+  adaptive_run(job);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
         fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
@@ -110,11 +112,15 @@ int run_rank(const Context& context, const Options& options) {
   const Job job = load_job_for(context, options, environment.world_size);
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
-  const TrainSummary summary = train(job, environment,
+  AdaptiveRun adaptive = adaptive_run(job);
+  Job first = job;
+  first.plan = std::move(adaptive.first);
+  const TrainSummary summary = train(first, environment,
                                      {.resume = options.resume,
                                       .import_weights = options.weights,
                                       .trace = options.trace,
-                                      .quiet = context.quiet || context.json});
+                                      .quiet = context.quiet || context.json,
+                                      .policy = std::move(adaptive.policy)});
   if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
   if (environment.rank == 0 && !options.out_weights.empty())
     export_gpt2(summary.checkpoint, job.model, options.out_weights);

@@ -324,6 +324,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   if (job.train.min_lr > job.train.lr)
     throw file.section("train").error(
         "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
+  job.adaptive = std::move(keys.adaptive);
   job.run = keys.run;
   job.disturb = std::move(keys.disturb);
   const std::size_t world = job.plan.rank_to_device.size();

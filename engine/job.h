@@ -51,6 +51,14 @@ struct Train {
   std::string out = {};         // folder of checkpoints and metrics
 };
 
+/// [adaptive]: when a run changes its plan.
+struct Adaptive {
+  std::int64_t warmup_steps = 50;  // under the first plan, where there are two
+  std::string warmup_plan = {};    // path of the first plan; empty: there is one
+  std::int64_t balance_every = 0;  // steps between looks at how busy ranks are; 0: none
+  double balance_bound = 0.1;      // part by which the busiest rank's step must become shorter
+};
+
 /// [run]: of real execution.
 struct Run {
   Seconds timeout = Seconds(60);          // without progress of a peer
@@ -72,6 +80,7 @@ struct Job {
   std::string plan_file = {};                     // path of the plan; empty: `method` says it
   std::map<std::string, std::string> where = {};  // "method.pp" -> "job.toml:7", of keys that stand
                                                   // in the file
+  Adaptive adaptive = {};
 };
 
 /// Throws InputError on anything wrong, model that does not fit the mesh included; memory is

@@ -118,6 +118,13 @@ void read_train(const Config& c, JobKeys& keys) {
   t.out = c.text("out", "out");
 }
 
+void read_adaptive(const Config& c, Adaptive& a) {
+  a.warmup_steps = c.integer("warmup_steps", a.warmup_steps, at_least(1));
+  a.warmup_plan = c.text("warmup_plan", "");
+  a.balance_every = c.integer("balance_every", a.balance_every, at_least(0));
+  a.balance_bound = c.number("balance_bound", a.balance_bound, between(0, 1));
+}
+
 void read_run(const Config& c, Run& run) {
   run.timeout = c.seconds("timeout", run.timeout, above(0));
   run.connect_timeout = c.seconds("connect_timeout", run.connect_timeout, above(0));
@@ -154,6 +161,7 @@ JobKeys read_keys(const Config& file) {
   keys.profile = cluster.text("profile", "");
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);
+  read_adaptive(file.section("adaptive"), keys.adaptive);
   read_run(file.section("run"), keys.run);
   read_disturb(file.section("disturb"), keys.disturb);
   file.finish();

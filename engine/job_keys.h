@@ -18,6 +18,7 @@ struct JobKeys {
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {};
   Train train = {};
+  Adaptive adaptive = {};
   Run run = {};
   Disturbance disturb = {};
 };
