@@ -48,16 +48,22 @@ double update_bytes(Optimizer optimizer, DType dtype) {
   return weight + 2 * weight + states * 8;
 }
 
+/// Layers of a kind are alike but for the first or the last: the median stands for all.
+double layer_seconds(const DeviceKind& kind, const ModelSpec& model, SegmentKind segment, Pass pass,
+                     int samples, int tp, DType dtype) {
+  std::vector<double> seconds;
+  for (Id s = 0; s < model.segments.size(); ++s)
+    if (model.segments[s].kind == segment)
+      seconds.push_back(compute_seconds(kind, model, s, pass, samples, tp, dtype));
+  return median(std::move(seconds));
+}
+
 void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& kind, Fleet& devices,
                   const TableSettings& settings) {
   for (const int tp : settings.tensor_parallel)
     for (const int samples : settings.samples)
-      for (Id s = 0; s < model.segments.size(); ++s) {
-        const SegmentKind segment = model.segments[s].kind;
-        // Layers are alike: the first stands for all.
-        if (s > 0 && (segment == SegmentKind::attention || segment == SegmentKind::mlp) &&
-            model.segments[s].layer > 0)
-          continue;
+      for (const SegmentKind segment :
+           {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
         for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
           profile.segments.push_back({.model = model.name,
                                       .kind = segment,
@@ -66,10 +72,9 @@ void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& ki
                                       .seq_len = model.seq_len,
                                       .tp = tp,
                                       .dtype = settings.dtype,
-                                      .seconds = devices.measure(compute_seconds(
-                                          kind, model, s, pass, samples, tp, settings.dtype)),
+                                      .seconds = devices.measure(layer_seconds(
+                                          kind, model, segment, pass, samples, tp, settings.dtype)),
                                       .device_kind = kind.name});
-      }
 }
 
 }  // namespace

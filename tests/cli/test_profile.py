@@ -30,7 +30,8 @@ class Profile(CliTestCase):
         with_table = self.json("simulate", self.job(), "--fidelity", "analytic")
         measured = self.json("simulate", self.job(), "--fidelity", "analytic", "--set", f"cluster.profile={path}")
         # Undisturbed, it says what the device table says; so it makes nothing calibrated.
-        self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=1e-4)
+        # Not to the last digit: the first layer's attention differs from the others', and one stands for all of them.
+        self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=2e-3)
         self.assertIs(measured["calibrated"], False)
 
     def test_disturbances_count(self):
