@@ -48,14 +48,9 @@ double update_bytes(Optimizer optimizer, DType dtype) {
   return weight + 2 * weight + states * 8;
 }
 
-/// Bytes a second of a kernel that is bound by memory.
-double rate_of(const DeviceKind& kind) {
-  return kind.memory_bandwidth.value * kind.memory_efficiency;
-}
-
 /// Layers of a kind are alike but for the first or the last: the median stands for all.
-double segment_seconds(const ModelSpec& model, SegmentKind segment, Pass pass, int samples, int tp,
-                       DType dtype, const DeviceKind& kind) {
+double layer_seconds(const DeviceKind& kind, const ModelSpec& model, SegmentKind segment, Pass pass,
+                     int samples, int tp, DType dtype) {
   std::vector<double> seconds;
   for (Id s = 0; s < model.segments.size(); ++s)
     if (model.segments[s].kind == segment)
@@ -77,8 +72,8 @@ void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& ki
                                       .seq_len = model.seq_len,
                                       .tp = tp,
                                       .dtype = settings.dtype,
-                                      .seconds = devices.measure(segment_seconds(
-                                          model, segment, pass, samples, tp, settings.dtype, kind)),
+                                      .seconds = devices.measure(layer_seconds(
+                                          kind, model, segment, pass, samples, tp, settings.dtype)),
                                       .device_kind = kind.name});
 }
 
@@ -93,8 +88,8 @@ void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cl
     if (!devices.present() || !computes_in(kind, settings.dtype)) continue;
     any = true;
     add_segments(profile, model, kind, devices, settings);
-    const double launch = devices.measure(kind.launch.value);
-    const double per_byte = devices.measure(1 / rate_of(kind));
+    const double launch = devices.measure(kernel_seconds(kind, 0));
+    const double per_byte = devices.measure(kernel_seconds(kind, 1) - kernel_seconds(kind, 0));
     profile.updates.push_back(
         {.optimizer = settings.optimizer,
          .dtype = settings.dtype,

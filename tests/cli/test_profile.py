@@ -30,7 +30,8 @@ class Profile(CliTestCase):
         with_table = self.json("simulate", self.job(), "--fidelity", "analytic")
         measured = self.json("simulate", self.job(), "--fidelity", "analytic", "--set", f"cluster.profile={path}")
         # Undisturbed, it says what the device table says; so it makes nothing calibrated.
-        self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=1e-3)
+        # Not to the last digit: the first layer's attention differs from the others', and one stands for all of them.
+        self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=2e-3)
         self.assertIs(measured["calibrated"], False)
 
     def test_disturbances_count(self):
@@ -45,8 +46,9 @@ class Profile(CliTestCase):
 
     def test_another_cluster_refuses_it(self):
         path, _ = self.of_paper("paper.json")
-        says = ["cluster.profile", "another cluster", "paper", "paper-homogeneous"]
-        self.refused("simulate", self.job("paper-homogeneous"), "--set", f"cluster.profile={path}", says=says)
+        says = ["cluster.profile", "another cluster", "paper", "dgx1"]
+        args = ["--set", f"cluster.profile={path}", "--set", "train.global_batch=64"]
+        self.refused("simulate", self.job("dgx1"), *args, says=says)
 
     def test_merge(self):
         path, found = self.of_paper("paper.json")
