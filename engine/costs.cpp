@@ -102,10 +102,9 @@ struct Costs::Impl {
     const auto* compute = std::get_if<Compute>(&op.work);
     if (profiled(device)) {
       if (compute)
-        measured =
-            profile->segment_seconds(model.name, model.segments[compute->segment].kind,
-                                     compute->pass, compute->samples, model.seq_len, tp, dtype,
-                                     kind.name);
+        measured = profile->segment_seconds(model.name, model.segments[compute->segment].kind,
+                                            compute->pass, compute->samples, model.seq_len, tp,
+                                            dtype, kind.name);
       else if (const auto* k = std::get_if<Kernel>(&op.work))
         measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
       else if (param)

@@ -10,10 +10,10 @@
 #include <set>
 #include <tuple>
 
+#include "engine/device_time.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
-#include "engine/device_time.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -182,10 +182,10 @@ class Enumeration {
   }
 
   void sharding(Plan plan) {
-    const int most = strategy_named(method_of(plan)).combines.max_zero;
     for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
-      if (zero > most || (zero > 0 && plan.dp == 1)) continue;
       plan.zero = zero;
+      if (zero > strategy_named(method_of(plan)).combines.max_zero || (zero > 0 && plan.dp == 1))
+        continue;
       for (const bool recompute : flags("recompute", job_.plan.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
                                          plan.tp > 1 && model_.seq_len % plan.tp == 0))
@@ -245,9 +245,8 @@ std::vector<std::string> stated_choices(const Job& job) {
 }
 
 std::string method_of(const Plan& plan) {
-  if (strategies().contains("adaptive")) return "adaptive";
-  if (plan.pp == 1) return "ddp";
-  return std::string(name_of(plan.pipeline));
+  // The one thing that the adaptive method leaves to another.
+  return plan.zero == 3 && plan.pp == 1 ? "zero3" : "adaptive";
 }
 
 double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,

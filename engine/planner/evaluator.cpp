@@ -49,7 +49,11 @@ Costs Evaluator::costs_of(const LinkedProgram& linked, const Plan& plan) {
 double Evaluator::seconds(const Plan& plan) {
   const LinkedProgram linked = draft_of(plan);
   std::vector<std::int64_t> bytes;
-  for (const Role& role : linked.program.roles) bytes.push_back(least_bytes(role));
+  ops_ = 0;
+  for (const Role& role : linked.program.roles) {
+    bytes.push_back(least_bytes(role));
+    ops_ += role.ops.size();
+  }
   least_ = fullest(bytes, linked, cluster_, plan.rank_to_device);
   const Costs costs = costs_of(linked, plan);
   StepEnds ends;

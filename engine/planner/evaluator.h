@@ -35,6 +35,7 @@ class Evaluator {
   /// What the last scored plan holds at least: values live from their first to their last use in
   /// the order in which a host issues the ops, which is never more than the linker plans.
   MemoryNeed least_memory() const { return least_; }
+  std::size_t ops() const { return ops_; }  // in all roles of the last scored plan
 
   /// Linked in full, race check and memory plan included.
   LinkedProgram link_fully(const Plan& plan) const;
@@ -53,6 +54,7 @@ class Evaluator {
   std::vector<double> slow_;
   CollectivePrices prices_;
   MemoryNeed least_ = {};
+  std::size_t ops_ = 0;
 };
 
 /// Bytes that a role holds at least, workspaces left out.

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "engine/planner/mesh.h"
 #include "engine/device_time.h"
+#include "engine/planner/mesh.h"
 #include "engine/workspace.h"
 
 namespace rehearse {
