@@ -164,14 +164,14 @@ def prepare(options):
         bpe.load(options.tokenizer)  # a bad tokenizer is known before anything is downloaded
     parent = os.path.dirname(output)
     beside = os.path.join(parent, f".{os.path.basename(output)}.partial-{os.getpid()}")
-    try:
-        os.makedirs(parent, exist_ok=True)
-        os.mkdir(beside)
-    except OSError as error:
-        raise InputError(
-            f"-o {options.output}: cannot write in {parent}: {error.strerror}"
-        ) from None
-    try:
+    try:  # from before it is there: a signal may come at any time
+        try:
+            os.makedirs(parent, exist_ok=True)
+            os.mkdir(beside)
+        except OSError as error:
+            raise InputError(
+                f"-o {options.output}: cannot write in {parent}: {error.strerror}"
+            ) from None
         progress = Progress(options.quiet)
         gathering = gather.gather(options, progress)
         recipe_hash = result.recipe(options, gathering.inputs)

