@@ -1,15 +1,25 @@
-"""The picture of experiments/figure2: what is drawn from which number, gaps included."""
+"""Pictures of experiments/table2 and experiments/figure2: what is drawn from which number, gaps included."""
 
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from plots import figure2, style  # noqa: E402
+from plots import figure2, style, table2  # noqa: E402
 
 
 def sample(mean, ci95=0.1):
     return {"mean": mean, "std": ci95, "ci95": ci95, "values": [mean]}
+
+
+def row(method, rate):
+    return {"method": method, "samples_per_s": sample(rate), "gb_per_step": 0.5, "robustness": sample(0.99, None)}
+
+
+TABLE = {
+    "paper": {m: {"samples_per_s": [10, 1], "gb_per_step": [2, 0.1], "robustness": [0.8, 0.02]} for m in ("zero2", "adaptive")},
+    "readings": {"110m": {"rows": [row("zero2", 20), row("adaptive", 30)]}, "1.3b": {"rows": [row("zero2", 5)]}},
+}
 
 
 def trained(name, loss, diverged=0):
@@ -24,6 +34,23 @@ FIGURE = {
         trained("printed, 10% kept", None, 5),
     ]
 }
+
+
+class Table2(unittest.TestCase):
+    def test_series(self):
+        [printed, first, second] = table2.series(TABLE, "samples_per_s")
+        self.assertEqual(printed[3], {"zero2": [10, 1], "adaptive": [10, 1]})
+        self.assertEqual((first[0], set(first[3])), ("110m", {"zero2", "adaptive"}))
+        self.assertEqual(set(second[3]), {"zero2"})  # a method that cannot run has no mark
+
+    def test_values(self):
+        self.assertEqual(table2.middle_and_spread(sample(2, 0.5)), (2, 0.5))
+        self.assertEqual(table2.middle_and_spread(sample(2, None)), (2, 0))
+        self.assertEqual(table2.middle_and_spread([4.8, 0.05]), (4.8, 0.05))
+        self.assertEqual(table2.middle_and_spread(0.5), (0.5, 0))
+
+    def test_same_bytes(self):
+        self.assertEqual(table2.draw(TABLE), table2.draw(TABLE))
 
 
 class Figure2(unittest.TestCase):
