@@ -41,10 +41,10 @@ void Stage::make_buckets() {
     double filled = 0;
     bool open = false;
   } kinds[2];
-  for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
+  for (const Id s : std::ranges::reverse_view(segments)) {
     std::vector<Id> complete;
-    for (Id g : model_.segments[*s].groups)
-      if (first_use[g] == *s) complete.push_back(g);
+    for (Id g : model_.segments[s].groups)
+      if (first_use[g] == s) complete.push_back(g);
     if (per_segment) kinds[0].open = kinds[1].open = false;
     for (Id g : complete) {
       std::set<int> stages;
@@ -55,7 +55,7 @@ void Stage::make_buckets() {
       }
       const bool tied = stages.size() > 1;
       if (tied || (users > 1 && per_segment)) {
-        Bucket& own = fresh(*s);
+        Bucket& own = fresh(s);
         own.groups = {g};
         own.tied = tied;
         own.tied_copy = tied && *stages.begin() != stage_;
@@ -72,11 +72,11 @@ void Stage::make_buckets() {
       }
       Open& kind = kinds[homogeneous && model_.groups[g].split];
       if (!kind.open) {
-        fresh(*s);
+        fresh(s);
         kind = {.bucket = made.size() - 1, .open = true};
       }
       made[kind.bucket].groups.push_back(g);
-      made[kind.bucket].completes_at = *s;
+      made[kind.bucket].completes_at = s;
       kind.filled +=
           static_cast<double>(elements_of(model_.groups[g], plan_.tp) * size_of(plan_.precision));
       if (kind.filled >= limit && !per_segment) kind.open = false;

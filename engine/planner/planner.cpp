@@ -70,7 +70,7 @@ class Planner {
         continue;
       }
       at(i).bound = bounds_.local_seconds(plan(i));
-      queue_.push({at(i).bound, i, false});
+      queue_.emplace(at(i).bound, i, false);
     }
   }
 
@@ -94,7 +94,7 @@ class Planner {
       }
       if (!good) {
         at(i).bound = std::max(bound, bounds_.seconds(plan(i)));
-        queue_.push({at(i).bound, i, true});
+        queue_.emplace(at(i).bound, i, true);
         continue;
       }
       open_.push_back(i);

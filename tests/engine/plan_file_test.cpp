@@ -120,8 +120,9 @@ Decision random_decision(Draw& draw, const ModelSpec& model, const Cluster& clus
   d.seconds = draw.part() / 3, d.dry_run_seconds = draw.part() * 1e-7;
   d.candidates = draw(0, 9999), d.pruned = draw(0, 99), d.dry_run = draw(0, 99);
   d.beyond_budget = draw(0, 9);
-  for (int i = draw(0, 2); i > 0; --i) d.would_change.push_back("a \"quoted\" \\ thing\n");
-  for (int i = draw(0, 2); i > 0; --i) d.warnings.push_back("tensor parallelism over a slow link");
+  for (int i = draw(0, 2); i > 0; --i) d.would_change.emplace_back("a \"quoted\" \\ thing\n");
+  for (int i = draw(0, 2); i > 0; --i)
+    d.warnings.emplace_back("tensor parallelism over a slow link");
   for (int i = draw(0, 3); i > 0; --i) {
     d.choices.push_back(
         {.name = "mesh", .value = "pp 2", .seconds = draw.part(), .runners_up = {}});
