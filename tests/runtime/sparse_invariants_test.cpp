@@ -109,7 +109,7 @@ std::vector<Case> cases() {
     const std::string how(name_of(reduction));
     const auto add = [&](const std::string& name, Plan plan) {
       plan.optimizer = Optimizer::sgd;
-      out.push_back({how + "_" + name, plan, reduction});
+      out.push_back({fmt::format("{}_{}", how, name), plan, reduction});
     };
     add("dp4", {.dp = 4});
     add("dp4_clipped", {.dp = 4, .clip = true});
