@@ -35,5 +35,7 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
                       const std::string& examples);
 /// The positional JOB.toml.
 void add_job(CLI::App& command, std::string& path);
+/// Live progress belongs on a terminal that did not ask for quiet.
+bool shows_progress(const Context& context);
 
 }  // namespace rehearse

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/decision.h"
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/methods.h"
@@ -106,7 +107,7 @@ int run_compare(const Context& context, const Options& options) {
   const StudyOptions how = study_options(context, options);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   std::vector<MethodChoice> choices = parse_methods(options.methods);
-  const Job job = load(context, options.job);  // what is wrong with it is wrong with every row
+  const Job job = load(options.job, context.set);  // what is wrong with it is wrong with every row
   if (options.methods == "all" && !job.plan_file.empty())
     choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
   for (const MethodChoice& choice : choices)
@@ -116,7 +117,9 @@ int run_compare(const Context& context, const Options& options) {
   for (const MethodChoice& choice : choices) {
     Row row{.choice = choice};
     try {
-      row.study = study(load_job(options.job, overrides_for(choice, job, context.set)), how);
+      Job one = load(options.job, overrides_for(choice, job, context.set));
+      decide_plan(one, how.progress);
+      row.study = study(one, how);
     } catch (const InputError& e) {
       row.refusal = e.what();
     }

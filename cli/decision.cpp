@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "cli/load.h"
 #include "cli/rescore.h"
 #include "engine/names.h"
 #include "engine/plan_file.h"
@@ -19,6 +20,16 @@ using Json = nlohmann::ordered_json;
 
 /// Infinite: nothing feasible, null in JSON.
 Json number(double seconds) { return std::isinf(seconds) ? Json() : Json(seconds); }
+
+/// Of each segment, how its gradient is summed; empty: whole.
+Json layers_json(const Plan& p) {
+  Json out = Json::array();
+  for (const LayerExchange& x : p.layers)
+    out.push_back({{"reduction", name_of(x.reduction)},
+                   {"density", x.density},
+                   {"coding", name_of(x.coding)}});
+  return out;
+}
 
 Json plan_json(const Plan& p, const Cluster& cluster) {
   Json devices = Json::array();
@@ -37,6 +48,7 @@ Json plan_json(const Plan& p, const Cluster& cluster) {
           {"sequence_parallel", p.sequence_parallel},
           {"bucket", p.bucket.value},
           {"shares", p.shares},
+          {"layers", layers_json(p)},
           {"stages", p.stages},
           {"rank_to_device", std::move(devices)}};
 }
@@ -44,8 +56,7 @@ Json plan_json(const Plan& p, const Cluster& cluster) {
 }  // namespace
 
 Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
-  std::optional<Profile> profile;
-  if (!job.profile.empty()) profile = load_profile(job.profile);
+  const std::optional<Profile> profile = profile_of(job);
   const Profile* measured = profile ? &*profile : nullptr;
   PlannerOptions options;
   options.budget = flags.budget;
@@ -71,9 +82,15 @@ Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
   return decision;
 }
 
+std::optional<Decision> decide_plan(Job& job, bool progress) {
+  if (!job.plan_file.empty() || !adaptive(job)) return std::nullopt;
+  Decision decision = decide_with_progress(job, {.progress = progress});
+  job.plan = decision.plan;
+  return decision;
+}
+
 std::string plan_text(const Decision& decision, const Job& job) {
-  std::optional<Profile> profile;
-  if (!job.profile.empty()) profile = load_profile(job.profile);
+  const std::optional<Profile> profile = profile_of(job);
   return to_toml(decision, made_for(job.model, job.cluster, profile ? &*profile : nullptr),
                  job.model, job.cluster);
 }
@@ -101,6 +118,7 @@ nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
           {"plan", plan_json(d.plan, job.cluster)},
           {"step_time_s", d.seconds},
           {"dry_run_s", d.dry_run_seconds},
+          {"simulated", d.rescored},
           {"candidates", d.candidates},
           {"pruned", d.pruned},
           {"dry_run", d.dry_run},

@@ -2,6 +2,7 @@
 // again, the outcome as text or JSON.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "engine/job.h"
@@ -17,6 +18,8 @@ struct PlanFlags {
 
 /// Throws InputError when no plan is feasible.
 Decision decide_with_progress(const Job& job, const PlanFlags& flags);
+/// A job as load() leaves it becomes one that runs: where its plan is open it is decided.
+std::optional<Decision> decide_plan(Job& job, bool progress);
 
 /// The plan file.
 std::string plan_text(const Decision& decision, const Job& job);

@@ -7,17 +7,21 @@
 
 namespace rehearse {
 
-Job load(const Context& context, const std::string& path) { return load_job(path, context.set); }
+Job load(const std::string& path, const std::vector<std::string>& set) {
+  const bool open =
+      Config::load(path, set).section("method").text("name", "") == std::string_view("adaptive");
+  return open ? load_job_to_plan(path, set) : load_job(path, set);
+}
 
 Job load_for(const Context& context, const std::string& path, int ranks) {
-  Job job = load(context, path);
+  Job job = load(path, context.set);
   if (job.plan.world_size() == ranks || job.where.contains("cluster.world_size") ||
       job.cluster.shared_cores() == 0)
     return job;
   std::vector<std::string> set = context.set;
   set.push_back(fmt::format("cluster.world_size={}", ranks));
   try {
-    return load_job(path, set);
+    return load(path, set);
   } catch (const InputError&) {
     return job;  // its mesh is stated: whoever starts the ranks says what does not match
   }

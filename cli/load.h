@@ -9,8 +9,9 @@
 
 namespace rehearse {
 
-/// The job with the command line's --set.
-Job load(const Context& context, const std::string& path);
+/// The job with the command line's --set. Of the adaptive method the plan is left open, for
+/// decide_plan (decision.h).
+Job load(const std::string& path, const std::vector<std::string>& set);
 /// The same for a run of `ranks` processes: where neither the file nor --set says how many ranks
 /// the world has, a cluster whose ranks share a host's cores gets that many.
 Job load_for(const Context& context, const std::string& path, int ranks);

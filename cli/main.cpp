@@ -2,6 +2,7 @@
 // into one message and an exit status. 0 good; 1 the run failed; 2 what could be told before it
 // began; 128 + n after signal n.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <exception>
 #include <iostream>
@@ -19,6 +20,10 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   command->fallthrough();
   command->footer("examples:\n" + examples);
   return command;
+}
+
+bool shows_progress(const Context& context) {
+  return !context.quiet && isatty(STDERR_FILENO) == 1;
 }
 
 void add_job(CLI::App& command, std::string& path) {

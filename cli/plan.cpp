@@ -1,7 +1,6 @@
 // `rehearse plan`: the best plan for a job's model on its cluster, with the score of each choice,
 // what lost to it and what would change the decision.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <iostream>
 #include <memory>
@@ -26,7 +25,7 @@ int run_plan(const Context& context, const Options& options) {
   Job job = load_job_to_plan(options.job, context.set);
   if (!options.profile.empty()) job.profile = options.profile;
   PlanFlags flags{.budget = options.budget, .rescore = !options.no_rescore};
-  flags.progress = !context.quiet && isatty(STDERR_FILENO) != 0;
+  flags.progress = shows_progress(context);
   const Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
   if (context.json)

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/decision.h"
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/program_check.h"
@@ -46,7 +47,10 @@ int run_program(const Context& context, const Options& options) {
     throw InputError("program: give JOB.toml or --from FILE");
   if (!options.output.empty()) check_writable("-o", options.output);
   std::optional<Job> job;
-  if (!options.job.empty()) job = load(context, options.job);
+  if (!options.job.empty()) {
+    job = load(options.job, context.set);
+    decide_plan(*job, shows_progress(context));
+  }
   Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/decision.h"
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/plan_picture.h"
@@ -86,7 +87,8 @@ int run_simulate(const Context& context, const Options& options) {
   how.trace = options.trace;
   if (!how.trace.empty()) check_writable("--trace", how.trace);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  const Job job = load(context, options.job);
+  Job job = load(options.job, context.set);
+  const std::optional<Decision> decided = decide_plan(job, how.progress);
   std::unique_ptr<TemporaryFolder> folder;
   if (!options.report.empty()) {
     folder = std::make_unique<TemporaryFolder>();
@@ -107,8 +109,9 @@ int run_simulate(const Context& context, const Options& options) {
   }
   nlohmann::ordered_json json = to_json(result);
   std::optional<MigrationStudy> migration;
-  if (const std::optional<Plan> first = warm_up_plan(job)) {
-    migration = study_migration(job, *first, how.level);
+  if (const auto first = warm_up_plan(job, decided ? &*decided : nullptr)) {
+    migration = study_migration(job, *first, how.level,
+                                options.trace.empty() ? "" : migration_trace(options.trace));
     json["migration"] = to_json(*migration);
   }
   if (folder) write_report(options, job, json, python, *folder, how.trace, rehearsal);
@@ -118,6 +121,7 @@ int run_simulate(const Context& context, const Options& options) {
     std::cout << json.dump(2) << "\n";
   } else {
     std::cout << describe(result);
+    if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", summary_of(job.plan));
     if (rehearsal)
       std::cout << describe(*rehearsal)
                 << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));

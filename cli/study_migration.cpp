@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 
+#include "cli/load.h"
+#include "engine/chrome_trace.h"
 #include "engine/costs.h"
 #include "engine/dry_run.h"
 #include "engine/errors.h"
@@ -23,18 +26,62 @@
 namespace rehearse {
 namespace {
 
+/// The migration's program, and what it moves.
+struct Change {
+  LinkedProgram from = {}, linked = {};
+  Migration migration = {};
+  std::vector<DeviceNeed> memory = {};
+};
+
+Change change_of(const Job& job, const Plan& first) {
+  Job before = job;
+  before.plan = first;
+  Change out;
+  out.from = link(compile(before));
+  const std::vector<Id>& devices = first.rank_to_device;
+  out.migration = migrate(out.from, link(compile(job)), job.model,
+                          {.distance = distance_on(job.cluster, devices),
+                           .played = {},
+                           .plays = players(devices, job.plan.rank_to_device)});
+  out.linked = link(out.migration.program);
+  out.memory = device_needs(out.linked, job.cluster, devices);
+  for (const DeviceNeed& need : out.memory)
+    if (!need.fits())
+      throw InputError(fmt::format(
+          "the states of both plans do not fit at once: the migration from {} to {} needs {} on "
+          "{}, which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run "
+          "one plan from the first step (method.plan)",
+          first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))), need.kind,
+          to_text(Bytes(static_cast<double>(need.capacity)))));
+  return out;
+}
+
 double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& costs, Level level,
-                  const Profile* profile, const std::vector<double>& slow) {
+                  const Profile* profile, const std::vector<double>& slow,
+                  const std::string& trace) {
   const Disturber disturber(job.disturb, job.plan.world_size());
-  Tee nobody({});
-  if (level == Level::analytic) return dry_run(linked, costs, disturber, 1, nobody).seconds;
+  const auto traced = [&](const auto& play) {
+    if (trace.empty()) {
+      Tee nobody({});
+      return play(nobody);
+    }
+    ChromeTrace file(trace, linked, {.first_step = 0, .last_step = 0});
+    Tee tee({&file});
+    const double seconds = play(tee);
+    file.close();
+    return seconds;
+  };
+  if (level == Level::analytic)
+    return traced(
+        [&](TraceSink& sink) { return dry_run(linked, costs, disturber, 1, sink).seconds; });
 #ifdef REHEARSE_HAS_SIM
   const SimOptions options{.fidelity = level == Level::chunk ? Fidelity::chunk : Fidelity::fluid,
                            .profile = profile,
                            .slow = slow};
   const auto simulated = [&](int) {
-    const double seconds =
-        simulate(linked, costs, job.cluster, disturber, 1, nobody, options).seconds;
+    const double seconds = traced([&](TraceSink& sink) {
+      return simulate(linked, costs, job.cluster, disturber, 1, sink, options).seconds;
+    });
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   };
   double seconds = 0;
@@ -49,43 +96,34 @@ double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& cost
 
 }  // namespace
 
-MigrationStudy study_migration(const Job& job, const Plan& first, Level level) {
-  Job before = job;
-  before.plan = first;
-  const LinkedProgram from = link(compile(before)), to = link(compile(job));
-  const std::vector<Id>& devices = first.rank_to_device;
-  const Migration migration = migrate(from, to, job.model,
-                                      {.distance = distance_on(job.cluster, devices),
-                                       .played = {},
-                                       .plays = players(devices, job.plan.rank_to_device)});
-  const LinkedProgram linked = link(migration.program);
-  std::optional<Profile> profile;
-  if (!job.profile.empty()) profile = load_profile(job.profile);
+void check_migration(const Job& job, const Plan& first) { change_of(job, first); }
+
+std::string migration_trace(const std::string& trace) {
+  return std::filesystem::path(trace).replace_extension(".migration.json").string();
+}
+
+MigrationStudy study_migration(const Job& job, const Plan& first, Level level,
+                               const std::string& trace) {
+  const Change change = change_of(job, first);
+  const std::optional<Profile> profile = profile_of(job);
+  const Profile* measured = profile ? &*profile : nullptr;
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const Costs costs(linked, job.model, job.cluster, devices, job.plan.optimizer,
-                    profile ? &*profile : nullptr, slow);
+  const Costs costs(change.linked, job.model, job.cluster, first.rank_to_device, job.plan.optimizer,
+                    measured, slow);
 
   MigrationStudy out{
       .from = first.method,
-      .mesh = from.program.mesh,
+      .mesh = change.from.program.mesh,
       .after_step = job.adaptive.warmup_steps,
-      .seconds = seconds_of(linked, job, costs, level, profile ? &*profile : nullptr, slow),
-      .bytes = static_cast<double>(migration.sent_bytes)};
-  for (Id role = 0; role < linked.program.roles.size(); ++role) {
+      .seconds = seconds_of(change.linked, job, costs, level, measured, slow, trace),
+      .bytes = static_cast<double>(change.migration.sent_bytes),
+      .memory = change.memory};
+  for (Id role = 0; role < change.linked.program.roles.size(); ++role) {
     double sent = 0;
-    for (Id op = 0; op < linked.program.roles[role].ops.size(); ++op)
+    for (Id op = 0; op < change.linked.program.roles[role].ops.size(); ++op)
       sent += costs.bytes_sent(role, op)[0];
     out.bytes_most = std::max(out.bytes_most, sent);
   }
-  out.memory = device_needs(linked, job.cluster, devices);
-  for (const DeviceNeed& need : out.memory)
-    if (!need.fits())
-      throw InputError(
-          fmt::format("the states of both plans do not fit at once: the migration from {} to {} "
-                      "needs {} on {}, "
-                      "which has {}; warm up under a plan that shards more (adaptive.warmup_plan)",
-                      first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))),
-                      need.kind, to_text(Bytes(static_cast<double>(need.capacity)))));
   return out;
 }
 

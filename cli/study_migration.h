@@ -20,8 +20,14 @@ struct MigrationStudy {
   std::vector<DeviceNeed> memory = {};  // with the states of both plans there
 };
 
-/// `job` has the plan that follows. Throws InputError when it cannot follow or does not fit.
-MigrationStudy study_migration(const Job& job, const Plan& first, Level level);
+/// `job` has the plan that follows. `trace`: file of its Chrome trace; empty: none. Throws
+/// InputError when it cannot follow or does not fit.
+MigrationStudy study_migration(const Job& job, const Plan& first, Level level,
+                               const std::string& trace = {});
+/// Throws that InputError alone, without a simulation.
+void check_migration(const Job& job, const Plan& first);
+/// "step.json" -> "step.migration.json".
+std::string migration_trace(const std::string& trace);
 
 nlohmann::ordered_json to_json(const MigrationStudy& study);
 /// One line for people.

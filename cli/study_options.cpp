@@ -2,7 +2,6 @@
 #include "cli/study_options.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -44,7 +43,7 @@ StudyOptions study_options(const Context& context, const StudyFlags& flags) {
               : flags.fidelity == "chunk"  ? Level::chunk
                                            : Level::fluid;
   out.seeds = flags.seeds;
-  out.progress = !context.quiet && isatty(STDERR_FILENO) == 1;
+  out.progress = shows_progress(context);
   return out;
 }
 

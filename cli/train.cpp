@@ -9,11 +9,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/after_warm_up.h"
 #include "cli/command.h"
+#include "cli/decision.h"
 #include "cli/files.h"
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
 #include "cli/rehearsal.h"
+#include "cli/study_migration.h"
 #include "engine/adaptive.h"
 #include "engine/errors.h"
 #include "engine/fit.h"
@@ -46,11 +49,22 @@ void check_weights(const Job& job, const Options& options) {
     throw InputError("--export needs train.out, the folder of the checkpoint that it reads");
 }
 
-Job load_job_for(const Context& context, const Options& options, int ranks) {
-  Job job = load_for(context, options.job, ranks);
+/// The job, its own plan decided where that is open, and what it warms up under.
+struct Prepared {
+  Job job = {};
+  AdaptiveRun run = {};
+};
+
+Prepared prepare_run(const Context& context, const Options& options, int ranks, bool progress) {
+  Prepared out{.job = load_for(context, options.job, ranks)};
+  Job& job = out.job;
+  const std::optional<Decision> decided = decide_plan(job, progress);
   if (!options.profile_out.empty() && job.plan.observe == 0)
     job.plan.observe = default_observe_stride;
-  return job;
+  ReplaceOnce::Decide decide;
+  if (decided) decide = decide_after_warm_up(job, options.job, context.set);
+  out.run = adaptive_run(job, decided ? &*decided : nullptr, std::move(decide));
+  return out;
 }
 
 /// Into what the file holds already, in place of what it knew of this model's gradients.
@@ -58,9 +72,7 @@ void write_variances(const std::string& path, const Job& job,
                      const std::vector<LayerVariance>& variances, bool quiet) {
   Profile profile;
   if (std::filesystem::exists(path)) profile = load_profile(path);
-  std::erase_if(profile.variances,
-                [&](const LayerVariance& v) { return v.model == job.model.name; });
-  profile.variances.insert(profile.variances.end(), variances.begin(), variances.end());
+  replace_variances(profile, job.model.name, variances);
   write_file(path, to_json(profile));
   if (!quiet && !variances.empty())
     fmt::print("{}: variances of {} layers over {} steps\n", path, variances.size(),
@@ -69,17 +81,22 @@ void write_variances(const std::string& path, const Job& job,
 
 int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
-  const Job job = load_job_for(context, options, options.nproc);
+  const auto [job, run] = prepare_run(context, options, options.nproc, shows_progress(context));
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
   check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
-  adaptive_run(job);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
         fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
                     "as many, or set cluster.world_size",
                     options.nproc, job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp,
                     job.plan.servers > 0 ? fmt::format(" + {} servers", job.plan.servers) : ""));
+  if (run.warms_up) {
+    Job first = job;
+    first.plan = run.first;
+    check_memory(link(compile(first), job.model), first.plan, job.model, job.cluster);
+    check_migration(job, run.first);
+  }
   return start_ranks(context.arguments, options.nproc);
 }
 
@@ -109,18 +126,17 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
 
 int run_rank(const Context& context, const Options& options) {
   const Environment environment = detect_environment();
-  const Job job = load_job_for(context, options, environment.world_size);
+  auto [job, run] = prepare_run(context, options, environment.world_size, false);
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
-  AdaptiveRun adaptive = adaptive_run(job);
   Job first = job;
-  first.plan = std::move(adaptive.first);
+  first.plan = std::move(run.first);
   const TrainSummary summary = train(first, environment,
                                      {.resume = options.resume,
                                       .import_weights = options.weights,
                                       .trace = options.trace,
                                       .quiet = context.quiet || context.json,
-                                      .policy = std::move(adaptive.policy)});
+                                      .policy = std::move(run.policy)});
   if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
   if (environment.rank == 0 && !options.out_weights.empty())
     export_gpt2(summary.checkpoint, job.model, options.out_weights);

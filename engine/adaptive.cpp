@@ -12,6 +12,7 @@
 #include "engine/names.h"
 #include "engine/plan_file.h"
 #include "engine/strategy.h"
+#include "engine/variance.h"
 
 namespace rehearse {
 namespace {
@@ -35,25 +36,30 @@ void check_followed(const Job& job, const Plan& first) {
 
 }  // namespace
 
-std::optional<Plan> warm_up_plan(const Job& job) {
+std::optional<Plan> warm_up_plan(const Job& job, const Decision* decided) {
   const std::string& file = job.adaptive.warmup_plan;
-  if (file.empty()) return std::nullopt;
-  if (!std::filesystem::is_regular_file(file))
-    throw located(job,
-                  InputError(fmt::format("adaptive.warmup_plan: \"{}\" does not exist", file)));
-  Plan first = prepare(load_plan(file, job.model, job.cluster), job.model);
-  check_followed(job, first);
+  std::optional<Plan> first;
+  if (!file.empty()) {
+    if (!std::filesystem::is_regular_file(file))
+      throw located(job,
+                    InputError(fmt::format("adaptive.warmup_plan: \"{}\" does not exist", file)));
+    first = prepare(load_plan(file, job.model, job.cluster), job.model);
+    check_followed(job, *first);
+  } else if (decided != nullptr) {
+    first = decided->warm_up;
+  }
+  if (first && decided != nullptr && first->observe == 0) first->observe = default_observe_stride;
   return first;
 }
 
-AdaptiveRun adaptive_run(const Job& job) {
+AdaptiveRun adaptive_run(const Job& job, const Decision* decided, ReplaceOnce::Decide decide) {
   AdaptiveRun run{.first = job.plan};
   std::vector<std::shared_ptr<Policy>> policies;
-  if (std::optional<Plan> first = warm_up_plan(job)) {
+  if (std::optional<Plan> first = warm_up_plan(job, decided)) {
     run.first = std::move(*first);
-    policies.push_back(std::make_shared<ReplaceOnce>(
-        job.adaptive.warmup_steps,
-        [plan = job.plan](const Measured&, const Plan&) { return plan; }));
+    run.warms_up = true;
+    if (!decide) decide = [plan = job.plan](const Measured&, const Plan&) { return plan; };
+    policies.push_back(std::make_shared<ReplaceOnce>(job.adaptive.warmup_steps, std::move(decide)));
   }
   if (job.adaptive.balance_every > 0)
     policies.push_back(

@@ -5,18 +5,24 @@
 #include <optional>
 
 #include "engine/job.h"
+#include "engine/planner/planner.h"
 #include "engine/policy.h"
 
 namespace rehearse {
 
-/// The plan in adaptive.warmup_plan; nothing where the job names none. Throws InputError (key and
-/// file) for one that the job's own plan cannot follow: other ranks, batch or optimizer.
-std::optional<Plan> warm_up_plan(const Job& job);
+/// What the run warms up under: the plan in adaptive.warmup_plan; else, of a job whose own plan was
+/// `decided`, the fastest that sums gradients whole; else nothing. Of a decided job it observes
+/// gradients, for the decision that follows. Throws InputError (key and file) for a file whose plan
+/// the job's own cannot follow: other ranks, batch or optimizer.
+std::optional<Plan> warm_up_plan(const Job& job, const Decision* decided);
 
 struct AdaptiveRun {
   Plan first = {};
+  bool warms_up = false;  // `first` is followed by another plan
   std::shared_ptr<Policy> policy = {};  // null: the run keeps its plan
 };
-AdaptiveRun adaptive_run(const Job& job);
+/// `decide`: the plan after warm-up; empty: the job's own.
+AdaptiveRun adaptive_run(const Job& job, const Decision* decided = nullptr,
+                         ReplaceOnce::Decide decide = {});
 
 }  // namespace rehearse

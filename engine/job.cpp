@@ -325,6 +325,8 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     throw file.section("train").error(
         "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
   job.adaptive = std::move(keys.adaptive);
+  job.adaptive.warmup_steps = keys.adaptive_warmup_steps.value_or(
+      std::clamp<std::int64_t>(job.train.steps / 4, 1, job.adaptive.warmup_steps));
   job.run = keys.run;
   job.disturb = std::move(keys.disturb);
   const std::size_t world = job.plan.rank_to_device.size();

@@ -118,11 +118,13 @@ void read_train(const Config& c, JobKeys& keys) {
   t.out = c.text("out", "out");
 }
 
-void read_adaptive(const Config& c, Adaptive& a) {
-  a.warmup_steps = c.integer("warmup_steps", a.warmup_steps, at_least(1));
+void read_adaptive(const Config& c, Adaptive& a, std::optional<std::int64_t>& warmup_steps) {
+  warmup_steps = c.maybe_integer("warmup_steps", at_least(1));
   a.warmup_plan = c.text("warmup_plan", "");
   a.balance_every = c.integer("balance_every", a.balance_every, at_least(0));
   a.balance_bound = c.number("balance_bound", a.balance_bound, between(0, 1));
+  a.placement = c.flag("placement", a.placement);
+  a.plan_timeout = c.seconds("plan_timeout", a.plan_timeout, above(0));
 }
 
 void read_run(const Config& c, Run& run) {
@@ -161,7 +163,7 @@ JobKeys read_keys(const Config& file) {
   keys.profile = cluster.text("profile", "");
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);
-  read_adaptive(file.section("adaptive"), keys.adaptive);
+  read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);
   read_run(file.section("run"), keys.run);
   read_disturb(file.section("disturb"), keys.disturb);
   file.finish();

@@ -16,7 +16,8 @@ struct JobKeys {
   std::vector<std::string> devices = {};
   Plan plan = {};  // what does not depend on anything else
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
-                              global_batch = {}, seq_len = {}, warmup_steps = {};
+                              global_batch = {}, seq_len = {}, warmup_steps = {},
+                              adaptive_warmup_steps = {};
   Train train = {};
   Adaptive adaptive = {};
   Run run = {};

@@ -74,7 +74,8 @@ std::optional<std::string> Control::lookup(const std::string& key) const {
   return found->second;
 }
 
-std::vector<std::string> Control::gather(const std::string& key, const std::string& value) {
+std::vector<std::string> Control::gather(const std::string& key, const std::string& value,
+                                         Seconds longer) {
   const int world = impl_->environment.world_size;
   std::unique_lock lock(impl_->mutex);
   // The n-th gathering of a key everywhere meets the n-th elsewhere.
@@ -90,10 +91,11 @@ std::vector<std::string> Control::gather(const std::string& key, const std::stri
     }
     return ranks;
   };
-  const auto deadline = Clock::now() + to_duration(impl_->options.join);
+  const Seconds patience(impl_->options.join.value + longer.value);
+  const auto deadline = Clock::now() + to_duration(patience);
   if (!impl_->wait_until(lock, deadline, [&] { return missing().empty(); })) {
-    throw BackendError(fmt::format("waited {} at \"{}\" for rank {}", to_text(impl_->options.join),
-                                   key, fmt::join(missing(), ", ")));
+    throw BackendError(fmt::format("waited {} at \"{}\" for rank {}", to_text(patience), key,
+                                   fmt::join(missing(), ", ")));
   }
   std::vector<std::string> all;
   for (int r = 0; r < world; ++r) {

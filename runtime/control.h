@@ -87,8 +87,10 @@ class Control {
   std::string await(const std::string& key);
   /// The value of a key if it is known here.
   std::optional<std::string> lookup(const std::string& key) const;
-  /// Every rank's value of `key`, by rank. All ranks call it; a key may be gathered again.
-  std::vector<std::string> gather(const std::string& key, const std::string& value);
+  /// Every rank's value of `key`, by rank. All ranks call it; a key may be gathered again. Waits
+  /// for the others as long as for them to join, and `longer`.
+  std::vector<std::string> gather(const std::string& key, const std::string& value,
+                                  Seconds longer = Seconds(0));
   /// Throws BackendError on every rank, naming the ranks that differ, unless all gave one value.
   void agree(const std::string& what, const std::string& value);
   void barrier(const std::string& name);

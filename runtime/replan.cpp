@@ -71,7 +71,8 @@ std::optional<Plan> consult(Policy& policy, const Placed& current, Measured meas
       said = plan_text(prepare(*plan, current.plan->job.model), current.plan->job);
     }
   }
-  const std::string text = control.gather("plan", said).front();
+  const std::string text =
+      control.gather("plan", said, current.plan->job.adaptive.plan_timeout).front();
   if (text.empty()) return std::nullopt;
   return plan_from(text, "the new plan", current.plan->job);
 }

@@ -230,8 +230,12 @@ class Trainer {
 
   /// What the plan in force observed of gradients; of an earlier plan where it observes none.
   void gather_observed(std::int64_t step, TrainSummary& summary) {
-    auto found = gather_variances(current_->context, current_->executor, observed_from_, step);
-    if (!found.empty()) summary.variances = std::move(found);
+    try {
+      auto found = gather_variances(current_->context, current_->executor, observed_from_, step);
+      if (!found.empty()) summary.variances = std::move(found);
+    } catch (const InputError& error) {
+      throw BackendError(error.what());  // gradients of steps that ran
+    }
   }
 
   bool place(const Plan& plan, std::int64_t step, TrainSummary& summary) {

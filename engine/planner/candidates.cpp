@@ -121,7 +121,9 @@ class Enumeration {
     std::vector<std::vector<int>> out;
     const int total = plan.global_batch / plan.micro_batches;
     if (total % plan.dp == 0) out.emplace_back();
-    if (!strategy_named(method_of(plan)).combines.shares || plan.dp == 1) return out;
+    if (!strategy_named(method_of(plan)).combines.shares || plan.dp == 1 ||
+        (!job_.adaptive.placement && !out.empty()))
+      return out;
     const auto speeds = replica_seconds(plan);
     if (out.empty() ||
         std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {
@@ -182,10 +184,13 @@ class Enumeration {
   }
 
   void sharding(Plan plan) {
-    const int most = strategy_named(method_of(plan)).combines.max_zero;
+    const int plain = strategy_named(method_of(plan)).combines.max_zero;
+    const int most =
+        adaptive(job_) ? std::max(plain, strategy_named("adaptive").combines.max_zero) : plain;
     for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.dp == 1)) continue;
       plan.zero = zero;
+      plan.method = zero > plain ? "adaptive" : method_of(plan);
       for (const bool recompute : flags("recompute", job_.plan.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
                                          plan.tp > 1 && model_.seq_len % plan.tp == 0))
@@ -193,7 +198,6 @@ class Enumeration {
             for (const Bytes bucket : buckets(plan)) {
               plan.recompute = recompute, plan.sequence_parallel = sequence;
               plan.keep_gathered = keep, plan.bucket = bucket;
-              plan.method = method_of(plan);
               add(plan);
             }
     }
@@ -203,9 +207,10 @@ class Enumeration {
     if (states(key)) return {stated};
     return both ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
-  std::vector<Bytes> buckets(const Plan& plan) const {
+  std::vector<Bytes> buckets(const Plan& plan) {
     if (states("bucket") || plan.dp == 1 || plan.zero == 3) return {job_.plan.bucket};
-    return {Bytes(25e6), Bytes(5e6), Bytes(100e6)};
+    out_.bucket_sizes = 3;
+    return {Plan().bucket, Bytes(5e6), Bytes(100e6)};
   }
 
   void add(const Plan& plan) {
@@ -242,6 +247,12 @@ std::vector<std::string> stated_choices(const Job& job) {
   for (const char* key : shape_keys)
     if (job.where.contains(fmt::format("method.{}", key))) out.emplace_back(key);
   return out;
+}
+
+bool adaptive(const Job& job) { return job.plan.method == "adaptive"; }
+
+bool must_be_sparse(const Job& job) {
+  return adaptive(job) && job.plan.reduction.value_or(Reduction::dense) != Reduction::dense;
 }
 
 std::string method_of(const Plan& plan) {

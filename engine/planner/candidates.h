@@ -16,14 +16,18 @@ namespace rehearse {
 struct Candidates {
   std::vector<Plan> plans = {};          // prepared
   std::vector<Infeasible> refused = {};  // what no candidate may be, by reason
+  int bucket_sizes = 1;                  // that were tried where buckets matter
 };
 
 Candidates candidates(const Job& job, const Profile* profile);
 
+/// The job is of the adaptive method and says that every layer be sparse.
+bool must_be_sparse(const Job& job);
+
 /// The keys of [method] that the job's file states and that are therefore kept.
 std::vector<std::string> stated_choices(const Job& job);
 
-/// The method whose program a planned plan compiles to.
+/// The method whose program a planned plan compiles to, if no other is needed.
 std::string method_of(const Plan& plan);
 
 /// One pass over one micro-batch on a device of its own, as the profile (may be null) measured it

@@ -22,6 +22,19 @@ using State = Scored::State;
 std::string text(double seconds) { return to_text(Seconds(seconds)); }
 std::string yes_no(bool b) { return b ? "yes" : "no"; }
 
+/// "whole", "sparse in 12 of 26 layers, two-level in 8".
+std::string gradients_text(const Plan& p) {
+  const auto count = [&](Reduction reduction) {
+    return std::count_if(p.layers.begin(), p.layers.end(),
+                         [&](const LayerExchange& x) { return x.reduction == reduction; });
+  };
+  const auto sparse = count(Reduction::sparse), two_level = count(Reduction::two_level);
+  if (sparse + two_level == 0) return "whole";
+  if (sparse == 0) return fmt::format("two-level in {} of {} segments", two_level, p.layers.size());
+  return fmt::format("sparse in {} of {} segments{}", sparse, p.layers.size(),
+                     two_level > 0 ? fmt::format(", two-level in {}", two_level) : std::string());
+}
+
 /// What is chosen, by the name of the choice.
 const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>>& dimensions() {
   static const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>> all{
@@ -46,6 +59,7 @@ const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>
          const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
          return fmt::format("by speed, {} to {}", *least, *most);
        }},
+      {"gradients", gradients_text},
       {"devices", [](const Plan& p) {
          return std::is_sorted(p.rank_to_device.begin(), p.rank_to_device.end())
                     ? std::string("in order")
@@ -62,8 +76,10 @@ class Describer {
   Decision run() {
     Decision d;
     d.plan = plan(best_);
+    d.warm_up = plan(warm_up());
     d.seconds = of(best_).rescored;
     d.dry_run_seconds = of(best_).seconds;
+    d.rescored = search_.rescored;
     count(d);
     for (const auto& [name, value] : dimensions())
       if (auto choice = choice_of(name, value); !choice.runners_up.empty())
@@ -79,6 +95,18 @@ class Describer {
  private:
   const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
   const Scored& of(Id i) const { return search_.scored[i]; }
+
+  /// The fastest finalist that sums gradients whole; if none is, the fastest that was scored.
+  Id warm_up() const {
+    for (const Id i : search_.finalists)
+      if (plan(i).layers.empty()) return i;
+    Id best = best_;
+    for (Id i = 0; i < search_.scored.size(); ++i)
+      if (of(i).state == State::scored && plan(i).layers.empty() &&
+          (!plan(best).layers.empty() || of(i).seconds < of(best).seconds))
+        best = i;
+    return best;
+  }
 
   void count(Decision& d) const {
     std::map<std::string, Infeasible> by_constraint;
@@ -203,6 +231,8 @@ std::string summary_of(const Plan& plan) {
   if (plan.keep_gathered) parts.emplace_back("weights kept gathered");
   if (plan.recompute) parts.emplace_back("recomputation");
   if (plan.sequence_parallel) parts.emplace_back("sequence parallelism");
+  if (const std::string gradients = gradients_text(plan); gradients != "whole")
+    parts.push_back("gradients " + gradients);
   if (!plan.shares.empty()) parts.emplace_back("samples by speed");
   if (plan.order != "pp,dp,tp") parts.push_back("order " + plan.order);
   if (plan.dp > 1 && plan.zero < 3) parts.push_back("buckets of " + to_text(plan.bucket));

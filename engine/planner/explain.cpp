@@ -12,8 +12,9 @@ namespace rehearse {
 
 std::string explain(const Decision& d) {
   std::string out = fmt::format("plan          {}\n", summary_of(d.plan));
-  out += fmt::format("predicted     {} a step ({} by the dry run)\n", to_text(Seconds(d.seconds)),
-                     to_text(Seconds(d.dry_run_seconds)));
+  out += fmt::format("predicted     {} a step ({})\n", to_text(Seconds(d.seconds)),
+                     d.rescored ? to_text(Seconds(d.dry_run_seconds)) + " by the dry run"
+                                : std::string("by the dry run alone: the best were not simulated"));
   int infeasible = 0;
   for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
   out += fmt::format(

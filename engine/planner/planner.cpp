@@ -18,6 +18,7 @@
 #include "engine/planner/evaluator.h"
 #include "engine/planner/placement.h"
 #include "engine/planner/search.h"
+#include "engine/planner/sparsity.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -29,6 +30,20 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr int most_of_a_mesh = 5;
 /// Meshes whose best plan is placed as well, and the most ranks for which that is quick.
 constexpr std::size_t meshes_placed = 8, most_placed = 128;
+/// Plans that are tried with sparse exchanges, those first that compute least; of worlds too large
+/// to place only a few.
+constexpr int most_sparse = 64, most_sparse_of_many = 8;
+
+/// Mechanisms that a plan has beyond data parallelism over equal devices in order.
+int mechanisms(const Plan& plan) {
+  const bool sparse = std::any_of(plan.layers.begin(), plan.layers.end(), [](const auto& layer) {
+    return layer.reduction != Reduction::dense;
+  });
+  return (plan.pp > 1) + (plan.tp > 1) + (plan.virtual_stages > 1) + plan.zero + plan.recompute +
+         plan.sequence_parallel + plan.keep_gathered + !plan.shares.empty() + sparse +
+         (plan.micro_batches > 1) +
+         !std::is_sorted(plan.rank_to_device.begin(), plan.rank_to_device.end());
+}
 
 class Planner {
  public:
@@ -47,9 +62,11 @@ class Planner {
     bound();
     score();
     place_best();
+    if (adaptive(job_) && job_.plan.reduction != Reduction::dense) sparsify();
     choose_finalists();
     rescore();
     if (search_.finalists.empty()) throw no_plan(job_, search_);
+    prefer_plainer();
     return describe(job_, search_, evaluator_);
   }
 
@@ -136,7 +153,9 @@ class Planner {
   /// Devices and stages of the best plan of each mesh as placement has them (eq. 1), one candidate
   /// more each: what was scored so far stands in device order.
   void place_best() {
-    if (job_.plan.rank_to_device.size() > most_placed || options_.budget > 0) return;
+    if (job_.plan.rank_to_device.size() > most_placed || options_.budget > 0 ||
+        !job_.adaptive.placement)
+      return;
     std::set<std::string> meshes;
     for (const Id i : scored_in_order()) {
       if (meshes.size() == meshes_placed) break;
@@ -148,6 +167,7 @@ class Planner {
         placed.rank_to_device = found.rank_to_device;
         placed.stages = found.stages;
         placed.shares = found.shares;
+        placed.node_of = nodes_of(placed, job_.cluster);
         if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
             placed.shares == plan(i).shares)
           continue;
@@ -155,17 +175,65 @@ class Planner {
       } catch (const InputError&) {
         continue;  // no partition fits: what stands in device order does
       }
-      const auto fresh = static_cast<Id>(search_.scored.size());
-      search_.candidates.plans.push_back(std::move(placed));
-      search_.scored.emplace_back();
-      open_.push_back(fresh);
-      score(fresh);
-      ++search_.dry_run;
+      add(std::move(placed));
+    }
+  }
+
+  void add(Plan prepared) {
+    const auto fresh = static_cast<Id>(search_.scored.size());
+    search_.candidates.plans.push_back(std::move(prepared));
+    search_.scored.emplace_back();
+    open_.push_back(fresh);
+    score(fresh);
+    ++search_.dry_run;
+  }
+
+  /// What no bound rules out once gradients may be sparse: the least compute first, each layer with
+  /// its fastest exchange on that plan's devices, until computing alone takes longer than the
+  /// finalists do.
+  void sparsify() {
+    std::vector<std::pair<double, Id>> order;
+    const bool one_bucket = search_.candidates.bucket_sizes > 1;
+    for (Id i = 0; i < search_.scored.size(); ++i) {
+      const Plan& p = plan(i);
+      // A layer is its own bucket; gathered weights are whole.
+      if (p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
+          at(i).state == Scored::State::refused || (one_bucket && p.bucket.value != Plan().bucket.value))
+        continue;
+      Plan sparse = p;
+      sparse.layers.resize(job_.model.segments.size());  // whose sums have no bound
+      order.emplace_back(bounds_.seconds(sparse), i);
+    }
+    std::sort(order.begin(), order.end());
+    int left = job_.plan.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
+    if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
+    std::vector<double> best;
+    for (const Id i : scored_in_order()) best.push_back(at(i).seconds);
+    const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
+    for (const auto& [bound, i] : order) {
+      if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
+      Plan sparse = plan(i);
+      sparse.method = "adaptive";
+      sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
+      if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
+                      [](const auto& x) { return x.reduction == Reduction::dense; }))
+        continue;
+      --left;
+      try {
+        sparse = prepare(std::move(sparse), job_.model);
+      } catch (const InputError&) {
+        continue;  // a combination that sparse sums do not know
+      }
+      add(std::move(sparse));
+      if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
+        best.insert(std::upper_bound(best.begin(), best.end(), s.seconds), s.seconds);
     }
   }
 
   void choose_finalists() {
-    const std::vector<Id> order = scored_in_order();
+    std::vector<Id> order = scored_in_order();
+    if (must_be_sparse(job_))
+      std::erase_if(order, [&](Id i) { return plan(i).dp > 1 && plan(i).layers.empty(); });
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // first the best of each mesh, then whatever is best
@@ -191,12 +259,24 @@ class Planner {
       if (known) at(i).rescored = options_.rescore(plan(i));
       known = known && !std::isnan(at(i).rescored);
     }
+    search_.rescored = known;
     // Scores of two kinds do not compare.
     if (!known)
       for (const Id i : search_.finalists) at(i).rescored = at(i).seconds;
     std::sort(search_.finalists.begin(), search_.finalists.end(), [&](Id a, Id b) {
       return std::pair(at(a).rescored, a) < std::pair(at(b).rescored, b);
     });
+  }
+
+  void prefer_plainer() {
+    auto& order = search_.finalists;
+    const double within = at(order.front()).rescored * (1 + plainer_within);
+    const auto end = std::find_if(order.begin(), order.end(),
+                                  [&](Id i) { return at(i).rescored > within; });
+    const auto plainest = std::min_element(order.begin(), end, [&](Id a, Id b) {
+      return mechanisms(plan(a)) < mechanisms(plan(b));
+    });
+    std::rotate(order.begin(), plainest, plainest + 1);
   }
 
   const Job& job_;

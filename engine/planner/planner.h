@@ -18,6 +18,10 @@ namespace rehearse {
 /// Of each device's memory, at most this part is planned for (Sun 2026, section 3.4).
 inline constexpr double memory_share = 0.9;
 
+/// Plans whose predicted times differ by less than this part of themselves are equally fast: no
+/// prediction is better than that.
+inline constexpr double plainer_within = 0.0025;
+
 struct PlannerOptions {
   int budget = 0;      // candidates that are compiled and dry-run at most; 0: as many as there are
   int finalists = 16;  // best candidates that are checked in full and scored again
@@ -57,8 +61,12 @@ struct Infeasible {
 
 struct Decision {
   Plan plan = {};      // complete: compiles as it stands
+  /// The fastest that sums every gradient whole, the plan itself where it does: what the adaptive
+  /// method warms up under, while variances are measured.
+  Plan warm_up = {};
   double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
   double dry_run_seconds = 0;
+  bool rescored = false;  // by options.rescore
   std::vector<Choice> choices = {};
   std::vector<RunnerUp> runners_up = {};       // best first
   std::vector<Infeasible> infeasible = {};     // most candidates first
@@ -71,9 +79,15 @@ struct Decision {
 };
 
 /// The best plan for the job's model on its cluster. What the job's file states in [method] and
-/// [train] (batch, precision, optimizer, a mesh) is kept, the rest is decided. Throws InputError
-/// that names the binding constraint and the nearest feasible change when no plan fits.
+/// [train] (batch, precision, optimizer, a mesh) is kept, the rest is decided. A job of the method
+/// "adaptive" may sparsify gradients layer by layer (planner/sparsity.h), any other gets a plan
+/// whose mathematics are those of plain training. Of plans that differ by less than
+/// `plainer_within`, the one with the fewest mechanisms is taken. Throws InputError that names the
+/// binding constraint and the nearest feasible change when no plan fits.
 Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options);
+
+/// The job's method is the adaptive one, whose gradients may be sparse.
+bool adaptive(const Job& job);
 
 /// The decision as text for people: each choice with its score and runners-up.
 std::string explain(const Decision& decision);

@@ -27,6 +27,7 @@ struct Search {
   std::vector<Scored> scored = {};  // by candidate
   std::vector<Id> finalists = {};   // best first
   int dry_run = 0;
+  bool rescored = false;  // the finalists, by what the caller passed
 };
 
 /// "pp 2 x dp 8 x tp 2".

@@ -14,9 +14,9 @@
 namespace rehearse {
 namespace {
 
-constexpr std::size_t most_tried = 6;  // plans, one a mesh
+constexpr std::size_t most_tried = 6;  // plans
 
-/// The best plan of each mesh, best first.
+/// The best plan of each mesh, with whole and with sparse gradients, best first.
 std::vector<Id> best_of_meshes(const Search& search) {
   std::vector<Id> order;
   for (Id i = 0; i < search.scored.size(); ++i)
@@ -25,10 +25,11 @@ std::vector<Id> best_of_meshes(const Search& search) {
                    [&](Id a, Id b) { return search.scored[a].seconds < search.scored[b].seconds; });
   const Id chosen = search.finalists.front();
   std::vector<Id> out{chosen};
-  std::set<std::string> meshes{mesh_text(search.candidates.plans[chosen])};
+  const auto& plans = search.candidates.plans;
+  const auto shape = [&](Id i) { return std::pair(mesh_text(plans[i]), plans[i].layers.empty()); };
+  std::set<std::pair<std::string, bool>> shapes{shape(chosen)};
   for (const Id i : order)
-    if (out.size() < most_tried && meshes.insert(mesh_text(search.candidates.plans[i])).second)
-      out.push_back(i);
+    if (out.size() < most_tried && shapes.insert(shape(i)).second) out.push_back(i);
   return out;
 }
 

@@ -1,0 +1,64 @@
+// See after_warm_up.h.
+#include "cli/after_warm_up.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/files.h"
+#include "cli/load.h"
+#include "cli/spawn.h"
+#include "engine/errors.h"
+#include "engine/plan_file.h"
+#include "engine/strategy.h"
+#include "engine/units.h"
+#include "runtime/launcher.h"
+
+namespace rehearse {
+namespace {
+
+constexpr int timed_out = 124;  // of coreutils' timeout
+
+Plan decide_again(const Job& job, const std::string& path, const std::vector<std::string>& set,
+                  const Measured& measured) {
+  std::optional<TemporaryFolder> scratch;
+  if (job.train.out.empty()) scratch.emplace();
+  const auto file = [&](const std::string& name) {
+    return scratch ? scratch->file(name) : (std::filesystem::path(job.train.out) / name).string();
+  };
+  Profile profile = profile_of(job).value_or(Profile{});
+  replace_variances(profile, job.model.name, measured.variances);
+  write_file(file("warm-up.profile.json"), to_json(profile));
+  std::vector<std::string> command{"timeout", fmt::format("{}", job.adaptive.plan_timeout.value),
+                                   own_path(), "plan", path};
+  for (const std::string& one : set) command.insert(command.end(), {"--set", one});
+  command.insert(command.end(), {"--set", fmt::format("cluster.world_size={}", job.plan.world_size()),
+                                 "--profile", file("warm-up.profile.json"), "-o",
+                                 file("plan.toml"), "--quiet"});
+  const Finished planned = run_program(command, true);
+  if (planned.status == timed_out)
+    throw BackendError(fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",
+                                   to_text(job.adaptive.plan_timeout)));
+  if (planned.status != 0)
+    throw BackendError("planning after warm-up failed: " + planned.output);
+  return prepare(load_plan(file("plan.toml"), job.model, job.cluster), job.model);
+}
+
+}  // namespace
+
+void replace_variances(Profile& into, const std::string& model,
+                       const std::vector<LayerVariance>& variances) {
+  std::erase_if(into.variances, [&](const LayerVariance& v) { return v.model == model; });
+  into.variances.insert(into.variances.end(), variances.begin(), variances.end());
+}
+
+ReplaceOnce::Decide decide_after_warm_up(const Job& job, const std::string& path,
+                                         const std::vector<std::string>& set) {
+  return [job, path, set](const Measured& measured, const Plan&) {
+    return decide_again(job, path, set, measured);
+  };
+}
+
+}  // namespace rehearse

@@ -1,0 +1,24 @@
+// The decision that a real run of the adaptive method takes once it has warmed up: `rehearse plan`
+// with what was measured, in a process of its own, so that the plan is one that anybody can make
+// again from the files left behind.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/job.h"
+#include "engine/policy.h"
+#include "engine/profile.h"
+
+namespace rehearse {
+
+/// `into`'s gradient variances of this model replaced by these.
+void replace_variances(Profile& into, const std::string& model,
+                       const std::vector<LayerVariance>& variances);
+
+/// Asked in rank 0. `set`: --set of the command line; `path`: the job file. Writes
+/// warm-up.profile.json and plan.toml into train.out. Throws BackendError when planning fails or
+/// takes longer than adaptive.plan_timeout.
+ReplaceOnce::Decide decide_after_warm_up(const Job& job, const std::string& path,
+                                         const std::vector<std::string>& set);
+
+}  // namespace rehearse

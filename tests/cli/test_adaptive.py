@@ -1,0 +1,102 @@
+"""The adaptive method through the command: every command plans such a job, a real run plans it again after warm-up, and anybody can
+make that second plan again from the files it leaves."""
+
+import json
+import unittest
+
+from cli_test_case import TINY, CliTestCase
+from cli_test_train_data import write_tokens
+
+ADAPTIVE = TINY.replace('"ddp"', '"adaptive"')
+TRAIN = """model.name = "gpt-tiny"
+cluster.name = "this-machine"
+method = {{ name = "adaptive", reduction = "sparse" }}
+train = {{ global_batch = 8, steps = 12, data = "{tokens}", out = "{out}" }}
+"""
+
+
+class Predicted(CliTestCase):
+    def test_every_command_plans(self):
+        job = self.job(ADAPTIVE)
+        plan = self.json("plan", job)
+        simulated = self.json("simulate", job, "--seeds", 1)
+        self.assertEqual(simulated["migration"]["after_step"], 25)
+        self.assertEqual([simulated["mesh"][axis] for axis in ("pp", "dp", "tp")], [plan["plan"][axis] for axis in ("pp", "dp", "tp")])
+        compared = self.json("compare", job, "--methods", "ddp,adaptive", "--seeds", 1)
+        by_method = {r["method"]: r for r in compared["results"]}
+        self.assertEqual(by_method["adaptive"]["step_time_s"], simulated["step_time_s"])
+        self.assertLessEqual(by_method["adaptive"]["step_time_s"]["mean"], by_method["ddp"]["step_time_s"]["mean"])
+        self.assertEqual(self.json("program", job)["program_hash"], simulated["program_hash"])
+
+    def test_what_the_job_states_is_kept(self):
+        one = self.json("simulate", self.job(ADAPTIVE), "--seeds", 1, "--set", "method.pp=2", "--set", "method.micro_batches=4")
+        self.assertEqual(one["mesh"]["pp"], 2)
+
+    def test_trace_of_the_migration(self):
+        """From whole gradients to sparse ones: on the first plan's lanes, in a file beside the steps'."""
+        trace = self.tmp / "step.json"
+        job = self.job(ADAPTIVE + 'method.reduction = "sparse"\nmethod.pp = 1\nmethod.tp = 1\n')
+        self.rehearse("simulate", job, "--seeds", 1, "--trace", trace)
+        events = json.loads((self.tmp / "step.migration.json").read_text())["traceEvents"]
+        self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1, 2, 3})
+        self.assertTrue(trace.exists())
+
+    def test_nothing_fits(self):
+        text = 'model.name = "gpt3-175b"\ncluster.name = "paper"\nmethod.name = "adaptive"\n'
+        for command in ("plan", "simulate", "program"):
+            self.refused(command, self.job(text), says=["no feasible plan", "memory binds", "nearest:"])
+
+    def test_profile_of_another_cluster(self):
+        profile = self.tmp / "p.json"
+        self.rehearse("profile", "--cluster", "dgx1", "-o", profile)
+        for command in ("plan", "simulate"):
+            self.refused(command, self.job(ADAPTIVE + f'cluster.profile = "{profile}"\n'), says=["p.json", "dgx1", "paper"])
+
+
+class Trained(CliTestCase):
+    def setUp(self):
+        super().setUp()
+        self.out = self.tmp / "out"
+        self.text = TRAIN.format(tokens=write_tokens(self.tmp), out=self.out)
+
+    def train(self, *arguments, **options):
+        return self.rehearse("train", self.job(self.text), "--nproc", 2, *arguments, **options)
+
+    def test_plans_again_after_warm_up(self):
+        done = json.loads(self.train("--json").stdout)
+        self.assertEqual([change["step"] for change in done["plan_changes"]], [3])
+        self.assertEqual(len(done["losses"]), 12)
+        profile = json.loads((self.out / "warm-up.profile.json").read_text())
+        self.assertEqual({v["steps"] for v in profile["variances"]}, {3})
+        # Anybody can make the plan again.
+        again = self.tmp / "again.toml"
+        self.rehearse(
+            "plan", self.job(self.text), "--set", "cluster.world_size=2", "--profile", self.out / "warm-up.profile.json", "-o", again
+        )  # fmt: skip
+        self.assertEqual(again.read_text(), (self.out / "plan.toml").read_text())
+        layers = self.json("plan", self.job(self.text), "--set", "cluster.world_size=2", "--profile", self.out / "warm-up.profile.json")
+        densities = [layer["density"] for layer in layers["plan"]["layers"]]
+        self.assertTrue(all(0.05 <= d <= 0.3 + 1e-9 for d in densities))
+        self.assertGreater(len(set(densities)), 2)  # by layer, by what was measured
+
+    def test_resume_goes_on_under_the_second_plan(self):
+        same = ["--set", "train.schedule=constant", "--set", "train.warmup_steps=1", "--set", "adaptive.warmup_steps=3", "--json"]
+        whole = json.loads(self.train(*same, "--set", f"train.out={self.tmp}/whole").stdout)
+        self.train(*same, "--set", "train.steps=8")
+        resumed = json.loads(self.train(*same, "--resume").stdout)
+        self.assertEqual((resumed["first_step"], resumed["end_step"], resumed["plan_changes"]), (8, 12, []))
+        self.assertEqual(resumed["losses"], whole["losses"][8:])
+
+    def test_gradients_that_are_not_numbers(self):
+        """A run that failed, not a plan that was refused: status 1."""
+        done = self.train("--set", "train.lr=1e25", "--set", "train.optimizer=sgd", expect=1)
+        for words in ("the gradient of layer", "was not finite at step", "train.lr"):
+            self.assertIn(words, done.stderr)
+
+    def test_planning_takes_too_long(self):
+        done = self.train("--set", "adaptive.plan_timeout=1ms", expect=1)
+        self.assertIn("adaptive.plan_timeout", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
