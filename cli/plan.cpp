@@ -10,24 +10,50 @@
 #include "cli/command.h"
 #include "cli/decision.h"
 #include "cli/files.h"
+#include "cli/plan_picture.h"
+#include "cli/python.h"
+#include "cli/rehearsal.h"
+#include "cli/study.h"
+#include "cli/study_options.h"
 
 namespace rehearse {
 namespace {
 
 struct Options {
-  std::string job = {}, profile = {}, output = {};
+  std::string job = {}, profile = {}, output = {}, report = {};
   int budget = 0;
   bool explain = false, no_rescore = false;
 };
 
+/// The plan's step under one seed, beside those of plain methods, drawn.
+void write_report(const Context& context, const Options& options, Job job, const Plan& plan,
+                  const std::string& python) {
+  job.plan = plan;
+  const TemporaryFolder folder;
+  StudyOptions how{.seeds = 1};
+  how.trace = folder.file("plan.json");
+  how.progress = shows_progress(context);
+  const Study planned = study(job, how);
+  Rehearsal against;
+  finish_rehearsal(against, job, planned, how, options.job, context.set, baseline_traces(folder));
+  write_file(folder.file("simulate.json"), to_json(planned).dump(2) + "\n");
+  std::vector<std::string> arguments = plan_pictures(job, against, folder, how.trace);
+  arguments.insert(arguments.begin(), folder.file("simulate.json"));
+  arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
+  run_report(python, arguments);
+}
+
 int run_plan(const Context& context, const Options& options) {
   if (!options.output.empty()) check_writable("-o", options.output);
+  if (!options.report.empty()) check_report(options.report);
+  const std::string python = options.report.empty() ? "" : need_python("--report");
   Job job = load_job_to_plan(options.job, context.set);
   if (!options.profile.empty()) job.profile = options.profile;
   PlanFlags flags{.budget = options.budget, .rescore = !options.no_rescore};
   flags.progress = shows_progress(context);
   const Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
+  if (!options.report.empty()) write_report(context, options, job, decision.plan, python);
   if (context.json)
     std::cout << to_json(decision, job).dump(2) << "\n";
   else
@@ -53,6 +79,8 @@ void add_plan(CLI::App& app, Context& context) {
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   command->add_option("-o,--output", options->output, "Write the plan, for method.plan")
+      ->type_name("FILE");
+  command->add_option("--report", options->report, "Write an HTML report with pictures of the plan")
       ->type_name("FILE");
   command->add_option("--budget", options->budget, "Candidates to dry-run at most; 0: no limit")
       ->check(CLI::Range(0, 1 << 30))

@@ -1,8 +1,12 @@
 // See plan_picture.h.
 #include "cli/plan_picture.h"
 
-#include <map>
+#include <fmt/format.h>
 
+#include <map>
+#include <optional>
+
+#include "cli/load.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
 
@@ -84,5 +88,20 @@ Json placement_json(const Job& job, const Profile* profile) {
             {"stages", stages_json(job)},
             {"layers", layers_json(job, profile)}}}};
 }
+
+std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
+                                       const TemporaryFolder& folder, const std::string& trace) {
+  const std::optional<Profile> profile = profile_of(job);
+  write_file(folder.file("placement.json"),
+             placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
+  std::vector<std::string> out{folder.file("placement.json")};
+  if (const Baseline* best = best_baseline(against))
+    out.push_back(fmt::format("before ({})={}{}.json", best->method, baseline_traces(folder),
+                              best->method));
+  out.push_back("after (the plan)=" + trace);
+  return out;
+}
+
+std::string baseline_traces(const TemporaryFolder& folder) { return folder.file("before-"); }
 
 }  // namespace rehearse

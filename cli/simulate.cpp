@@ -61,23 +61,15 @@ std::string describe_timings(const Study& s) {
                      to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
 }
 
-/// The pictures' inputs: the simulation, its trace; of a plan where it stands, and the trace of the
-/// fastest method without it.
+/// `against`: what a plan is drawn beside; none: the job has no plan of its own.
 void write_report(const Options& options, const Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
-                  const std::string& trace, const std::optional<Rehearsal>& rehearsal) {
+                  const std::string& trace, const std::optional<Rehearsal>& against) {
   write_file(folder.file("simulate.json"), json.dump(2) + "\n");
   std::vector<std::string> arguments{folder.file("simulate.json")};
-  if (rehearsal) {
-    const std::optional<Profile> profile = profile_of(job);
-    write_file(folder.file("placement.json"),
-               placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
-    arguments.push_back(folder.file("placement.json"));
-    if (const Baseline* best = best_baseline(*rehearsal))
-      arguments.push_back(fmt::format("before ({})={}", best->method,
-                                      folder.file("before-" + best->method + ".json")));
-  }
-  arguments.push_back((rehearsal ? "after (the plan)=" : "simulated=") + trace);
+  const auto pictures = against ? plan_pictures(job, *against, folder, trace)
+                                : std::vector<std::string>{"simulated=" + trace};
+  arguments.insert(arguments.end(), pictures.begin(), pictures.end());
   arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
   run_report(python, arguments);
 }
@@ -104,8 +96,11 @@ int run_simulate(const Context& context, const Options& options) {
   const Study result = study(job, how);
   if (rehearsal) {
     finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
-                     folder ? folder->file("before-") : "");
+                     folder ? baseline_traces(*folder) : "");
     write_rehearsal(*rehearsal, job);
+  } else if (decided && folder) {
+    finish_rehearsal(rehearsal.emplace(), job, result, how, options.job, context.set,
+                     baseline_traces(*folder));
   }
   nlohmann::ordered_json json = to_json(result);
   std::optional<MigrationStudy> migration;
@@ -122,9 +117,9 @@ int run_simulate(const Context& context, const Options& options) {
   } else {
     std::cout << describe(result);
     if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", summary_of(job.plan));
-    if (rehearsal)
-      std::cout << describe(*rehearsal)
-                << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
+    if (rehearsal) std::cout << describe(*rehearsal);
+    if (!job.plan_file.empty())
+      std::cout << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
     if (migration) std::cout << fmt::format("{:<23}{}\n", "migration", describe(*migration));
     if (options.timings) std::cout << describe_timings(result);
   }

@@ -1,7 +1,9 @@
 """The adaptive method through the command: every command plans such a job, a real run plans it again after warm-up, and anybody can
 make that second plan again from the files it leaves."""
 
+import base64
 import json
+import re
 import unittest
 
 from cli_test_case import TINY, CliTestCase
@@ -40,6 +42,19 @@ class Predicted(CliTestCase):
         events = json.loads((self.tmp / "step.migration.json").read_text())["traceEvents"]
         self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1, 2, 3})
         self.assertTrue(trace.exists())
+
+    def test_reports_draw_the_plan(self):
+        """Layers on the cluster, sparsity by layer, a step before and after."""
+        job = self.job(ADAPTIVE + 'method.reduction = "sparse"\nmethod.pp = 1\nmethod.tp = 1\n')
+        for command in (["plan"], ["simulate", "--seeds", 1]):
+            report = self.tmp / f"{command[0]}.html"
+            self.rehearse(*command, job, "--report", report)
+            pictures = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", report.read_text())
+            text = "".join(base64.b64decode(one).decode() for one in pictures)
+            # Text stands in comments beside the glyphs that draw it.
+            for words in ("<!-- node0 -->", "Sparsity: part of the gradient", "<!-- Before (", "<!-- After (the plan)"):
+                self.assertTrue(words in text, (command, words))
+        self.refused("plan", job, "--report", self.tmp / "plan.txt", says=["--report", ".html"])
 
     def test_nothing_fits(self):
         text = 'model.name = "gpt3-175b"\ncluster.name = "paper"\nmethod.name = "adaptive"\n'
