@@ -41,7 +41,8 @@ std::string explain(const Decision& d) {
   return out;
 }
 
-InputError no_plan(const Job& job, const Search& search) {
+InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
+                   const std::string& without_a_key) {
   const Scored* least = nullptr;
   const Plan* nearest = nullptr;
   for (std::size_t i = 0; i < search.scored.size(); ++i) {
@@ -55,7 +56,9 @@ InputError no_plan(const Job& job, const Search& search) {
                      : fmt::format(" (with method.{} as stated)", fmt::join(stated, ", method."));
   if (least == nullptr) {
     std::string why = "no mesh of the world divides the model and the batch";
-    if (!search.candidates.refused.empty())
+    if (!without_a_key.empty())
+      why += "; nearest: " + without_a_key;
+    else if (!search.candidates.refused.empty())
       why = fmt::format("{}; nearest: {}", search.candidates.refused.front().constraint,
                         search.candidates.refused.front().nearest);
     return InputError(fmt::format("no feasible plan of {} on {}{}: {}", job.model.name,
@@ -68,13 +71,17 @@ InputError no_plan(const Job& job, const Search& search) {
                     "memory; there are more to try: a larger budget, or 0 for all",
                     search.dry_run, job.model.name, job.cluster.name(), kept));
   const auto bytes = [](double n) { return to_text(Bytes(n)); };
-  const double need = static_cast<double>(least->memory.bytes);
+  // Bounds and drafts say less than the linker plans.
+  const MemoryNeed need = evaluator.memory(evaluator.link_fully(*nearest), *nearest);
+  const auto needed = static_cast<double>(need.bytes);
   return InputError(fmt::format(
-      "no feasible plan of {} on {}{}: memory binds: the smallest of {} candidates needs at least "
-      "{} of {}'s {}, and a plan may use {:.0f}% of it; nearest: {} with {} of memory a device",
-      job.model.name, job.cluster.name(), kept, search.scored.size(), bytes(need),
-      least->memory.kind, bytes(static_cast<double>(least->memory.capacity)), 100 * memory_share,
-      summary_of(*nearest), bytes(need / memory_share)));
+      "no feasible plan of {} on {}{}: memory binds: the smallest of {} candidates needs {} of "
+      "{}'s {}, and a plan may use {:.0f}% of it; nearest: {}",
+      job.model.name, job.cluster.name(), kept, search.scored.size(), bytes(needed), need.kind,
+      bytes(static_cast<double>(need.capacity)), 100 * memory_share,
+      without_a_key.empty() ? fmt::format("{} with {} of memory a device", summary_of(*nearest),
+                                          bytes(needed / memory_share))
+                            : without_a_key));
 }
 
 }  // namespace rehearse

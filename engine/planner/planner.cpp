@@ -58,16 +58,22 @@ class Planner {
     search_.scored.resize(search_.candidates.plans.size());
   }
 
-  Decision run() {
+  /// False: nothing is feasible.
+  bool search() {
     bound();
     score();
     place_best();
     if (adaptive(job_) && job_.plan.reduction != Reduction::dense) sparsify();
     choose_finalists();
+    if (search_.finalists.empty()) return false;
     rescore();
-    if (search_.finalists.empty()) throw no_plan(job_, search_);
     prefer_plainer();
-    return describe(job_, search_, evaluator_);
+    return true;
+  }
+  const Plan& best() const { return plan(search_.finalists.front()); }
+  Decision decision() { return describe(job_, search_, evaluator_); }
+  InputError refusal(const std::string& without_a_key) const {
+    return no_plan(job_, search_, evaluator_, without_a_key);
   }
 
  private:
@@ -291,10 +297,25 @@ class Planner {
   std::vector<Id> open_ = {};  // candidates that no bound rules out, by bound
 };
 
+/// The first key of [method] that the job need only leave out, and what fits then; empty: none.
+std::string feasible_without_a_key(const Job& job, const Profile* profile) {
+  for (const std::string& key : stated_choices(job)) {
+    Job freer = job;
+    freer.where.erase("method." + key);
+    const PlannerOptions one{.finalists = 1};
+    Planner planner(freer, profile, one);
+    if (planner.search())
+      return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
+  }
+  return "";
+}
+
 }  // namespace
 
 Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options) {
-  return Planner(job, profile, options).run();
+  Planner planner(job, profile, options);
+  if (planner.search()) return planner.decision();
+  throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
 }
 
 }  // namespace rehearse

@@ -33,7 +33,10 @@ struct Search {
 /// "pp 2 x dp 8 x tp 2".
 std::string mesh_text(const Plan& plan);
 Decision describe(const Job& job, const Search& search, Evaluator& evaluator);
-/// Why nothing fits, and the nearest thing that would.
-InputError no_plan(const Job& job, const Search& search);
+/// Why nothing fits, and the nearest thing that would: `without_a_key`, a change of the job that was
+/// searched and found to fit, or, where that is empty, more memory, as much as the plan that needs
+/// least was linked to need.
+InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
+                   const std::string& without_a_key);
 
 }  // namespace rehearse

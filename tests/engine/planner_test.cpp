@@ -138,6 +138,22 @@ TEST(Planner, NothingFits) {
   }
 }
 
+TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
+  const Job job = job_of("gpt2-1.5b", "paper", "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\n");
+  try {
+    decide(job, nullptr, {});
+    FAIL() << "1.5 billion parameters and their optimizer fit on one RTX 4090";
+  } catch (const InputError& e) {
+    const std::string text = e.what();
+    // Without the pipeline's or the tensor's 1 it would be split, and fit.
+    EXPECT_NE(text.find("method.pp, method.tp, method.zero as stated"), std::string::npos) << text;
+    EXPECT_NE(text.find("nearest: leave out method.pp: pp "), std::string::npos) << text;
+  }
+  Job freer = job;
+  freer.where.erase("method.pp");
+  EXPECT_GT(decide(freer, nullptr, {.finalists = 1}).plan.pp, 1);
+}
+
 TEST(Planner, WarnsOfTensorParallelismOverSlowLinks) {
   const Job paper = job_of("bert-paper-110m", "paper"), dgx = job_of("gpt2-124m", "dgx-a100:1");
   Plan plan{.method = "megatron", .pp = 1, .dp = 16, .tp = 2, .global_batch = 512};
