@@ -82,6 +82,9 @@ class Enumeration {
                                 "padded vocabulary {} of {}",
                                 model_.heads, model_.ffn, model_.padded_vocab, model_.name),
                     "another tp");
+    if (!states("tp") && only_assumed(tp))
+      return refuse(fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
+                    fmt::format("rehearse profile --tp 1,{} measures them", tp));
     if (plan.global_batch < dp)
       return refuse("train.global_batch must give each replica a sample",
                     fmt::format("train.global_batch={}", dp));
@@ -97,6 +100,25 @@ class Enumeration {
         }
       }
     }
+  }
+
+  /// The profile has timed this model on a kind of device in use, but not in such tensor groups:
+  /// assumed times beside measured ones would decide, not the plans.
+  bool only_assumed(int tp) const {
+    if (profile_ == nullptr) return false;
+    std::set<Id> kinds;
+    for (const Id device : job_.plan.rank_to_device)
+      kinds.insert(job_.cluster.devices()[device].kind);
+    const Segment& first = model_.segments.front();
+    return std::any_of(kinds.begin(), kinds.end(), [&](Id kind) {
+      const std::string& name = job_.cluster.kinds()[kind].name;
+      const auto timed = [&](int t) {
+        return profile_->segment_seconds(model_.name, first.kind, Pass::forward, 1, model_.seq_len,
+                                         t, job_.plan.precision, name);
+      };
+      return !timed(tp) && std::any_of(profile_->segments.begin(), profile_->segments.end(),
+                                       [&](const SegmentTime& s) { return timed(s.tp); });
+    });
   }
 
   /// Axes of size 1 stand anywhere: once each.

@@ -89,6 +89,33 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
     }
 }
 
+TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
+  const std::string text =
+      "model.name = \"gpt-tiny\"\ncluster.name = \"this-machine\"\ncluster.world_size = 2\n"
+      "method.name = \"adaptive\"\ntrain.global_batch = 8\n";
+  const auto tensor_groups = [](const Decision& d) {
+    return std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const Infeasible& i) {
+      return i.constraint.find("none with tp 2") != std::string::npos &&
+             i.nearest == "rehearse profile --tp 1,2 measures them";
+    });
+  };
+  const Job job = parse_job_to_plan(text, "job.toml");
+  Profile profile;
+  for (const int tp : {1, 2}) {
+    for (const Segment& s : job.model.segments)
+      for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
+        profile.segments.push_back({.model = job.model.name, .kind = s.kind, .pass = pass,
+                                    .samples = 4, .seq_len = job.model.seq_len, .tp = tp,
+                                    .dtype = DType::f32, .seconds = 1e-3 / tp,
+                                    .device_kind = job.cluster.kinds()[0].name});
+    const Decision found = decide(job, &profile, {});
+    EXPECT_EQ(tensor_groups(found), tp == 1);
+    // Who states it gets it all the same.
+    EXPECT_EQ(decide(parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp, 2);
+  }
+  EXPECT_FALSE(tensor_groups(decide(job, nullptr, {})));
+}
+
 TEST(AdaptivePlans, WithoutPlacementDevicesStandInOrderWithEqualSamples) {
   const std::string hetero =
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"adaptive\"\n";
