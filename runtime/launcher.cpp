@@ -105,8 +105,11 @@ class Launch {
       : arguments_(arguments), options_(options) {}
 
   int run() {
-    const Fd listener = listen_on(0);
-    for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
+    {
+      // Rank 0's from here on: were it open here too, who joins after rank 0 has died would wait.
+      const Fd listener = listen_on(0);
+      for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
+    }
     while (!all_ended()) turn();
     for (std::size_t r = 0; r < children_.size(); ++r) drain(r);
     return first_failure_.value_or(0);
