@@ -105,11 +105,10 @@ class Launch {
       : arguments_(arguments), options_(options) {}
 
   int run() {
-    {
-      // Rank 0's from here on: were it open here too, who joins after rank 0 has died would wait.
-      const Fd listener = listen_on(0);
-      for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
-    }
+    // Open here to the end: when rank 0 ends before it serves it, who joins waits in silence for the
+    // launcher to end it, and what rank 0 said stays the only error.
+    const Fd listener = listen_on(0);
+    for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
     while (!all_ended()) turn();
     for (std::size_t r = 0; r < children_.size(); ++r) drain(r);
     return first_failure_.value_or(0);

@@ -92,18 +92,6 @@ TEST(CommLauncher, RankZeroInheritsTheSocket) {
   EXPECT_THAT(run.text("socket"), HasSubstr("socket:["));
 }
 
-TEST(CommLauncher, NobodyListensForARankZeroThatHasEnded) {
-  // Who joins late is then told so at once, instead of waiting in a queue that nobody serves.
-  const Launched run = start(
-      "if [ $RANK = 0 ]; then echo $$ > zero; exit 0; fi;"
-      "while ! [ -s zero ] || [ -e /proc/$(cat zero) ]; do sleep 0.01; done;"
-      "cat /proc/net/tcp /proc/net/tcp6 | grep -c \"$(printf ':%04X [0-9A-F:]* 0A ' $MASTER_PORT)\""
-      " > listeners",
-      2);
-  run.wait();
-  EXPECT_EQ(run.text("listeners"), "0\n");
-}
-
 TEST(CommLauncher, FirstFailureGivesTheStatusAndItsMessageOnce) {
   const Launched run = start(
       "if [ $RANK = 1 ]; then echo 'rehearse: no data' >&2; exit 2; fi; sleep 0.3;"
