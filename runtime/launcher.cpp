@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -105,11 +106,13 @@ class Launch {
       : arguments_(arguments), options_(options) {}
 
   int run() {
+    // Open here to the end: when rank 0 ends before it serves it, who joins waits in silence for the
+    // launcher to end it, and what rank 0 said stays the only error.
     const Fd listener = listen_on(0);
     for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
     while (!all_ended()) turn();
     for (std::size_t r = 0; r < children_.size(); ++r) drain(r);
-    return first_failure_.value_or(0);
+    return gravest();
   }
 
  private:
@@ -138,6 +141,15 @@ class Launch {
 
   bool all_ended() const {
     return std::ranges::all_of(children_, [](const Child& c) { return c.status.has_value(); });
+  }
+
+  /// A rank that refuses (2) makes others fail (1), and some may end in order (128 + n) before.
+  int gravest() const {
+    const auto grave = [](const Child& c) { return *c.status >= 128 ? 0 : *c.status; };
+    const auto worst = std::ranges::max_element(children_, {}, grave);
+    if (grave(*worst) > 0) return grave(*worst);
+    const auto status = [](const Child& c) { return *c.status; };
+    return std::ranges::max(children_ | std::views::transform(status));
   }
 
   void kill_all(int signal) {
@@ -181,12 +193,16 @@ class Launch {
       if (c.status || waitpid(c.pid, &status, WNOHANG) != c.pid) continue;
       c.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       drain(r);
-      if (*c.status == 0 || first_failure_) continue;
-      first_failure_ = c.status;
+      if (*c.status == 0) continue;
       if (WIFSIGNALED(status) && !interrupted_) {
-        say(fmt::format("rehearse: rank {} (pid {}) was ended by signal {} ({})\n", r, c.pid,
-                        WTERMSIG(status), sigabbrev_np(WTERMSIG(status))));
+        // Nobody asked for it: the run has failed.
+        c.status = 1;
+        if (!failed_) {
+          say(fmt::format("rehearse: rank {} (pid {}) was ended by signal {} ({})\n", r, c.pid,
+                          WTERMSIG(status), sigabbrev_np(WTERMSIG(status))));
+        }
       }
+      failed_ = true;
       expire();
     }
   }
@@ -242,9 +258,8 @@ class Launch {
   LaunchOptions options_;
   Signals signals_ = {};
   std::vector<Child> children_ = {};
-  std::optional<int> first_failure_ = {};
   std::optional<Deadline> deadline_ = {};
-  bool interrupted_ = false;
+  bool failed_ = false, interrupted_ = false;
   std::set<std::string> said_ = {};
 };
 

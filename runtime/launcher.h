@@ -18,9 +18,9 @@ struct LaunchOptions {
 /// ranks and waits for them. Call it before there are threads. Standard error of ranks above 0 is
 /// passed on line by line with "[rank k] " in front, their standard output is dropped. A line that
 /// begins with "rehearse: " is an error: it is shown once, however many ranks say it. SIGINT and
-/// SIGTERM go to every rank. Returns the exit status: 0 when all ranks returned 0, else that of the
-/// first rank that failed (128 + n after signal n). Throws BackendError when ranks cannot be
-/// started.
+/// SIGTERM go to every rank. Returns the exit status: 0 when all ranks returned 0, else the
+/// gravest: the largest below 128, else 128 + n. A rank that a signal ended for which nobody asked
+/// the launcher counts as 1. Throws BackendError when ranks cannot be started.
 int launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
 
 /// Path of this program.

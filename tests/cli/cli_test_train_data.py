@@ -1,11 +1,14 @@
-"""Token shards for tests that train, from the project's own documents."""
+"""What tests that train share: token shards from the project's own documents, a tiny job of two ranks."""
 
 import contextlib
 import io
+import json
+import pathlib
 import re
 import sys
+import tempfile
 
-from cli_test_case import ROOT
+from cli_test_case import ROOT, CliTestCase
 
 sys.path.insert(0, str(ROOT))
 from data import prepare  # noqa: E402
@@ -24,3 +27,31 @@ def write_tokens(folder, model="gpt-tiny"):
         )
     assert status == 0
     return folder / "tokens"
+
+
+JOB = """model.name = "gpt-tiny"
+cluster.name = "this-machine"
+method = {{ name = "ddp", dp = 2 }}
+train = {{ global_batch = 8, steps = {steps}, lr = 1e-2, data = "{tokens}", out = "{out}" }}
+run = {{ threads = 1, timeout = "30s" }}
+"""
+
+
+class TrainingCase(CliTestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.tokens = write_tokens(pathlib.Path(folder.name))
+
+    def job(self, steps=12, more="", folder=None):
+        folder = folder or self.tmp
+        text = JOB.format(steps=steps, tokens=self.tokens, out=folder / "out")
+        return super().job(text + more, name=folder / "job.toml")
+
+    def losses(self, folder=None):
+        """What a run has written down so far, step by step."""
+        path = (folder or self.tmp) / "out/metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [row["loss"] for row in rows if "loss" in row]

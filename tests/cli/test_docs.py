@@ -1,5 +1,5 @@
-"""docs/cli.md and the README say what the command says: each help text, each command with its output,
-and every command of an sh block runs. REHEARSE_UPDATE=1 writes the outputs anew."""
+"""docs/cli.md and the README say what the command says: each help text, each command with its output;
+and every command of an sh block of the documents runs. REHEARSE_UPDATE=1 writes the outputs anew."""
 
 import os
 import re
@@ -54,13 +54,15 @@ class Documents(CliTestCase):
                 self.check_console(ROOT / name)
 
     def test_commands_run(self):
-        for name in ("README.md", "docs/cli.md"):
-            blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S)
+        job = re.search(r"^```toml\n(.*?)^```", (ROOT / "docs/plans.md").read_text(), re.M | re.S)
+        (self.tmp / "planned.toml").write_text(job[1])
+        for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+            blocks = re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.M | re.S)
             for line in "".join(blocks).splitlines():
                 words = shlex.split(line, comments=True)
                 trains = not TRAINS.isdisjoint(words) or "cluster.profile=profile.json" in words
                 if words and words[0] == "rehearse" and not trains:
-                    with self.subTest(command=line):
+                    with self.subTest(document=path.name, command=line):
                         self.output(shlex.join(words))
 
     def test_every_command_and_option_is_documented(self):

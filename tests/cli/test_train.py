@@ -11,14 +11,7 @@ import time
 import unittest
 
 from cli_test_case import REHEARSE, CliTestCase
-from cli_test_train_data import write_tokens
-
-JOB = """model.name = "gpt-tiny"
-cluster.name = "this-machine"
-method = {{ name = "ddp", dp = 2 }}
-train = {{ global_batch = 8, steps = {steps}, lr = 1e-2, data = "{tmp}/tokens", out = "{tmp}/out" }}
-run = {{ threads = 1, timeout = "30s" }}
-"""
+from cli_test_train_data import TrainingCase
 
 
 class Profile(CliTestCase):
@@ -50,21 +43,7 @@ class Profile(CliTestCase):
         self.refused("profile", *given, "llama-7b", says=["llama-7b"])
 
 
-class Train(CliTestCase):
-    @classmethod
-    def setUpClass(cls):
-        import tempfile
-
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        write_tokens(pathlib.Path(cls.folder.name))
-
-    def job(self, steps=12, more=""):
-        (self.tmp / "tokens").symlink_to(self.folder.name + "/tokens")
-        path = self.tmp / "job.toml"
-        path.write_text(JOB.format(steps=steps, tmp=self.tmp) + more)
-        return str(path)
-
+class Train(TrainingCase):
     def test_two_processes_learn_and_go_on(self):
         job = self.job()
         trace = self.tmp / "trace.json"
@@ -152,15 +131,14 @@ class Train(CliTestCase):
         self.refused("train", job, "--nproc", "2", *nowhere, says=["--trace"])
 
     def test_truncated_shard(self):
-        job = self.job()
-        (self.tmp / "tokens").unlink()
-        folder = self.tmp / "tokens"
+        folder = self.tmp / "short"
         folder.mkdir()
-        for path in pathlib.Path(self.folder.name, "tokens").iterdir():
+        for path in self.tokens.iterdir():
             data = path.read_bytes()
             short = path.name.startswith("train")
             (folder / path.name).write_bytes(data[: len(data) // 2 // 2 * 2] if short else data)
-        self.refused("train", job, "--nproc", "2", says=["train_000000.bin"])
+        short = ["--set", f"train.data={folder}"]
+        self.refused("train", self.job(), "--nproc", "2", *short, says=["train_000000.bin"])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 namespace rehearse::test {
 namespace {
 
-[[noreturn]] void be_rank(int rank, int n, Fd listener, int pipe,
+[[noreturn]] void be_rank(int rank, int n, Fd listener, std::uint16_t port, int pipe,
                           const std::function<std::string(const Environment&)>& body,
                           const RunOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -22,7 +22,7 @@ namespace {
   Environment environment;
   environment.rank = environment.local_rank = rank;
   environment.world_size = environment.local_world_size = n;
-  environment.master_port = port_of(listener.get());
+  environment.master_port = port;
   if (rank == 0) environment.listener = listener.release();
   listener = Fd();
   int status = 0;
@@ -53,6 +53,9 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
                              const RunOptions& options) {
   const auto start = Clock::now();
   Fd listener = listen_on(0);
+  const std::uint16_t port = port_of(listener.get());
+  // Whose rank 0 is never started has nobody who listens either.
+  if (options.absent == 0) listener = Fd();
   std::vector<pid_t> pids;
   std::vector<Fd> pipes;
   for (int rank = 0; rank < n; ++rank) {
@@ -61,7 +64,7 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
     pipes.emplace_back(ends[0]);
     const Fd write_end(ends[1]);
     const pid_t pid = rank == options.absent ? -1 : fork();
-    if (pid == 0) be_rank(rank, n, std::move(listener), ends[1], body, options);
+    if (pid == 0) be_rank(rank, n, std::move(listener), port, ends[1], body, options);
     pids.push_back(pid);
   }
   listener = Fd();

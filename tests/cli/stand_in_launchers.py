@@ -1,0 +1,95 @@
+"""torchrun, srun and mpirun for a machine that lacks them: starts a command line's ranks, all on this host, with the
+variables that docs/multi-host.md lists and nothing else. Which of the three it is, the first argument says."""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+
+def arguments(**kinds):
+    """The options of this launcher, then the command of a rank."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for name, kind in kinds.items():
+        dashes = "-" if len(name) <= 2 else "--"
+        how = {"action": "store_true"} if kind is bool else {"type": kind}
+        parser.add_argument(dashes + name.replace("_", "-"), dest=name, required=True, **how)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser.parse_args(sys.argv[2:])
+
+
+def run(command, ranks):
+    """One process for each rank's variables; the first status that is not 0."""
+    started = [subprocess.Popen(command, env=os.environ | v) for v in ranks]
+    return next((child.returncode for child in started if child.wait()), 0)
+
+
+def torchrun():
+    """One host's agent, without a store of its own, as under TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. Hosts number themselves
+    by the marks that they leave in the current folder."""
+    given = arguments(no_python=bool, nnodes=int, nproc_per_node=int, rdzv_backend=str, rdzv_endpoint=str)
+    address, port = given.rdzv_endpoint.split(":")
+    with pathlib.Path("hosts-that-came").open("ab", buffering=0) as marks:
+        marks.write(b"x")
+        node = marks.tell() - 1
+    each = given.nproc_per_node
+    common = {
+        "WORLD_SIZE": f"{given.nnodes * each}",
+        "LOCAL_WORLD_SIZE": f"{each}",
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    return run(
+        given.command,
+        [common | {"RANK": f"{node * each + i}", "LOCAL_RANK": f"{i}"} for i in range(each)],
+    )
+
+
+def srun():
+    given = arguments(nodes=int, ntasks_per_node=int)
+    each = given.ntasks_per_node
+    common = {
+        "SLURM_NTASKS": f"{given.nodes * each}",
+        "SLURM_NTASKS_PER_NODE": f"{each}",
+        "SLURM_JOB_ID": f"{os.getpid()}",
+        "SLURM_JOB_NODELIST": ",".join(["localhost"] * given.nodes),
+        "SLURM_STEP_NODELIST": ",".join(["localhost"] * given.nodes),
+    }
+    return run(
+        given.command,
+        [
+            common | {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % each}"}
+            for rank in range(given.nodes * each)
+        ],
+    )
+
+
+def mpirun():
+    given = arguments(np=int, host=str, x=str)
+    slots = [int(host.split(":")[1]) for host in given.host.split(",")]
+    places = [(i, each) for each in slots for i in range(each)][: given.np]
+    common = {
+        "OMPI_COMM_WORLD_SIZE": f"{given.np}",
+        "OMPI_MCA_ess_base_jobid": f"{os.getpid()}",
+        **dict([given.x.split("=")]),
+    }
+    return run(
+        given.command,
+        [
+            common
+            | {
+                "OMPI_COMM_WORLD_RANK": f"{rank}",
+                "OMPI_COMM_WORLD_LOCAL_RANK": f"{i}",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": f"{each}",
+            }
+            for rank, (i, each) in enumerate(places)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit({"torchrun": torchrun, "srun": srun, "mpirun": mpirun}[sys.argv[1]]())

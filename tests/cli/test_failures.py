@@ -1,0 +1,127 @@
+"""What ends a run in its midst is exit status 1 and names who is to blame; what can be told before the first step is 2; a
+signal is 128 + n, with the state saved. The same with processes that are hung or stopped: tests/runtime/comm_culprit_test.cpp."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from cli_test_case import REHEARSE
+from cli_test_train_data import TrainingCase
+
+ENDLESS = 100000
+
+
+def ranks_of(launcher):
+    """rank -> pid of the processes that `--nproc` has started."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
+    return found
+
+
+def as_on_a_full_disk():
+    """Writes that make a file longer than this fail."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+
+class Failures(TrainingCase):
+    def checkpoints(self):
+        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
+
+    @contextlib.contextmanager
+    def training(self, *more):
+        """An endless run of two ranks, after its first steps."""
+        command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2", "--quiet", *more]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            try:
+                deadline = time.monotonic() + 60
+                while len(self.losses()) < 3:
+                    self.assertIsNone(child.poll())
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+                yield child
+            finally:
+                child.kill()
+
+    def test_a_killed_rank_is_named(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank), self.training() as child:
+                pid = ranks_of(child.pid)[rank]
+                os.kill(pid, signal.SIGKILL)
+                said = child.communicate(timeout=60)[1]
+                self.assertEqual(child.returncode, 1, said)
+                self.assertRegex(said, rf"rehearse: rank {rank} \(\S+, pid {pid}\) ended without a word")
+                self.assertIn(f"rehearse: rank {rank} (pid {pid}) was ended by signal 9 (KILL)", said)
+                self.assertNotIn(f"rehearse: rank {1 - rank} ", said)
+                self.assertEqual(self.checkpoints(), [])
+            (self.tmp / "out/metrics.jsonl").unlink()
+
+    def test_a_signal_to_any_rank_saves(self):
+        with self.training() as child:
+            os.kill(ranks_of(child.pid)[1], signal.SIGTERM)
+            said = child.communicate(timeout=60)[1]
+        self.assertEqual(child.returncode, 128 + signal.SIGTERM, said)
+        self.assertEqual(len(self.checkpoints()), 1)
+        done = int(self.checkpoints()[0].removeprefix("step-"))
+        more = ["--resume", "--set", f"train.steps={done + 2}"]
+        one = self.json("train", self.job(), "--nproc", "2", *more)
+        self.assertEqual((one["first_step"], one["end_step"]), (done, done + 2))
+
+    def lonely(self, rank, port):
+        """One of two ranks; the other is never started."""
+        env = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        env = os.environ | {name: str(value) for name, value in env.items()}
+        patience = ["--set", "run.connect_timeout=1s"]
+        return self.rehearse("train", self.job(), *patience, env=env, expect=1).stderr
+
+    def test_who_never_comes_is_named(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # nobody else gets it, and nobody listens
+            said = self.lonely(1, taken.getsockname()[1])
+        self.assertIn("rank 0 did not come", said)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.assertIn("rank 1 did not come within 1 s", self.lonely(0, port))
+
+    def test_a_port_in_use(self):
+        with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+            port = taken.getsockname()[1]
+            self.assertIn(f"port {port} is in use by another program", self.lonely(0, port))
+
+    def test_a_full_disk_leaves_the_last_checkpoint(self):
+        job = self.job(4)
+        self.rehearse("train", job, "--nproc", "2")
+        longer = ["--resume", "--set", "train.steps=6"]
+        done = self.rehearse(
+            "train", job, "--nproc", "2", *longer, expect=1, preexec_fn=as_on_a_full_disk
+        )
+        self.assertIn("safetensors: cannot write", done.stderr)
+        self.assertEqual(self.checkpoints(), ["step-00000004"])
+        one = self.json("train", job, "--nproc", "2", *longer)
+        self.assertEqual((one["first_step"], one["end_step"]), (4, 6))
+
+    def test_a_damaged_checkpoint_is_refused(self):
+        job = self.job(4)
+        self.rehearse("train", job, "--nproc", "2")
+        shard = self.tmp / "out/step-00000004/rank-00000.safetensors"
+        good = shard.read_bytes()
+        longer = ["--nproc", "2", "--resume", "--set", "train.steps=6"]
+        for bad, why in ((good[:-100] + bytes(100), "checksum"), (good[: len(good) // 2], "truncated")):
+            shard.write_bytes(bad)
+            said = self.rehearse("train", job, *longer, expect=2).stderr
+            self.assertIn(shard.name, said)
+            self.assertIn(why, said)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,125 @@
+"""The commands of docs/multi-host.md run as they stand and train what --nproc trains. The hosts are all this one; a launcher
+that is not installed is stood in for by one that sets the variables which the document lists."""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+import stand_in_launchers
+from cli_test_case import REHEARSE, ROOT
+from cli_test_train_data import TrainingCase
+
+HOSTS = 2
+
+
+def documented():
+    """launcher -> its command, from the document's sh blocks."""
+    text = (ROOT / "docs/multi-host.md").read_text()
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
+    return {line.split()[0]: line for line in lines if not line.startswith("#")}
+
+
+def python_with_torch():
+    """A Python whose torch can be imported, for torchrun as it is; None where `tools/setup bench` has not been."""
+    where = subprocess.run(
+        [ROOT / "tools/setup", "where"], capture_output=True, text=True, check=True
+    ).stdout
+    python = pathlib.Path(re.search(r"^BENCH_ROOT=(.*)$", where, re.M)[1], "bin/python")
+    return python if python.exists() else None
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class MultiHost(TrainingCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.commands = documented()
+
+    def program(self, name, command):
+        """A program of that name, first in PATH."""
+        path = self.tmp / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        path.chmod(0o755)
+
+    def stand_in(self, name):
+        self.program(name, f'"{sys.executable}" "{stand_in_launchers.__file__}" {name}')
+
+    def check(self, name, times=1):
+        """Runs the documented command of a launcher, on `times` hosts, and `--nproc`: they train the same."""
+        folder = self.tmp / name
+        folder.mkdir()
+        pathlib.Path(self.job(folder=folder)).rename(folder / "JOB.toml")
+        self.program("rehearse", f'"{REHEARSE}"')
+        env = os.environ | {
+            "PATH": f"{self.tmp}/bin:{os.environ['PATH']}",
+            "NODES": str(HOSTS),
+            "RANKS": "1",
+            "HEAD": "localhost",
+            "OTHER": "localhost",
+            "PORT": str(free_port()),
+            # A test may run as root, where Open MPI asks twice.
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        hosts = [
+            subprocess.Popen(
+                ["bash", "-c", self.commands[name]],
+                cwd=folder,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for _ in range(times)
+        ]
+        said = "".join(host.communicate(timeout=120)[0] for host in hosts)
+        self.assertEqual([host.returncode for host in hosts], [0] * times, said)
+        self.rehearse("train", self.job(), "--nproc", HOSTS)
+        self.assertEqual(self.losses(folder), self.losses())
+        self.assertEqual(len(self.losses()), 12)
+
+    def test_every_command_is_run_here(self):
+        self.assertEqual(set(self.commands), {"torchrun", "srun", "mpirun"})
+
+    def test_torchrun_without_a_store(self):
+        self.stand_in("torchrun")
+        self.check("torchrun", HOSTS)
+
+    def test_torchrun_as_it_is(self):
+        """Its agent's store holds the port. CommAgentStore shows this without torch's Python, too."""
+        python = python_with_torch()
+        if python is not None:
+            self.program("torchrun", f'"{python}" -m torch.distributed.run')
+            self.check("torchrun", HOSTS)
+
+    def test_srun(self):
+        self.stand_in("srun")  # an installed one would queue the job on a cluster
+        self.check("srun")
+
+    def test_mpirun(self):
+        if shutil.which("mpirun") is None:
+            self.stand_in("mpirun")
+        self.check("mpirun")
+
+    def test_listed_variables_are_those_read(self):
+        text = (ROOT / "docs/multi-host.md").read_text()
+        read = (ROOT / "runtime/environment.cpp").read_text()
+        names = set(re.findall(r'"((?:SLURM|OMPI|TORCHELASTIC|MASTER|RANK|WORLD|LOCAL)[A-Z_a-z]*)"', read))
+        self.assertGreater(len(names), 15)
+        for name in names:
+            self.assertIn(f"`{name}`", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
