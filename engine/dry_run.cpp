@@ -12,7 +12,6 @@
 #include <numeric>
 
 #include "engine/errors.h"
-#include "engine/fold.h"
 #include "engine/rendezvous.h"
 #include "engine/vectorise.h"
 
@@ -63,15 +62,9 @@ class Pool {
 
 class MaxPlus {
  public:
-  /// `fold`: run one rank of each class; null: all.
   MaxPlus(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber, int steps,
-          TraceSink& sink, const Fold* fold = nullptr)
-      : linked_(linked),
-        costs_(costs),
-        disturber_(disturber),
-        steps_(steps),
-        sink_(sink),
-        fold_(fold) {
+          TraceSink& sink)
+      : linked_(linked), costs_(costs), disturber_(disturber), steps_(steps), sink_(sink) {
     const Program& p = linked.program;
     std::size_t widest = 0;
     ops_.resize(p.roles.size());
@@ -94,7 +87,7 @@ class MaxPlus {
         }
     by_event_.assign(linked.events.size(), nullptr);
     zeros_.assign(widest, 0);
-    for (auto* v : {&start_, &other_, &factor_, &cost_, &group_start_, &group_factor_})
+    for (auto* v : {&start_, &other_, &factor_, &group_start_, &group_factor_})
       v->resize(widest);
     group_start_.resize(static_cast<std::size_t>(p.world_size));
     group_factor_.resize(static_cast<std::size_t>(p.world_size));
@@ -129,16 +122,7 @@ class MaxPlus {
   };
 
   const Role& role(Id r) const { return linked_.program.roles[r]; }
-  std::size_t places(Id r) const {
-    return fold_ != nullptr ? fold_->representative[r].size() : role(r).ranks.size();
-  }
-  std::span<const double> cost(Id r, Id o) {
-    const auto row = costs_.seconds(r, o);
-    if (fold_ == nullptr || row.size() == 1) return row;
-    const auto& first = fold_->representative[r];
-    for (std::size_t i = 0; i < first.size(); ++i) cost_[i] = row[first[i]];
-    return {cost_.data(), first.size()};
-  }
+  std::size_t places(Id r) const { return role(r).ranks.size(); }
 
   // The maximum over everything that the op waits for, in `scratch` or where it already lies.
   const double* ready(Id r, Id o, int step, std::vector<double>& scratch) {
@@ -187,7 +171,7 @@ class MaxPlus {
     const std::size_t n = places(turn.role);
     const double* start = ready(turn.role, turn.op, step, start_);
     Ends* ends = pool_.take(n);
-    const auto cost = this->cost(turn.role, turn.op);
+    const auto cost = costs_.seconds(turn.role, turn.op);
     if (disturber_.quiet_compute() && cost.size() == 1) {
       add_one(ends->at.data(), start, cost[0], n);
     } else {
@@ -212,7 +196,7 @@ class MaxPlus {
     const double* start = ready(a.role, a.op, step, start_);
     max_of(start_.data(), start, ready(b.role, b.op, step, other_), n);
     Ends* ends = pool_.take(n);
-    const auto cost = this->cost(sender.role, sender.op);
+    const auto cost = costs_.seconds(sender.role, sender.op);
     for (std::size_t i = 0; i < n; ++i) {
       double factor = 1;
       if (!disturber_.quiet_links()) {
@@ -261,7 +245,7 @@ class MaxPlus {
       const auto& group = meet.group[m];
       const std::size_t n = group.size();
       Ends* ends = pool_.take(n);
-      const auto cost = this->cost(who.role, who.op);
+      const auto cost = costs_.seconds(who.role, who.op);
       for (std::size_t i = 0; i < n; ++i) {
         start_[i] = at[group[i]];
         ends->at[i] = start_[i] + cost[cost.size() == 1 ? 0 : i] * group_factor_[group[i]];
@@ -279,37 +263,10 @@ class MaxPlus {
       for (const RoleOp& m : event) key.push_back(m.role);
       auto it = meetings_.find(key);
       if (it == meetings_.end())
-        it =
-            meetings_.emplace(std::move(key), folded(rendezvous_of(linked_, channel, event), event))
-                .first;
+        it = meetings_.emplace(std::move(key), rendezvous_of(linked_, channel, event)).first;
       known = &it->second;
     }
     return *known;
-  }
-
-  /// The groups of classes. Groups that share a class are alike, and then all of their classes are
-  /// the same: they are one.
-  Rendezvous folded(Rendezvous meet, const std::vector<RoleOp>& event) const {
-    if (fold_ == nullptr) return meet;
-    std::vector<std::vector<Id>> of(event.size());  // [member][class] -> group
-    std::vector<Id> one(meet.groups, none);         // group -> the one that stands for it
-    for (Id m = 0; m < event.size(); ++m) of[m].assign(places(event[m].role), none);
-    for (Id m = 0; m < event.size(); ++m)
-      for (std::size_t i = 0; i < meet.group[m].size(); ++i) {
-        const Id g = meet.group[m][i];
-        if (g == none || one[g] != none) continue;
-        Id& known = of[m][fold_->class_of[event[m].role][i]];
-        const bool fresh = known == none;
-        known = one[g] = fresh ? g : known;
-        if (!fresh) continue;
-        // The group's other members, of every role, stand in the same one.
-        for (Id k = 0; k < event.size(); ++k)
-          for (std::size_t j = 0; j < meet.group[k].size(); ++j)
-            if (meet.group[k][j] == g) of[k][fold_->class_of[event[k].role][j]] = one[g];
-      }
-    meet.group = std::move(of);
-    meet.size = 0;  // irregular
-    return meet;
   }
 
   const LinkedProgram& linked_;
@@ -317,13 +274,12 @@ class MaxPlus {
   const Disturber& disturber_;
   const int steps_;
   TraceSink& sink_;
-  const Fold* fold_;
   Pool pool_ = {};
   std::vector<std::vector<OpState>> ops_ = {};           // [role][op]
   std::vector<std::vector<Ends*>> tails_ = {};           // [role][lane]
   std::map<std::vector<Id>, Rendezvous> meetings_ = {};  // by channel and roles
   std::vector<const Rendezvous*> by_event_ = {};
-  std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {}, cost_ = {},
+  std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {},
                       group_start_ = {}, group_factor_ = {};
   DryRun out_ = {};
 };
@@ -363,17 +319,6 @@ DryRun dry_run_max_plus(const LinkedProgram& linked, const Costs& costs, const D
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
   Clock clock(sink);
   DryRun out = MaxPlus(linked, costs, disturber, steps, clock).run();
-  out.seconds = clock.last;
-  return out;
-}
-
-DryRun dry_run_folded(const LinkedProgram& linked, const Costs& costs, const Fold& fold, int steps,
-                      TraceSink& sink) {
-  static const Disturber quiet({}, 0);
-  if (needs_events(linked))
-    throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
-  Clock clock(sink);
-  DryRun out = MaxPlus(linked, costs, quiet, steps, clock, &fold).run();
   out.seconds = clock.last;
   return out;
 }

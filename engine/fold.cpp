@@ -1,4 +1,4 @@
-// See fold.h. dry_run_folded itself is in dry_run.cpp.
+// See fold.h. dry_run_folded itself is in dry_run_folded.cpp.
 #include "engine/fold.h"
 
 #include <algorithm>

@@ -1,34 +1,67 @@
 // See role_builder.h.
 #include "engine/role_builder.h"
 
+#include <algorithm>
+#include <cassert>
+#include <functional>
+
 namespace rehearse {
 
 RoleBuilder::RoleBuilder(std::string name, std::vector<Id> ranks, bool free_running)
     : role_{.name = std::move(name), .ranks = std::move(ranks), .free_running = free_running} {}
 
-Id RoleBuilder::lane(const std::string& name) {
-  auto [it, fresh] = lanes_.try_emplace(name, static_cast<Id>(role_.lanes.size()));
-  if (fresh) role_.lanes.push_back({.name = name});
-  return it->second;
+Id RoleBuilder::lane(std::string_view name) {
+  for (Id l = 0; l < role_.lanes.size(); ++l)  // there are few
+    if (role_.lanes[l].name == name) return l;
+  role_.lanes.push_back({.name = std::string(name)});
+  return static_cast<Id>(role_.lanes.size() - 1);
 }
 
 Id RoleBuilder::storage(Storage storage) {
-  if (auto it = views_.find(storage.name); it != views_.end()) return it->second;
+  if (const Id known = find(storage.name); known != none) return known;
   const Id id = static_cast<Id>(role_.storages.size());
-  const View whole{.name = storage.name, .storage = id, .end = storage.elements};
+  View whole{.name = storage.name, .storage = id, .end = storage.elements};
   role_.storages.push_back(std::move(storage));
-  return view(whole);
+  return view(std::move(whole));
 }
 
 Id RoleBuilder::view(View view) {
-  auto [it, fresh] = views_.try_emplace(view.name, static_cast<Id>(role_.views.size()));
-  if (fresh) role_.views.push_back(std::move(view));
-  return it->second;
+  if (const Id known = find(view.name); known != none) return known;
+  role_.views.push_back(std::move(view));
+  const Id id = static_cast<Id>(role_.views.size() - 1);
+  if (2 * role_.views.size() > places_.size()) {
+    places_.assign(std::max<std::size_t>(64, 2 * places_.size()), {});
+    for (Id v = 0; v < id; ++v) remember(v);
+  }
+  remember(id);
+  return id;
 }
 
-Id RoleBuilder::view(const std::string& name) const { return views_.at(name); }
+Id RoleBuilder::view(std::string_view name) const {
+  const Id known = find(name);
+  assert(known != none);
+  return known;
+}
 
-Id RoleBuilder::op(const std::string& lane_name, Work work, std::vector<Ref> refs, int shift) {
+Id RoleBuilder::find(std::string_view name) const {
+  if (places_.empty()) return none;
+  const auto hash = static_cast<std::uint32_t>(std::hash<std::string_view>()(name));
+  for (std::size_t at = hash;; ++at) {
+    const Place& place = places_[at & (places_.size() - 1)];
+    if (place.view == none || (place.hash == hash && role_.views[place.view].name == name))
+      return place.view;
+  }
+}
+
+void RoleBuilder::remember(Id view) {
+  const auto hash =
+      static_cast<std::uint32_t>(std::hash<std::string_view>()(role_.views[view].name));
+  std::size_t at = hash;
+  while (places_[at & (places_.size() - 1)].view != none) ++at;
+  places_[at & (places_.size() - 1)] = {hash, view};
+}
+
+Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs, int shift) {
   role_.ops.push_back({.lane = lane(lane_name),
                        .work = work,
                        .refs = std::move(refs),
@@ -44,10 +77,10 @@ void RoleBuilder::throttle(Id op, Id after) {
       {.op = after, .lag = static_cast<std::uint8_t>(lag), .throttle = true});
 }
 
-Id channel(Program& program, const std::string& name, Group group, Match match) {
+Id channel(Program& program, std::string_view name, Group group, Match match) {
   for (Id c = 0; c < program.channels.size(); ++c)
     if (program.channels[c].name == name) return c;
-  program.channels.push_back({.name = name, .group = std::move(group), .match = match});
+  program.channels.push_back({.name = std::string(name), .group = std::move(group), .match = match});
   return static_cast<Id>(program.channels.size() - 1);
 }
 

@@ -1,8 +1,9 @@
 // Names instead of indices while a role is being written down: lanes, storages and views are made
 // on first mention.
 #pragma once
+#include <cstdint>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,26 +15,37 @@ class RoleBuilder {
  public:
   RoleBuilder(std::string name, std::vector<Id> ranks, bool free_running = false);
 
-  Id lane(const std::string& name);
+  Id lane(std::string_view name);
   /// A storage and a view of all of it under the same name. Mentioned again with the same name: the
   /// same one.
   Id storage(Storage storage);
   Id view(View view);
-  Id view(const std::string& name) const;
-  bool has(const std::string& name) const { return views_.contains(name); }
+  Id view(std::string_view name) const;
+  bool has(std::string_view name) const { return find(name) != none; }
 
-  Id op(const std::string& lane, Work work, std::vector<Ref> refs, int shift = 0);
+  Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0);
   void throttle(Id op, Id after);
+  /// About as many ops are to come.
+  void expect(std::size_t ops) { role_.ops.reserve(role_.ops.size() + ops); }
   const Role& role() const { return role_; }
   Role take() { return std::move(role_); }
 
  private:
+  Id find(std::string_view name) const;
+  void remember(Id view);
+
   Role role_;
-  std::unordered_map<std::string, Id> lanes_ = {}, views_ = {};
+  // Views by the hash of their name, at the first free place behind it; a power of two of places,
+  // at least half of them free. The names themselves are in the role.
+  struct Place {
+    std::uint32_t hash = 0;
+    Id view = none;
+  };
+  std::vector<Place> places_ = {};
 };
 
 /// The channel of that name, added when new.
-Id channel(Program& program, const std::string& name, Group group = {},
+Id channel(Program& program, std::string_view name, Group group = {},
            Match match = Match::sequence);
 
 }  // namespace rehearse

@@ -24,7 +24,7 @@ std::int64_t now() {
 std::vector<TaskLane> lanes_of(const Program& program, const Role& role) {
   std::vector<std::vector<After>> after(role.ops.size());
   for (std::size_t i = 0; i < role.ops.size(); ++i) after[i] = role.ops[i].after;
-  for (const Hazard& hazard : hazards_of(program, role).list) {
+  for (const Hazard& hazard : hazard_list(program, role)) {
     // Its own lane keeps this order already, where an earlier iteration or an earlier place says
     // so.
     std::vector<After>& list = after[hazard.op];

@@ -31,6 +31,7 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
   kept_.assign(7, std::vector<Id>(model.segments.size() + 1, none));
   weights_.assign(model.groups.size(), none);
   grads_ = weights_;
+  touched_.resize(model.groups.size() * static_cast<std::size_t>(plan.micro_batches));
   make_buckets();
   for (const Bucket& b : buckets_) sync_.declare(*this, b);
 }
@@ -45,10 +46,12 @@ Ref Stage::ref(Id view, Slot slot, Mode mode, int index, int age, Layout layout)
 }
 
 Id Stage::axis_channel(Axes axes) {
+  for (const auto& [known, id] : axis_channels_)
+    if (known == axes) return id;
   std::string name;
   for (std::size_t a = 0; a < program_.mesh.size(); ++a)
     if (axes >> a & 1) name += (name.empty() ? "" : "-") + program_.mesh[a].name;
-  return channel(program_, name, {.axes = axes});
+  return axis_channels_.emplace_back(axes, channel(program_, name, {.axes = axes})).second;
 }
 
 Compute Stage::compute(Id segment, Pass pass, const Action& action) const {
@@ -105,8 +108,10 @@ Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
 }
 
 std::vector<Ref> Stage::params(Id segment, const Action& action) {
+  const auto& groups = model_.segments[segment].groups;
   std::vector<Ref> refs;
-  for (Id g : model_.segments[segment].groups)
+  refs.reserve(2 * groups.size() + 5);  // backward's: gradients, activations, the loss scale
+  for (Id g : groups)
     refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
   return refs;
 }
@@ -225,7 +230,10 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     const int index = sync_.grad_index(mb);
     // The first backward into an instance writes, the others add; a tied group is touched twice in
     // a micro-batch.
-    const bool first = touched_.insert({g, mb}).second && mb == index;
+    const std::size_t touch = g * static_cast<std::size_t>(plan_.micro_batches) +
+                              static_cast<std::size_t>(mb);
+    const bool first = !touched_[touch] && mb == index;
+    touched_[touch] = true;
     refs.push_back(ref(grad(g), Slot::grad, first ? Mode::write : Mode::add, index, 0,
                        {.partial = partial_of(g, bucket_of(g))}));
   }
@@ -271,6 +279,11 @@ void Stage::backward(const Action& action) {
 void Stage::lower(const std::vector<Action>& actions) {
   const bool placed = std::any_of(actions.begin(), actions.end(),
                                   [](const Action& a) { return a.update.has_value(); });
+  std::size_t segments = 0;
+  for (const auto& chunk : plan_.stages) segments = std::max(segments, chunk.size());
+  role_.expect(actions.size() * (segments * (tp_ ? 2 : 1) + 2));
+  computes_.reserve(actions.size());
+  history_.reserve(actions.size() * segments);
   for (const Action& action : actions) {
     computes_.push_back(computes_.empty() ? none : computes_.back());
     if (action.pass == Pass::forward)

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/plan.h"
@@ -110,7 +111,7 @@ class Stage {
   Id axis_channel(Axes axes);
   /// Partial axes of a group's gradient as backward leaves it.
   Axes partial_of(Id group, const Bucket& bucket) const;
-  Ref ref(const std::string& view, Slot slot, Mode mode, int index = 0, int age = 0,
+  Ref ref(std::string_view view, Slot slot, Mode mode, int index = 0, int age = 0,
           Layout layout = {}) const {
     return ref(role_.view(view), slot, mode, index, age, layout);
   }
@@ -175,7 +176,8 @@ class Stage {
   mutable std::vector<Id> weights_ = {}, grads_ = {};  // views, by group
   std::vector<Id> bucket_of_ = {};                     // by group
   std::set<std::string> seen_ = {};
-  std::set<std::pair<Id, int>> touched_ = {};  // (group, micro-batch) whose gradient was touched
+  std::vector<bool> touched_ = {};  // gradients, [group][micro-batch]
+  std::vector<std::pair<Axes, Id>> axis_channels_ = {};
 };
 
 /// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
