@@ -119,6 +119,7 @@ nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
           {"step_time_s", d.seconds},
           {"dry_run_s", d.dry_run_seconds},
           {"simulated", d.rescored},
+          {"placement", d.placement},
           {"candidates", d.candidates},
           {"pruned", d.pruned},
           {"dry_run", d.dry_run},

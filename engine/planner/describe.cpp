@@ -80,6 +80,8 @@ class Describer {
     d.seconds = of(best_).rescored;
     d.dry_run_seconds = of(best_).seconds;
     d.rescored = search_.rescored;
+    if (const auto it = search_.placements.find(mesh_text(d.plan)); it != search_.placements.end())
+      d.placement = it->second;
     count(d);
     for (const auto& [name, value] : dimensions())
       if (auto choice = choice_of(name, value); !choice.runners_up.empty())

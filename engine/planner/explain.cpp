@@ -15,6 +15,7 @@ std::string explain(const Decision& d) {
   out += fmt::format("predicted     {} a step ({})\n", to_text(Seconds(d.seconds)),
                      d.rescored ? to_text(Seconds(d.dry_run_seconds)) + " by the dry run"
                                 : std::string("by the dry run alone: the best were not simulated"));
+  if (!d.placement.empty()) out += fmt::format("placement     {}\n", d.placement);
   int infeasible = 0;
   for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
   out += fmt::format(

@@ -170,6 +170,7 @@ class Planner {
       try {
         const Placement found =
             place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty());
+        search_.placements[mesh_text(placed)] = gap_text(found);
         placed.rank_to_device = found.rank_to_device;
         placed.stages = found.stages;
         placed.shares = found.shares;

@@ -67,6 +67,7 @@ struct Decision {
   double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
   double dry_run_seconds = 0;
   bool rescored = false;  // by options.rescore
+  std::string placement = {};  // eq. 1 of the plan's mesh, how far greedy is from it; if placed
   std::vector<Choice> choices = {};
   std::vector<RunnerUp> runners_up = {};       // best first
   std::vector<Infeasible> infeasible = {};     // most candidates first

@@ -1,6 +1,7 @@
 // What a search has found, and how it is told. Private to the planner.
 #pragma once
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Search {
   std::vector<Scored> scored = {};  // by candidate
   std::vector<Id> finalists = {};   // best first
   int dry_run = 0;
+  std::map<std::string, std::string> placements = {};  // of a mesh, eq. 1 as gap_text tells it
   bool rescored = false;  // the finalists, by what the caller passed
 };
 
