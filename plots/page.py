@@ -186,7 +186,7 @@ def prediction_table(runs):
                 escape(run["name"]) + tag,
                 str(run["world_size"]),
                 time_cell(run["predicted"], run["ci95"]),
-                "not yet" if off is None else time_cell(run["measured"], run.get("std")),
+                "not yet" if off is None else time_cell(run["measured"], run.get("deviation")),
                 (
                     "–"
                     if off is None
@@ -200,7 +200,7 @@ def prediction_table(runs):
             ("Run", ""),
             ("Ranks", ""),
             ("Predicted", "± 95%"),
-            ("Measured", "± std of steps"),
+            ("Measured", "median step ± median deviation"),
             ("Error", "predicted/measured − 1"),
             ("Prediction", "hash, written first"),
         ),

@@ -122,7 +122,7 @@ def _dumbbells(axis, runs, factor, unit):
         Line2D(
             [], [], marker="D", color=style.BLUE, linestyle="", label="predicted (95% interval)"
         ),
-        Line2D([], [], marker="o", color=style.VERMILION, linestyle="", label="measured mean"),
+        Line2D([], [], marker="o", color=style.VERMILION, linestyle="", label="measured median"),
         Line2D([], [], marker="|", color=style.VERMILION, linestyle="", label="measured steps"),
     ]
     if any(r["oversubscribed"] for r in runs):

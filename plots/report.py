@@ -133,7 +133,8 @@ def report(options, given):
         parts.append(
             page.section(
                 "Predicted against measured",
-                "The prediction was written and hashed before the first step of the run. An error"
+                "The prediction was written and hashed before the first step of the run, and is compared"
+                " with the median of its steps, which other work on the machine moves least. An error"
                 f" within ±{prediction.BAND:.0%} is green. With more ranks than cores a run is"
                 " oversubscribed and says little about the model.",
                 shown["prediction"],

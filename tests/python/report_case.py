@@ -57,7 +57,7 @@ def run(name="ddp", predicted=1.0, measured=1.1, **more):
         "predicted_ci95": 0.01,
         "oversubscribed": False,
         "prediction_hash": "0123456789abcdef",
-        "measured_step_time_s": {"mean": measured, "std": 0.02, "values": [measured] * 3},
+        "measured_step_time_s": {"median": measured, "deviation": 0.02, "values": [measured] * 3},
     }
     return value | more
 
