@@ -186,7 +186,7 @@ struct Costs::Impl {
     return static_cast<std::uint32_t>(link_rows.size() - 1);
   }
 
-  void collective(const std::vector<RoleOp>& event) {
+  void collective(std::span<const RoleOp> event) {
     const auto& first = std::get<Collective>(role(event[0].role).ops[event[0].op].work);
     std::int64_t elements = 0;
     DType wire = DType::f32;
@@ -215,7 +215,7 @@ struct Costs::Impl {
   };
   std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
 
-  const Meeting& meeting(const std::vector<RoleOp>& event, const Collective& work) {
+  const Meeting& meeting(std::span<const RoleOp> event, const Collective& work) {
     const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
     Meeting& meet = it->second;
     if (!fresh) return meet;
@@ -239,7 +239,7 @@ struct Costs::Impl {
     return meet;
   }
 
-  std::vector<Entry> collective(const std::vector<RoleOp>& event, const Collective& work,
+  std::vector<Entry> collective(std::span<const RoleOp> event, const Collective& work,
                                 std::int64_t elements, DType wire) {
     const Meeting& meet = meeting(event, work);
     const auto& devices = meet.devices;
@@ -348,7 +348,7 @@ struct Costs::Impl {
     zero();
     for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
     passes.resize(p.roles.size());
-    for (const auto& event : linked.events) {
+    for (const auto event : linked.events) {
       const RoleOp a = event[0];
       const Work& work = role(a.role).ops[a.op].work;
       if (std::holds_alternative<Collective>(work)) {

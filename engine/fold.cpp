@@ -71,7 +71,7 @@ class Refinement {
     // for transfers it takes both.
     const std::size_t roles = linked_.program.roles.size();
     std::vector<bool> known(linked_.program.channels.size() * roles), transfers(roles * roles);
-    for (const auto& event : linked_.events) {
+    for (const auto event : linked_.events) {
       const Id channel = channel_of(op_of(event[0]).work), first = event[0].role;
       if (channel == none) continue;
       const bool collective = std::holds_alternative<Collective>(op_of(event[0]).work);
