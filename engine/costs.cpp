@@ -45,7 +45,12 @@ struct Costs::Impl {
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
   std::vector<int> ranks_on_node = {};
-  std::map<std::vector<std::int64_t>, std::vector<Entry>> known = {};  // class -> entry by member
+  std::map<std::vector<std::int64_t>, Entry> known = {};  // local ops
+  /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
+  using CollectiveKey = std::tuple<Id, Id, Id, Move, Algorithm, std::int64_t, DType>;
+  std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
+  /// Role, peer, bytes, whether together, whether a reply.
+  std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
   bool calibrated = true;
   int tp = 1;
   std::vector<bool> covered = {};  // by device kind: the profile has times of it
@@ -164,9 +169,9 @@ struct Costs::Impl {
         if (first) at->second = local_seconds(r, o, device(r, i));
         row.push_back(at->second);
       }
-      it->second = {{add(std::move(row)), zero(), 0}};
+      it->second = {add(std::move(row)), zero(), 0};
     }
-    return it->second[0];
+    return it->second;
   }
 
   std::uint32_t zero() {
@@ -181,7 +186,7 @@ struct Costs::Impl {
     return static_cast<std::uint32_t>(link_rows.size() - 1);
   }
 
-  void collective(const std::vector<RoleOp>& event) {
+  void collective(std::span<const RoleOp> event) {
     const auto& first = std::get<Collective>(role(event[0].role).ops[event[0].op].work);
     std::int64_t elements = 0;
     DType wire = DType::f32;
@@ -189,15 +194,9 @@ struct Costs::Impl {
       const LinkedOp& l = linked.roles[m.role].ops[m.op];
       if (l.elements > elements) elements = l.elements, wire = l.wire;
     }
-    std::vector<std::int64_t> key = {-1,
-                                     first.channel,
-                                     static_cast<std::int64_t>(first.move),
-                                     static_cast<std::int64_t>(first.algorithm),
-                                     elements,
-                                     static_cast<std::int64_t>(wire),
-                                     first.root};
-    for (const RoleOp& m : event) key.push_back(m.role);
-    auto [it, fresh] = known.try_emplace(std::move(key));
+    const auto [it, fresh] =
+        known_collectives.try_emplace({first.channel, event[0].role, first.root, first.move,
+                                       first.algorithm, elements, wire});
     if (fresh) it->second = collective(event, first, elements, wire);
     for (std::size_t m = 0; m < event.size(); ++m)
       entries[event[m].role][event[m].op] = it->second[m];
@@ -205,37 +204,57 @@ struct Costs::Impl {
     for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
   }
 
-  std::vector<Entry> collective(const std::vector<RoleOp>& event, const Collective& work,
-                                std::int64_t elements, DType wire) {
-    const Rendezvous meet = rendezvous_of(linked, work.channel, event);
-    std::vector<std::vector<std::pair<Id, RoleOp>>> members(
-        meet.groups);  // (rank, (member, place))
+  /// Who meets in an event: of each group the members, as (rank, (member, place)), their devices
+  /// and the root among them.
+  struct Meeting {
+    Rendezvous who = {};
+    std::vector<std::vector<std::pair<Id, RoleOp>>> members = {};
+    std::vector<std::vector<Id>> devices = {};
+    std::vector<int> roots = {};
+    Id team = none;  // where collectives are looked up
+  };
+  std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
+
+  const Meeting& meeting(std::span<const RoleOp> event, const Collective& work) {
+    const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
+    Meeting& meet = it->second;
+    if (!fresh) return meet;
+    meet.who = rendezvous_of(linked, work.channel, event);
+    meet.members.resize(meet.who.groups), meet.devices.resize(meet.who.groups);
+    meet.roots.resize(meet.who.groups, 0);
     for (Id m = 0; m < event.size(); ++m)
-      for (Id i = 0; i < meet.group[m].size(); ++i)
-        if (meet.group[m][i] != none)
-          members[meet.group[m][i]].push_back({role(event[m].role).ranks[i], {m, i}});
-    std::vector<std::vector<Id>> devices(meet.groups);
-    std::vector<int> roots(meet.groups, 0);
-    for (Id g = 0; g < meet.groups; ++g) {
-      std::sort(members[g].begin(), members[g].end(),
+      for (Id i = 0; i < meet.who.group[m].size(); ++i)
+        if (meet.who.group[m][i] != none)
+          meet.members[meet.who.group[m][i]].push_back({role(event[m].role).ranks[i], {m, i}});
+    for (Id g = 0; g < meet.who.groups; ++g) {
+      std::sort(meet.members[g].begin(), meet.members[g].end(),
                 [](const auto& a, const auto& b) { return a.first < b.first; });
-      for (const auto& [rank, where] : members[g]) {
+      for (const auto& [rank, where] : meet.members[g]) {
         if (work.root != none && event[where.role].role == work.root)
-          roots[g] = static_cast<int>(devices[g].size());
-        devices[g].push_back(device_of[rank]);
+          meet.roots[g] = static_cast<int>(meet.devices[g].size());
+        meet.devices[g].push_back(device_of[rank]);
       }
     }
+    if (prices != nullptr) meet.team = prices->team(meet.devices, meet.roots);
+    return meet;
+  }
+
+  std::vector<Entry> collective(std::span<const RoleOp> event, const Collective& work,
+                                std::int64_t elements, DType wire) {
+    const Meeting& meet = meeting(event, work);
+    const auto& devices = meet.devices;
+    const Id groups = meet.who.groups;
     CollectiveCost cost;
     if (prices != nullptr) {
       const auto known =
-          prices->seconds(prices->team(devices, roots), work.move, work.algorithm, elements, wire);
+          prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
       cost.seconds.assign(known.begin(), known.end());
     } else {
       cost =
-          collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, roots, slow);
+          collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, meet.roots, slow);
     }
     const std::int64_t bytes = elements * size_of(wire);
-    for (Id g = 0; g < meet.groups; ++g) {
+    for (Id g = 0; g < groups; ++g) {
       const Id node = cluster.devices()[devices[g][0]].node;
       const Id kind = cluster.devices()[devices[g][0]].kind;
       const bool alike = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
@@ -254,18 +273,18 @@ struct Costs::Impl {
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {
-      std::vector<double> seconds(meet.group[m].size(), 0.0);
-      std::vector<double> sent(meet.group[m].size(), 0.0);
-      for (Id g = 0; g < meet.groups; ++g)
-        for (std::size_t i = 0; i < members[g].size(); ++i) {
-          const RoleOp where = members[g][i].second;
+      std::vector<double> seconds(meet.who.group[m].size(), 0.0), sent;
+      if (prices == nullptr) sent = seconds;
+      for (Id g = 0; g < groups; ++g)
+        for (std::size_t i = 0; i < meet.members[g].size(); ++i) {
+          const RoleOp where = meet.members[g][i].second;
           if (where.role != m) continue;
           seconds[where.op] = cost.seconds[g];
           if (prices == nullptr)
             sent[where.op] = static_cast<double>(cost.sent[g][i] * size_of(wire));
         }
-      const std::uint32_t a = add(std::move(seconds)), b = add(std::move(sent));
-      out.push_back({a, b, links, chosen});
+      const std::uint32_t a = add(std::move(seconds));
+      out.push_back({a, prices == nullptr ? add(std::move(sent)) : zero(), links, chosen});
     }
     return out;
   }
@@ -273,8 +292,8 @@ struct Costs::Impl {
   /// Sends of all ranks of a role under way together; puts come when they come, each alone.
   Entry transfer(Id r, Id o, Id peer, bool together, bool reply) {
     const std::int64_t bytes = linked.roles[r].ops[o].bytes;
-    auto [it, fresh] = known.try_emplace({-2, r, peer, bytes, together, reply});
-    if (!fresh) return it->second[0];
+    const auto [it, fresh] = known_transfers.try_emplace({r, peer, bytes, together, reply});
+    if (!fresh) return it->second;
     const auto n = static_cast<Id>(role(r).ranks.size());
     const auto peers = static_cast<Id>(role(peer).ranks.size());
     std::vector<double> seconds(n, 0.0), links(cluster.links().size(), 0.0), one;
@@ -299,8 +318,7 @@ struct Costs::Impl {
     }
     const std::uint32_t a = add(std::move(seconds));
     const std::uint32_t b = add({static_cast<double>(bytes)});
-    it->second = {{a, b, add_links(links)}};
-    return it->second[0];
+    return it->second = {a, b, add_links(links)};
   }
 
   std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
@@ -330,24 +348,22 @@ struct Costs::Impl {
     zero();
     for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
     passes.resize(p.roles.size());
-    for (const auto& event : linked.events) {
+    for (const auto event : linked.events) {
       const RoleOp a = event[0];
-      Entry& entry = entries[a.role][a.op];
-      std::visit(
-          overloaded{
-              [&](const Collective&) { collective(event); },
-              [&](const Send& s) { entry = transfer(a.role, a.op, s.peer, true, false); },
-              [&](const Put& s) { entry = transfer(a.role, a.op, s.peer, false, s.reply != none); },
-              [&](const Recv&) {}, [&](const Take&) {},
-              [&](const auto&) { entry = local(a.role, a.op); }},
-          role(a.role).ops[a.op].work);
-      if (event.size() != 2 || std::holds_alternative<Collective>(role(a.role).ops[a.op].work))
-        continue;
-      const bool a_sends = std::holds_alternative<Send>(role(a.role).ops[a.op].work);
-      const RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
-      const Entry sent = transfer(from.role, from.op, to.role, true, false);
-      entries[from.role][from.op] = sent;
-      entries[to.role][to.op] = {sent.seconds, 0, 0};
+      const Work& work = role(a.role).ops[a.op].work;
+      if (std::holds_alternative<Collective>(work)) {
+        collective(event);
+      } else if (event.size() == 2) {
+        const bool a_sends = std::holds_alternative<Send>(work);
+        const RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
+        const Entry sent = transfer(from.role, from.op, to.role, true, false);
+        entries[from.role][from.op] = sent;
+        entries[to.role][to.op] = {sent.seconds, 0, 0};
+      } else if (const auto* put = std::get_if<Put>(&work)) {
+        entries[a.role][a.op] = transfer(a.role, a.op, put->peer, false, put->reply != none);
+      } else if (!std::holds_alternative<Take>(work)) {
+        entries[a.role][a.op] = local(a.role, a.op);
+      }
     }
   }
 };
@@ -391,6 +407,8 @@ std::vector<double> Costs::link_bytes() const {
 }
 bool Costs::calibrated() const { return impl_->calibrated; }
 std::span<const Id> Costs::rank_to_device() const { return impl_->device_of; }
-std::size_t Costs::classes() const { return impl_->known.size(); }
+std::size_t Costs::classes() const {
+  return impl_->known.size() + impl_->known_collectives.size() + impl_->known_transfers.size();
+}
 
 }  // namespace rehearse

@@ -98,7 +98,7 @@ class MaxPlus {
     for (int i = 0; i < steps_ + linked_.max_offset; ++i) {
       for (std::size_t k = 0; k < order.size();) {
         const Turn& turn = order[k];
-        const auto& event = linked_.events[linked_.event_of[turn.role][turn.op]];
+        const auto event = linked_.events[linked_.event_of[turn.role][turn.op]];
         const int step = i - turn.offset;
         k += event.size();
         if (step < 0 || step >= steps_) continue;
@@ -188,7 +188,7 @@ class MaxPlus {
     finish(turn.role, turn.op, step, ends);
   }
 
-  void pair(const std::vector<RoleOp>& event, int step) {
+  void pair(std::span<const RoleOp> event, int step) {
     const RoleOp a = event[0], b = event[1];
     const bool a_sends = std::holds_alternative<Send>(role(a.role).ops[a.op].work);
     const RoleOp sender = a_sends ? a : b;
@@ -211,7 +211,7 @@ class MaxPlus {
     finish(b.role, b.op, step, ends);
   }
 
-  void collective(const std::vector<RoleOp>& event, int step) {
+  void collective(std::span<const RoleOp> event, int step) {
     const Rendezvous& meet = meeting(event);
     double* at = group_start_.data();
     std::fill_n(at, meet.groups, 0.0);
@@ -255,7 +255,7 @@ class MaxPlus {
     }
   }
 
-  const Rendezvous& meeting(const std::vector<RoleOp>& event) {
+  const Rendezvous& meeting(std::span<const RoleOp> event) {
     const Rendezvous*& known = by_event_[linked_.event_of[event[0].role][event[0].op]];
     if (!known) {
       const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);

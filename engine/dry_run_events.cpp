@@ -232,7 +232,7 @@ class Events {
 
   void meet(const Where& where, Id o, int step, Id channel) {
     const Id event = linked_.event_of[where.role][o];
-    const auto& members = linked_.events[event];
+    const auto members = linked_.events[event];
     const bool pair = channel == none;
     Id group = where.place;
     std::size_t expected = 2;

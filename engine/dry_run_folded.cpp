@@ -89,7 +89,7 @@ class FoldedRun {
     std::vector<int> offset(linked_.events.size(), 0);
     for (const Turn& turn : order) offset[linked_.event_of[turn.role][turn.op]] = turn.offset;
     for (std::size_t k = 0; k < order.size();) {
-      const auto& event = linked_.events[linked_.event_of[order[k].role][order[k].op]];
+      const auto event = linked_.events[linked_.event_of[order[k].role][order[k].op]];
       Event& out = events_.emplace_back();
       out.begin = members_.size(), out.offset = order[k].offset;
       for (const RoleOp& m : event) {
@@ -184,7 +184,7 @@ class FoldedRun {
   }
 
   /// Sets of roles that meet on a channel have no role in common, so one of them names the set.
-  const Meeting* meeting(const std::vector<RoleOp>& event) {
+  const Meeting* meeting(std::span<const RoleOp> event) {
     const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);
     auto& known = meetings_[channel * linked_.program.roles.size() + event[0].role];
     if (!known) known = std::make_unique<Meeting>(folded(channel, event));
@@ -193,7 +193,7 @@ class FoldedRun {
 
   /// The groups of classes. Groups that share a class are alike, and then all of their classes are
   /// the same: they are one.
-  Meeting folded(Id channel, const std::vector<RoleOp>& event) const {
+  Meeting folded(Id channel, std::span<const RoleOp> event) const {
     Meeting out;
     for (const RoleOp& m : event) out.group.emplace_back(classes(m.role), none);
     const Rendezvous meet = rendezvous_of(linked_, channel, event);

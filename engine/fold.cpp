@@ -67,18 +67,25 @@ class Refinement {
   }
 
   void find_meetings() {
-    std::set<std::vector<Id>> known;
-    for (const auto& event : linked_.events) {
-      const Id channel = channel_of(op_of(event[0]).work);
+    // Sets of roles that meet on a channel have no role in common, so one of them names the set;
+    // for transfers it takes both.
+    const std::size_t roles = linked_.program.roles.size();
+    std::vector<bool> known(linked_.program.channels.size() * roles), transfers(roles * roles);
+    for (const auto event : linked_.events) {
+      const Id channel = channel_of(op_of(event[0]).work), first = event[0].role;
       if (channel == none) continue;
-      std::vector<Id> key{channel};
-      for (const RoleOp& m : event) key.push_back(m.role);
-      if (!known.insert(key).second) continue;
-      if (!std::holds_alternative<Collective>(op_of(event[0]).work)) {
-        pairs_.emplace_back(event[0].role, event[1].role);
+      const bool collective = std::holds_alternative<Collective>(op_of(event[0]).work);
+      auto seen = collective ? known[channel * roles + first]
+                             : transfers[first * roles + event[1].role];
+      if (seen) continue;
+      seen = true;
+      if (!collective) {
+        pairs_.emplace_back(first, event[1].role);
         continue;
       }
-      meetings_.push_back({{key.begin() + 1, key.end()}, rendezvous_of(linked_, channel, event)});
+      Meeting& meeting = meetings_.emplace_back();
+      for (const RoleOp& m : event) meeting.roles.push_back(m.role);
+      meeting.groups = rendezvous_of(linked_, channel, event);
     }
   }
 

@@ -193,6 +193,10 @@ class Linker {
   /// The same where only lanes in order are used, without clocks.
   void order_lanes() {
     std::vector<Wait> waits;
+    std::size_t count = 0;
+    for (const Role& role : out_.program.roles)
+      for (const Op& op : role.ops) count += 1 + op.after.size();
+    waits.reserve(count);
     for (Id r = 0; r < out_.program.roles.size(); ++r) {
       const auto& ops = out_.program.roles[r].ops;
       const auto& event_of = out_.event_of[r];
@@ -236,6 +240,7 @@ class Linker {
       for (auto t = start[queue[k]]; t < start[queue[k] + 1]; ++t)
         if (--missing[then[t]] == 0) queue.push_back(then[t]);
     if (queue.size() < events) throw ProgramError("deadlock: ops wait for each other in a circle");
+    out_.order.reserve(events);
     for (Id e : queue)
       for (const RoleOp& m : out_.events[e]) out_.order.push_back({m.role, m.op, offset[e]});
     out_.max_offset = offset.empty() ? 0 : *std::max_element(offset.begin(), offset.end());

@@ -4,6 +4,8 @@
 // Race rule, with L the smallest lag along any path: read-after-write needs L(writer -> reader) <=
 // age, write-after-read needs L(reader -> writer) <= versions - age.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +35,37 @@ struct RoleOp {
   Id role = none, op = none;
   friend bool operator==(RoleOp, RoleOp) = default;
 };
+/// Sets of ops that meet, one after the other in one array.
+class EventTable {
+ public:
+  std::size_t size() const { return begin_.size() - 1; }
+  std::span<const RoleOp> operator[](std::size_t event) const {
+    return {members_.data() + begin_[event], members_.data() + begin_[event + 1]};
+  }
+  void add(std::span<const RoleOp> members) {
+    members_.insert(members_.end(), members.begin(), members.end());
+    begin_.push_back(static_cast<std::uint32_t>(members_.size()));
+  }
+  void reserve(std::size_t events) { members_.reserve(events), begin_.reserve(events + 1); }
+
+  class Iterator {
+   public:
+    Iterator(const EventTable& events, std::size_t at) : events_(&events), at_(at) {}
+    std::span<const RoleOp> operator*() const { return (*events_)[at_]; }
+    Iterator& operator++() { return ++at_, *this; }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+
+   private:
+    const EventTable* events_;
+    std::size_t at_;
+  };
+  Iterator begin() const { return {*this, 0}; }
+  Iterator end() const { return {*this, size()}; }
+
+ private:
+  std::vector<RoleOp> members_ = {};
+  std::vector<std::uint32_t> begin_ = {0};  // and where the last one ends
+};
 /// One op's turn in a walk over all roles: in macro-iteration i it serves step i - offset (skipped
 /// while that is not a step). Every turn comes after the turns that it waits for; the ops of a
 /// rendezvous are neighbours and share their offset.
@@ -61,7 +94,7 @@ struct LinkedProgram {
   Program program = {};
   std::uint64_t hash = 0;
   std::vector<LinkedRole> roles = {};
-  std::vector<std::vector<RoleOp>> events = {};  // one step's events
+  EventTable events = {};                           // one step's events
   std::vector<std::vector<Id>> event_of = {};    // [role][op]
   std::vector<Turn> order = {};
   int max_offset = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -196,8 +197,9 @@ void match_collectives(LinkedProgram& linked, Id channel,
     std::size_t most = 0, least = ~std::size_t{0};
     for (Id r : roles)
       most = std::max(most, by_role[r].size()), least = std::min(least, by_role[r].size());
+    std::vector<RoleOp> event;
     for (std::size_t n = 0; n < most; ++n) {
-      std::vector<RoleOp> event;
+      event.clear();
       for (Id r : roles) {
         if (n >= by_role[r].size())
           throw ProgramError(fmt::format(
@@ -216,7 +218,7 @@ void match_collectives(LinkedProgram& linked, Id channel,
       }
       for (const RoleOp& m : event)
         linked.event_of[m.role][m.op] = static_cast<Id>(linked.events.size());
-      linked.events.push_back(std::move(event));
+      linked.events.add(event);
     }
   }
 }
@@ -255,7 +257,7 @@ void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& s
                                        describe(key), send.bytes, name_of(send.wire), recv.bytes,
                                        name_of(recv.wire), place(p, from, s), place(p, to, r)));
       linked.event_of[from][s] = linked.event_of[to][r] = static_cast<Id>(linked.events.size());
-      linked.events.push_back({{from, s}, {to, r}});
+      linked.events.add(std::array{RoleOp{from, s}, RoleOp{to, r}});
     }
   }
 }
@@ -344,6 +346,9 @@ void match_channels(LinkedProgram& linked) {
   std::vector<std::vector<std::vector<Id>>> collectives(
       p.channels.size(), std::vector<std::vector<Id>>(p.roles.size()));
   std::map<Pair, std::vector<Id>> sends, recvs;
+  std::size_t ops = 0;
+  for (const Role& role : p.roles) ops += role.ops.size();
+  linked.events.reserve(ops);
   for (Id r = 0; r < p.roles.size(); ++r) {
     const Role& role = p.roles[r];
     linked.event_of[r].assign(role.ops.size(), none);
@@ -364,12 +369,12 @@ void match_channels(LinkedProgram& linked) {
                                     role.ops[o].work);
       if (!local) continue;
       linked.event_of[r][o] = static_cast<Id>(linked.events.size());
-      linked.events.push_back({{r, o}});
+      linked.events.add(std::array{RoleOp{r, o}});
     }
   }
   for (Id c = 0; c < p.channels.size(); ++c) match_collectives(linked, c, collectives[c]);
   match_pairs(linked, sends, recvs);
-  check_mailboxes(linked);
+  if (linked.mailboxes) check_mailboxes(linked);
   for (Id r = 0; r < p.roles.size(); ++r)
     for (Id o = 0; o < p.roles[r].ops.size(); ++o)
       if (linked.event_of[r][o] == none)

@@ -23,29 +23,31 @@ std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) 
 }
 
 std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel) {
-  std::map<Id, std::vector<Id>> by_key;
-  int mesh_ranks = 1;
-  for (const Axis& axis : program.mesh) mesh_ranks *= axis.size;
-  const bool regular = channel.group.colour.empty();
-  for (Id rank = 0; rank < static_cast<Id>(regular ? mesh_ranks : program.world_size); ++rank) {
-    Id key = 0;
-    if (regular) {
-      // The coordinates along the group's own axes do not tell groups apart; the others do.
-      Id rest = rank;
-      Id stride = 1;
-      for (std::size_t a = program.mesh.size(); a-- > 0;) {
-        const Id size = static_cast<Id>(program.mesh[a].size);
-        if (!(channel.group.axes >> a & 1)) key += rest % size * stride, stride *= size;
-        rest /= size;
-      }
-    } else {
-      key = channel.group.colour[rank];
-      if (key == none) continue;
-    }
-    by_key[key].push_back(rank);
-  }
   std::vector<std::vector<Id>> groups;
-  for (auto& [key, members] : by_key) groups.push_back(std::move(members));
+  if (!channel.group.colour.empty()) {
+    std::map<Id, std::vector<Id>> by_colour;
+    for (Id rank = 0; rank < static_cast<Id>(program.world_size); ++rank)
+      if (const Id colour = channel.group.colour[rank]; colour != none)
+        by_colour[colour].push_back(rank);
+    for (auto& [colour, members] : by_colour) groups.push_back(std::move(members));
+    return groups;
+  }
+  const Axes axes = channel.group.axes;
+  Id ranks = 1;
+  for (const Axis& axis : program.mesh) ranks *= static_cast<Id>(axis.size);
+  const Id members = static_cast<Id>(size_of(program, axes));
+  groups.resize(ranks / members);
+  for (auto& group : groups) group.reserve(members);
+  for (Id rank = 0; rank < ranks; ++rank) {
+    // The coordinates along the group's own axes do not tell groups apart; the others do.
+    Id group = 0, rest = rank, stride = 1;
+    for (std::size_t a = program.mesh.size(); a-- > 0;) {
+      const Id size = static_cast<Id>(program.mesh[a].size);
+      if (!(axes >> a & 1)) group += rest % size * stride, stride *= size;
+      rest /= size;
+    }
+    groups[group].push_back(rank);
+  }
   return groups;
 }
 

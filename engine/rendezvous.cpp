@@ -10,7 +10,7 @@ Id channel_of(const Work& work) {
 }
 
 Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel,
-                         const std::vector<RoleOp>& event) {
+                         std::span<const RoleOp> event) {
   const Program& p = linked.program;
   Rendezvous out;
   std::vector<Id> member_of(p.roles.size(), none);

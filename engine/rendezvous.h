@@ -18,7 +18,7 @@ struct Rendezvous {
 };
 
 /// `event`: all (role, op) of one collective event, all on `channel`.
-Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, const std::vector<RoleOp>& event);
+Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event);
 
 /// The channel of a communicating op, none for local ones.
 Id channel_of(const Work& work);

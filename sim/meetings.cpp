@@ -143,7 +143,7 @@ Meeting Meetings::meet(Id team, const Exchange* exchange) {
 }
 
 void Meetings::add_event(Id event) {
-  const std::vector<RoleOp>& members = linked_.events[event];
+  const std::span<const RoleOp> members = linked_.events[event];
   const RoleOp who = members.front();
   const Op& op = linked_.program.roles[who.role].ops[who.op];
   LinkedOp facts;  // the tensor's: a member of a reduction may contribute nothing

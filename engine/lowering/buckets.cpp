@@ -1,6 +1,6 @@
 // Which parameter groups of a stage are reduced together, and whose copies meet.
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <ranges>
 
 #include "engine/lowering/stage.h"
@@ -9,7 +9,7 @@ namespace rehearse {
 /// Buckets in the order in which backward completes them. A group completes with the first segment
 /// that uses it.
 void Stage::make_buckets() {
-  std::map<Id, Id> first_use;
+  std::vector<Id> first_use(model_.groups.size(), none);
   std::vector<Id> segments;
   for (std::size_t c = static_cast<std::size_t>(stage_); c < plan_.stages.size();
        c += static_cast<std::size_t>(plan_.pp))
@@ -22,9 +22,18 @@ void Stage::make_buckets() {
   std::vector<int> stage_of(model_.segments.size(), -1);
   for (std::size_t c = 0; c < plan_.stages.size(); ++c)
     for (Id s : plan_.stages[c]) stage_of[s] = static_cast<int>(c) % plan_.pp;
-  std::vector<std::vector<Id>> users_of(model_.groups.size());
+  struct Users {
+    int here = 0;                                    // segments of this stage
+    int first = std::numeric_limits<int>::max(), last = -1;  // stages
+  };
+  std::vector<Users> users_of(model_.groups.size());
   for (Id s = 0; s < model_.segments.size(); ++s)
-    for (Id g : model_.segments[s].groups) users_of[g].push_back(s);
+    for (Id g : model_.segments[s].groups) {
+      Users& users = users_of[g];
+      users.here += stage_of[s] == stage_;
+      users.first = std::min(users.first, stage_of[s]);
+      users.last = std::max(users.last, stage_of[s]);
+    }
 
   std::vector<Bucket> made;
   auto fresh = [&](Id completes_at) -> Bucket& {
@@ -47,21 +56,20 @@ void Stage::make_buckets() {
       if (first_use[g] == s) complete.push_back(g);
     if (per_segment) kinds[0].open = kinds[1].open = false;
     for (Id g : complete) {
-      std::set<int> stages;
-      int users = 0;  // on this stage
-      for (Id user : users_of[g]) {
-        stages.insert(stage_of[user]);
-        users += stage_of[user] == stage_;
-      }
-      const bool tied = stages.size() > 1;
-      if (tied || (users > 1 && per_segment)) {
+      const Users& users = users_of[g];
+      const bool tied = users.first != users.last;
+      if (tied || (users.here > 1 && per_segment)) {
         Bucket& own = fresh(s);
         own.groups = {g};
         own.tied = tied;
-        own.tied_copy = tied && *stages.begin() != stage_;
+        own.tied_copy = tied && users.first != stage_;
         if (tied) {
           tied_ = Axes{1} << program_.mesh.size();
           std::vector<Id> colour(static_cast<std::size_t>(program_.world_size), none);
+          std::set<int> stages;
+          for (Id user = 0; user < model_.segments.size(); ++user)
+            if (std::ranges::count(model_.segments[user].groups, g) > 0)
+              stages.insert(stage_of[user]);
           for (int user : stages) {
             const auto ranks = ranks_of_stage(program_, user);
             for (Id i = 0; i < ranks.size(); ++i) colour[ranks[i]] = i;
