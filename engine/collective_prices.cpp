@@ -31,16 +31,17 @@ std::size_t CollectivePrices::Hash::operator()(const Question& q) const {
 
 Id CollectivePrices::team(const std::vector<std::vector<Id>>& devices,
                           const std::vector<int>& roots) {
-  const auto [it, fresh] =
-      known_teams_.try_emplace({devices, roots}, static_cast<Id>(teams_.size()));
-  if (!fresh) return it->second;
+  const auto known = known_teams_.find(std::tie(devices, roots));
+  if (known != known_teams_.end()) return known->second;
+  const Id number = static_cast<Id>(teams_.size());
+  known_teams_.emplace(std::tuple(devices, roots), number);
   Team team{devices, roots};
   for (const auto& group : devices)
     for (const Id d : group)
       team.several_nodes = team.several_nodes ||
                            cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
   teams_.push_back(std::move(team));
-  return it->second;
+  return number;
 }
 
 std::span<const double> CollectivePrices::seconds(Id team, Move move, Algorithm algorithm,

@@ -2,6 +2,7 @@
 // sizes again and again. Groups are interned first, so that a question is one look-up.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -43,7 +44,8 @@ class CollectivePrices {
   const Cluster& cluster_;
   std::vector<double> slow_;
   std::vector<Team> teams_ = {};
-  std::map<std::pair<std::vector<std::vector<Id>>, std::vector<int>>, Id> known_teams_ = {};
+  std::map<std::tuple<std::vector<std::vector<Id>>, std::vector<int>>, Id, std::less<>>
+      known_teams_ = {};
   std::unordered_map<Question, std::vector<double>, Hash> seconds_ = {}, undisturbed_ = {};
   std::unordered_map<Question, Algorithm, Hash> fastest_ = {};
 };

@@ -122,6 +122,13 @@ class FoldedRun {
 
   /// The maximum over everything that the op waits for.
   void ready(const Member& m, int step, double* start) {
+    if (m.classes == 1) {
+      double at = lanes_[m.lane];
+      for (std::size_t w = m.wait; w < m.waits_end; ++w)
+        if (waits_[w].lag <= step) at = std::max(at, ends_[waits_[w].back][waits_[w].slot]);
+      *start = at;
+      return;
+    }
     std::copy_n(&lanes_[m.lane], m.classes, start);
     for (std::size_t w = m.wait; w < m.waits_end; ++w) {
       const Wait& wait = waits_[w];

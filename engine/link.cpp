@@ -15,6 +15,7 @@
 #include "engine/hazards.h"
 #include "engine/link_checks.h"
 #include "engine/memory_plan.h"
+#include "engine/rendezvous.h"
 #include "engine/variance.h"
 #include "engine/workspace.h"
 
@@ -116,14 +117,15 @@ class Linker {
       const Op& op = role.ops[o];
       linked.lane_ops[op.lane].push_back(o);
       LinkedOp& l = linked.ops[o];
+      if (channel_of(op.work) == none) {
+        for (const Ref& ref : op.refs) l.bytes += bytes_touched(p, role, op, ref);
+        continue;
+      }
       const Ref* payload = find(op, Slot::target);
       if (const Ref* source = find(op, Slot::source);
           source && (!payload || elements_of(p, role, *source) > elements_of(p, role, *payload)))
         payload = source;
-      if (std::holds_alternative<Compute>(op.work) || std::holds_alternative<Kernel>(op.work) ||
-          std::holds_alternative<Update>(op.work)) {
-        for (const Ref& ref : op.refs) l.bytes += bytes_touched(p, role, op, ref);
-      } else if (payload) {
+      if (payload) {
         l.elements = elements_of(p, role, *payload);
         l.bytes = bytes_of(p, role, *payload);
         l.wire = role.storages[role.views[payload->view].storage].dtype;

@@ -14,7 +14,8 @@ int size_of(const Program& program, Axes axes) {
 
 std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref) {
   const View& view = role.views[ref.view];
-  return (view.end - view.begin) / size_of(program, view.slice);
+  const std::int64_t all = view.end - view.begin;
+  return view.slice == 0 ? all : all / size_of(program, view.slice);
 }
 
 std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) {

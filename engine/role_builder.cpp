@@ -17,35 +17,50 @@ Id RoleBuilder::lane(std::string_view name) {
   return static_cast<Id>(role_.lanes.size() - 1);
 }
 
+namespace {
+std::uint32_t hash_of(std::string_view name) {
+  return static_cast<std::uint32_t>(std::hash<std::string_view>()(name));
+}
+}  // namespace
+
 Id RoleBuilder::storage(Storage storage) {
-  if (const Id known = find(storage.name); known != none) return known;
+  const std::uint32_t hash = hash_of(storage.name);
+  if (const Id known = find(storage.name, hash); known != none) return known;
   const Id id = static_cast<Id>(role_.storages.size());
   View whole{.name = storage.name, .storage = id, .end = storage.elements};
   role_.storages.push_back(std::move(storage));
-  return view(std::move(whole));
+  return add(std::move(whole), hash);
 }
 
 Id RoleBuilder::view(View view) {
-  if (const Id known = find(view.name); known != none) return known;
+  const std::uint32_t hash = hash_of(view.name);
+  const Id known = find(view.name, hash);
+  return known != none ? known : add(std::move(view), hash);
+}
+
+Id RoleBuilder::add(View view, std::uint32_t hash) {
   role_.views.push_back(std::move(view));
   const Id id = static_cast<Id>(role_.views.size() - 1);
   if (2 * role_.views.size() > places_.size()) {
-    places_.assign(std::max<std::size_t>(64, 2 * places_.size()), {});
-    for (Id v = 0; v < id; ++v) remember(v);
+    const std::vector<Place> before = std::move(places_);
+    places_.assign(std::max<std::size_t>(64, 2 * before.size()), {});
+    for (const Place& place : before)
+      if (place.view != none) remember(place);
   }
-  remember(id);
+  remember({hash, id});
   return id;
 }
 
 Id RoleBuilder::view(std::string_view name) const {
-  const Id known = find(name);
+  const Id known = find(name, hash_of(name));
   assert(known != none);
   return known;
 }
 
-Id RoleBuilder::find(std::string_view name) const {
+bool RoleBuilder::has(std::string_view name) const { return find(name, hash_of(name)) != none; }
+
+Id RoleBuilder::find(std::string_view name, std::uint32_t hash) const {
   if (places_.empty()) return none;
-  const auto hash = static_cast<std::uint32_t>(std::hash<std::string_view>()(name));
   for (std::size_t at = hash;; ++at) {
     const Place& place = places_[at & (places_.size() - 1)];
     if (place.view == none || (place.hash == hash && role_.views[place.view].name == name))
@@ -53,12 +68,10 @@ Id RoleBuilder::find(std::string_view name) const {
   }
 }
 
-void RoleBuilder::remember(Id view) {
-  const auto hash =
-      static_cast<std::uint32_t>(std::hash<std::string_view>()(role_.views[view].name));
-  std::size_t at = hash;
+void RoleBuilder::remember(Place place) {
+  std::size_t at = place.hash;
   while (places_[at & (places_.size() - 1)].view != none) ++at;
-  places_[at & (places_.size() - 1)] = {hash, view};
+  places_[at & (places_.size() - 1)] = place;
 }
 
 Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs, int shift) {

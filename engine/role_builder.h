@@ -21,7 +21,7 @@ class RoleBuilder {
   Id storage(Storage storage);
   Id view(View view);
   Id view(std::string_view name) const;
-  bool has(std::string_view name) const { return find(name) != none; }
+  bool has(std::string_view name) const;
 
   Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0);
   void throttle(Id op, Id after);
@@ -31,9 +31,6 @@ class RoleBuilder {
   Role take() { return std::move(role_); }
 
  private:
-  Id find(std::string_view name) const;
-  void remember(Id view);
-
   Role role_;
   // Views by the hash of their name, at the first free place behind it; a power of two of places,
   // at least half of them free. The names themselves are in the role.
@@ -42,6 +39,10 @@ class RoleBuilder {
     Id view = none;
   };
   std::vector<Place> places_ = {};
+
+  Id find(std::string_view name, std::uint32_t hash) const;
+  Id add(View view, std::uint32_t hash);
+  void remember(Place place);
 };
 
 /// The channel of that name, added when new.

@@ -74,6 +74,7 @@ void infer(const Program& program, Role& role) {
     for (std::size_t l = 0; l < lanes; ++l) into[l] = std::max(into[l], from[l]);
   };
   std::vector<std::pair<int, Id>> last(lanes, {-1, none});
+  std::vector<After> added;
   std::size_t undecided = wanted.size();
   for (int i = 0; i < iterations && undecided > 0; ++i) {
     std::uint32_t next = 0;  // in `wanted`
@@ -90,6 +91,7 @@ void infer(const Program& program, Role& role) {
       auto known = [&](Id on, int at) { return at >= 0 && (at < i || (at == i && on < o)); };
       for (const After& a : op.after)
         if (const int at = iteration_of(a.op, a.lag); known(a.op, at)) join(now, clock(at, a.op));
+      added.clear();
       for (; next < wanted_end[o]; ++next) {
         Candidate& c = wanted[next];
         const int at = iteration_of(c.on, c.lag);
@@ -98,9 +100,10 @@ void infer(const Program& program, Role& role) {
         const std::uint32_t needed =
             static_cast<std::uint32_t>(at) * length[role.ops[c.on].lane] + place[c.on] + 1;
         if (now[role.ops[c.on].lane] >= needed) continue;
-        op.after.push_back({.op = c.on, .lag = static_cast<std::uint8_t>(c.lag)});
+        added.push_back({.op = c.on, .lag = static_cast<std::uint8_t>(c.lag)});
         if (known(c.on, at)) join(now, clock(at, c.on));
       }
+      op.after.insert(op.after.end(), added.begin(), added.end());
       now[op.lane] = static_cast<std::uint32_t>(i) * length[op.lane] + place[o] + 1;
     }
   }
