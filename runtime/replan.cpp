@@ -1,7 +1,6 @@
 #include "runtime/replan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -38,14 +37,6 @@ std::string plan_text(const Plan& plan, const Job& job) {
 
 Plan plan_from(const std::string& text, const std::string& where, const Job& job) {
   return parse_plan_file(text, where, job.model, job.cluster).why.plan;
-}
-
-std::string line_of(const Plan& plan) {
-  std::string out =
-      fmt::format("{}, pp {} x dp {} x tp {}", plan.method, plan.pp, plan.dp, plan.tp);
-  if (plan.zero > 0) out += fmt::format(", zero {}", plan.zero);
-  if (!plan.shares.empty()) out += fmt::format(", shares [{}]", fmt::join(plan.shares, ", "));
-  return out;
 }
 
 PlanRecord resumed_plan(const std::string& checkpoint, const Job& job) {

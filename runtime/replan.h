@@ -16,9 +16,6 @@ std::string plan_text(const Plan& plan, const Job& job);
 /// Throws InputError that names `where` for a plan of another model or cluster.
 Plan plan_from(const std::string& text, const std::string& where, const Job& job);
 
-/// The plan in a line.
-std::string line_of(const Plan& plan);
-
 /// The plan with which a run goes on from a checkpoint: the one it was saved under, when that had
 /// been placed anew and is a plan for these ranks; otherwise the job's.
 PlanRecord resumed_plan(const std::string& checkpoint, const Job& job);

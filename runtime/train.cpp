@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "engine/errors.h"
+#include "engine/planner/planner.h"
 #include "engine/strategy.h"
 #include "runtime/checkpoint.h"
 #include "runtime/control.h"
@@ -253,7 +254,7 @@ class Trainer {
     observed_from_ = step;
     keep_stamps();
     summary.replacements.push_back({.step = step,
-                                    .plan = line_of(plan),
+                                    .plan = plan.method + ": " + summary_of(plan),
                                     .seconds = migration.seconds,
                                     .bytes = migration.sent_bytes});
     progress_.replaced(summary.replacements.back());
