@@ -13,6 +13,7 @@
 #include <ctime>
 #include <functional>
 
+#include "bench/figure.h"
 #include "models/block.h"
 
 namespace rehearse {
@@ -122,6 +123,12 @@ void compare(const ModelSpec& m, Id segment, int samples, int rounds) {
   fmt::print("{:>7} {:<14} {:8.1f} ms {:8.1f} ms {:6.3f} {:10.3f}\n", at::get_num_threads(),
              m.segments[segment].name, 1e3 * median(a.wall), 1e3 * median(b.wall),
              ratio(a.wall, b.wall), ratio(a.processor, b.processor));
+  record(
+      {.name = fmt::format("block {}, {} threads", m.segments[segment].name, at::get_num_threads()),
+       .measured = 1e3 * median(a.wall),
+       .unit = "ms",
+       .against = "autograd",
+       .reference = 1e3 * median(b.wall)});
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <functional>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
+#include "bench/figure.h"
 #include "runtime/launcher.h"
 #include "runtime/network.h"
 #include "runtime/socket.h"
@@ -27,7 +29,7 @@ struct Contest {
   std::function<void(Communicator&)> run = {};
 };
 
-void print(const char* what, const char* unit, std::vector<double> ours,
+void print(const char* what, const char* unit, int ranks, std::vector<double> ours,
            std::vector<double> gloos) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(gloos[i] / ours[i]);
@@ -38,6 +40,13 @@ void print(const char* what, const char* unit, std::vector<double> ours,
       "gloo/sockets {:.2f} [{:.2f}, {:.2f}]\n",
       what, ours[middle], unit, ours[0], gloos[middle], unit, gloos[0], ratios[middle],
       ratios.front(), ratios.back());
+  // What Gloo has no algorithm for is ours under both names, no peer.
+  const bool peer = !std::string_view(what).ends_with("(ours)");
+  record({.name = fmt::format("{}, {} processes", what, ranks),
+          .measured = ours[middle],
+          .unit = unit,
+          .against = peer ? "Gloo" : "",
+          .reference = gloos[middle]});
 }
 
 void be_rank(const Environment& environment) {
@@ -88,7 +97,8 @@ void be_rank(const Environment& environment) {
           if (round >= 0) times[which].push_back(seconds_since(start) * contest.scale);
         }
       }
-      if (environment.rank == 0) print(contest.what, contest.unit, times[0], times[1]);
+      if (environment.rank == 0)
+        print(contest.what, contest.unit, environment.world_size, times[0], times[1]);
     }
   }
   control.finish();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "bench/figure.h"
 #include "engine/dry_run.h"
 #include "engine/metrics.h"
 #include "engine/passes/passes.h"
@@ -69,4 +70,12 @@ int main(int argc, char** argv) {
              metrics.mean_step, 100 * metrics.bubble_fraction, metrics.exposed_comm_s,
              metrics.exposed_exact ? "" : " (a lower bound)", 100 * metrics.mfu);
   fmt::print("largest device        {}\n", to_text(Bytes(static_cast<double>(memory))));
+  const std::string what = fmt::format("dry run, GPT-3 175B, {} ranks", linked.program.world_size);
+  record({.name = what, .measured = ran, .unit = "s"});
+  record({.name = what + ": with compiling, linking and costs",
+          .measured = compiled + built + chosen + costed + ran,
+          .unit = "s"});
+  record({.name = what + ": memory",
+          .measured = static_cast<double>(usage.ru_maxrss) / 1024,
+          .unit = "MB"});
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/figure.h"
 #include "engine/errors.h"
 #include "engine/job.h"
 #include "engine/trace.h"
@@ -64,6 +65,9 @@ void measure(const std::string& model, int stride, int steps, const fs::path& fo
       "{}, {} tokens, stride at most {}: {} kernels a step, {:.3f} ms of {:.1f} ms, {:.2f}%\n",
       model, tokens_a_rank, stride, kernels / (steps - 1), 1e3 * observing,
       1e3 * summary.median_step_s, 100 * observing / summary.median_step_s);
+  record({.name = "observing gradients, share of a warm-up step",
+          .measured = 100 * observing / summary.median_step_s,
+          .unit = "%"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "bench/figure.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/evaluator.h"
@@ -30,8 +31,12 @@ Job job_of(const char* model, const char* cluster, const char* more) {
 void plan(const Job& job) {
   const double start = now();
   const Decision d = decide(job, nullptr, {});
+  const double took = now() - start;
   fmt::print("{} on {}\n  planned in            {:.2f} s: {}, {:.4g} s a step\n", job.model.name,
-             job.cluster.name(), now() - start, summary_of(d.plan), d.seconds);
+             job.cluster.name(), took, summary_of(d.plan), d.seconds);
+  record({.name = fmt::format("planning {} on {}", job.model.name, job.cluster.name()),
+          .measured = took,
+          .unit = "s"});
   int infeasible = 0;
   for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
   fmt::print("  candidates            {}: {} pruned by time, {} infeasible, {} dry-run\n",
@@ -49,6 +54,9 @@ void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*
       "each, {:.2f} us an op\n",
       plans.size(), which, seconds, count / seconds, static_cast<double>(ops) / count,
       1e6 * seconds / static_cast<double>(ops));
+  record({.name = fmt::format("candidates compiled and dry-run, {}", which),
+          .measured = count / seconds,
+          .unit = "/s"});
 }
 
 void rates(const Job& job) {

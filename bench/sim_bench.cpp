@@ -9,6 +9,7 @@
 #include <exception>
 #include <string>
 
+#include "bench/figure.h"
 #include "engine/cluster.h"
 #include "engine/costs.h"
 #include "engine/metrics.h"
@@ -68,6 +69,11 @@ std::string measure(const Case& one) {
   const Metrics result = metrics.finish();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
+  record({.name = fmt::format("simulated step, {}, {} ranks", one.name, linked.program.world_size),
+          .measured = 1e3 * simulating / one.steps,
+          .unit = "ms",
+          .against = one.target == 0 ? "" : "goal",
+          .reference = 1e3 * one.target});
   const std::string target =
       one.target == 0 ? ""
                       : fmt::format("; target {:g} ms{}", 1e3 * one.target,

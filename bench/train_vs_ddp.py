@@ -157,6 +157,14 @@ def processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
+def record(name, measured, unit, reference, more_is_better, ratio):
+    """A row of the table of tools/bench; see bench/figure.h."""
+    if path := os.environ.get("REHEARSE_FIGURES"):
+        row = {"name": name, "measured": measured, "unit": unit, "against": "PyTorch DDP", "reference": reference}
+        with open(path, "a") as file:
+            file.write(json.dumps(row | {"ratio": ratio, "more_is_better": more_is_better}) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
@@ -202,9 +210,12 @@ def main():
     print(f"  median:  {a:8.1f} tok/s, PyTorch DDP {b:8.1f} tok/s")
     middle = statistics.median(ratios)
     print(f"  ratio of tokens/s        {middle:.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}] (more is better for us)")
+    what = f"training {args.shape}, 2 processes"
+    record(what, a, "tokens/s", b, True, middle)
     a, b = (statistics.median(processor[side]) for side in sides)
     middle = statistics.median(used)
     print(f"  processor time a step    {a:.2f} s, PyTorch DDP {b:.2f} s: ratio {middle:.3f} [{used[0]:.3f}, {used[-1]:.3f}]")
+    record(f"{what}, processor time a step", a, "s", b, False, 1 / middle)
     if args.json:
         Path(args.json).write_text(json.dumps({"args": vars(args), "runs": everything}, indent=1))
 

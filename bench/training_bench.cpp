@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/figure.h"
 #include "engine/job.h"
 #include "runtime/environment.h"
 #include "runtime/lane_runner.h"
@@ -115,6 +116,12 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
              1e3 * idle, 100 * idle / step);
   fmt::print("  whole engine at most (step of empty ops)   {:8.3f} ms  {:.3f}% of the step\n",
              1e3 * empty, 100 * empty / step);
+  record({.name = "engine overhead, lane idle though an op was ready",
+          .measured = 100 * idle / step,
+          .unit = "% of a step"});
+  record({.name = "engine overhead at most, a step of empty ops",
+          .measured = 100 * empty / step,
+          .unit = "% of a step"});
 }
 
 }  // namespace

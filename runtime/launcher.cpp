@@ -106,8 +106,8 @@ class Launch {
       : arguments_(arguments), options_(options) {}
 
   int run() {
-    // Open here to the end: when rank 0 ends before it serves it, who joins waits in silence for the
-    // launcher to end it, and what rank 0 said stays the only error.
+    // Open here to the end: when rank 0 ends before it serves it, who joins waits in silence for
+    // the launcher to end it, and what rank 0 said stays the only error.
     const Fd listener = listen_on(0);
     for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
     while (!all_ended()) turn();

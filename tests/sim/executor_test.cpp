@@ -8,6 +8,7 @@
 #include <simgrid/s4u.hpp>
 
 #include "engine/errors.h"
+#include "engine/metrics.h"
 #include "tests/sim/runs.h"
 
 namespace rehearse {
@@ -45,6 +46,33 @@ TEST(Simulate, BypassChangesNothingAt64Ranks) {
   EXPECT_LT(with.simulated.flows, without.simulated.flows / 2);
   EXPECT_EQ(with.simulated.instances, without.simulated.instances);
   EXPECT_LE(difference(with.times, without.times), 1e-9);
+}
+
+TEST(Simulate, GivesTheMetricsOfTheDryRunWhereNothingContends) {
+  const Plan plan = {.method = "1f1b", .pp = 2, .dp = 2, .global_batch = 16, .micro_batches = 4};
+  const Bench bench(plan, meshed(4));
+  const auto measured = [&](auto run) {
+    MetricsSink sink(bench.linked, bench.model, bench.cluster, bench.costs, plan.global_batch,
+                     {.warm_up = 1, .steady = 3});
+    run(Disturber(jitter, plan.world_size()), sink);
+    const Metrics m = sink.finish();
+    return std::vector<double>{
+        m.mean_step,       m.std_step,       m.robustness,      m.tokens_per_s,  m.mfu,
+        m.bubble_fraction, m.exposed_comm_s, m.bytes_sent_mean, m.bytes_sent_max};
+  };
+  const auto dry = measured([&](const Disturber& disturber, MetricsSink& sink) {
+    dry_run(bench.linked, bench.costs, disturber, 4, sink);
+  });
+  const auto simulated = isolated([&] {
+    return measured([&](const Disturber& disturber, MetricsSink& sink) {
+      simulate(bench.linked, bench.costs, bench.cluster, disturber, 4, sink, {});
+    });
+  });
+  ASSERT_EQ(simulated.size(), dry.size());
+  for (std::size_t i = 0; i < dry.size(); ++i) {
+    EXPECT_GT(dry[i], 0) << i;
+    EXPECT_NEAR(simulated[i], dry[i], 1e-6 * dry[i]) << i;
+  }
 }
 
 TEST(Simulate, SharedCoresAreShared) {
