@@ -222,6 +222,9 @@ struct Costs::Impl {
     meet.who = rendezvous_of(linked, work.channel, event);
     meet.members.resize(meet.who.groups), meet.devices.resize(meet.who.groups);
     meet.roots.resize(meet.who.groups, 0);
+    std::size_t ranks = 0;
+    for (const RoleOp& m : event) ranks += role(m.role).ranks.size();
+    for (auto& members : meet.members) members.reserve(ranks / meet.who.groups);
     for (Id m = 0; m < event.size(); ++m)
       for (Id i = 0; i < meet.who.group[m].size(); ++i)
         if (meet.who.group[m][i] != none)
@@ -229,6 +232,7 @@ struct Costs::Impl {
     for (Id g = 0; g < meet.who.groups; ++g) {
       std::sort(meet.members[g].begin(), meet.members[g].end(),
                 [](const auto& a, const auto& b) { return a.first < b.first; });
+      meet.devices[g].reserve(meet.members[g].size());
       for (const auto& [rank, where] : meet.members[g]) {
         if (work.root != none && event[where.role].role == work.root)
           meet.roots[g] = static_cast<int>(meet.devices[g].size());

@@ -53,7 +53,7 @@ Id Meetings::add_team(std::vector<Id> ranks) {
   return static_cast<Id>(teams_.size() - 1);
 }
 
-Id Meetings::collective_cohort(Id channel, const std::vector<RoleOp>& event) {
+Id Meetings::collective_cohort(Id channel, std::span<const RoleOp> event) {
   std::set<Id> roles;
   for (const RoleOp who : event) roles.insert(who.role);
   const auto [found, added] =

@@ -78,7 +78,7 @@ class Meetings {
   /// cohort, lanes, move, algorithm, elements, wire, root
   using ClassKey = std::tuple<Id, std::vector<Id>, int, Algorithm, std::int64_t, DType, Id>;
 
-  Id collective_cohort(Id channel, const std::vector<RoleOp>& event);
+  Id collective_cohort(Id channel, std::span<const RoleOp> event);
   Id pair_cohort(Id sender, Id receiver);
   Id add_team(std::vector<Id> ranks);
   void add_event(Id event);

@@ -52,6 +52,7 @@ class Chooser {
       if (std::none_of(group.begin(), group.end(), [&](Id rank) { return role_of_[rank] == r; }))
         continue;
       auto& members = devices.emplace_back();
+      members.reserve(group.size());
       roots.push_back(0);
       for (Id rank : group) {
         if (role_of_[rank] == work.root) roots.back() = static_cast<int>(members.size());

@@ -11,7 +11,7 @@ namespace rehearse {
 
 /// Bytes that the groups of a collective send that an event is about, by channel of the event:
 /// round by round on a ring (a star where the op says so).
-inline std::int64_t sent_by(const LinkedProgram& linked, const std::vector<RoleOp>& event) {
+inline std::int64_t sent_by(const LinkedProgram& linked, std::span<const RoleOp> event) {
   const Program& p = linked.program;
   const auto& c = std::get<Collective>(p.roles[event[0].role].ops[event[0].op].work);
   const LinkedOp& op = linked.roles[event[0].role].ops[event[0].op];
