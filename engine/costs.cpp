@@ -8,7 +8,6 @@
 #include <deque>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "engine/contention.h"
@@ -45,7 +44,7 @@ struct Costs::Impl {
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
   std::vector<int> ranks_on_node = {};
-  std::map<std::vector<std::int64_t>, Entry> known = {};  // local ops
+  std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
   /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
   using CollectiveKey = std::tuple<Id, Id, Id, Move, Algorithm, std::int64_t, DType>;
   std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
@@ -72,14 +71,15 @@ struct Costs::Impl {
     if (device_of.size() != world)
       throw InputError(fmt::format("method.rank_to_device names {} devices for {} ranks",
                                    device_of.size(), world));
-    std::set<Id> used;
+    std::vector<bool> used(devices);
     for (std::size_t rank = 0; rank < world; ++rank) {
       if (device_of[rank] >= devices)
         throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
                                      world, cluster.name(), devices, rank));
-      if (!used.insert(device_of[rank]).second && cluster.shared_cores() == 0)
+      if (used[device_of[rank]] && cluster.shared_cores() == 0)
         throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
                                      cluster.devices()[device_of[rank]].name));
+      used[device_of[rank]] = true;
     }
     ranks_on_node.assign(static_cast<std::size_t>(std::max(1, cluster.nodes())), 0);
     for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
@@ -144,24 +144,23 @@ struct Costs::Impl {
   Entry local_class(Id r, Id o) {
     const Op& op = role(r).ops[o];
     const LinkedOp& l = linked.roles[r].ops[o];
-    std::vector<std::int64_t> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes};
-    const Ref* param = find(op, Slot::param);
-    if (param) {
-      key.push_back(
-          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype));
-      key.push_back(elements_of(linked.program, role(r), *param));
+    std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
+    if (const Ref* param = find(op, Slot::param)) {
+      key[3] = static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
+      key[4] = elements_of(linked.program, role(r), *param);
     }
     if (const auto* c = std::get_if<Compute>(&op.work)) {
       // Layers are alike; the embedding and the head are one each.
       key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
-      key.push_back(static_cast<std::int64_t>(c->pass));
-      key.push_back(c->samples);
+      key[5] = static_cast<std::int64_t>(c->pass);
+      key[6] = c->samples;
     } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
-      key.push_back(static_cast<std::int64_t>(k->kind));
+      key[5] = static_cast<std::int64_t>(k->kind);
     }
-    auto [it, fresh] = known.try_emplace(std::move(key));
+    auto [it, fresh] = known.try_emplace(key);
     if (fresh) {
       std::vector<double> row;
+      row.reserve(role(r).ranks.size());
       std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
         const Device& d = cluster.devices()[device(r, i)];
@@ -269,11 +268,13 @@ struct Costs::Impl {
               work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
         cost.seconds[g] = *measured * crowding(devices[g][0]);
     }
-    std::vector<Id> node_of;
-    for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
-      node_of.push_back(cluster.devices()[d].node);
-    const Algorithm chosen =
-        work.algorithm == Algorithm::automatic ? choose(work.move, bytes, node_of) : work.algorithm;
+    Algorithm chosen = work.algorithm;
+    if (chosen == Algorithm::automatic) {
+      std::vector<Id> node_of;
+      for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
+        node_of.push_back(cluster.devices()[d].node);
+      chosen = choose(work.move, bytes, node_of);
+    }
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {

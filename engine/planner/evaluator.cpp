@@ -86,22 +86,24 @@ std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
 
 std::int64_t least_bytes(const Role& role) {
   std::int64_t fixed = 0;
-  std::vector<std::size_t> base;
+  constexpr std::size_t not_value = ~std::size_t{0};
+  std::vector<std::size_t> base;  // its first instance, by storage
   std::size_t instances = 0;
   for (const Storage& s : role.storages) {
-    base.push_back(instances);
+    base.push_back(s.life == Life::value ? instances : not_value);
     const std::int64_t bytes = s.elements * size_of(s.dtype);
     if (s.life == Life::value)
       instances += static_cast<std::size_t>(s.indices);
     else
       fixed += bytes * s.indices * s.versions;
   }
+  std::vector<std::size_t> base_of_view;
+  for (const View& view : role.views) base_of_view.push_back(base[view.storage]);
   std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // first and last op
   for (Id o = 0; o < role.ops.size(); ++o)
     for (const Ref& ref : role.ops[o].refs) {
-      const Id s = role.views[ref.view].storage;
-      if (role.storages[s].life != Life::value) continue;
-      auto& [first, last] = uses[base[s] + ref.index];
+      if (base_of_view[ref.view] == not_value) continue;
+      auto& [first, last] = uses[base_of_view[ref.view] + ref.index];
       if (first == none) first = o;
       last = o;
     }
