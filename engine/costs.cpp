@@ -146,7 +146,8 @@ struct Costs::Impl {
     const LinkedOp& l = linked.roles[r].ops[o];
     std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
     if (const Ref* param = find(op, Slot::param)) {
-      key[3] = static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
+      key[3] =
+          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
       key[4] = elements_of(linked.program, role(r), *param);
     }
     if (const auto* c = std::get_if<Compute>(&op.work)) {
@@ -193,9 +194,8 @@ struct Costs::Impl {
       const LinkedOp& l = linked.roles[m.role].ops[m.op];
       if (l.elements > elements) elements = l.elements, wire = l.wire;
     }
-    const auto [it, fresh] =
-        known_collectives.try_emplace({first.channel, event[0].role, first.root, first.move,
-                                       first.algorithm, elements, wire});
+    const auto [it, fresh] = known_collectives.try_emplace(
+        {first.channel, event[0].role, first.root, first.move, first.algorithm, elements, wire});
     if (fresh) it->second = collective(event, first, elements, wire);
     for (std::size_t m = 0; m < event.size(); ++m)
       entries[event[m].role][event[m].op] = it->second[m];
@@ -249,12 +249,11 @@ struct Costs::Impl {
     const Id groups = meet.who.groups;
     CollectiveCost cost;
     if (prices != nullptr) {
-      const auto known =
-          prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
+      const auto known = prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
       cost.seconds.assign(known.begin(), known.end());
     } else {
-      cost =
-          collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, meet.roots, slow);
+      cost = collective_cost(cluster, work.move, work.algorithm, elements, wire, devices,
+                             meet.roots, slow);
     }
     const std::int64_t bytes = elements * size_of(wire);
     for (Id g = 0; g < groups; ++g) {

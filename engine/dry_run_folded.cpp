@@ -164,8 +164,7 @@ class FoldedRun {
   void pair(const Member& a, const Member& b, int step) {
     ready(a, step, start_.data());
     ready(b, step, other_.data());
-    const Member& sender =
-        std::holds_alternative<Send>(role(a.role).ops[a.op].work) ? a : b;
+    const Member& sender = std::holds_alternative<Send>(role(a.role).ops[a.op].work) ? a : b;
     double* end_a = &ends_[0][a.slot];
     double* end_b = &ends_[0][b.slot];
     for (Id c = 0; c < a.classes; ++c) {
@@ -237,7 +236,7 @@ class FoldedRun {
   std::vector<Wait> waits_ = {};
   std::vector<Event> events_ = {};
   std::vector<std::unique_ptr<Meeting>> meetings_ = {};  // [channel][an event's first role]
-  std::vector<std::vector<double>> ends_ = {{}};  // of this iteration and those before, by slot
+  std::vector<std::vector<double>> ends_ = {{}};    // of this iteration and those before, by slot
   std::vector<double> costs_of_ = {}, lanes_ = {};  // by slot; the last end, by lane and class
   std::vector<double> start_ = {}, other_ = {}, group_start_ = {};
   std::vector<double> step_ends_ = {};
