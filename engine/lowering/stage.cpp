@@ -13,13 +13,6 @@ Axes axis_named(const Program& p, const std::string& name) {
   return 0;
 }
 
-namespace {
-std::string name_of(const Plan& plan, const StageRole& who) {
-  return (plan.pp > 1 ? "stage" + std::to_string(who.stage) : "worker") +
-         (who.kinds > 1 ? "." + std::to_string(who.kind) : "");
-}
-}  // namespace
-
 Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
              const GradientSync& sync)
     : program_(program),
@@ -28,7 +21,7 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
       sync_(sync),
       who_(who),
       stage_(who.stage),
-      role_(name_of(plan, who), who.ranks),
+      role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
       dp_(axis_named(program, "dp")),
       tp_(axis_named(program, "tp")) {
@@ -67,67 +60,6 @@ Compute Stage::compute(Id segment, Pass pass, const Action& action) const {
 void Stage::computed(Id op) {
   computes_.back() = op;
   history_.push_back(op);
-}
-
-std::int64_t Stage::elements(const Activation& a, int samples) const {
-  const std::int64_t tokens = std::int64_t{samples} * model_.seq_len;
-  switch (a.size) {
-    case Activation::Size::boundary:
-      return tokens * model_.hidden;
-    case Activation::Size::shard:
-      return tokens * model_.hidden / plan_.tp;
-    case Activation::Size::saved:
-      return saved_bytes(model_, a.segment, samples, plan_.tp, plan_.precision);
-    case Activation::Size::stats:
-      return tokens * 3;
-    case Activation::Size::all_stats:
-      return tokens * 3 * plan_.tp;
-  }
-  return 0;
-}
-
-Id Stage::activation(Activation a, std::string name, DType dtype, int indices) {
-  const std::size_t known = role_.role().views.size();
-  a.view = role_.storage({.name = std::move(name),
-                          .dtype = dtype,
-                          .elements = elements(a, who_.samples),
-                          .indices = indices});
-  if (a.view == known) activations_.push_back(a);
-  return a.view;
-}
-
-Role Stage::as(const StageRole& who) const {
-  Role role = role_.role();
-  role.name = name_of(plan_, who), role.ranks = who.ranks;
-  for (const Activation& a : activations_) {
-    View& view = role.views[a.view];
-    view.end = role.storages[view.storage].elements = elements(a, who.samples);
-  }
-  const auto meet = [&](auto& transfer) { transfer.peer += static_cast<Id>(who.kind - who_.kind); };
-  for (Op& op : role.ops)
-    std::visit(
-        overloaded{[&](Compute& compute) { compute.samples = who.samples; },
-                   [&](Send& send) { meet(send); }, [&](Recv& recv) { meet(recv); }, [](auto&) {}},
-        op.work);
-  return role;
-}
-
-/// A boundary activation or gradient of this role, one instance a micro-batch (twice that when
-/// forward and backward materialise it separately).
-Id Stage::boundary(Kept what, Id segment, bool shard, bool per_pass) {
-  static constexpr const char* prefixes[]{"x", "y", "dx", "dy", "xg", "dxg"};
-  Id& view = kept_[static_cast<std::size_t>(what)][segment];
-  if (view != none) return view;
-  return view = activation({.size = shard ? Activation::Size::shard : Activation::Size::boundary},
-                           prefixes[static_cast<std::size_t>(what)] + std::to_string(segment),
-                           plan_.precision, plan_.micro_batches * (per_pass ? 2 : 1));
-}
-
-Id Stage::saved(Id segment) {
-  Id& view = kept_[static_cast<std::size_t>(Kept::saved)][segment];
-  if (view != none) return view;
-  return view = activation({.segment = segment, .size = Activation::Size::saved},
-                           "saved" + std::to_string(segment), DType::u8, plan_.micro_batches);
 }
 
 Id Stage::of_group(std::vector<Id>& known, const char* prefix, Id group) const {

@@ -53,6 +53,8 @@ struct StageRole {
   int led_by = 0, leaders = 0;
   bool leader = false, alone = false;
   std::vector<Id> ranks = {};
+
+  std::string name(const Plan& plan) const;
 };
 
 class Stage;
