@@ -8,7 +8,6 @@
 #include <deque>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "engine/contention.h"
@@ -45,7 +44,7 @@ struct Costs::Impl {
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
   std::vector<int> ranks_on_node = {};
-  std::map<std::vector<std::int64_t>, Entry> known = {};  // local ops
+  std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
   /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
   using CollectiveKey = std::tuple<Id, Id, Id, Move, Algorithm, std::int64_t, DType>;
   std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
@@ -72,14 +71,15 @@ struct Costs::Impl {
     if (device_of.size() != world)
       throw InputError(fmt::format("method.rank_to_device names {} devices for {} ranks",
                                    device_of.size(), world));
-    std::set<Id> used;
+    std::vector<bool> used(devices);
     for (std::size_t rank = 0; rank < world; ++rank) {
       if (device_of[rank] >= devices)
         throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
                                      world, cluster.name(), devices, rank));
-      if (!used.insert(device_of[rank]).second && cluster.shared_cores() == 0)
+      if (used[device_of[rank]] && cluster.shared_cores() == 0)
         throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
                                      cluster.devices()[device_of[rank]].name));
+      used[device_of[rank]] = true;
     }
     ranks_on_node.assign(static_cast<std::size_t>(std::max(1, cluster.nodes())), 0);
     for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
@@ -144,24 +144,24 @@ struct Costs::Impl {
   Entry local_class(Id r, Id o) {
     const Op& op = role(r).ops[o];
     const LinkedOp& l = linked.roles[r].ops[o];
-    std::vector<std::int64_t> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes};
-    const Ref* param = find(op, Slot::param);
-    if (param) {
-      key.push_back(
-          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype));
-      key.push_back(elements_of(linked.program, role(r), *param));
+    std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
+    if (const Ref* param = find(op, Slot::param)) {
+      key[3] =
+          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
+      key[4] = elements_of(linked.program, role(r), *param);
     }
     if (const auto* c = std::get_if<Compute>(&op.work)) {
       // Layers are alike; the embedding and the head are one each.
       key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
-      key.push_back(static_cast<std::int64_t>(c->pass));
-      key.push_back(c->samples);
+      key[5] = static_cast<std::int64_t>(c->pass);
+      key[6] = c->samples;
     } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
-      key.push_back(static_cast<std::int64_t>(k->kind));
+      key[5] = static_cast<std::int64_t>(k->kind);
     }
-    auto [it, fresh] = known.try_emplace(std::move(key));
+    auto [it, fresh] = known.try_emplace(key);
     if (fresh) {
       std::vector<double> row;
+      row.reserve(role(r).ranks.size());
       std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
         const Device& d = cluster.devices()[device(r, i)];
@@ -194,9 +194,8 @@ struct Costs::Impl {
       const LinkedOp& l = linked.roles[m.role].ops[m.op];
       if (l.elements > elements) elements = l.elements, wire = l.wire;
     }
-    const auto [it, fresh] =
-        known_collectives.try_emplace({first.channel, event[0].role, first.root, first.move,
-                                       first.algorithm, elements, wire});
+    const auto [it, fresh] = known_collectives.try_emplace(
+        {first.channel, event[0].role, first.root, first.move, first.algorithm, elements, wire});
     if (fresh) it->second = collective(event, first, elements, wire);
     for (std::size_t m = 0; m < event.size(); ++m)
       entries[event[m].role][event[m].op] = it->second[m];
@@ -222,6 +221,9 @@ struct Costs::Impl {
     meet.who = rendezvous_of(linked, work.channel, event);
     meet.members.resize(meet.who.groups), meet.devices.resize(meet.who.groups);
     meet.roots.resize(meet.who.groups, 0);
+    std::size_t ranks = 0;
+    for (const RoleOp& m : event) ranks += role(m.role).ranks.size();
+    for (auto& members : meet.members) members.reserve(ranks / meet.who.groups);
     for (Id m = 0; m < event.size(); ++m)
       for (Id i = 0; i < meet.who.group[m].size(); ++i)
         if (meet.who.group[m][i] != none)
@@ -229,6 +231,7 @@ struct Costs::Impl {
     for (Id g = 0; g < meet.who.groups; ++g) {
       std::sort(meet.members[g].begin(), meet.members[g].end(),
                 [](const auto& a, const auto& b) { return a.first < b.first; });
+      meet.devices[g].reserve(meet.members[g].size());
       for (const auto& [rank, where] : meet.members[g]) {
         if (work.root != none && event[where.role].role == work.root)
           meet.roots[g] = static_cast<int>(meet.devices[g].size());
@@ -246,12 +249,11 @@ struct Costs::Impl {
     const Id groups = meet.who.groups;
     CollectiveCost cost;
     if (prices != nullptr) {
-      const auto known =
-          prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
+      const auto known = prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
       cost.seconds.assign(known.begin(), known.end());
     } else {
-      cost =
-          collective_cost(cluster, work.move, work.algorithm, elements, wire, devices, meet.roots, slow);
+      cost = collective_cost(cluster, work.move, work.algorithm, elements, wire, devices,
+                             meet.roots, slow);
     }
     const std::int64_t bytes = elements * size_of(wire);
     for (Id g = 0; g < groups; ++g) {
@@ -265,11 +267,13 @@ struct Costs::Impl {
               work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
         cost.seconds[g] = *measured * crowding(devices[g][0]);
     }
-    std::vector<Id> node_of;
-    for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
-      node_of.push_back(cluster.devices()[d].node);
-    const Algorithm chosen =
-        work.algorithm == Algorithm::automatic ? choose(work.move, bytes, node_of) : work.algorithm;
+    Algorithm chosen = work.algorithm;
+    if (chosen == Algorithm::automatic) {
+      std::vector<Id> node_of;
+      for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
+        node_of.push_back(cluster.devices()[d].node);
+      chosen = choose(work.move, bytes, node_of);
+    }
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {

@@ -87,8 +87,7 @@ class MaxPlus {
         }
     by_event_.assign(linked.events.size(), nullptr);
     zeros_.assign(widest, 0);
-    for (auto* v : {&start_, &other_, &factor_, &group_start_, &group_factor_})
-      v->resize(widest);
+    for (auto* v : {&start_, &other_, &factor_, &group_start_, &group_factor_}) v->resize(widest);
     group_start_.resize(static_cast<std::size_t>(p.world_size));
     group_factor_.resize(static_cast<std::size_t>(p.world_size));
   }
@@ -279,8 +278,8 @@ class MaxPlus {
   std::vector<std::vector<Ends*>> tails_ = {};           // [role][lane]
   std::map<std::vector<Id>, Rendezvous> meetings_ = {};  // by channel and roles
   std::vector<const Rendezvous*> by_event_ = {};
-  std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {},
-                      group_start_ = {}, group_factor_ = {};
+  std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {}, group_start_ = {},
+                      group_factor_ = {};
   DryRun out_ = {};
 };
 

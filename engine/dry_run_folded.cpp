@@ -4,6 +4,7 @@
 #include <cassert>
 #include <memory>
 
+#include "engine/dry_run.h"
 #include "engine/errors.h"
 #include "engine/fold.h"
 #include "engine/rendezvous.h"
@@ -14,14 +15,16 @@ namespace {
 class FoldedRun {
  public:
   FoldedRun(const LinkedProgram& linked, const Costs& costs, const Fold& fold, int steps,
-            TraceSink& sink)
+            TraceSink* sink)
       : linked_(linked), costs_(costs), fold_(fold), steps_(steps), sink_(sink) {
+    step_ends_.assign(static_cast<std::size_t>(steps), 0.0);
     place_ops();
     lay_out();
     for (auto& ends : ends_) ends.resize(slots_);
   }
 
-  DryRun run() {
+  /// When each step ended.
+  std::vector<double> run() {
     for (int i = 0; i < steps_ + linked_.max_offset; ++i) {
       std::rotate(ends_.begin(), ends_.end() - 1, ends_.end());
       for (const Event& event : events_) {
@@ -35,20 +38,21 @@ class FoldedRun {
           local(members_[event.begin], step);
       }
     }
-    return out_;
+    return std::move(step_ends_);
   }
 
  private:
-  /// An op; a slot holds a time of one class.
+  using Slot = std::uint32_t;  // holds a time of one class
+
   struct Member {
     Id role = none, op = none, classes = 0;
-    std::size_t slot = 0, lane = 0;  // its first class's, among ends and among lanes
-    std::size_t wait = 0, waits_end = 0;
+    Slot slot = 0, lane = 0;  // its first class's, among ends and among lanes
+    std::uint32_t wait = 0, waits_end = 0;
   };
   struct Wait {
-    std::size_t slot = 0;
+    Slot slot = 0;
     int lag = 0;
-    std::size_t back = 0;  // how many iterations ago the instance has run
+    std::uint32_t back = 0;  // how many iterations ago the instance has run
   };
   /// [member][class] -> group.
   struct Meeting {
@@ -56,23 +60,24 @@ class FoldedRun {
     std::vector<std::vector<Id>> group = {};
   };
   struct Event {
-    std::size_t begin = 0, end = 0;  // members
+    std::uint32_t begin = 0, end = 0;  // members
     int offset = 0;
     const Meeting* meet = nullptr;  // of collectives
   };
 
   const Role& role(Id r) const { return linked_.program.roles[r]; }
   Id classes(Id r) const { return static_cast<Id>(fold_.representative[r].size()); }
-  std::size_t slot(Id r, Id o) const { return first_slot_[r] + std::size_t{o} * classes(r); }
+  Slot slot(Id r, Id o) const { return first_slot_[r] + o * classes(r); }
 
   void place_ops() {
-    std::size_t lanes = 0, widest = 0;
+    Slot lanes = 0;
+    Id widest = 0;
     for (Id r = 0; r < linked_.program.roles.size(); ++r) {
       first_slot_.push_back(slots_);
       first_lane_.push_back(lanes);
-      slots_ += role(r).ops.size() * classes(r);
-      lanes += role(r).lanes.size() * classes(r);
-      widest = std::max<std::size_t>(widest, classes(r));
+      slots_ += static_cast<Slot>(role(r).ops.size()) * classes(r);
+      lanes += static_cast<Slot>(role(r).lanes.size()) * classes(r);
+      widest = std::max(widest, classes(r));
     }
     lanes_.assign(lanes, 0.0);
     start_.resize(widest), other_.resize(widest);
@@ -91,7 +96,7 @@ class FoldedRun {
     for (std::size_t k = 0; k < order.size();) {
       const auto event = linked_.events[linked_.event_of[order[k].role][order[k].op]];
       Event& out = events_.emplace_back();
-      out.begin = members_.size(), out.offset = order[k].offset;
+      out.begin = static_cast<std::uint32_t>(members_.size()), out.offset = order[k].offset;
       for (const RoleOp& m : event) {
         const Op& op = role(m.role).ops[m.op];
         const Id n = classes(m.role);
@@ -100,20 +105,20 @@ class FoldedRun {
                   .op = m.op,
                   .classes = n,
                   .slot = slot(m.role, m.op),
-                  .lane = first_lane_[m.role] + std::size_t{op.lane} * n,
-                  .wait = waits_.size()};
+                  .lane = first_lane_[m.role] + op.lane * n,
+                  .wait = static_cast<std::uint32_t>(waits_.size())};
         for (const After& a : op.after) {
           const int back = out.offset + a.lag - offset[linked_.event_of[m.role][a.op]];
           assert(back >= 0);
-          waits_.push_back({slot(m.role, a.op), a.lag, static_cast<std::size_t>(back)});
+          waits_.push_back({slot(m.role, a.op), a.lag, static_cast<std::uint32_t>(back)});
           if (waits_.back().back >= ends_.size()) ends_.resize(waits_.back().back + 1);
         }
-        member.waits_end = waits_.size();
+        member.waits_end = static_cast<std::uint32_t>(waits_.size());
         const auto row = costs_.seconds(m.role, m.op);
         for (Id c = 0; c < n; ++c)
           costs_of_[member.slot + c] = row[row.size() == 1 ? 0 : fold_.representative[m.role][c]];
       }
-      out.end = members_.size();
+      out.end = static_cast<std::uint32_t>(members_.size());
       if (std::holds_alternative<Collective>(role(event[0].role).ops[event[0].op].work))
         out.meet = meeting(event);
       k += event.size();
@@ -140,12 +145,13 @@ class FoldedRun {
 
   /// The op has run from `start` until `end`.
   void finish(const Member& m, int step, const double* start, const double* end) {
+    double& last = step_ends_[static_cast<std::size_t>(step)];
     for (Id c = 0; c < m.classes; ++c) {
       lanes_[m.lane + c] = end[c];
-      out_.seconds = std::max(out_.seconds, end[c]);
+      last = std::max(last, end[c]);
     }
-    out_.instances += m.classes;
-    sink_.record(m.role, m.op, step, 0, {start, m.classes}, {end, m.classes});
+    if (sink_ != nullptr)
+      sink_->record(m.role, m.op, step, 0, {start, m.classes}, {end, m.classes});
   }
 
   void local(const Member& m, int step) {
@@ -158,8 +164,7 @@ class FoldedRun {
   void pair(const Member& a, const Member& b, int step) {
     ready(a, step, start_.data());
     ready(b, step, other_.data());
-    const Member& sender =
-        std::holds_alternative<Send>(role(a.role).ops[a.op].work) ? a : b;
+    const Member& sender = std::holds_alternative<Send>(role(a.role).ops[a.op].work) ? a : b;
     double* end_a = &ends_[0][a.slot];
     double* end_b = &ends_[0][b.slot];
     for (Id c = 0; c < a.classes; ++c) {
@@ -224,23 +229,23 @@ class FoldedRun {
   const Costs& costs_;
   const Fold& fold_;
   const int steps_;
-  TraceSink& sink_;
-  std::vector<std::size_t> first_slot_ = {}, first_lane_ = {};  // by role
-  std::size_t slots_ = 0;
+  TraceSink* sink_;
+  std::vector<Slot> first_slot_ = {}, first_lane_ = {};  // by role
+  Slot slots_ = 0;
   std::vector<Member> members_ = {};
   std::vector<Wait> waits_ = {};
   std::vector<Event> events_ = {};
   std::vector<std::unique_ptr<Meeting>> meetings_ = {};  // [channel][an event's first role]
-  std::vector<std::vector<double>> ends_ = {{}};  // of this iteration and those before, by slot
+  std::vector<std::vector<double>> ends_ = {{}};    // of this iteration and those before, by slot
   std::vector<double> costs_of_ = {}, lanes_ = {};  // by slot; the last end, by lane and class
   std::vector<double> start_ = {}, other_ = {}, group_start_ = {};
-  DryRun out_ = {};
+  std::vector<double> step_ends_ = {};
 };
 
 }  // namespace
 
-DryRun dry_run_folded(const LinkedProgram& linked, const Costs& costs, const Fold& fold, int steps,
-                      TraceSink& sink) {
+std::vector<double> dry_run_folded(const LinkedProgram& linked, const Costs& costs,
+                                   const Fold& fold, int steps, TraceSink* sink) {
   if (needs_events(linked))
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
   return FoldedRun(linked, costs, fold, steps, sink).run();

@@ -75,8 +75,8 @@ class Refinement {
       const Id channel = channel_of(op_of(event[0]).work), first = event[0].role;
       if (channel == none) continue;
       const bool collective = std::holds_alternative<Collective>(op_of(event[0]).work);
-      auto seen = collective ? known[channel * roles + first]
-                             : transfers[first * roles + event[1].role];
+      auto seen =
+          collective ? known[channel * roles + first] : transfers[first * roles + event[1].role];
       if (seen) continue;
       seen = true;
       if (!collective) {

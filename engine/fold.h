@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/costs.h"
-#include "engine/dry_run.h"
 #include "engine/link.h"
 #include "engine/trace.h"
 
@@ -18,8 +17,9 @@ struct Fold {
 /// Of a program whose lanes are all in order.
 Fold fold(const LinkedProgram& linked, const Costs& costs);
 
-/// dry_run of one rank a class, undisturbed; the sink's places are classes.
-DryRun dry_run_folded(const LinkedProgram& linked, const Costs& costs, const Fold& fold, int steps,
-                      TraceSink& sink);
+/// dry_run of one rank a class, undisturbed: when each step's last op ended. The places of `sink`,
+/// if there is one, are classes.
+std::vector<double> dry_run_folded(const LinkedProgram& linked, const Costs& costs,
+                                   const Fold& fold, int steps, TraceSink* sink = nullptr);
 
 }  // namespace rehearse

@@ -153,13 +153,11 @@ class Analysis {
     for (std::size_t begin = 0; begin < sorted.size();) {
       const Id op = sorted[begin].op;
       const std::size_t end = fill[op];
-      std::sort(sorted.begin() + static_cast<std::ptrdiff_t>(begin),
-                sorted.begin() + static_cast<std::ptrdiff_t>(end),
-                [](const Hazard& a, const Hazard& b) {
-                  return a.on != b.on     ? a.on < b.on
-                         : a.lag != b.lag ? a.lag < b.lag
-                                          : a.kind < b.kind;
-                });
+      std::sort(
+          sorted.begin() + static_cast<std::ptrdiff_t>(begin),
+          sorted.begin() + static_cast<std::ptrdiff_t>(end), [](const Hazard& a, const Hazard& b) {
+            return a.on != b.on ? a.on < b.on : a.lag != b.lag ? a.lag < b.lag : a.kind < b.kind;
+          });
       for (std::size_t i = begin; i < end; ++i)
         if (i == begin || sorted[i].on != sorted[i - 1].on || sorted[i].lag != sorted[i - 1].lag)
           list.push_back(sorted[i]);
@@ -255,8 +253,7 @@ class Analysis {
     if (p.unread && ref.mode == Mode::write) refuse_dead(p, ref.view);
     p.unread = true;
     need(op, p.last_write, 0, HazardKind::write_after_write, ref.view);
-    reads_.each(p.reads,
-                [&](Id r) { need(op, r, 0, HazardKind::write_after_read, ref.view); });
+    reads_.each(p.reads, [&](Id r) { need(op, r, 0, HazardKind::write_after_read, ref.view); });
     p.reads = {};
     if (p.first_write == none) p.first_write = op;
     p.last_write = op;
@@ -268,8 +265,7 @@ class Analysis {
     bool moves = role_.storages[storage].life == Life::state;
     old_.each(p.old, [&](const OldRead& read) {
       for (const Ref& ref : role_.ops[read.op].refs)
-        moves = moves &&
-                (role_.views[ref.view].storage != storage || ref.slot == Slot::source);
+        moves = moves && (role_.views[ref.view].storage != storage || ref.slot == Slot::source);
     });
     return moves;
   }

@@ -94,8 +94,8 @@ struct LinkedProgram {
   Program program = {};
   std::uint64_t hash = 0;
   std::vector<LinkedRole> roles = {};
-  EventTable events = {};                           // one step's events
-  std::vector<std::vector<Id>> event_of = {};    // [role][op]
+  EventTable events = {};                      // one step's events
+  std::vector<std::vector<Id>> event_of = {};  // [role][op]
   std::vector<Turn> order = {};
   int max_offset = 0;
   std::vector<Id> role_of = {}, place_of = {};  // by rank: role, index in the role

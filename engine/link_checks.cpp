@@ -153,14 +153,18 @@ void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t memb
 /// each of its groups meets by itself.
 std::vector<std::set<Id>> role_sets_of(const LinkedProgram& linked,
                                        const std::vector<std::vector<Id>>& groups) {
-  std::set<std::set<Id>> distinct;
+  std::set<std::vector<Id>> distinct;
+  std::vector<Id> present;
   for (const auto& group : groups) {
-    std::set<Id> roles;
-    for (Id rank : group) roles.insert(linked.role_of[rank]);
-    distinct.insert(std::move(roles));
+    present.clear();
+    for (Id rank : group) present.push_back(linked.role_of[rank]);
+    std::sort(present.begin(), present.end());
+    present.erase(std::unique(present.begin(), present.end()), present.end());
+    distinct.insert(present);
   }
   std::vector<std::set<Id>> joined;
-  for (std::set<Id> roles : distinct) {
+  for (const auto& one : distinct) {
+    std::set<Id> roles(one.begin(), one.end());
     for (std::size_t i = 0; i < joined.size();) {
       const bool share =
           std::any_of(roles.begin(), roles.end(), [&](Id r) { return joined[i].contains(r); });

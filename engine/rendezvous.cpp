@@ -9,8 +9,7 @@ Id channel_of(const Work& work) {
       work);
 }
 
-Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel,
-                         std::span<const RoleOp> event) {
+Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event) {
   const Program& p = linked.program;
   Rendezvous out;
   std::vector<Id> member_of(p.roles.size(), none);

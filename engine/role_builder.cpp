@@ -93,7 +93,8 @@ void RoleBuilder::throttle(Id op, Id after) {
 Id channel(Program& program, std::string_view name, Group group, Match match) {
   for (Id c = 0; c < program.channels.size(); ++c)
     if (program.channels[c].name == name) return c;
-  program.channels.push_back({.name = std::string(name), .group = std::move(group), .match = match});
+  program.channels.push_back(
+      {.name = std::string(name), .group = std::move(group), .match = match});
   return static_cast<Id>(program.channels.size() - 1);
 }
 

@@ -23,7 +23,7 @@ void Stage::make_buckets() {
   for (std::size_t c = 0; c < plan_.stages.size(); ++c)
     for (Id s : plan_.stages[c]) stage_of[s] = static_cast<int>(c) % plan_.pp;
   struct Users {
-    int here = 0;                                    // segments of this stage
+    int here = 0;                                            // segments of this stage
     int first = std::numeric_limits<int>::max(), last = -1;  // stages
   };
   std::vector<Users> users_of(model_.groups.size());

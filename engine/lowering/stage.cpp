@@ -2,7 +2,7 @@
 #include "engine/lowering/stage.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 
 #include "engine/tensor_map.h"
 
@@ -21,9 +21,7 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
       sync_(sync),
       who_(who),
       stage_(who.stage),
-      role_((plan.pp > 1 ? "stage" + std::to_string(who.stage) : "worker") +
-                (who.kinds > 1 ? "." + std::to_string(who.kind) : ""),
-            who.ranks),
+      role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
       dp_(axis_named(program, "dp")),
       tp_(axis_named(program, "tp")) {
@@ -64,30 +62,6 @@ void Stage::computed(Id op) {
   history_.push_back(op);
 }
 
-/// A boundary activation or gradient of this role, one instance a micro-batch (twice that when
-/// forward and backward materialise it separately).
-Id Stage::boundary(Kept what, Id segment, bool shard, bool per_pass) {
-  static constexpr const char* prefixes[]{"x", "y", "dx", "dy", "xg", "dxg"};
-  Id& view = kept_[static_cast<std::size_t>(what)][segment];
-  if (view != none) return view;
-  const std::int64_t full = std::int64_t{who_.samples} * model_.seq_len * model_.hidden;
-  return view = role_.storage(
-             {.name = prefixes[static_cast<std::size_t>(what)] + std::to_string(segment),
-              .dtype = plan_.precision,
-              .elements = shard ? full / plan_.tp : full,
-              .indices = plan_.micro_batches * (per_pass ? 2 : 1)});
-}
-
-Id Stage::saved(Id segment) {
-  Id& view = kept_[static_cast<std::size_t>(Kept::saved)][segment];
-  if (view != none) return view;
-  return view = role_.storage(
-             {.name = "saved" + std::to_string(segment),
-              .dtype = DType::u8,
-              .elements = saved_bytes(model_, segment, who_.samples, plan_.tp, plan_.precision),
-              .indices = plan_.micro_batches});
-}
-
 Id Stage::of_group(std::vector<Id>& known, const char* prefix, Id group) const {
   Id& view = known[group];
   if (view == none) view = role_.view(prefix + model_.groups[group].name);
@@ -111,8 +85,7 @@ std::vector<Ref> Stage::params(Id segment, const Action& action) {
   const auto& groups = model_.segments[segment].groups;
   std::vector<Ref> refs;
   refs.reserve(2 * groups.size() + 5);  // backward's: gradients, activations, the loss scale
-  for (Id g : groups)
-    refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
+  for (Id g : groups) refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
   return refs;
 }
 
@@ -150,9 +123,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
     refs.push_back(ref(readable_input(s, action, false), Slot::input, Mode::read, mb));
   Id out = none;
   if (head) {
-    out = role_.storage({.name = "stats",
-                         .elements = std::int64_t{who_.samples} * model_.seq_len * 3,
-                         .indices = plan_.micro_batches});
+    out = activation({.size = Activation::Size::stats}, "stats", DType::f32, plan_.micro_batches);
     refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
   } else {
     out = boundary(sharded_sequence ? Kept::y : Kept::x, s + 1, false);
@@ -163,10 +134,8 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   if (!tp_) return;
   const Id link = axis_channel(tp_);
   if (head) {
-    const Id all =
-        role_.storage({.name = "stats.all",
-                       .elements = std::int64_t{who_.samples} * model_.seq_len * 3 * plan_.tp,
-                       .indices = plan_.micro_batches});
+    const Id all = activation({.size = Activation::Size::all_stats}, "stats.all", DType::f32,
+                              plan_.micro_batches);
     role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
              {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
               ref(all, Slot::target, Mode::write, mb)},
@@ -230,8 +199,8 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     const int index = sync_.grad_index(mb);
     // The first backward into an instance writes, the others add; a tied group is touched twice in
     // a micro-batch.
-    const std::size_t touch = g * static_cast<std::size_t>(plan_.micro_batches) +
-                              static_cast<std::size_t>(mb);
+    const std::size_t touch =
+        g * static_cast<std::size_t>(plan_.micro_batches) + static_cast<std::size_t>(mb);
     const bool first = !touched_[touch] && mb == index;
     touched_[touch] = true;
     refs.push_back(ref(grad(g), Slot::grad, first ? Mode::write : Mode::add, index, 0,
@@ -302,10 +271,16 @@ void Stage::lower(const std::vector<Action>& actions) {
 Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
               const GradientSync& sync) {
   Program program = make_mesh(plan);
-  for (const StageRole& who : stage_roles(program, plan, sync)) {
-    Stage stage(program, plan, model, who, sync);
-    stage.lower(order(plan, who.stage));
+  const std::vector<StageRole> roles = stage_roles(program, plan, sync);
+  for (auto who = roles.begin(); who != roles.end();) {
+    Stage stage(program, plan, model, *who, sync);
+    stage.lower(order(plan, who->stage));
+    // Replicas of other kinds do the same, unless one exchanges for another.
+    std::vector<Role> others;
+    for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0; ++who)
+      others.push_back(stage.as(*who));
     program.roles.push_back(stage.role().take());
+    std::ranges::move(others, std::back_inserter(program.roles));
   }
   return program;
 }

@@ -53,6 +53,8 @@ struct StageRole {
   int led_by = 0, leaders = 0;
   bool leader = false, alone = false;
   std::vector<Id> ranks = {};
+
+  std::string name(const Plan& plan) const;
 };
 
 class Stage;
@@ -94,6 +96,9 @@ class Stage {
   Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
         const GradientSync& sync);
   void lower(const std::vector<Action>& actions);
+  /// What was lowered, as replicas do it that take another number of samples and differ in nothing
+  /// else.
+  Role as(const StageRole& who) const;
 
   // For GradientSync.
   const Plan& plan() const { return plan_; }
@@ -151,6 +156,19 @@ class Stage {
   void run_segment_backward(Id segment, const Action& action);
   /// Storages of which a role has one for each segment, by what their names begin with.
   enum class Kept : std::uint8_t { x, y, dx, dy, xg, dxg, saved };
+  /// A storage whose size follows the number of samples.
+  struct Activation {
+    Id view = none, segment = none;
+    enum class Size : std::uint8_t {
+      boundary,
+      shard,
+      saved,
+      stats,
+      all_stats
+    } size = Size::boundary;
+  };
+  std::int64_t elements(const Activation& activation, int samples) const;
+  Id activation(Activation activation, std::string name, DType dtype, int indices);
   Id boundary(Kept what, Id segment, bool sharded, bool per_pass = false);
   Id saved(Id segment);
   Id readable_input(Id segment, const Action& action, bool for_backward);
@@ -170,6 +188,7 @@ class Stage {
   RoleBuilder role_;
   Axes pp_ = 0, dp_ = 0, tp_ = 0, tied_ = 0;
   std::vector<Bucket> buckets_ = {};
+  std::vector<Activation> activations_ = {};
   std::vector<Id> computes_ = {};           // the last compute of each action, for throttles
   std::vector<Id> history_ = {};            // every compute
   std::vector<std::vector<Id>> kept_ = {};  // views, [Kept][segment]

@@ -24,6 +24,7 @@ class Chooser {
     role_of_.assign(static_cast<std::size_t>(program.world_size), none);
     for (Id r = 0; r < program.roles.size(); ++r)
       for (Id rank : program.roles[r].ranks) role_of_[rank] = r;
+    asked_.resize(program.roles.size() * program.channels.size() * moves);
   }
 
   Algorithm choose(Id r, const Op& op) {
@@ -36,10 +37,24 @@ class Chooser {
         elements = elements_of(program_, role, *ref);
         wire = role.storages[role.views[ref->view].storage].dtype;
       }
-    return prices_.fastest(team(r, work), work.move, elements, wire);
+    // Layers are alike: most ask what the one before has asked.
+    Asked& asked = asked_[(r * program_.channels.size() + work.channel) * moves +
+                          static_cast<std::size_t>(work.move)];
+    if (asked.elements != elements || asked.wire != wire || asked.root != work.root)
+      asked = {elements, wire, work.root,
+               prices_.fastest(team(r, work), work.move, elements, wire)};
+    return asked.fastest;
   }
 
  private:
+  static constexpr std::size_t moves = static_cast<std::size_t>(Move::reduce) + 1;
+  struct Asked {
+    std::int64_t elements = -1;
+    DType wire = DType::f32;
+    Id root = none;
+    Algorithm fastest = Algorithm::automatic;
+  };
+
   /// The groups of a channel that a role is in, as devices. Whoever meets the role sees the same.
   Id team(Id r, const Collective& work) {
     auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
@@ -52,6 +67,7 @@ class Chooser {
       if (std::none_of(group.begin(), group.end(), [&](Id rank) { return role_of_[rank] == r; }))
         continue;
       auto& members = devices.emplace_back();
+      members.reserve(group.size());
       roots.push_back(0);
       for (Id rank : group) {
         if (role_of_[rank] == work.root) roots.back() = static_cast<int>(members.size());
@@ -65,6 +81,7 @@ class Chooser {
   std::span<const Id> rank_to_device_;
   CollectivePrices& prices_;
   std::vector<Id> role_of_ = {};
+  std::vector<Asked> asked_ = {};                           // [role][channel][move]
   std::map<Id, std::vector<std::vector<Id>>> groups_ = {};  // by channel
   std::map<std::tuple<Id, Id, Id>, Id> teams_ = {};         // by role, channel, root
 };

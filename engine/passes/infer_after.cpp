@@ -37,7 +37,8 @@ bool alike(const Role& a, const Role& b) {
   const auto same_op = [](const Op& x, const Op& y) {
     return x.lane == y.lane && x.shift == y.shift && x.refs == y.refs && x.after == y.after;
   };
-  return std::ranges::equal(a.ops, b.ops, same_op) && std::ranges::equal(a.views, b.views, same_view) &&
+  return std::ranges::equal(a.ops, b.ops, same_op) &&
+         std::ranges::equal(a.views, b.views, same_view) &&
          std::ranges::equal(a.storages, b.storages, same_storage) &&
          std::ranges::equal(a.lanes, b.lanes, same_lane);
 }
@@ -45,7 +46,7 @@ bool alike(const Role& a, const Role& b) {
 void infer(const Program& program, Role& role) {
   const std::size_t ops = role.ops.size(), lanes = role.lanes.size();
   const std::vector<Hazard> hazards = hazard_list(program, role);
-  std::vector<Candidate> wanted;                    // by op, nearest first
+  std::vector<Candidate> wanted;  // by op, nearest first
   std::vector<std::uint32_t> wanted_end(ops, 0);
   wanted.reserve(hazards.size());
   int horizon = 1;
@@ -123,7 +124,8 @@ Program infer_waits(Program program) {
     if (like[r] == r)
       infer(program, roles[r]);
     else
-      for (Id o = 0; o < roles[r].ops.size(); ++o) roles[r].ops[o].after = roles[like[r]].ops[o].after;
+      for (Id o = 0; o < roles[r].ops.size(); ++o)
+        roles[r].ops[o].after = roles[like[r]].ops[o].after;
   return program;
 }
 

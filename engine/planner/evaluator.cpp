@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/dry_run.h"
 #include "engine/fold.h"
 #include "engine/passes/passes.h"
 #include "engine/rendezvous.h"
@@ -15,17 +14,6 @@ namespace rehearse {
 namespace {
 
 constexpr int steps = 3;  // the first fills what outlives a step
-
-/// When each step ended.
-class StepEnds : public TraceSink {
- public:
-  void record(Id, Id, int step, Id, std::span<const double>,
-              std::span<const double> ends) override {
-    double& last = at[static_cast<std::size_t>(step)];
-    for (const double end : ends) last = std::max(last, end);
-  }
-  double at[steps] = {};
-};
 
 }  // namespace
 
@@ -56,9 +44,8 @@ double Evaluator::seconds(const Plan& plan) {
   }
   least_ = fullest(bytes, linked, cluster_, plan.rank_to_device);
   const Costs costs = costs_of(linked, plan);
-  StepEnds ends;
-  dry_run_folded(linked, costs, fold(linked, costs), steps, ends);
-  return std::max(ends.at[steps - 1], ends.at[steps - 2]) - ends.at[steps - 2];
+  const auto ends = dry_run_folded(linked, costs, fold(linked, costs), steps);
+  return std::max(ends[steps - 1], ends[steps - 2]) - ends[steps - 2];
 }
 
 LinkedProgram Evaluator::link_fully(const Plan& plan) const {
@@ -74,9 +61,8 @@ MemoryNeed Evaluator::memory(const LinkedProgram& linked, const Plan& plan) cons
 std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
   const LinkedProgram linked = draft_of(plan);
   const Costs costs = costs_of(linked, plan);
-  StepEnds ends;
-  dry_run_folded(linked, costs, fold(linked, costs), steps, ends);
-  const double step = ends.at[steps - 1] - ends.at[steps - 2];
+  const auto ends = dry_run_folded(linked, costs, fold(linked, costs), steps);
+  const double step = ends[steps - 1] - ends[steps - 2];
   std::vector<StageBalance> out(static_cast<std::size_t>(plan.pp));
   std::vector<double> ranks(out.size(), 0.0);
   const std::size_t kinds = linked.program.roles.size() / out.size();  // of replicas
@@ -100,22 +86,24 @@ std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
 
 std::int64_t least_bytes(const Role& role) {
   std::int64_t fixed = 0;
-  std::vector<std::size_t> base;
+  constexpr std::size_t not_value = ~std::size_t{0};
+  std::vector<std::size_t> base;  // its first instance, by storage
   std::size_t instances = 0;
   for (const Storage& s : role.storages) {
-    base.push_back(instances);
+    base.push_back(s.life == Life::value ? instances : not_value);
     const std::int64_t bytes = s.elements * size_of(s.dtype);
     if (s.life == Life::value)
       instances += static_cast<std::size_t>(s.indices);
     else
       fixed += bytes * s.indices * s.versions;
   }
+  std::vector<std::size_t> base_of_view;
+  for (const View& view : role.views) base_of_view.push_back(base[view.storage]);
   std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // first and last op
   for (Id o = 0; o < role.ops.size(); ++o)
     for (const Ref& ref : role.ops[o].refs) {
-      const Id s = role.views[ref.view].storage;
-      if (role.storages[s].life != Life::value) continue;
-      auto& [first, last] = uses[base[s] + ref.index];
+      if (base_of_view[ref.view] == not_value) continue;
+      auto& [first, last] = uses[base_of_view[ref.view] + ref.index];
       if (first == none) first = o;
       last = o;
     }

@@ -16,7 +16,13 @@ void expect_equal(const LinkedProgram& linked, const Costs& costs, std::size_t c
   Recording all, folded;
   dry_run(linked, costs, Disturber({}, linked.program.world_size), 3, all);
   const Fold f = fold(linked, costs);
-  dry_run_folded(linked, costs, f, 3, folded);
+  const std::vector<double> step_ends = dry_run_folded(linked, costs, f, 3, &folded);
+  std::vector<double> last(3, 0.0);
+  for (const Interval& i : all.intervals) {
+    double& end = last[static_cast<std::size_t>(i.step)];
+    end = std::max(end, i.end);
+  }
+  EXPECT_EQ(step_ends, last);
   std::size_t found = 0;
   for (const auto& representative : f.representative) found += representative.size();
   EXPECT_EQ(found, classes);
