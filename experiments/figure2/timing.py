@@ -66,18 +66,17 @@ def tested(rows):
 
 def reading(job, reductions, options):
     """{"job", "reduction", "tried", "rows", "bounds"}: the bounds where layers are sparse."""
-    tried = {}
-    for reduction in reductions:
-        tried[reduction] = planned_and_simulated(job, {"method.reduction": reduction}, options)["step_time_s"].mean
-    fastest = min(tried, key=tried.get) if tried else None
-    fixed = {"method.reduction": fastest} if fastest else {}
-    variants = ROWS | (BOUNDS if fastest else {})
-    found = study.in_parallel(lambda settings: planned_and_simulated(job, fixed | settings, options), variants.values())
-    rows = tested([{"variant": name} | row for name, row in zip(variants, found, strict=True)])
+    ways = [{"method.reduction": reduction} for reduction in reductions] or [{}]
+    tried = study.in_parallel(lambda way: planned_and_simulated(job, way, options), ways)
+    full = min(tried, key=lambda row: row["step_time_s"].mean)
+    fixed = full["settings"]
+    others = {name: fixed | extra for name, extra in (ROWS | (BOUNDS if fixed else {})).items() if extra}
+    found = study.in_parallel(lambda settings: planned_and_simulated(job, settings, options), others.values())
+    rows = tested([{"variant": name} | row for name, row in zip([printed.FULL, *others], [full, *found], strict=True)])
     return {
         "job": job,
-        "reduction": fastest,
-        "tried": tried,
+        "reduction": fixed.get("method.reduction"),
+        "tried": {row["settings"]["method.reduction"]: row["step_time_s"].mean for row in tried} if fixed else {},
         "rows": rows[: len(ROWS)],
         "bounds": rows[len(ROWS) :],
     }
