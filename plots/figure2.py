@@ -57,12 +57,11 @@ def time(axis, result, names):
 
 
 def loss(axis, result, names):
-    """What diverged in every run has no mark, only its number."""
-    full = result["loss"][0]["validation_loss"]
+    """Seed by seed, as they are tested. Where a run diverged there is no mark, only their number."""
     for row in result["loss"]:
         place = names.index(row["variant"])
-        if row["validation_loss"] and full:
-            mean, spread = relative(row["validation_loss"], full)
+        if row["relative"]:
+            mean, spread = row["relative"]["mean"], row["relative"]["ci95"]
             label = "trained, gpt-tiny" if row is result["loss"][0] else None
             axis.errorbar(mean, place, xerr=spread, fmt="o", markersize=5, capsize=2.5, color=style.BLUE, label=label)
         claimed = result["paper"]["diverged"].get(row["variant"])
@@ -73,7 +72,7 @@ def loss(axis, result, names):
         axis.annotate("the same mathematics: not trained", (1, names.index(name)), ha="center", fontsize=7, color=style.QUIET)
     printed(axis, result["paper"]["loss"], names)
     axis.set_title("Validation loss: trained")
-    axis.set_xlabel("full = 1")
+    axis.set_xlabel("the same seed's full = 1; paper: the means")
 
 
 def forms(axis, rows):

@@ -55,6 +55,7 @@ def loss_cells(row):
         study.plus_minus(row["kept"]) if row.get("kept") else "",
         "none" if loss is None else study.plus_minus(loss),
         more(row["more_than"], "+.3f"),
+        study.plus_minus(row["relative"]) if row["relative"] and row["relative"].std else "",
         study.probability(row["p"]),
         f"{row['diverged']} of {row['seeds']}",
         f"{paper[0]} ± {paper[1]}" if paper else "",
@@ -62,7 +63,7 @@ def loss_cells(row):
     ]
 
 
-LOSS_HEADER = ["variant", "kept", "validation loss", "more than full", "p", "diverged", "paper: loss", "paper: diverged"]
+LOSS_HEADER = ["variant", "kept", "validation loss", "more than full", "of full, by seed", "p", "diverged", "paper: loss", "paper: diverged"]
 
 
 def time_part(readings, options):
@@ -89,8 +90,8 @@ def loss_part(rows, options):
 def feedback_part(rows, options):
     text = "\n## Forms of error feedback: trained\n"
     text += f"The same training under uniform top-k from the first step (`topk-sync`), {options.seeds} seeds; p: against dense.\n\n"
-    header = ["variant", "validation loss", "more than dense", "p", "diverged"]
-    text += study.table(header, [[cell for i, cell in enumerate(loss_cells(row)[:6]) if i != 1] for row in rows])
+    header = ["variant", "validation loss", "more than dense", "of dense, by seed", "p", "diverged"]
+    text += study.table(header, [cells[:1] + cells[2:7] for cells in map(loss_cells, rows)])
     return text + "\n" + "".join(f"- {line}\n" for line in learning.form_against_form(rows))
 
 

@@ -85,7 +85,8 @@ def row_of(name, settings, options):
 
 
 def tested(rows):
-    """With what they lose more than the first, and p of the paired test where no run of either diverged."""
+    """With what they lose more than the first; and where no run of either diverged, losses by those of the same seed and p of the
+    paired test: seeds differ more than variants do."""
     base = rows[0]
     out = []
     for row in rows:
@@ -93,6 +94,7 @@ def tested(rows):
         comparable = loss and base["validation_loss"]
         out.append(row | {
             "more_than": loss.mean - base["validation_loss"].mean if comparable else None,
+            "relative": study.Sample([a / b for a, b in zip(loss.values, base["validation_loss"].values, strict=True)]) if whole else None,
             "p": study.paired(loss, base["validation_loss"]) if whole and row is not base else None,
         })  # fmt: skip
     return out

@@ -12,7 +12,8 @@ def of_variants(rows):
 
 
 def with_p(row):
-    return f"p = {study.probability(row['p']) or 'none'}"
+    p = study.probability(row["p"]) or "none"
+    return f"p {p}" if p.startswith("<") else f"p = {p}"
 
 
 def longer(row):
@@ -40,7 +41,7 @@ def placement(reading):
         f" {found(row['p'], row['more_than_full'])}{size(row['more_than_full'], claim)}."
     )
     if row["mesh"] == full["mesh"] and row["samples"] != full["samples"]:
-        text += " The mesh is the same with and without, so all that placement brings is samples by speed; nothing is laid out along links."
+        text += " The mesh is the same with and without it; replicas get samples by speed with it, equal ones without."
     return text
 
 

@@ -166,6 +166,8 @@ class Expected(unittest.TestCase):
                 self.assertAlmostEqual(sample.ci95, row["validation_loss"]["ci95"], places=12)
                 self.assertAlmostEqual(row["more_than"], sample.mean - base.mean, places=12)
                 if row is not rows[0] and not row["diverged"]:
+                    by_seed = study.Sample([a / b for a, b in zip(sample.values, base.values, strict=True)])
+                    self.assertAlmostEqual(row["relative"]["ci95"], by_seed.ci95, places=12)
                     self.assertAlmostEqual(row["p"], study.paired(sample, base), places=12)
         for one in self.found["time"].values():
             full = study.Sample(one["rows"][0]["step_time_s"]["values"])
