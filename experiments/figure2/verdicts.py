@@ -57,7 +57,8 @@ def sparsity(reading):
     least, most = (1 / (1 + bound) - 1 for bound in (high, low))
     claim = printed.more(printed.HOURS, printed.LAYERS)
     text = (
-        "Uniform equals layer-wise by construction: nobody measured this model's gradients, and without variances eq. 3 gives all layers the middle."
+        "Uniform equals layer-wise by construction: nobody measured this model's gradients, and without variances eq. 3 gives all"
+        " layers the middle."
         if layers["same"]
         else f"A step of uniform sparsity is {longer(layers)}."
     )
