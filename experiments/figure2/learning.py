@@ -1,17 +1,24 @@
-"""The real half of Figure 2: what sparsification and its forms of error feedback do to the loss of a small GPT, trained by
-four processes on real text, over seeds that fix initial weights and data order."""
+"""The real half of Figure 2: what layer-wise sparsity and error feedback do to the loss of a small GPT, trained by four processes
+on real text, over seeds that fix initial weights and data order."""
 
+import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
+import tomllib
 
+import printed
 import study
+import timing
 
 JOB = "experiments/figure2/learn.toml"
 TOKENS = "out/figure2/tokens"
 RANKS = 4
+DENSE = "dense"
+AS_MUCH = "uniform, as much kept"
 FORMS = ("conserving", "printed", "literal")
 KEPT = (0.1, 0.01)
 
@@ -24,8 +31,8 @@ def prepare_text(folder=TOKENS):
 
 
 def forms_of_feedback():
-    """{name: settings}: uniform top-k with each form at each density, and dense."""
-    variants = {"dense": {"method.name": "ddp"}}
+    """{name: settings}: uniform top-k with each form at each density."""
+    variants = {}
     for kept in KEPT:
         for form in FORMS:
             variants[f"{form}, {kept:.0%} kept"] = {
@@ -36,12 +43,24 @@ def forms_of_feedback():
     return variants
 
 
+def kept_in(folder):
+    """The part of all gradients that a run sent after warm-up; none where it was not planned again."""
+    plan = folder / "plan.toml"
+    if not plan.exists():
+        return None
+    layers = tomllib.loads(plan.read_text())["plan"]["layers"]
+    observed = json.loads((folder / "warm-up.profile.json").read_text())["variances"]
+    sizes = [one["elements"] for one in observed]  # in the order of the model's segments, like layers
+    return sum(n * one["density"] for n, one in zip(sizes, layers, strict=True)) / sum(sizes)
+
+
 def train(settings, seed, options):
-    """Validation loss and training losses of one run."""
+    """First, last and validation loss of one run, and what it kept of its gradients."""
     with tempfile.TemporaryDirectory() as out:
         settings = settings | {"train.seed": seed, "train.steps": options.steps, "train.out": out, "train.data": options.tokens}
         one = study.rehearse("train", JOB, "--nproc", RANKS, *study.sets(settings))
-    return {"first": one["losses"][0], "last": one["losses"][-1], "validation": one["validation_loss"]}
+        kept = kept_in(pathlib.Path(out))
+    return {"first": one["losses"][0], "last": one["losses"][-1], "validation": one["validation_loss"], "kept": kept}
 
 
 def diverged(run):
@@ -49,31 +68,63 @@ def diverged(run):
     return not math.isfinite(run["validation"] or math.nan) or run["validation"] > run["first"]
 
 
-def study_of(variants, options, against):
-    """[row]: each variant over all seeds, with the paired test against one of them."""
-    rows = []
-    for name, settings in variants.items():
-        if settings is None:
-            continue
-        runs = [train(settings, seed, options) for seed in range(1, options.seeds + 1)]
-        losses = [run["validation"] for run in runs if not diverged(run)]
-        rows.append({
-            "variant": name,
-            "settings": settings,
-            "validation_loss": study.Sample(losses) if losses else None,
-            "diverged": sum(map(diverged, runs)),
-            "seeds": len(runs),
-        })  # fmt: skip
-        print(f"{name}: {losses}", file=sys.stderr, flush=True)
-    base = next(row for row in rows if row["variant"] == against)
+def row_of(name, settings, options):
+    """A variant over all seeds."""
+    runs = [train(settings, seed, options) for seed in range(1, options.seeds + 1)]
+    losses = [run["validation"] for run in runs if not diverged(run)]
+    kept = [run["kept"] for run in runs if run["kept"] is not None]
+    print(f"{name}: {losses}", file=sys.stderr, flush=True)
+    return {
+        "variant": name,
+        "settings": settings,
+        "validation_loss": study.Sample(losses) if losses else None,
+        "kept": study.Sample(kept) if kept else None,
+        "diverged": sum(map(diverged, runs)),
+        "seeds": len(runs),
+    }
+
+
+def tested(rows):
+    """With what they lose more than the first; and where no run of either diverged, losses by those of the same seed and p of the
+    paired test: seeds differ more than variants do."""
+    base = rows[0]
+    out = []
     for row in rows:
-        whole = row["diverged"] == base["diverged"] == 0
-        row["more_than"] = row["validation_loss"].mean - base["validation_loss"].mean if row["validation_loss"] else None
-        row["p"] = study.paired(row["validation_loss"], base["validation_loss"]) if whole and row is not base else None
-    return rows
+        loss, whole = row["validation_loss"], row["diverged"] == base["diverged"] == 0
+        comparable = loss and base["validation_loss"]
+        out.append(row | {
+            "more_than": loss.mean - base["validation_loss"].mean if comparable else None,
+            "relative": study.Sample([a / b for a, b in zip(loss.values, base["validation_loss"].values, strict=True)]) if whole else None,
+            "p": study.paired(loss, base["validation_loss"]) if whole and row is not base else None,
+        })  # fmt: skip
+    return out
 
 
-def verdicts(rows):
+def dense(options):
+    return row_of(DENSE, {"method.name": "ddp"}, options)
+
+
+def forms(options, dense_row):
+    """[row]: dense, and each form of feedback against it."""
+    return tested([dense_row, *(row_of(name, settings, options) for name, settings in forms_of_feedback().items())])
+
+
+def ablation(options, dense_row):
+    """[row]: the adaptive method, it without one thing at a time, and dense, each against the first. Placement moves work, not
+    numbers, so it has no row. Eq. 3 decides how much is kept in all, so a second uniform run keeps as much as it did."""
+    whole = {"method.name": "adaptive", "method.reduction": "sparse", "method.feedback": "conserving"}
+    full = row_of(printed.FULL, whole, options)
+    as_much = timing.everywhere(round(1 - full["kept"].mean, 4))
+    return tested([
+        full,
+        row_of(printed.LAYERS, whole | timing.everywhere(timing.MIDDLE), options),
+        row_of(AS_MUCH, whole | as_much, options),
+        row_of(printed.FEEDBACK, whole | {"method.feedback": "literal"}, options),
+        dense_row,
+    ])  # fmt: skip
+
+
+def form_against_form(rows):
     """[sentence]: at each density, the forms in the order of their losses and whether the seeds can tell two of them apart."""
     of = {row["variant"]: row for row in rows}
     lines = []

@@ -23,10 +23,22 @@ TABLE = {
 
 
 def trained(name, loss, diverged=0):
-    return {"variant": name, "validation_loss": loss and sample(loss), "diverged": diverged, "seeds": 5}
+    relative = None if diverged else sample(loss / 4)
+    return {"variant": name, "validation_loss": loss and sample(loss), "relative": relative, "diverged": diverged, "seeds": 5}
 
 
+def timed(name, seconds):
+    return {"variant": name, "step_time_s": sample(seconds, 0.02)}
+
+
+LAYERS, FEEDBACK = "without layer-wise sparsity", "without error feedback"
 FIGURE = {
+    "time": {
+        "dense": {"rows": [timed("full", 0.5), timed("without placement", 1)], "bounds": []},
+        "sparse": {"rows": [timed("full", 2), timed(LAYERS, 2)], "bounds": [timed("s_max", 1.6), timed("s_min", 2.5)]},
+    },
+    "loss": [trained("full", 4), trained(LAYERS, 4.4), trained(FEEDBACK, None, 5)],
+    "paper": {"hours": {"full": [10, 1], LAYERS: [12, 1]}, "loss": {"full": [2, 0.1]}, "diverged": {FEEDBACK: [2, 5]}},
     "feedback": [
         trained("dense", 4.4),
         trained("literal, 10% kept", 4.6),
@@ -57,7 +69,32 @@ class Figure2(unittest.TestCase):
     def test_same_bytes(self):
         self.assertEqual(figure2.draw(FIGURE), figure2.draw(FIGURE))
 
-    def test_what_diverged_has_no_mark(self):
+    def test_relative_to_full(self):
+        self.assertEqual(figure2.relative(sample(3, 0.5), sample(2)), (1.5, 0.25))
+        self.assertEqual(figure2.relative(sample(3, None), sample(2)), (1.5, 0))
+
+    def marks(self, panel):
+        """{label: x of its first mark}, and the words written in the panel."""
+        _, axis = style.figure(4, 3)
+        panel(axis, FIGURE, figure2.variants(FIGURE))
+        handles, labels = axis.get_legend_handles_labels()
+        lines = [handle if hasattr(handle, "get_xdata") else handle.lines[0] for handle in handles]
+        drawn = [tuple(container.lines[0].get_xdata()) for container in axis.containers]
+        return dict(zip(labels, [list(line.get_xdata()) for line in lines], strict=True)), drawn, [t.get_text() for t in axis.texts]
+
+    def test_time(self):
+        labels, drawn, _ = self.marks(figure2.time)
+        self.assertEqual(set(labels), {"simulated, dense", "simulated, sparse", "... under any variances", "paper"})
+        self.assertEqual(labels["... under any variances"], [1.25, 0.8])  # uniform against any layer-wise
+        self.assertEqual(drawn, [(1.0,), (2.0,), (1.0,), (1.0,), (1.0,), (1.2,)])  # two of each reading, the paper's two
+
+    def test_loss(self):
+        labels, drawn, words = self.marks(figure2.loss)
+        self.assertEqual(set(labels), {"trained, gpt-tiny", "paper"})
+        self.assertEqual(drawn, [(1.0,), (1.1,), (1.0,)])  # what diverged has no mark
+        self.assertEqual(words, ["diverged: 5 of 5; paper: 2 of 5", "the same mathematics: not trained"])
+
+    def test_forms_that_diverged_have_no_mark(self):
         figure, axis = style.figure(4, 3)
         figure2.forms(axis, FIGURE["feedback"])
         self.assertEqual(set(axis.get_legend_handles_labels()[1]), {"dense", "literal"})

@@ -1,0 +1,82 @@
+"""The simulated half of Figure 2: seconds of a step on the paper's cluster, of the adaptive method and of it without one thing
+at a time. Each row is planned once and simulated under the same seeds of jitter."""
+
+import pathlib
+import tempfile
+import tomllib
+
+import printed
+import study
+
+S_MIN, S_MAX = 0.7, 0.95  # the paper's range, section 3.3; the job's defaults
+MIDDLE = (S_MIN + S_MAX) / 2
+
+
+def everywhere(sparsity):
+    """The settings under which every layer has this sparsity."""
+    return {"method.s_min": sparsity, "method.s_max": sparsity}
+
+
+ROWS = {
+    printed.FULL: {},
+    printed.PLACEMENT: {"adaptive.placement": "false"},
+    printed.LAYERS: everywhere(MIDDLE),
+    printed.FEEDBACK: {"method.feedback": "literal"},
+}
+# Eq. 3 puts every layer between these, whatever its variances are.
+BOUNDS = {"s_max everywhere": everywhere(S_MAX), "s_min everywhere": everywhere(S_MIN)}
+
+# name: (job, the ways to sum sparse gradients of which the fastest is taken; none: the planner may choose dense)
+READINGS = {
+    "110m": ("experiments/table2/110m.toml", ()),
+    "110m, every layer sparse": ("experiments/table2/110m.toml", ("two_level", "sparse")),
+    "110m-fp16": ("experiments/table2/110m-fp16.toml", ()),
+}
+
+
+def planned_and_simulated(job, settings, options):
+    """A row, without what compares it with others."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "plan.toml"
+        study.rehearse("plan", job, *study.sets({"method.name": "adaptive"} | settings), "-o", path)
+        plan = tomllib.loads(path.read_text())["plan"]
+        run = {"method.name": "", "method.precision": "", "method.plan": path}
+        seeds = ("--seeds", options.seeds, "--fidelity", options.fidelity)
+        found = study.rehearse("simulate", job, *study.sets(run), *seeds)
+    return {
+        "settings": settings,
+        "mesh": {axis: n for axis, n in found["mesh"].items() if n > 1},
+        "samples": sorted(set(plan["shares"]), reverse=True),
+        "sparse_layers": sum(layer["reduction"] != "dense" for layer in plan.get("layers", ())),
+        "step_time_s": study.Sample(found["step_time_s"]["values"]),
+        "gb_per_step": found["bytes_sent_per_rank"]["mean"] / 1e9,
+    }
+
+
+def tested(rows):
+    """With what they take more than the first, and p. Equal to the last digit: the two do the same work, no test is needed."""
+    full = rows[0]["step_time_s"]
+    for row in rows:
+        time = row["step_time_s"]
+        row["same"] = row is not rows[0] and time.values == full.values
+        row["more_than_full"] = time.mean / full.mean - 1
+        row["p"] = None if row is rows[0] or row["same"] else study.welch(time, full)
+    return rows
+
+
+def reading(job, reductions, options):
+    """{"job", "reduction", "tried", "rows", "bounds"}: the bounds where layers are sparse."""
+    ways = [{"method.reduction": reduction} for reduction in reductions] or [{}]
+    tried = study.in_parallel(lambda way: planned_and_simulated(job, way, options), ways)
+    full = min(tried, key=lambda row: row["step_time_s"].mean)
+    fixed = full["settings"]
+    others = {name: fixed | extra for name, extra in (ROWS | (BOUNDS if fixed else {})).items() if extra}
+    found = study.in_parallel(lambda settings: planned_and_simulated(job, settings, options), others.values())
+    rows = tested([{"variant": name} | row for name, row in zip([printed.FULL, *others], [full, *found], strict=True)])
+    return {
+        "job": job,
+        "reduction": fixed.get("method.reduction"),
+        "tried": {row["settings"]["method.reduction"]: row["step_time_s"].mean for row in tried} if fixed else {},
+        "rows": rows[: len(ROWS)],
+        "bounds": rows[len(ROWS) :],
+    }
