@@ -55,17 +55,30 @@ class Chooser {
     Algorithm fastest = Algorithm::automatic;
   };
 
-  /// The groups of a channel that a role is in, as devices. Whoever meets the role sees the same.
+  /// The groups of a channel that a role is in, and those of all whom it meets there, and whom they
+  /// meet, as devices: who meets must choose alike, also where a kind of replica stands in groups
+  /// of several sizes.
   Id team(Id r, const Collective& work) {
     auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
     if (!fresh) return it->second;
     auto [groups, first] = groups_.try_emplace(work.channel);
     if (first) groups->second = groups_of(program_, program_.channels[work.channel]);
+    std::vector<bool> met(program_.roles.size());
+    met[r] = true;
+    const auto meets = [&](const std::vector<Id>& group) {
+      return std::any_of(group.begin(), group.end(), [&](Id rank) { return met[role_of_[rank]]; });
+    };
+    for (bool more = true; more;) {
+      more = false;
+      for (const auto& group : groups->second)
+        if (meets(group))
+          for (const Id rank : group)
+            if (!met[role_of_[rank]]) met[role_of_[rank]] = more = true;
+    }
     std::vector<std::vector<Id>> devices;
     std::vector<int> roots;
     for (const auto& group : groups->second) {
-      if (std::none_of(group.begin(), group.end(), [&](Id rank) { return role_of_[rank] == r; }))
-        continue;
+      if (!meets(group)) continue;
       auto& members = devices.emplace_back();
       members.reserve(group.size());
       roots.push_back(0);

@@ -6,8 +6,11 @@
 
 #include "engine/adaptive.h"
 #include "engine/errors.h"
+#include "engine/link.h"
+#include "engine/passes/passes.h"
 #include "engine/planner/planner.h"
 #include "engine/planner/sparsity.h"
+#include "engine/strategy.h"
 #include "engine/variance.h"
 
 namespace rehearse {
@@ -139,6 +142,24 @@ TEST(AdaptivePlans, OfEquallyFastOnesThePlainIsTaken) {
   for (const RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
   EXPECT_LE(found.seconds, fastest * (1 + plainer_within));
   EXPECT_LT(fastest, found.seconds);  // or nothing was preferred
+}
+
+TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
+  // RTX 4090s that lead nothing stand in nodes of two and of four, V100s in nodes of four only.
+  const Job job = parse_job_to_plan(
+      "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"adaptive\"\n"
+      "method.precision = \"fp16\"\n",
+      "job.toml");
+  Plan plan = job.plan;
+  plan.dp = 32, plan.micro_batches = 1, plan.zero = 1;
+  for (const Id device : plan.rank_to_device)
+    plan.shares.push_back(job.cluster.kind_of(device).name == "RTX 4090" ? 20 : 4);
+  plan.node_of = nodes_of(plan, job.cluster);
+  plan.layers.assign(job.model.segments.size(),
+                     {.density = 0.175, .reduction = Reduction::two_level});
+  plan = prepare(plan, job.model);
+  EXPECT_NO_THROW(link(choose_collectives(compile(plan, job.model), job.cluster,
+                                          plan.rank_to_device)));
 }
 
 TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
