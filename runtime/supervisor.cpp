@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -47,6 +48,7 @@ struct Supervisor::Impl {
   std::atomic<bool> ending = false;
   Deadline started = Clock::now(), last_tick = {}, last_turn = Clock::now();
   bool welcomed = false, voting = false, decided = false, judged = false;
+  std::optional<Message> verdict = {};
   std::thread thread = {};
 
   Impl(Fd listener_in, int world_size, ControlOptions options_in)
@@ -66,7 +68,8 @@ struct Supervisor::Impl {
   }
   void judge(Id culprit, const std::string& what) {
     if (std::exchange(judged, true)) return;
-    broadcast(Message(MessageKind::verdict).put(culprit).put_text(what));
+    verdict = Message(MessageKind::verdict).put(culprit).put_text(what);
+    broadcast(*verdict);
   }
   void judge_rank(std::size_t rank, const std::string& what) {
     judge(static_cast<Id>(rank), name(rank) + " " + what);
@@ -117,6 +120,7 @@ struct Supervisor::Impl {
     m.joined = true;
     m.view.rank = rank;
     m.view.since = m.heard;
+    if (verdict) m.connection.queue(*verdict);  // it comes too late to have heard it
     if (std::ranges::all_of(members, &Member::joined)) welcome();
   }
 

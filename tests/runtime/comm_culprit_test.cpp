@@ -2,12 +2,14 @@
 // with an error that names it and nobody else; rank 0 too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "engine/errors.h"
@@ -182,6 +184,40 @@ TEST(CommControl, TwoProcessesAreNotOneRank) {
     EXPECT_EQ(end.status, 1);
     EXPECT_THAT(end.text, HasSubstr("two processes are rank 1"));
   }
+}
+
+TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
+  Fd listener = listen_on(0);
+  const std::uint16_t port = port_of(listener.get());
+  const Supervisor supervisor(std::move(listener), 3, fast());
+  const auto soon = [] { return Clock::now() + std::chrono::seconds(20); };
+  const auto join = [&](std::uint32_t rank) {
+    FrameSocket socket(connect_to("127.0.0.1", port, soon()));
+    socket.queue(Message(MessageKind::hello)
+                     .put(control_version)
+                     .put(rank)
+                     .put(std::uint32_t{3})
+                     .put_text("here")
+                     .put(std::int64_t{getpid()}));
+    socket.flush();
+    return socket;
+  };
+  const auto verdict = [&](FrameSocket& socket) {
+    for (const Deadline end = soon(); Clock::now() < end;) {
+      pollfd wait = {socket.fd(), POLLIN, 0};
+      if (poll(&wait, 1, 100) > 0 && !socket.fill()) break;
+      while (std::optional<Message> message = socket.next())
+        if (message->kind() == MessageKind::verdict) {
+          message->take<Id>();
+          return message->take_text();
+        }
+    }
+    return std::string("no verdict");
+  };
+  FrameSocket one = join(1), twin = join(1);
+  EXPECT_THAT(verdict(one), HasSubstr("two processes are rank 1"));
+  FrameSocket late = join(0);
+  EXPECT_EQ(verdict(late), verdict(twin));
 }
 
 TEST(CommControl, OtherProgramIsNamed) {
