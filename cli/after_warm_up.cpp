@@ -34,15 +34,15 @@ Plan decide_again(const Job& job, const std::string& path, const std::vector<std
   std::vector<std::string> command{"timeout", fmt::format("{}", job.adaptive.plan_timeout.value),
                                    own_path(), "plan", path};
   for (const std::string& one : set) command.insert(command.end(), {"--set", one});
-  command.insert(command.end(), {"--set", fmt::format("cluster.world_size={}", job.plan.world_size()),
-                                 "--profile", file("warm-up.profile.json"), "-o",
-                                 file("plan.toml"), "--quiet"});
+  command.insert(command.end(),
+                 {"--set", fmt::format("cluster.world_size={}", job.plan.world_size()), "--profile",
+                  file("warm-up.profile.json"), "-o", file("plan.toml"), "--quiet"});
   const Finished planned = run_program(command, true);
   if (planned.status == timed_out)
-    throw BackendError(fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",
-                                   to_text(job.adaptive.plan_timeout)));
-  if (planned.status != 0)
-    throw BackendError("planning after warm-up failed: " + planned.output);
+    throw BackendError(
+        fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",
+                    to_text(job.adaptive.plan_timeout)));
+  if (planned.status != 0) throw BackendError("planning after warm-up failed: " + planned.output);
   return prepare(load_plan(file("plan.toml"), job.model, job.cluster), job.model);
 }
 

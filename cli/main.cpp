@@ -22,9 +22,7 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   return command;
 }
 
-bool shows_progress(const Context& context) {
-  return !context.quiet && isatty(STDERR_FILENO) == 1;
-}
+bool shows_progress(const Context& context) { return !context.quiet && isatty(STDERR_FILENO) == 1; }
 
 void add_job(CLI::App& command, std::string& path) {
   command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")->required();

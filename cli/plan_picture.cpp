@@ -96,8 +96,8 @@ std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
              placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
   std::vector<std::string> out{folder.file("placement.json")};
   if (const Baseline* best = best_baseline(against))
-    out.push_back(fmt::format("before ({})={}{}.json", best->method, baseline_traces(folder),
-                              best->method));
+    out.push_back(
+        fmt::format("before ({})={}{}.json", best->method, baseline_traces(folder), best->method));
   out.push_back("after (the plan)=" + trace);
   return out;
 }

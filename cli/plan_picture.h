@@ -15,8 +15,8 @@ namespace rehearse {
 /// docs/report.md: "Placement". `profile` (or none) has the variances.
 nlohmann::ordered_json placement_json(const Job& job, const Profile* profile);
 
-/// The inputs of plots/report.py for the job's plan, whose step is traced in `trace`; those that are
-/// not yet files are written into the folder. `against`: has the traces of its baselines there,
+/// The inputs of plots/report.py for the job's plan, whose step is traced in `trace`; those that
+/// are not yet files are written into the folder. `against`: has the traces of its baselines there,
 /// under "before-METHOD.json".
 std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
                                        const TemporaryFolder& folder, const std::string& trace);

@@ -111,13 +111,12 @@ MigrationStudy study_migration(const Job& job, const Plan& first, Level level,
   const Costs costs(change.linked, job.model, job.cluster, first.rank_to_device, job.plan.optimizer,
                     measured, slow);
 
-  MigrationStudy out{
-      .from = first.method,
-      .mesh = change.from.program.mesh,
-      .after_step = job.adaptive.warmup_steps,
-      .seconds = seconds_of(change.linked, job, costs, level, measured, slow, trace),
-      .bytes = static_cast<double>(change.migration.sent_bytes),
-      .memory = change.memory};
+  MigrationStudy out{.from = first.method,
+                     .mesh = change.from.program.mesh,
+                     .after_step = job.adaptive.warmup_steps,
+                     .seconds = seconds_of(change.linked, job, costs, level, measured, slow, trace),
+                     .bytes = static_cast<double>(change.migration.sent_bytes),
+                     .memory = change.memory};
   for (Id role = 0; role < change.linked.program.roles.size(); ++role) {
     double sent = 0;
     for (Id op = 0; op < change.linked.program.roles[role].ops.size(); ++op)

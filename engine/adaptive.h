@@ -18,7 +18,7 @@ std::optional<Plan> warm_up_plan(const Job& job, const Decision* decided);
 
 struct AdaptiveRun {
   Plan first = {};
-  bool warms_up = false;  // `first` is followed by another plan
+  bool warms_up = false;                // `first` is followed by another plan
   std::shared_ptr<Policy> policy = {};  // null: the run keeps its plan
 };
 /// `decide`: the plan after warm-up; empty: the job's own.

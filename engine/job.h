@@ -53,11 +53,11 @@ struct Train {
 
 /// [adaptive]: when a run changes its plan.
 struct Adaptive {
-  std::int64_t warmup_steps = 50;  // under the first plan, where there are two
+  std::int64_t warmup_steps = 50;       // under the first plan, where there are two
   Seconds plan_timeout = Seconds(600);  // for the planner, after warm-up
-  std::string warmup_plan = {};    // path of the first plan; empty: there is one
-  std::int64_t balance_every = 0;  // steps between looks at how busy ranks are; 0: none
-  double balance_bound = 0.1;      // part by which the busiest rank's step must become shorter
+  std::string warmup_plan = {};         // path of the first plan; empty: there is one
+  std::int64_t balance_every = 0;       // steps between looks at how busy ranks are; 0: none
+  double balance_bound = 0.1;           // part by which the busiest rank's step must become shorter
   /// Stages, devices and samples follow links and speeds; false: stages of equal work, devices in
   /// order, equal samples, as methods do that do not look.
   bool placement = true;

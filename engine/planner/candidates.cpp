@@ -83,8 +83,9 @@ class Enumeration {
                                 model_.heads, model_.ffn, model_.padded_vocab, model_.name),
                     "another tp");
     if (!states("tp") && only_assumed(tp))
-      return refuse(fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
-                    fmt::format("rehearse profile --tp 1,{} measures them", tp));
+      return refuse(
+          fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
+          fmt::format("rehearse profile --tp 1,{} measures them", tp));
     if (plan.global_batch < dp)
       return refuse("train.global_batch must give each replica a sample",
                     fmt::format("train.global_batch={}", dp));

@@ -205,7 +205,8 @@ class Planner {
       const Plan& p = plan(i);
       // A layer is its own bucket; gathered weights are whole.
       if (p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
-          at(i).state == Scored::State::refused || (one_bucket && p.bucket.value != Plan().bucket.value))
+          at(i).state == Scored::State::refused ||
+          (one_bucket && p.bucket.value != Plan().bucket.value))
         continue;
       Plan sparse = p;
       sparse.layers.resize(job_.model.segments.size());  // whose sums have no bound
@@ -278,11 +279,10 @@ class Planner {
   void prefer_plainer() {
     auto& order = search_.finalists;
     const double within = at(order.front()).rescored * (1 + plainer_within);
-    const auto end = std::find_if(order.begin(), order.end(),
-                                  [&](Id i) { return at(i).rescored > within; });
-    const auto plainest = std::min_element(order.begin(), end, [&](Id a, Id b) {
-      return mechanisms(plan(a)) < mechanisms(plan(b));
-    });
+    const auto end =
+        std::find_if(order.begin(), order.end(), [&](Id i) { return at(i).rescored > within; });
+    const auto plainest = std::min_element(
+        order.begin(), end, [&](Id a, Id b) { return mechanisms(plan(a)) < mechanisms(plan(b)); });
     std::rotate(order.begin(), plainest, plainest + 1);
   }
 

@@ -60,13 +60,13 @@ struct Infeasible {
 };
 
 struct Decision {
-  Plan plan = {};      // complete: compiles as it stands
+  Plan plan = {};  // complete: compiles as it stands
   /// The fastest that sums every gradient whole, the plan itself where it does: what the adaptive
   /// method warms up under, while variances are measured.
   Plan warm_up = {};
   double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
   double dry_run_seconds = 0;
-  bool rescored = false;  // by options.rescore
+  bool rescored = false;       // by options.rescore
   std::string placement = {};  // eq. 1 of the plan's mesh, how far greedy is from it; if placed
   std::vector<Choice> choices = {};
   std::vector<RunnerUp> runners_up = {};       // best first

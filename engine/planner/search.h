@@ -29,15 +29,15 @@ struct Search {
   std::vector<Id> finalists = {};   // best first
   int dry_run = 0;
   std::map<std::string, std::string> placements = {};  // of a mesh, eq. 1 as gap_text tells it
-  bool rescored = false;  // the finalists, by what the caller passed
+  bool rescored = false;                               // the finalists, by what the caller passed
 };
 
 /// "pp 2 x dp 8 x tp 2".
 std::string mesh_text(const Plan& plan);
 Decision describe(const Job& job, const Search& search, Evaluator& evaluator);
-/// Why nothing fits, and the nearest thing that would: `without_a_key`, a change of the job that was
-/// searched and found to fit, or, where that is empty, more memory, as much as the plan that needs
-/// least was linked to need.
+/// Why nothing fits, and the nearest thing that would: `without_a_key`, a change of the job that
+/// was searched and found to fit, or, where that is empty, more memory, as much as the plan that
+/// needs least was linked to need.
 InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
                    const std::string& without_a_key);
 

@@ -31,6 +31,7 @@ READINGS = {
     "110m": ("experiments/table2/110m.toml", ()),
     "110m, every layer sparse": ("experiments/table2/110m.toml", ("two_level", "sparse")),
     "110m-fp16": ("experiments/table2/110m-fp16.toml", ()),
+    "110m-fp16, every layer sparse": ("experiments/table2/110m-fp16.toml", ("two_level", "sparse")),
 }
 
 

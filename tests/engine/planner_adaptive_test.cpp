@@ -18,13 +18,14 @@ namespace {
 
 /// Sixteen samples over eight devices on three nodes: the network binds.
 Job job_of(const std::string& method, const std::string& more = "") {
-  return parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
-                           "cluster.world_size = 8\nmethod.name = \"" +
-                               method +
-                               "\"\nmethod.pp = 1\nmethod.tp = 1\ntrain.global_batch = 16\n"
-                               "method.s_min = 0.98\nmethod.s_max = 0.99\n" +
-                               more,
-                           "job.toml");
+  return parse_job_to_plan(
+      "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
+      "cluster.world_size = 8\nmethod.name = \"" +
+          method +
+          "\"\nmethod.pp = 1\nmethod.tp = 1\ntrain.global_batch = 16\n"
+          "method.s_min = 0.98\nmethod.s_max = 0.99\n" +
+          more,
+      "job.toml");
 }
 
 bool whole(const Plan& plan) {
@@ -58,13 +59,13 @@ TEST(AdaptivePlans, AreWholeWhereTheJobSaysSo) {
 
 TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
   // Nine tenths kept: nobody would choose that.
-  const Decision found = decide(
-      parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
-                        "cluster.world_size = 8\nmethod.name = \"adaptive\"\n"
-                        "train.global_batch = 64\nmethod.s_min = 0\nmethod.s_max = 0.2\n"
-                        "method.reduction = \"two_level\"\nmethod.coding = \"bitmap\"\n",
-                        "job.toml"),
-      nullptr, {});
+  const Decision found =
+      decide(parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
+                               "cluster.world_size = 8\nmethod.name = \"adaptive\"\n"
+                               "train.global_batch = 64\nmethod.s_min = 0\nmethod.s_max = 0.2\n"
+                               "method.reduction = \"two_level\"\nmethod.coding = \"bitmap\"\n",
+                               "job.toml"),
+             nullptr, {});
   ASSERT_GT(found.plan.dp, 1);
   for (const LayerExchange& x : found.plan.layers) {
     EXPECT_EQ(x.reduction, Reduction::two_level);
@@ -107,14 +108,20 @@ TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
   for (const int tp : {1, 2}) {
     for (const Segment& s : job.model.segments)
       for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
-        profile.segments.push_back({.model = job.model.name, .kind = s.kind, .pass = pass,
-                                    .samples = 4, .seq_len = job.model.seq_len, .tp = tp,
-                                    .dtype = DType::f32, .seconds = 1e-3 / tp,
+        profile.segments.push_back({.model = job.model.name,
+                                    .kind = s.kind,
+                                    .pass = pass,
+                                    .samples = 4,
+                                    .seq_len = job.model.seq_len,
+                                    .tp = tp,
+                                    .dtype = DType::f32,
+                                    .seconds = 1e-3 / tp,
                                     .device_kind = job.cluster.kinds()[0].name});
     const Decision found = decide(job, &profile, {});
     EXPECT_EQ(tensor_groups(found), tp == 1);
     // Who states it gets it all the same.
-    EXPECT_EQ(decide(parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp, 2);
+    EXPECT_EQ(decide(parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp,
+              2);
   }
   EXPECT_FALSE(tensor_groups(decide(job, nullptr, {})));
 }
@@ -158,8 +165,8 @@ TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
   plan.layers.assign(job.model.segments.size(),
                      {.density = 0.175, .reduction = Reduction::two_level});
   plan = prepare(plan, job.model);
-  EXPECT_NO_THROW(link(choose_collectives(compile(plan, job.model), job.cluster,
-                                          plan.rank_to_device)));
+  EXPECT_NO_THROW(
+      link(choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device)));
 }
 
 TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
