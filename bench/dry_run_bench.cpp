@@ -71,11 +71,20 @@ int main(int argc, char** argv) {
              metrics.exposed_exact ? "" : " (a lower bound)", 100 * metrics.mfu);
   fmt::print("largest device        {}\n", to_text(Bytes(static_cast<double>(memory))));
   const std::string what = fmt::format("dry run, GPT-3 175B, {} ranks", linked.program.world_size);
-  record({.name = what, .measured = ran, .unit = "s"});
-  record({.name = what + ": with compiling, linking and costs",
+  // The goals are for 16,384 ranks.
+  const std::string against = linked.program.world_size == 16'384 ? "goal" : "";
+  record({.name = what, .measured = ran, .unit = "s", .against = against, .reference = 3});
+  record({.name = what + ": compiling and linking",
+          .measured = compiled,
+          .unit = "s",
+          .against = against,
+          .reference = 1});
+  record({.name = what + ": with cluster, choices and costs",
           .measured = compiled + built + chosen + costed + ran,
           .unit = "s"});
   record({.name = what + ": memory",
           .measured = static_cast<double>(usage.ru_maxrss) / 1024,
-          .unit = "MB"});
+          .unit = "MB",
+          .against = against,
+          .reference = 500});
 }

@@ -28,7 +28,7 @@ Job job_of(const char* model, const char* cluster, const char* more) {
                            "bench");
 }
 
-void plan(const Job& job) {
+void plan(const Job& job, double goal) {
   const double start = now();
   const Decision d = decide(job, nullptr, {});
   const double took = now() - start;
@@ -36,14 +36,17 @@ void plan(const Job& job) {
              job.cluster.name(), took, summary_of(d.plan), d.seconds);
   record({.name = fmt::format("planning {} on {}", job.model.name, job.cluster.name()),
           .measured = took,
-          .unit = "s"});
+          .unit = "s",
+          .against = "goal",
+          .reference = goal});
   int infeasible = 0;
   for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
   fmt::print("  candidates            {}: {} pruned by time, {} infeasible, {} dry-run\n",
              d.candidates, d.pruned, infeasible, d.dry_run);
 }
 
-void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*>& plans) {
+void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*>& plans,
+          double goal = 0) {
   const double start = now();
   std::size_t ops = 0;
   for (const Plan* p : plans) evaluator.seconds(*p), ops += evaluator.ops();
@@ -56,7 +59,10 @@ void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*
       1e6 * seconds / static_cast<double>(ops));
   record({.name = fmt::format("candidates compiled and dry-run, {}", which),
           .measured = count / seconds,
-          .unit = "/s"});
+          .unit = "/s",
+          .against = goal == 0 ? "" : "goal",
+          .reference = goal,
+          .more_is_better = true});
 }
 
 void rates(const Job& job) {
@@ -73,7 +79,7 @@ void rates(const Job& job) {
     if (i % 100 == 0) sample.push_back(fit[i].second);
   }
   Evaluator evaluator(job.model, job.cluster, nullptr, {});
-  rate(evaluator, "those with the least bounds", first);
+  rate(evaluator, "those with the least bounds", first, 1000);
   rate(evaluator, "every 100th of all", sample);
 }
 
@@ -81,9 +87,10 @@ void rates(const Job& job) {
 
 int main(int argc, char** argv) {
   const Job paper = job_of("bert-paper-110m", "paper", "");
-  plan(paper);
+  plan(paper, 10);
   rates(paper);
   if (argc > 1 && std::strcmp(argv[1], "quick") == 0) return 0;
-  plan(job_of("gpt3-175b", "dgx-a100:128",
-              "method.precision = \"bf16\"\ntrain.global_batch = 1536"));
+  plan(
+      job_of("gpt3-175b", "dgx-a100:128", "method.precision = \"bf16\"\ntrain.global_batch = 1536"),
+      60);
 }

@@ -118,7 +118,9 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
              1e3 * empty, 100 * empty / step);
   record({.name = "engine overhead, lane idle though an op was ready",
           .measured = 100 * idle / step,
-          .unit = "% of a step"});
+          .unit = "% of a step",
+          .against = "goal",
+          .reference = 2});
   record({.name = "engine overhead at most, a step of empty ops",
           .measured = 100 * empty / step,
           .unit = "% of a step"});
