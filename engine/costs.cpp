@@ -203,43 +203,17 @@ struct Costs::Impl {
     for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
   }
 
-  /// Who meets in an event: of each group the members, as (rank, (member, place)), their devices
-  /// and the root among them.
-  struct Meeting {
-    Rendezvous who = {};
-    std::vector<std::vector<std::pair<Id, RoleOp>>> members = {};
-    std::vector<std::vector<Id>> devices = {};
-    std::vector<int> roots = {};
+  struct Meeting : Gathering {
     Id team = none;  // where collectives are looked up
   };
   std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
 
   const Meeting& meeting(std::span<const RoleOp> event, const Collective& work) {
     const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
-    Meeting& meet = it->second;
-    if (!fresh) return meet;
-    meet.who = rendezvous_of(linked, work.channel, event);
-    meet.members.resize(meet.who.groups), meet.devices.resize(meet.who.groups);
-    meet.roots.resize(meet.who.groups, 0);
-    std::size_t ranks = 0;
-    for (const RoleOp& m : event) ranks += role(m.role).ranks.size();
-    for (auto& members : meet.members) members.reserve(ranks / meet.who.groups);
-    for (Id m = 0; m < event.size(); ++m)
-      for (Id i = 0; i < meet.who.group[m].size(); ++i)
-        if (meet.who.group[m][i] != none)
-          meet.members[meet.who.group[m][i]].push_back({role(event[m].role).ranks[i], {m, i}});
-    for (Id g = 0; g < meet.who.groups; ++g) {
-      std::sort(meet.members[g].begin(), meet.members[g].end(),
-                [](const auto& a, const auto& b) { return a.first < b.first; });
-      meet.devices[g].reserve(meet.members[g].size());
-      for (const auto& [rank, where] : meet.members[g]) {
-        if (work.root != none && event[where.role].role == work.root)
-          meet.roots[g] = static_cast<int>(meet.devices[g].size());
-        meet.devices[g].push_back(device_of[rank]);
-      }
-    }
-    if (prices != nullptr) meet.team = prices->team(meet.devices, meet.roots);
-    return meet;
+    if (!fresh) return it->second;
+    it->second = {gathering_of(linked, work.channel, event, work.root, device_of)};
+    if (prices != nullptr) it->second.team = prices->team(it->second.devices, it->second.roots);
+    return it->second;
   }
 
   std::vector<Entry> collective(std::span<const RoleOp> event, const Collective& work,

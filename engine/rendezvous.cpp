@@ -1,5 +1,7 @@
 #include "engine/rendezvous.h"
 
+#include <algorithm>
+
 namespace rehearse {
 
 Id channel_of(const Work& work) {
@@ -41,6 +43,34 @@ Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<cons
   for (Id i = 0; i < places; ++i)
     if (group[i] != i / (out.size * out.inner) * out.inner + i % out.inner)
       return out.size = 0, out;
+  return out;
+}
+
+Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event,
+                       Id root, std::span<const Id> device_of) {
+  const auto ranks_of = [&](Id member) -> const std::vector<Id>& {
+    return linked.program.roles[event[member].role].ranks;
+  };
+  Gathering out{.who = rendezvous_of(linked, channel, event)};
+  const Id groups = out.who.groups;
+  out.members.resize(groups), out.devices.resize(groups), out.roots.resize(groups, 0);
+  std::size_t ranks = 0;
+  for (Id m = 0; m < event.size(); ++m) ranks += ranks_of(m).size();
+  for (auto& members : out.members) members.reserve(ranks / groups);
+  for (Id m = 0; m < event.size(); ++m)
+    for (Id i = 0; i < out.who.group[m].size(); ++i)
+      if (const Id g = out.who.group[m][i]; g != none)
+        out.members[g].push_back({ranks_of(m)[i], {m, i}});
+  for (Id g = 0; g < groups; ++g) {
+    std::sort(out.members[g].begin(), out.members[g].end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    out.devices[g].reserve(out.members[g].size());
+    for (const auto& [rank, where] : out.members[g]) {
+      if (root != none && event[where.role].role == root)
+        out.roots[g] = static_cast<int>(out.devices[g].size());
+      out.devices[g].push_back(device_of[rank]);
+    }
+  }
   return out;
 }
 

@@ -1,5 +1,7 @@
 // Which ranks of which roles meet in a collective event, as flat tables that executors walk.
 #pragma once
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/link.h"
@@ -19,6 +21,18 @@ struct Rendezvous {
 
 /// `event`: all (role, op) of one collective event, all on `channel`.
 Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event);
+
+/// The same, group by group: members in the order of ranks as (rank, (member, place)), their
+/// devices, and where among them the root stands (0 where there is none).
+struct Gathering {
+  Rendezvous who = {};
+  std::vector<std::vector<std::pair<Id, RoleOp>>> members = {};
+  std::vector<std::vector<Id>> devices = {};
+  std::vector<int> roots = {};
+};
+/// `root`: a role, or none. `device_of`: by rank.
+Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event,
+                       Id root, std::span<const Id> device_of);
 
 /// The channel of a communicating op, none for local ones.
 Id channel_of(const Work& work);
