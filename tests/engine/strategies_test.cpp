@@ -10,6 +10,7 @@
 #include "engine/names.h"
 #include "engine/strategy.h"
 #include "engine/tensor_map.h"
+#include "tests/message_of.h"
 #include "tests/methods.h"
 
 namespace rehearse {
@@ -130,7 +131,14 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
 /// A kind of replica for each number of samples on every stage, whose compute ops take as many and
 /// whose memory is no smaller for more.
 TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
-  if (!strategy_named(GetParam()).combines.shares) GTEST_SKIP() << "every rank takes equally many";
+  if (!strategy_named(GetParam()).combines.shares) {
+    // Every rank takes equally many: who says otherwise is told.
+    Plan plan = cases_of(GetParam(), 6, 8).front().plan;
+    plan.shares.assign(static_cast<std::size_t>(plan.dp), plan.samples());
+    EXPECT_NE(message_of([&] { prepare(plan, small_model(8)); }).find("method.shares: ["),
+              std::string::npos);
+    return;
+  }
   int seen = 0;
   for (const Case& c : cases_of(GetParam(), 6, 8)) {
     if (c.plan.shares.empty() || !c.plan.layers.empty()) continue;  // leaders are a kind too
