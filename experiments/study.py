@@ -47,6 +47,13 @@ def sets(settings):
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
+def planned(job, path, settings=None):
+    """The settings that run what the planner decides for this job under the adaptive method; the plan goes to `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rehearse("plan", job, *sets({"method.name": "adaptive"} | (settings or {})), "-o", path)
+    return {"method.name": "", "method.precision": "", "method.plan": str(path)}
+
+
 def remedy(refusal):
     """The nearest change that fits, as a refusal names it: {key: value}, empty where it names none."""
     _, found, change = refusal.partition("this would fit")

@@ -39,9 +39,8 @@ def planned_and_simulated(job, settings, options):
     """A row, without what compares it with others."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "plan.toml"
-        study.rehearse("plan", job, *study.sets({"method.name": "adaptive"} | settings), "-o", path)
+        run = study.planned(job, path, settings)
         plan = tomllib.loads(path.read_text())["plan"]
-        run = {"method.name": "", "method.precision": "", "method.plan": path}
         seeds = ("--seeds", options.seeds, "--fidelity", options.fidelity)
         found = study.rehearse("simulate", job, *study.sets(run), *seeds)
     return {

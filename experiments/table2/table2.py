@@ -40,19 +40,11 @@ ASSUMED = [
 ]
 
 
-def plan(job, folder):
-    """The settings that run what the planner decides for this job under the adaptive method."""
-    path = folder / f"plan-{job.stem}.toml"
-    folder.mkdir(parents=True, exist_ok=True)
-    study.rehearse("plan", job, "--set", "method.name=adaptive", "-o", path)
-    return {"method.name": "", "method.precision": "", "method.plan": str(path)}
-
-
 def settle(job, method, folder):
     """({key: value} that makes the method run, None), or (what was tried, why it cannot)."""
     if method == "adaptive":
         try:
-            return plan(job, folder), None
+            return study.planned(job, folder / f"plan-{job.stem}.toml"), None
         except study.Refused as refused:
             return {}, str(refused)
     settings = {"method.name": method}
