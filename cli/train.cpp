@@ -131,6 +131,9 @@ int run_rank(const Context& context, const Options& options) {
   if (options.rehearsed) check_rehearsal(job);
   Job first = job;
   first.plan = std::move(run.first);
+  if (run.warms_up && environment.rank == 0 && !context.quiet && !context.json)
+    fmt::print("warms up for {} steps under {}: {}\n", job.adaptive.warmup_steps, first.plan.method,
+               summary_of(first.plan));
   const TrainSummary summary = train(first, environment,
                                      {.resume = options.resume,
                                       .import_weights = options.weights,
