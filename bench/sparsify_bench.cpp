@@ -23,7 +23,7 @@ constexpr std::int64_t n = 25'000'000, keep = n / 10;
 
 class Contest {
  public:
-  Contest() : gradients_(3), residual_(n), packet_(std::size_t(packet_room(warm_))) {
+  Contest() : gradients_(3), residual_(n), packet_(std::size_t(packet_room(threshold_kernel))) {
     at::set_num_threads(1);
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
@@ -40,12 +40,12 @@ class Contest {
     for (std::int64_t i = 0; i < n; ++i) e[i] += g[i];
   }
   void exact() {
-    select(exact_, {.step = step_}, gradient(), DType::f32, residual_.data(), nullptr,
+    select(exact_kernel, {.step = step_}, gradient(), DType::f32, residual_.data(), nullptr,
            packet_.data(), scratch_);
   }
   void threshold() {
-    kept_ = select(warm_, {.step = step_}, gradient(), DType::f32, residual_.data(), state_.data(),
-                   packet_.data(), scratch_);
+    kept_ = select(threshold_kernel, {.step = step_}, gradient(), DType::f32, residual_.data(),
+                   state_.data(), packet_.data(), scratch_);
   }
   void by_topk() {
     const at::Tensor e = at::from_blob(residual_.data(), {n}, at::kFloat);
@@ -62,8 +62,8 @@ class Contest {
     return gradients_[static_cast<std::size_t>(step_) % gradients_.size()].data();
   }
 
-  static constexpr Kernel exact_{.of = n, .keep = keep};
-  static constexpr Kernel warm_{.of = n, .keep = keep, .selector = Selector::threshold};
+  static constexpr Kernel exact_kernel{.of = n, .keep = keep};
+  static constexpr Kernel threshold_kernel{.of = n, .keep = keep, .selector = Selector::threshold};
   std::vector<std::vector<float>> gradients_;
   std::vector<float> residual_;
   std::vector<std::byte> packet_;
