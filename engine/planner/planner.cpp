@@ -55,7 +55,8 @@ class Planner {
         bounds_(job, profile, slow_),
         evaluator_(job.model, job.cluster, profile, slow_) {
     search_.candidates = candidates(job, profile);
-    search_.scored.resize(search_.candidates.plans.size());
+    enumerated_ = static_cast<Id>(search_.candidates.plans.size());
+    search_.scored.resize(enumerated_);
   }
 
   /// False: nothing is feasible.
@@ -200,13 +201,14 @@ class Planner {
   /// finalists do.
   void sparsify() {
     std::vector<std::pair<double, Id>> order;
-    const bool one_bucket = search_.candidates.bucket_sizes > 1;
     for (Id i = 0; i < search_.scored.size(); ++i) {
       const Plan& p = plan(i);
-      // A layer is its own bucket; gathered weights are whole.
-      if (p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
-          at(i).state == Scored::State::refused ||
-          (one_bucket && p.bucket.value != Plan().bucket.value))
+      // A layer is its own bucket, so one size of several stands for all; what was placed has one.
+      const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
+                         p.bucket.value != Plan().bucket.value;
+      // Gathered weights are whole.
+      if (again || p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
+          at(i).state == Scored::State::refused)
         continue;
       Plan sparse = p;
       sparse.layers.resize(job_.model.segments.size());  // whose sums have no bound
@@ -215,8 +217,9 @@ class Planner {
     std::sort(order.begin(), order.end());
     int left = job_.plan.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
     if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
-    std::vector<double> best;
-    for (const Id i : scored_in_order()) best.push_back(at(i).seconds);
+    std::vector<double> best;  // of what may be chosen
+    if (!must_be_sparse(job_))
+      for (const Id i : scored_in_order()) best.push_back(at(i).seconds);
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
     for (const auto& [bound, i] : order) {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
@@ -293,6 +296,7 @@ class Planner {
   Bounds bounds_;
   Evaluator evaluator_;
   Search search_ = {};
+  Id enumerated_ = 0;  // candidates from here on were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the good one
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};
   std::vector<Id> open_ = {};  // candidates that no bound rules out, by bound
