@@ -118,8 +118,9 @@ int run_compare(const Context& context, const Options& options) {
     Row row{.choice = choice};
     try {
       Job one = load(options.job, overrides_for(choice, job, context.set));
-      decide_plan(one, how.progress);
+      const std::optional<Decision> decided = decide_plan(one, how.progress);
       row.study = study(one, how);
+      if (decided) add_warnings(*decided, *row.study);
     } catch (const InputError& e) {
       row.refusal = e.what();
     }

@@ -89,6 +89,10 @@ std::optional<Decision> decide_plan(Job& job, bool progress) {
   return decision;
 }
 
+void add_warnings(const Decision& decision, Study& study) {
+  study.warnings.insert(study.warnings.end(), decision.warnings.begin(), decision.warnings.end());
+}
+
 std::string plan_text(const Decision& decision, const Job& job) {
   const std::optional<Profile> profile = profile_of(job);
   return to_toml(decision, made_for(job.model, job.cluster, profile ? &*profile : nullptr),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/study.h"
 #include "engine/job.h"
 #include "engine/planner/planner.h"
 
@@ -20,6 +21,9 @@ struct PlanFlags {
 Decision decide_with_progress(const Job& job, const PlanFlags& flags);
 /// A job as load() leaves it becomes one that runs: where its plan is open it is decided.
 std::optional<Decision> decide_plan(Job& job, bool progress);
+
+/// What to beware of in a decided plan stands beside what its study warns of.
+void add_warnings(const Decision& decision, Study& study);
 
 /// The plan file.
 std::string plan_text(const Decision& decision, const Job& job);

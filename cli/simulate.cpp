@@ -93,7 +93,8 @@ int run_simulate(const Context& context, const Options& options) {
     // What does not fit is refused below; the file says so to `train --rehearsed`.
     if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
   }
-  const Study result = study(job, how);
+  Study result = study(job, how);
+  if (decided) add_warnings(*decided, result);
   if (rehearsal) {
     finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
                      folder ? baseline_traces(*folder) : "");

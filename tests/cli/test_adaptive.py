@@ -34,6 +34,13 @@ class Predicted(CliTestCase):
         one = self.json("simulate", self.job(ADAPTIVE), "--seeds", 1, "--set", "method.pp=2", "--set", "method.micro_batches=4")
         self.assertEqual(one["mesh"]["pp"], 2)
 
+    def test_what_to_beware_of_is_said_by_every_command(self):
+        job = self.job(ADAPTIVE + "method.tp = 2\n")
+        slow = [w for w in self.json("plan", job)["warnings"] if "tensor parallelism over a slow link" in w]
+        self.assertEqual(len(slow), 1)
+        self.assertIn(slow[0], self.json("simulate", job, "--seeds", 1)["warnings"])
+        self.assertIn(slow[0], self.rehearse("compare", job, "--methods", "adaptive", "--seeds", 1).stdout)
+
     def test_trace_of_the_migration(self):
         """From whole gradients to sparse ones: on the first plan's lanes, in a file beside the steps'."""
         trace = self.tmp / "step.json"
