@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/errors.h"
-#include "engine/names.h"
 #include "engine/plan_file.h"
 #include "engine/strategy.h"
 #include "engine/variance.h"
@@ -18,20 +17,12 @@ namespace rehearse {
 namespace {
 
 void check_followed(const Job& job, const Plan& first) {
-  const auto refuse = [&](const char* what, const auto& here, const auto& there) {
-    throw located(job, InputError(fmt::format(
-                           "adaptive.warmup_plan: \"{}\" has {} {}, the job's plan has {}: a run "
-                           "keeps its {}",
-                           job.adaptive.warmup_plan, what, here, there, what)));
-  };
-  const Plan& next = job.plan;
-  if (first.world_size() != next.world_size())
-    refuse("world size", first.world_size(), next.world_size());
-  if (first.global_batch != next.global_batch)
-    refuse("global batch", first.global_batch, next.global_batch);
-  if (first.optimizer != next.optimizer)
-    refuse("optimizer", name_of(first.optimizer), name_of(next.optimizer));
-  if (first.clip != next.clip) refuse("clipping", first.clip, next.clip);
+  if (const auto other = difference(first, job.plan))
+    throw located(
+        job, InputError(fmt::format(
+                 "adaptive.warmup_plan: \"{}\" has {} {}, the job's plan has {}: a run "
+                 "keeps its {}",
+                 job.adaptive.warmup_plan, other->what, other->first, other->next, other->what)));
 }
 
 }  // namespace

@@ -1,14 +1,31 @@
 // See policy.h.
 #include "engine/policy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "engine/lowering/stage.h"
+#include "engine/names.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
+
+std::optional<Difference> difference(const Plan& first, const Plan& next) {
+  const auto differ = [](const char* what, const auto& a, const auto& b) {
+    return Difference{what, fmt::format("{}", a), fmt::format("{}", b)};
+  };
+  if (first.world_size() != next.world_size())
+    return differ("world size", first.world_size(), next.world_size());
+  if (first.global_batch != next.global_batch)
+    return differ("global batch", first.global_batch, next.global_batch);
+  if (first.optimizer != next.optimizer)
+    return differ("optimizer", name_of(first.optimizer), name_of(next.optimizer));
+  if (first.clip != next.clip) return differ("clipping", first.clip, next.clip);
+  return std::nullopt;
+}
 
 ReplaceOnce::ReplaceOnce(std::int64_t warm_up, Decide decide)
     : warm_up_(warm_up), decide_(std::move(decide)) {}

@@ -10,12 +10,19 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/plan.h"
 #include "engine/profile.h"
 
 namespace rehearse {
+
+/// What a run keeps whatever its plan: the first such thing in which two plans differ, if any.
+struct Difference {
+  std::string what = {}, first = {}, next = {};  // "world size", "4", "8"
+};
+std::optional<Difference> difference(const Plan& first, const Plan& next);
 
 /// What a run has shown since its policy was last asked.
 struct Measured {

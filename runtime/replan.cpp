@@ -5,29 +5,11 @@
 #include <algorithm>
 
 #include "engine/errors.h"
-#include "engine/names.h"
 #include "engine/plan_file.h"
 #include "engine/strategy.h"
 #include "runtime/checkpoint.h"
 
 namespace rehearse {
-namespace {
-
-/// What a run keeps whatever its plan.
-void check_follows(const Plan& next, const Plan& current) {
-  const auto refuse = [](const char* what, auto wanted, auto found) {
-    throw InputError(fmt::format("the new plan has {} {}, the run has {}: a run keeps its {}", what,
-                                 found, wanted, what));
-  };
-  if (next.world_size() != current.world_size())
-    refuse("world size", current.world_size(), next.world_size());
-  if (next.global_batch != current.global_batch)
-    refuse("global batch", current.global_batch, next.global_batch);
-  if (next.optimizer != current.optimizer)
-    refuse("optimizer", name_of(current.optimizer), name_of(next.optimizer));
-}
-
-}  // namespace
 
 std::string plan_text(const Plan& plan, const Job& job) {
   Decision decision;
@@ -58,7 +40,9 @@ std::optional<Plan> consult(Policy& policy, const Placed& current, Measured meas
       for (Id rank = 0; rank < all.size(); ++rank)
         measured.busy.push_back(std::stod(all[current.context.wiring.process(rank)]));
     if (const std::optional<Plan> plan = policy.observe(measured, current.plan->job.plan)) {
-      check_follows(*plan, current.plan->job.plan);
+      if (const auto other = difference(current.plan->job.plan, *plan))
+        throw InputError(fmt::format("the new plan has {} {}, the run has {}: a run keeps its {}",
+                                     other->what, other->next, other->first, other->what));
       said = plan_text(prepare(*plan, current.plan->job.model), current.plan->job);
     }
   }
