@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/lowering/stage.h"
 #include "engine/names.h"
+#include "engine/planner/shares.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
@@ -56,21 +56,6 @@ std::optional<Plan> Policies::observe(const Measured& measured, const Plan& curr
   return std::nullopt;
 }
 
-std::vector<int> balanced_shares(std::span<const double> seconds_a_sample, int samples) {
-  const std::size_t n = seconds_a_sample.size();
-  std::vector<int> shares(n, 1);
-  // The next sample goes where it would end first: with equal samples that is optimal.
-  for (int given = static_cast<int>(n); given < samples; ++given) {
-    std::size_t best = 0;
-    double soonest = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < n; ++i)
-      if (const double end = (shares[i] + 1) * seconds_a_sample[i]; end < soonest)
-        soonest = end, best = i;
-    ++shares[best];
-  }
-  return shares;
-}
-
 BalanceLoad::BalanceLoad(std::int64_t every, double bound) : every_(every), bound_(bound) {}
 
 std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
@@ -88,8 +73,7 @@ std::optional<Plan> BalanceLoad::observe(const Measured& measured, const Plan& c
   std::vector<double> seconds;
   for (int i = 0; i < current.dp; ++i)
     seconds.push_back(busy[static_cast<std::size_t>(i)] / current.samples(i));
-  const std::vector<int> shares =
-      balanced_shares(seconds, current.global_batch / current.micro_batches);
+  const std::vector<int> shares = shares_of(seconds, current.global_batch / current.micro_batches);
   double before = 0, after = 0;
   for (int i = 0; i < current.dp; ++i) {
     before = std::max(before, busy[static_cast<std::size_t>(i)]);

@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -84,9 +83,5 @@ class Policies final : public Policy {
  private:
   std::vector<std::shared_ptr<Policy>> all_;
 };
-
-/// `samples` whole samples over replicas that need so many seconds for one, each at least one, such
-/// that the one that ends last ends first. `samples` is at least the number of replicas.
-std::vector<int> balanced_shares(std::span<const double> seconds_a_sample, int samples);
 
 }  // namespace rehearse

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <queue>
 #include <set>
 #include <tuple>
 
@@ -14,6 +13,7 @@
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
+#include "engine/planner/shares.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -291,20 +291,6 @@ double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, 
                                      model.seq_len, tp, dtype, kind.name))
       return *measured;
   return compute_seconds(kind, model, segment, pass, samples, tp, dtype);
-}
-
-std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
-  std::vector<int> shares(seconds_per_sample.size(), 1);
-  using Next = std::pair<double, std::size_t>;  // when a replica would be done with one more
-  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
-  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
-  for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {
-    const std::size_t i = queue.top().second;
-    queue.pop();
-    ++shares[i];
-    queue.emplace((shares[i] + 1) * seconds_per_sample[i], i);
-  }
-  return shares;
 }
 
 }  // namespace rehearse

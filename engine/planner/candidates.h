@@ -35,9 +35,4 @@ std::string method_of(const Plan& plan);
 double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,
                     int samples, int tp, DType dtype, const Profile* profile);
 
-/// Samples of a micro-batch by replica, `total` in all and at least one each, so that the slowest
-/// replica is done as early as can be: each next sample goes to whom it delays least.
-/// `seconds_per_sample` by replica.
-std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total);
-
 }  // namespace rehearse

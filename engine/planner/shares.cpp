@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace rehearse {
 
@@ -34,6 +37,20 @@ std::vector<int> apportion(std::span<const double> weights, int total) {
     --out[least];
   }
   return out;
+}
+
+std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
+  std::vector<int> shares(seconds_per_sample.size(), 1);
+  using Next = std::pair<double, std::size_t>;  // when a replica would be done with one more
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
+  for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {
+    const std::size_t i = queue.top().second;
+    queue.pop();
+    ++shares[i];
+    queue.emplace((shares[i] + 1) * seconds_per_sample[i], i);
+  }
+  return shares;
 }
 
 }  // namespace rehearse

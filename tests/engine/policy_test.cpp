@@ -9,6 +9,8 @@
 #include <numeric>
 #include <string>
 
+#include "engine/planner/shares.h"
+
 namespace rehearse {
 namespace {
 
@@ -38,7 +40,7 @@ double last_end(const std::vector<double>& seconds, const std::vector<int>& shar
 TEST(BalancedShares, EndTogetherAsFarAsWholeSamplesCan) {
   using Shares = std::vector<int>;
   const auto shares = [](const std::vector<double>& seconds, int samples) {
-    return balanced_shares(seconds, samples);
+    return shares_of(seconds, samples);
   };
   EXPECT_EQ(shares({1, 1}, 8), (Shares{4, 4}));
   EXPECT_EQ(shares({1, 3}, 8), (Shares{6, 2}));         // 6 x 1 = 2 x 3
@@ -52,7 +54,7 @@ TEST(BalancedShares, AreOptimal) {
       {1, 1.4, 2.2}, {3, 1, 1.7}, {0.2, 5, 1}, {1, 1, 1.01}};
   for (const auto& seconds : cases)
     for (int samples = 3; samples <= 17; ++samples) {
-      const std::vector<int> found = balanced_shares(seconds, samples);
+      const std::vector<int> found = shares_of(seconds, samples);
       EXPECT_EQ(std::accumulate(found.begin(), found.end(), 0), samples);
       double best = 1e9;
       for (int a = 1; a < samples - 1; ++a)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/planner/candidates.h"
+#include "engine/planner/shares.h"
 
 namespace rehearse {
 namespace {
