@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/numbers.h"
 
 namespace rehearse {
 namespace {
@@ -169,15 +170,6 @@ void build_llama(ModelSpec& m) {
 
 void require(bool good, const ModelSpec& m, const char* key, auto value, const std::string& rule) {
   if (!good) throw InputError(fmt::format("model {}: {} = {} {}", m.name, key, value, rule));
-}
-
-/// The divisor of `n` nearest to `wanted`: what a user who wrote `wanted` probably can use.
-int nearest_divisor(int n, int wanted) {
-  int best = 1;
-  for (int d = 1; d <= n; ++d) {
-    if (n % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
-  }
-  return best;
 }
 
 void check(const ModelSpec& m) {

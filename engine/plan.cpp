@@ -17,14 +17,6 @@ namespace {
   throw InputError(fmt::format("method.{}: {}: {}", key, value, why));
 }
 
-/// The divisor of `whole` nearest to `wanted`.
-int nearest_divisor(int whole, int wanted) {
-  int best = 1;
-  for (int d = 1; d <= whole; ++d)
-    if (whole % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
-  return best;
-}
-
 void check_order(const Plan& plan) {
   std::vector<std::string> axes;
   std::istringstream in(plan.order);
@@ -60,6 +52,17 @@ std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int sa
 
 }  // namespace
 
+bool splits(const ModelSpec& model, int tp) { return split_rule(model, tp).empty(); }
+
+std::string split_rule(const ModelSpec& model, int tp) {
+  for (const auto& [size, what] : {std::pair{model.heads, "heads"},
+                                   {model.kv_heads, "heads of keys and values"},
+                                   {model.ffn, "columns of the feed-forward layers"},
+                                   {model.padded_vocab, "rows of the padded vocabulary"}})
+    if (size % tp != 0) return fmt::format("must divide the {} {} of {}", size, what, model.name);
+  return "";
+}
+
 Plan complete(Plan plan, const ModelSpec& model) {
   auto at_least = [](const char* key, int value, int least) {
     if (value < least)
@@ -74,14 +77,13 @@ Plan complete(Plan plan, const ModelSpec& model) {
     refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");
   if (plan.density <= 0 || plan.density > 1)
     refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
-  if (model.heads % plan.tp != 0)
+  if (!splits(model, plan.tp)) {
+    int near = 1;
+    for (int tp = 1; tp <= model.heads; ++tp)
+      if (splits(model, tp) && std::abs(tp - plan.tp) < std::abs(near - plan.tp)) near = tp;
     refuse("tp", std::to_string(plan.tp),
-           fmt::format("must divide the {} heads of {}; nearest: {}", model.heads, model.name,
-                       nearest_divisor(model.heads, plan.tp)));
-  if (model.ffn % plan.tp != 0 || model.padded_vocab % plan.tp != 0)
-    refuse("tp", std::to_string(plan.tp),
-           fmt::format("must divide the feed-forward width {} and the padded vocabulary {} of {}",
-                       model.ffn, model.padded_vocab, model.name));
+           fmt::format("{}; nearest: {}", split_rule(model, plan.tp), near));
+  }
   if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
     refuse("sequence_parallel", "true",
            fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));

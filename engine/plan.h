@@ -66,6 +66,11 @@ struct Plan {
   }
 };
 
+/// Whether everything that tensor parallelism splits divides by tp.
+bool splits(const ModelSpec& model, int tp);
+/// What of it does not: "must divide the 25 heads of gpt2-1.5b".
+std::string split_rule(const ModelSpec& model, int tp);
+
 /// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
 /// model. Throws InputError that names the key, the value, the constraint and the nearest choice
 /// that fits.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/errors.h"
+#include "engine/json_text.h"
 
 namespace rehearse {
 namespace {
@@ -58,7 +59,7 @@ CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) 
         places_[{key.kind, key.tensor}].push_back({key, shard.at("file"), shard.at("checksum")});
       }
   } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: damaged: {}", path.string(), error.what()));
+    throw InputError(fmt::format("{}: damaged: {}", path.string(), words_of(error)));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/json_text.h"
 
 namespace rehearse {
 namespace {
@@ -194,7 +195,8 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
     }
   } catch (const json::exception& error) {
     munmap(address_, bytes_);
-    throw InputError(fmt::format("{}: damaged, or no safetensors file: {}", path_, error.what()));
+    throw InputError(
+        fmt::format("{}: damaged, or no safetensors file: {}", path_, words_of(error)));
   } catch (...) {
     munmap(address_, bytes_);
     throw;

@@ -3,6 +3,7 @@
 // evaluates, saves, and tells rank 0's user how it goes.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,11 +41,12 @@ struct Replacement {
 /// What rank 0 knows at the end; the other ranks know steps and signal.
 struct TrainSummary {
   std::int64_t first_step = 0, end_step = 0;  // ran [first_step, end_step)
-  double first_loss = 0, last_loss = 0;       // per label, of the global batch
-  double validation_loss = 0;                 // at the end; NaN where there is no validation data
-  std::vector<double> losses = {};            // by step
-  std::vector<double> grad_norms = {};        // by step; NaN where not measured
-  std::vector<double> step_times = {};        // seconds, by step from the second on
+  /// Per label, of the global batch; NaN where no step ran.
+  double first_loss = std::numeric_limits<double>::quiet_NaN(), last_loss = first_loss;
+  double validation_loss = 0;           // at the end; NaN where there is no validation data
+  std::vector<double> losses = {};      // by step
+  std::vector<double> grad_norms = {};  // by step; NaN where not measured
+  std::vector<double> step_times = {};  // seconds, by step from the second on
   double median_step_s = 0, tokens_per_s = 0, mfu = 0;  // of the steps after the first; mfu 0:
                                                         // peak not known
   std::int64_t bytes_sent = 0;                          // by this rank
