@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Infinite: nothing feasible, null in JSON.
-Json number(double seconds) { return std::isinf(seconds) ? Json() : Json(seconds); }
+/// Null in JSON: not known, or nothing feasible.
+Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
 
 /// Of each segment, how its gradient is summed; empty: whole.
 Json layers_json(const Plan& p) {
@@ -110,11 +110,11 @@ nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
       others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
     choices.push_back({{"choice", c.name},
                        {"value", c.value},
-                       {"step_time_s", c.seconds},
+                       {"step_time_s", number(c.seconds)},
                        {"runners_up", std::move(others)}});
   }
   for (const RunnerUp& r : d.runners_up)
-    runners_up.push_back({{"plan", r.value}, {"step_time_s", r.seconds}, {"why", r.why}});
+    runners_up.push_back({{"plan", r.value}, {"step_time_s", number(r.seconds)}, {"why", r.why}});
   for (const Infeasible& i : d.infeasible)
     infeasible.push_back(
         {{"constraint", i.constraint}, {"candidates", i.candidates}, {"nearest", i.nearest}});

@@ -85,7 +85,7 @@ int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
   auto teller = std::make_unique<Teller>(context);
   const auto [job, run] = prepare_run(context, options, options.nproc, teller.get());
-  teller.reset();  // from here on the ranks speak
+  teller->say("checking the program");
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
   check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
@@ -101,6 +101,7 @@ int launch_all(const Context& context, const Options& options) {
     check_memory(link(compile(first), job.model), first.plan, job.model, job.cluster);
     check_migration(job, run.first);
   }
+  teller.reset();  // from here on the ranks speak
   return start_ranks(context.arguments, options.nproc);
 }
 
