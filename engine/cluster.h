@@ -1,8 +1,13 @@
 // A cluster: a graph of devices, switches and NICs (Boost.Graph inside) with directed links that
-// have a bandwidth and a latency. A path between two devices is the cheapest by 1/bandwidth (the
-// edge weights of Sun 2026, section 3.2), ties by hops, then by name, so it is the same on every
-// machine. Links are what transfers share; a non-blocking switch is a vertex and costs nothing.
-// Hosts do not forward: a path never crosses a node that is neither its beginning nor its end.
+// have a bandwidth and a latency. Links are what transfers share; a non-blocking switch is a vertex
+// and costs nothing. Hosts do not forward: a path never crosses a node that is neither its
+// beginning nor its end.
+//
+// The distance of two devices is that of the cheapest path by 1/bandwidth (the edge weights of Sun
+// 2026, section 3.2). A transfer takes the path past switches and hosts that is fastest for its
+// size, latency + bytes / bandwidth: a short one that of the least latency, a long one the widest.
+// Only where no cable joins two devices may the cheapest path between them cross a third, as NCCL's
+// does. Equal paths tie by hops, then by name, so they are the same on every machine.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,6 +49,16 @@ struct Link {
   Seconds latency = {};
 };
 
+/// A path between two devices, and what a transfer takes that has it to itself: latency + bytes /
+/// bandwidth.
+struct Way {
+  std::vector<Id> links = {};     // directed, from the first device to the second
+  Seconds latency = {};           // sum
+  BytesPerSecond bandwidth = {};  // smallest
+};
+/// The way that is fastest for so many bytes; of equal ones the first. `ways` must not be empty.
+const Way& fastest(std::span<const Way> ways, double bytes);
+
 class Cluster {
  public:
   Cluster();
@@ -70,11 +85,16 @@ class Cluster {
   std::span<const Link> links() const;
   const DeviceKind& kind_of(Id device) const;
   int nodes() const;
-  /// Directed links from device a to device b; empty when a == b. Found when first asked for and
-  /// kept until the cluster changes. Throws InputError when there is no path.
+  /// The ways from device a to device b, each the fastest for some size, by latency; empty when a
+  /// == b. Found when first asked for and kept until the cluster changes. Throws InputError when
+  /// there is no path.
+  std::span<const Way> ways(Id a, Id b) const;
+  /// Directed links of the way that is fastest for a transfer of `bytes`; empty when a == b.
+  std::span<const Id> path(Id a, Id b, double bytes) const;
+  /// ... of the cheapest path by 1/bandwidth: distances.
   std::span<const Id> path(Id a, Id b) const;
-  Seconds latency(Id a, Id b) const;           // sum over the path
-  BytesPerSecond bandwidth(Id a, Id b) const;  // smallest on the path
+  Seconds latency(Id a, Id b) const;           // sum over the cheapest path
+  BytesPerSecond bandwidth(Id a, Id b) const;  // smallest on the cheapest path
   /// Host cores that all ranks of a node share for compute, communication and apply work; 0 where
   /// devices have their own engines for each (a GPU with its NIC).
   int shared_cores() const;

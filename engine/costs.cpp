@@ -307,7 +307,7 @@ struct Costs::Impl {
   double alone(Id from, Id to, std::int64_t bytes) const {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
     double worst = 0, latency = 0;
-    for (Id link : cluster.path(from, to)) {
+    for (Id link : cluster.path(from, to, static_cast<double>(bytes))) {
       const Link& l = cluster.links()[link];
       worst = std::max(
           worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);

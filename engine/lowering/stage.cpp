@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/collectives/schedule.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
@@ -50,6 +51,10 @@ Id Stage::axis_channel(Axes axes) {
   for (std::size_t a = 0; a < program_.mesh.size(); ++a)
     if (axes >> a & 1) name += (name.empty() ? "" : "-") + program_.mesh[a].name;
   return axis_channels_.emplace_back(axes, channel(program_, name, {.axes = axes})).second;
+}
+
+Collective Stage::collective(Id channel, Move move) const {
+  return {.channel = channel, .move = move, .algorithm = algorithm_for(move, plan_.collective)};
 }
 
 Compute Stage::compute(Id segment, Pass pass, const Action& action) const {

@@ -307,6 +307,14 @@ TEST(Schedules, ChooseByPayloadAndPlace) {
       for (int n : sizes) EXPECT_TRUE(serves(move, choose(move, bytes, nodes(n, 1))));
 }
 
+TEST(Schedules, AMoveThatAnAlgorithmDoesNotServeIsLeftToTheFastest) {
+  EXPECT_EQ(algorithm_for(Move::all_reduce, Algorithm::double_tree), Algorithm::double_tree);
+  EXPECT_EQ(algorithm_for(Move::all_gather, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::broadcast, Algorithm::halving_doubling), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::direct), Algorithm::direct);
+}
+
 TEST(Schedules, ErrorNamesWhatServes) {
   try {
     schedule(Move::all_gather, Algorithm::double_tree, 8, nodes(4, 0));
