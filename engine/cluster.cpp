@@ -102,6 +102,13 @@ struct Cluster::Impl {
       return data.vertices[link % 2 == 0 ? from : to].device;
     });
   }
+  /// Whether a cable joins two devices.
+  bool joined(Id a, Id b) const {
+    const Id from = data.vertex_of[a], to = data.vertex_of[b];
+    return std::any_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+      return end == std::pair(from, to) || end == std::pair(to, from);
+    });
+  }
   /// Where the graph is a forest there is nothing to choose.
   bool forest() {
     if (one_way) return *one_way;
@@ -131,7 +138,6 @@ struct Cluster::Impl {
         found.push_back(cheapest);
         return found;
       }
-      bool joined = false;
       std::vector<Id> links;
       for (double above = 0;;) {
         auto& wider = routes_above[above];
@@ -140,11 +146,10 @@ struct Cluster::Impl {
                                            RouteMetric{.latency = true, .above = above});
         if (!wider->find(data.vertex_of[a], data.vertex_of[b], links)) break;
         if (crosses_a_device(links)) break;
-        joined = joined || links.size() == 1;
         found.push_back(way(links));
         above = found.back().bandwidth.value;
       }
-      if (!joined || !crosses_a_device(cheapest.links)) found.insert(found.begin(), cheapest);
+      if (!crosses_a_device(cheapest.links) || !joined(a, b)) found.insert(found.begin(), cheapest);
       keep_best(found);
     } catch (...) {
       ways.erase(it);
