@@ -5,6 +5,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,13 +84,11 @@ Finding trainer() {
 Finding products() {
 #ifdef REHEARSE_HAS_RUNTIME
   const LargeProducts& large = large_products();
-  return {
-      "fp32 products", true,
-      fmt::format("by LibTorch's own choice ({}){}: {}", vector_instructions(),
-                  large.one_dnn ? fmt::format(", from {} multiplications by oneDNN", large_product)
-                                : ", large ones too",
-                  large.why),
-      ""};
+  return {"fp32 products", true,
+          fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",
+                      vector_instructions(), std::bit_width(std::uint64_t{large_product}) - 1,
+                      large.one_dnn ? "are oneDNN's" : "too", large.why),
+          ""};
 #else
   return {"fp32 products", false, "this build was configured with REHEARSE_RUNTIME=OFF",
           "train and profile"};
