@@ -158,10 +158,10 @@ TEST(ChromeTrace, RanksAndLanesStandInTheirOrder) {
   std::map<std::string, int> said;
   for (const json& name : trace.names) {
     ++said[name.at("name")];
-    if (name.at("name") == "process_sort_index")
-      EXPECT_EQ(name.at("args").at("sort_index"), name.at("pid"));
-    if (name.at("name") == "thread_sort_index")
-      EXPECT_EQ(name.at("args").at("sort_index"), name.at("tid"));
+    if (name.at("args").contains("sort_index")) {
+      const char* const what = name.at("name") == "process_sort_index" ? "pid" : "tid";
+      EXPECT_EQ(name.at("args").at("sort_index"), name.at(what)) << name;
+    }
   }
   const auto& roles = trace.rig.linked.program.roles;
   const auto lanes = static_cast<int>(roles[0].lanes.size() + roles[1].lanes.size());

@@ -9,6 +9,8 @@
 #include <map>
 #include <random>
 
+#include "engine/chrome_trace.h"
+#include "engine/errors.h"
 #include "engine/occupancy.h"
 #include "tests/engine/rig.h"
 

@@ -136,7 +136,8 @@ TEST_F(Damage, IsRefusedByNameOnEveryRankWithTheOneToTakeInstead) {
   std::string changed = good;
   changed[good.size() - 100] = static_cast<char>(changed[good.size() - 100] ^ 1);
   write_text(shard(), changed);
-  EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum"), instead));
+  EXPECT_THAT(message(),
+              AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum"), instead));
   write_text(shard(), good.substr(0, good.size() / 2));
   EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("truncated")));
   write_text(shard(), good.substr(0, 4));
@@ -186,8 +187,8 @@ TEST_F(Damage, OfAnyByteOfAShardIsSeen) {
 TEST_F(Damage, GoingOnFromBeforeItTakesBackWhatFollowed) {
   ASSERT_FALSE(HasFailure());
   write_text(run_.checkpoint + "/manifest.json", "");
-  const TrainedRun again = train_in_processes(
-      job_, {.resume = true, .resume_from = out_.path() + "/step-00000004"});
+  const TrainedRun again =
+      train_in_processes(job_, {.resume = true, .resume_from = out_.path() + "/step-00000004"});
   EXPECT_EQ(again.losses, std::vector(run_.losses.begin() + 4, run_.losses.end()));
   EXPECT_EQ(find_checkpoint(out_.path()), run_.checkpoint);
   EXPECT_EQ(read_manifest(run_.checkpoint).step, 8);

@@ -78,7 +78,8 @@ TEST(Manifest, EveryLengthIsRefusedByName) {
 
 TEST(Manifest, AnOlderVersionIsNamed) {
   EXPECT_THAT(message_of([] {
-                parse_manifest(R"({"format": "rehearse-checkpoint", "version": 1, "step": 4})", path);
+                parse_manifest(R"({"format": "rehearse-checkpoint", "version": 1, "step": 4})",
+                               path);
               }),
               AllOf(StartsWith(path), HasSubstr("version 1"), HasSubstr("version 2 only")));
 }
@@ -112,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
         Impossible{"own_step", "  6\n", "  4611686018427387904\n", "\"own_steps\" ="},
         Impossible{"own_steps_of_fewer", "  null,\n", "", "\"own_steps\" must be a list of 2"},
         Impossible{"world", "\"world_size\": 2", "\"world_size\": 0", "\"world_size\" ="},
-        Impossible{"large_world", "\"world_size\": 2", "\"world_size\": 99999999", "\"world_size\""},
+        Impossible{"large_world", "\"world_size\": 2", "\"world_size\": 99999999",
+                   "\"world_size\""},
         Impossible{"mesh", "\"size\": 2", "\"size\": 3", "\"size\" = 3"},
         Impossible{"method", "ps-ssp", "", "\"method\" is empty"},
         Impossible{"hash", "0123456789abcdef", "0123456789abcdeg", "\"program_hash\" ="},
@@ -121,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
         Impossible{"length", "\"seq_len\": 16", "\"seq_len\": 4294967312", "\"seq_len\" ="},
         Impossible{"placements", "\"placements\": 1", "\"placements\": 0", "there is a plan"},
         Impossible{"folder", "rank-00001.safetensors", "../../rank-00001.safetensors", "shards[1]"},
-        Impossible{"foreign_rank", "rank-00001.safetensors", "rank-00002.safetensors", "of 2 ranks"},
+        Impossible{"foreign_rank", "rank-00001.safetensors", "rank-00002.safetensors",
+                   "of 2 ranks"},
         Impossible{"twice", "rank-00001.safetensors", "rank-00000.safetensors", "each once"},
         Impossible{"bytes", "\"bytes\": 1001", "\"bytes\": 7", "\"bytes\" ="},
         Impossible{"checksum", "fedcba9876543210", "FEDCBA9876543210", "\"checksum\" ="},

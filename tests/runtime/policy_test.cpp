@@ -16,8 +16,8 @@
 #include "engine/errors.h"
 #include "engine/strategy.h"
 #include "runtime/manifest.h"
-#include "runtime/train.h"
 #include "runtime/run_folder.h"
+#include "runtime/train.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse {
