@@ -13,18 +13,22 @@ from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
 
 
+# A step that no test waits for.
+SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.timeout=300s"]
+
+
 class Signals(TrainingCase):
     def checkpoints(self):
         return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
 
     @contextlib.contextmanager
     def training(self, *more, steps=3):
-        """An endless run in a process group of its own, after its first steps."""
+        """An endless run in a process group of its own, in or after its first steps."""
         command = [REHEARSE, "train", self.job(ENDLESS), "--overwrite", *map(str, more)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
             try:
                 deadline = time.monotonic() + 60
-                while len(self.losses()) < steps:
+                while not (self.tmp / "out/metrics.jsonl").exists() or len(self.losses()) < steps:
                     self.assertIsNone(child.poll())
                     self.assertLess(time.monotonic(), deadline)
                     time.sleep(0.02)
@@ -87,16 +91,14 @@ class Signals(TrainingCase):
         self.assertEqual(self.checkpoints(), [])
 
     def test_a_second_one_later_ends_it_at_once(self):
-        slow = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]"]
-        with self.training(*slow, "--set", "method.dp=1", steps=1) as child:
+        with self.training(*SLOW, "--set", "method.dp=1", steps=0) as child:
             self.check_ended_at_once(child, lambda: child.send_signal(signal.SIGINT))
-        with self.training(*slow, "--nproc", 2, steps=1) as child:
+        with self.training(*SLOW, "--nproc", 2, steps=0) as child:
             self.check_ended_at_once(child, lambda: child.send_signal(signal.SIGINT))
 
     def test_a_rank_that_is_ended_at_once_ends_the_others(self):
-        slow = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]"]
         for rank in (0, 1):
-            with self.subTest(rank=rank), self.training(*slow, "--nproc", 2, steps=1) as child:
+            with self.subTest(rank=rank), self.training(*SLOW, "--nproc", 2, steps=0) as child:
                 pid = ranks_of(child.pid)[rank]
                 os.kill(pid, signal.SIGINT)
                 time.sleep(1.2)

@@ -27,13 +27,15 @@ class TraceOf {
  public:
   TraceOf(const Plan& plan, int layers, int ranks, TraceSelection selection)
       : rig(plan, small_model(layers), star(ranks, BytesPerSecond(1e9), Seconds(1e-6))) {
-    const std::string path = testing::TempDir() + "rehearse_chrome_trace_test.json";
+    const std::string path = testing::TempDir() + "rehearse_trace_" +
+                             testing::UnitTest::GetInstance()->current_test_info()->name();
     ChromeTrace trace(path, rig.linked, rig.model, std::move(selection));
     Tee both({&recording, &trace});
     rig.run(both, 4);
     trace.close();
     std::ifstream in(path);
-    for (json& event : json::parse(in).at("traceEvents"))
+    json file = json::parse(in);
+    for (json& event : file.at("traceEvents"))
       (event.at("ph") == "X"   ? slices
        : event.at("ph") == "M" ? names
                                : arrows)
