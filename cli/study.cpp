@@ -90,8 +90,8 @@ std::vector<Metrics> run_analytic(const Runs& runs) {
     std::optional<ChromeTrace> trace;
     std::vector<TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
-      sinks.push_back(
-          &trace.emplace(runs.options.trace, runs.linked, selection(runs.linked, steps)));
+      sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
+                                     selection(runs.linked, steps)));
     Tee tee(sinks);
     dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
     if (trace) trace->close();
@@ -115,7 +115,7 @@ std::vector<Metrics> run_simulated(const Runs& runs) {
   if (!runs.options.trace.empty())
     options.sink = [&](int i) -> std::unique_ptr<TraceSink> {
       if (i != 0) return nullptr;
-      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked,
+      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked, job.model,
                                            selection(runs.linked, options.steps));
     };
   std::vector<Metrics> out;

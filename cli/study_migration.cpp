@@ -65,7 +65,7 @@ double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& cost
       Tee nobody({});
       return play(nobody);
     }
-    ChromeTrace file(trace, linked, {.first_step = 0, .last_step = 0});
+    ChromeTrace file(trace, linked, job.model, {.first_step = 0, .last_step = 0});
     Tee tee({&file});
     const double seconds = play(tee);
     file.close();
