@@ -19,7 +19,22 @@ StepClocks::StepClocks(const LinkedProgram& linked, int lag) : linked_(linked) {
     }
   // Enough for every path of that lag; a shift can make a path look ahead and come back.
   steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
+  check_size();
   sort();
+}
+
+/// The clocks of one step are as large as the program; of how many steps they are is a number in
+/// it.
+void StepClocks::check_size() const {
+  constexpr int usual_steps = 16;
+  constexpr std::size_t most = std::size_t{1} << 28;
+  const std::size_t one = linked_.events.size() * dimensions_;
+  if (steps_ > usual_steps && one > most / static_cast<std::size_t>(steps_))
+    throw ProgramError(
+        fmt::format("its waits, ages and versions reach over {} steps of {} events on {} lanes "
+                    "(each op of a lane by "
+                    "arrival counts as one): more than the linker follows",
+                    steps_, linked_.events.size(), dimensions_));
 }
 
 void StepClocks::number_lanes() {

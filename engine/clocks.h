@@ -53,6 +53,7 @@ class StepClocks {
 
  private:
   void number_lanes();
+  void check_size() const;
   void sort();
   std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const;
   std::size_t node(int step, Id event) const {

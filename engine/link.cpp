@@ -15,6 +15,7 @@
 #include "engine/hazards.h"
 #include "engine/link_checks.h"
 #include "engine/memory_plan.h"
+#include "engine/program_tables.h"
 #include "engine/rendezvous.h"
 #include "engine/variance.h"
 #include "engine/workspace.h"
@@ -118,7 +119,10 @@ class Linker {
       linked.lane_ops[op.lane].push_back(o);
       LinkedOp& l = linked.ops[o];
       if (channel_of(op.work) == none) {
-        for (const Ref& ref : op.refs) l.bytes += bytes_touched(p, role, op, ref);
+        for (const Ref& ref : op.refs)
+          if (__builtin_add_overflow(l.bytes, bytes_touched(p, role, op, ref), &l.bytes))
+            throw ProgramError(fmt::format("role {}: op %{} touches more bytes than can be counted",
+                                           role.name, o));
         continue;
       }
       const Ref* payload = find(op, Slot::target);

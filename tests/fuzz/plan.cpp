@@ -1,0 +1,44 @@
+// Plan files, through a simulation of the plan. A plan carries a hash of itself: the refusal says
+// what it would have to be, and the text with that hash goes on.
+#include <fmt/format.h>
+
+#include "engine/plan_file.h"
+#include "engine/platform.h"
+#include "tests/fuzz/targets.h"
+
+namespace rehearse::fuzz {
+namespace {
+
+/// The text with the hash that it should have; empty when it is refused for something else.
+std::string with_its_hash(const std::string& text, const ModelSpec& model, const Cluster& cluster) {
+  try {
+    parse_plan_file(text, "plan.toml", model, cluster);
+    return text;
+  } catch (const InputError& error) {
+    const std::string why = error.what(), edited = "the plan was edited (";
+    const auto at = why.find(edited);
+    const auto stated = text.find("\nhash = \"");
+    if (at == why.npos || stated == text.npos) return {};
+    const std::string now = why.substr(at + edited.size(), 16);
+    return std::string(text).replace(stated + 9, text.find('"', stated + 9) - stated - 9, now);
+  }
+}
+
+}  // namespace
+
+void plan(std::string_view input) {
+  static const ModelSpec model = load_model("gpt-tiny", 0);
+  static const Cluster cluster = load_cluster("paper");
+  accepts([&] {
+    const std::string text = with_its_hash(std::string(input), model, cluster);
+    if (text.empty()) return;
+    const std::string path = write_input(text, "plan.toml");
+    accepts([&] { world_size_of_plan(path); });
+    simulate(
+        fmt::format("model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\n"
+                    "method.plan = \"{}\"\n",
+                    path));
+  });
+}
+
+}  // namespace rehearse::fuzz
