@@ -162,17 +162,10 @@ class Linker {
   }
 
   void find_redundant() {
-    const int step = clocks_->steady();
     for (Id r = 0; r < out_.program.roles.size(); ++r)
-      for (Id o = 0; o < out_.program.roles[r].ops.size(); ++o) {
-        const auto& after = out_.program.roles[r].ops[o].after;
-        for (std::size_t i = 0; i < after.size(); ++i) {
-          if (after[i].throttle || step < after[i].lag) continue;
-          const std::uint32_t* others = clocks_->before(r, o, step, i);
-          if (clocks_->ended(others, r, after[i].op, step - after[i].lag))
-            out_.redundant.push_back({r, o, i});
-        }
-      }
+      for (Id o = 0; o < out_.program.roles[r].ops.size(); ++o)
+        for (const std::size_t i : clocks_->implied_waits(r, o, clocks_->steady()))
+          out_.redundant.push_back({r, o, i});
   }
 
   /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a

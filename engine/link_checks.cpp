@@ -127,22 +127,27 @@ std::vector<Together> together(const LinkedProgram& linked, const Channel& chann
 
 /// The n-th ops of all member roles, per set of roles that share groups.
 void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Together>& sets,
-                       const std::vector<std::vector<Id>>& by_role) {
+                       const std::map<Id, std::vector<Id>>& by_role) {
   const Program& p = linked.program;
+  static const std::vector<Id> nothing;
+  const auto ops_of = [&](Id role) -> const std::vector<Id>& {
+    const auto it = by_role.find(role);
+    return it == by_role.end() ? nothing : it->second;
+  };
   for (const auto& [roles, members] : sets) {
     std::size_t most = 0, least = ~std::size_t{0};
     for (Id r : roles)
-      most = std::max(most, by_role[r].size()), least = std::min(least, by_role[r].size());
+      most = std::max(most, ops_of(r).size()), least = std::min(least, ops_of(r).size());
     std::vector<RoleOp> event;
     for (std::size_t n = 0; n < most; ++n) {
       event.clear();
       for (Id r : roles) {
-        if (n >= by_role[r].size())
+        if (n >= ops_of(r).size())
           throw ProgramError(fmt::format(
               "channel {}: role {} takes part in {} collectives a step, role {} in {}",
-              p.channels[channel].name, p.roles[r].name, by_role[r].size(),
+              p.channels[channel].name, p.roles[r].name, ops_of(r).size(),
               p.roles[*roles.begin() == r ? *roles.rbegin() : *roles.begin()].name, most));
-        const Id o = by_role[r][n];
+        const Id o = ops_of(r)[n];
         linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
         check_collective(linked, r, o, members);
         event.push_back({r, o});
@@ -245,8 +250,7 @@ void check_mailboxes(const LinkedProgram& linked) {
 void match_channels(LinkedProgram& linked) {
   const Program& p = linked.program;
   linked.event_of.resize(p.roles.size());
-  std::vector<std::vector<std::vector<Id>>> collectives(
-      p.channels.size(), std::vector<std::vector<Id>>(p.roles.size()));
+  std::vector<std::map<Id, std::vector<Id>>> collectives(p.channels.size());  // by role
   std::map<Pair, std::vector<Id>> sends, recvs;
   std::size_t ops = 0;
   for (const Role& role : p.roles) ops += role.ops.size();
@@ -276,7 +280,7 @@ void match_channels(LinkedProgram& linked) {
   }
   std::map<Axes, std::vector<Together>> regular;  // channels over the same axes share them
   for (Id c = 0; c < p.channels.size(); ++c) {
-    if (std::ranges::all_of(collectives[c], [](const auto& ops) { return ops.empty(); })) continue;
+    if (collectives[c].empty()) continue;
     const Group& group = p.channels[c].group;
     if (!group.colour.empty()) {
       match_collectives(linked, c, together(linked, p.channels[c]), collectives[c]);

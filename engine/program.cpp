@@ -42,15 +42,22 @@ GroupOfRank group_of_rank(const Program& program, const Channel& channel) {
   for (const Axis& axis : program.mesh) ranks *= static_cast<Id>(axis.size);
   GroupOfRank out{.of = std::vector<Id>(ranks),
                   .groups = ranks / static_cast<Id>(size_of(program, channel.group.axes))};
+  // The coordinates along the group's own axes do not tell groups apart; the others do. They count
+  // up with the rank, the last axis first.
+  const std::size_t axes = program.mesh.size();
+  std::vector<Id> stride(axes, 0), place(axes, 0);
+  Id of_group = 1;
+  for (std::size_t a = axes; a-- > 0;)
+    if (!(channel.group.axes >> a & 1))
+      stride[a] = of_group, of_group *= static_cast<Id>(program.mesh[a].size);
+  Id group = 0;
   for (Id rank = 0; rank < ranks; ++rank) {
-    // The coordinates along the group's own axes do not tell groups apart; the others do.
-    Id group = 0, rest = rank, stride = 1;
-    for (std::size_t a = program.mesh.size(); a-- > 0;) {
-      const Id size = static_cast<Id>(program.mesh[a].size);
-      if (!(channel.group.axes >> a & 1)) group += rest % size * stride, stride *= size;
-      rest /= size;
-    }
     out.of[rank] = group;
+    for (std::size_t a = axes; a-- > 0;) {
+      group += stride[a];
+      if (++place[a] < static_cast<Id>(program.mesh[a].size)) break;
+      group -= stride[a] * place[a], place[a] = 0;
+    }
   }
   return out;
 }

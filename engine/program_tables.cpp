@@ -138,8 +138,7 @@ void check_mesh(const Program& p) {
                       "as the world has ranks at the most",
                       axis.name, axis.size, p.world_size));
   }
-  constexpr std::size_t most_axes =
-      8 * sizeof(Axes) - 1;  // groups by colour have bits of their own
+  constexpr std::size_t most_axes = 8;  // each set of them is a way to group all ranks
   if (p.mesh.size() > most_axes)
     throw ProgramError(fmt::format("a mesh of {} axes; at most {}", p.mesh.size(), most_axes));
 }

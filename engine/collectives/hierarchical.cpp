@@ -128,7 +128,8 @@ class AllReduce : public TwoLevel {
     }
   }
   int owner(int k, std::int64_t element) const {
-    auto i = static_cast<int>(element * nodes.width(k) / elements);
+    auto i = static_cast<int>(static_cast<double>(element) * nodes.width(k) /
+                              static_cast<double>(elements));
     while (share(k, i + 1) <= element) ++i;
     while (share(k, i) > element) --i;
     return nodes.members[at(k)][at(i)];

@@ -252,6 +252,16 @@ TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
 }
 
+// A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
+TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
+  const std::int64_t e = 1'000'000'000'000'000;
+  const auto plan = schedule(Move::reduce_scatter, Algorithm::ring, e, nodes(1 << 20, 0));
+  for (int member : {0, 1, 999'999, (1 << 20) - 1}) {
+    EXPECT_GE(plan->sent(member), e - e / (1 << 20) - 1);
+    EXPECT_LE(plan->sent(member), e - e / (1 << 20));
+  }
+}
+
 // Equal nodes: (L-1)/L of the tensor twice inside, (K-1)/K of a 1/L share twice across.
 TEST(Schedules, HierarchicalBytesAcrossNodes) {
   const std::int64_t e = 16 * 1000;

@@ -62,6 +62,13 @@ std::string write_input(std::string_view input, const std::string& name) {
   return path;
 }
 
+void set_value(std::string& text, const std::string& before, const std::string& value) {
+  const auto at = text.find(before);
+  if (at == text.npos) return;
+  const auto begin = at + before.size(), end = text.find('"', begin);
+  if (end != text.npos) text.replace(begin, end - begin, value);
+}
+
 bool has_large(std::string_view text, const std::vector<std::string>& words, double most) {
   for (const std::string& word : words)
     for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {

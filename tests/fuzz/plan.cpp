@@ -2,6 +2,7 @@
 // what it would have to be, and the text with that hash goes on.
 #include <fmt/format.h>
 
+#include "engine/identity.h"
 #include "engine/plan_file.h"
 #include "engine/platform.h"
 #include "tests/fuzz/targets.h"
@@ -10,17 +11,18 @@ namespace rehearse::fuzz {
 namespace {
 
 /// The text with the hash that it should have; empty when it is refused for something else.
-std::string with_its_hash(const std::string& text, const ModelSpec& model, const Cluster& cluster) {
+std::string with_its_hash(std::string text, const ModelSpec& model, const Cluster& cluster) {
+  set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", hash_of(model)));
+  set_value(text, "\ncluster_hash = \"", fmt::format("{:016x}", cluster.hash()));
   try {
     parse_plan_file(text, "plan.toml", model, cluster);
     return text;
   } catch (const InputError& error) {
     const std::string why = error.what(), edited = "the plan was edited (";
     const auto at = why.find(edited);
-    const auto stated = text.find("\nhash = \"");
-    if (at == why.npos || stated == text.npos) return {};
-    const std::string now = why.substr(at + edited.size(), 16);
-    return std::string(text).replace(stated + 9, text.find('"', stated + 9) - stated - 9, now);
+    if (at == why.npos) return {};
+    set_value(text, "\nhash = \"", why.substr(at + edited.size(), 16));
+    return text;
   }
 }
 

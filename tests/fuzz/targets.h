@@ -54,6 +54,9 @@ std::string write_input(std::string_view input, const std::string& name);
 /// The folder that write_input writes to, empty when the process starts and removed when it ends.
 const std::string& folder();
 
+/// What stands behind `before` until the next quote is replaced; nothing where `before` is not.
+void set_value(std::string& text, const std::string& before, const std::string& value);
+
 /// Whether a number follows one of these words in the text that makes it too large to be tried in a
 /// moment: a cluster of a thousand nodes is no fault.
 bool has_large(std::string_view text, const std::vector<std::string>& words, double most);
