@@ -69,6 +69,13 @@ Plan complete(Plan plan, const ModelSpec& model) {
   at_least("micro_batches", plan.micro_batches, 1),
       at_least("virtual_stages", plan.virtual_stages, 1);
   at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
+  // A wait reaches back over versions - age steps, in eight bits (Lag); an index in sixteen.
+  if (constexpr int most = decltype(After::lag)::most - 1; plan.staleness > most)
+    refuse("staleness", std::to_string(plan.staleness), fmt::format("must be at most {}", most));
+  // ... an index in sixteen, of which forward and backward of a micro-batch may have one each.
+  if (constexpr int most = (decltype(Ref::index)::most + 1) / 2; plan.micro_batches > most)
+    refuse("micro_batches", std::to_string(plan.micro_batches),
+           fmt::format("must be at most {}", most));
   check_order(plan);
   if (plan.zero < 0 || plan.zero > 3)
     refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");

@@ -36,12 +36,7 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
 }
 
 Ref Stage::ref(Id view, Slot slot, Mode mode, int index, int age, Layout layout) const {
-  return {.view = view,
-          .slot = slot,
-          .mode = mode,
-          .index = static_cast<std::uint16_t>(index),
-          .age = static_cast<std::uint8_t>(age),
-          .layout = layout};
+  return {.view = view, .slot = slot, .mode = mode, .index = index, .age = age, .layout = layout};
 }
 
 Id Stage::axis_channel(Axes axes) {

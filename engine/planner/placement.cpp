@@ -49,7 +49,6 @@ class Placer {
   Placer(const ModelSpec& model, const Cluster& cluster, const Plan& plan,
          const std::vector<Id>& devices, const Profile* profile, bool unequal)
       : model_(model),
-        cluster_(cluster),
         plan_(plan),
         devices_(devices),
         unequal_(unequal && plan.dp > 1),
@@ -179,7 +178,6 @@ class Placer {
   }
 
   const ModelSpec& model_;
-  const Cluster& cluster_;
   Plan plan_;  // stages and shares change
   const std::vector<Id>& devices_;
   bool unequal_;

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <ctime>
 #include <numeric>
 #include <tuple>
 
@@ -228,6 +229,36 @@ TEST(Schedules, BytesEqualClosedForms) {
     if (n > 1) {
       EXPECT_EQ(sent(Move::all_reduce, Algorithm::direct, 1), e);
     }
+  }
+}
+
+// What a member sends is a closed form: to sum all members' rounds took a quarter of an hour at
+// this size.
+TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
+  const int n = 65'535;  // neither a power of two nor whole nodes
+  const std::clock_t start = std::clock();
+  for (Move move : moves)
+    for (Algorithm algorithm : algorithms) {
+      if (!serves(move, algorithm)) continue;
+      std::vector<Id> node_of;
+      for (int i = 0; i < n; ++i) node_of.push_back(static_cast<Id>(i / 8));
+      const std::int64_t e = std::int64_t{n} * 64;
+      const auto plan = schedule(move, algorithm, e, node_of);
+      std::int64_t sent = 0;
+      for (int i = 0; i < n; ++i) sent += plan->sent(i);
+      EXPECT_GE(sent,
+                (n - 1) * (move == Move::reduce_scatter || move == Move::all_gather ? e / n : e));
+    }
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
+}
+
+// A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
+TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
+  const std::int64_t e = 1'000'000'000'000'000;
+  const auto plan = schedule(Move::reduce_scatter, Algorithm::ring, e, nodes(1 << 20, 0));
+  for (int member : {0, 1, 999'999, (1 << 20) - 1}) {
+    EXPECT_GE(plan->sent(member), e - e / (1 << 20) - 1);
+    EXPECT_LE(plan->sent(member), e - e / (1 << 20));
   }
 }
 
