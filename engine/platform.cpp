@@ -18,11 +18,16 @@ namespace rehearse {
 namespace {
 
 constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs
+/// Of a GPU's memory that no tensor gets. A process of PyTorch holds 781 MiB before it makes its
+/// first tensor (pytorch/pytorch issue 34323: context, libraries' kernels); the first all-reduce of
+/// one NCCL group takes 544 to 688 MiB for its buffers (NVIDIA/nccl issue 964, A100 on NVLink).
+constexpr Bytes usual_reserve(1.5e9);
 
 DeviceKind read_device(const Config& c) {
   DeviceKind kind;
   kind.name = c.text("name", std::nullopt);
   kind.memory = c.bytes("memory", std::nullopt, above(0));
+  kind.reserve = c.bytes("reserve", usual_reserve, at_least(0));
   kind.peak_f32 = c.flop_rate("f32", std::nullopt, above(0));
   kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), at_least(0));
   kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), at_least(0));
