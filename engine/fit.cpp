@@ -142,14 +142,18 @@ class RemedySearch {
       : plan_(plan), model_(model), cluster_(cluster), bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
+    left_ = most_remedies - for_smaller_batches;
     for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
     for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
+    left_ = for_smaller_batches;
     return smaller_batch();
   }
 
  private:
+  static constexpr int for_smaller_batches = 6;
+
   /// By arithmetic: the plan exists and may fit.
   bool open(const Plan& plan) {
     try {
@@ -163,8 +167,8 @@ class RemedySearch {
   }
 
   std::optional<Remedy> try_out(const Trial& trial) {
-    if (tried_ == most_remedies || !open(trial.plan)) return std::nullopt;
-    ++tried_;
+    if (left_ == 0 || !open(trial.plan)) return std::nullopt;
+    --left_;
     try {
       const LinkedProgram linked = link(compile(trial.plan, model_), model_);
       Remedy remedy{trial.changes, 0};
@@ -178,21 +182,36 @@ class RemedySearch {
     }
   }
 
-  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, an eighth fewer
-  /// each time.
+  /// In as many micro-batches as a search has the time for, or else in as many as there are.
   std::optional<Remedy> smaller_batch() {
     if (!plan_.shares.empty()) return std::nullopt;
+    Plan one = plan_;
+    one.micro_batches = 1;
+    const auto most = std::min<std::int64_t>(plan_.global_batch / plan_.dp,
+                                             most_tried_passes / passes_of(one, model_));
+    if (most > plan_.micro_batches)
+      if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
+    return smaller_batch(plan_.micro_batches);
+  }
+
+  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, an eighth fewer
+  /// each time.
+  std::optional<Remedy> smaller_batch(int micro_batches) {
+    const int at_once = plan_.dp * micro_batches;
     const auto with = [&](int samples) {
       Trial trial{plan_, {}};
-      trial.plan.global_batch = plan_.dp * plan_.micro_batches * samples;
+      if (micro_batches != plan_.micro_batches)
+        trial = with_micro_batches(std::move(trial), micro_batches);
+      trial.plan.global_batch = at_once * samples;
       trial.changes.push_back(fmt::format("train.global_batch={}", trial.plan.global_batch));
       return trial;
     };
-    int fits = 0, beyond = plan_.samples();  // memory never falls as samples grow
+    int fits = 0, beyond = plan_.global_batch / at_once + 1;  // memory never falls as samples grow
     while (beyond - fits > 1) {
       const int middle = fits + (beyond - fits) / 2;
       (open(with(middle).plan) ? fits : beyond) = middle;
     }
+    if (at_once * fits == plan_.global_batch) --fits;
     for (; fits > 0; fits -= (fits + 7) / 8)
       if (auto remedy = try_out(with(fits))) return remedy;
     return std::nullopt;
@@ -202,7 +221,7 @@ class RemedySearch {
   const ModelSpec& model_;
   const Cluster& cluster_;
   Bounds bounds_;
-  int tried_ = 0;
+  int left_ = 0;  // programs to compile
 };
 
 }  // namespace

@@ -236,6 +236,12 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
   job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  // Before a cluster of so many ranks is made.
+  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
+    throw method.error("pp",
+                       fmt::format("{} stages need at least as many layers; {} has {}; at "
+                                   "most {}",
+                                   *keys.pp, job.model.name, job.model.layers, job.model.layers));
   job.cluster = open_cluster(cluster, keys, job.plan.servers);
   check_profile(cluster, job);
 

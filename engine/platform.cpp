@@ -9,6 +9,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -163,6 +164,7 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
   for (std::size_t i = 0; i < t.devices.size(); ++i)
     t.names.push_back(fmt::format("{}{}", stem, i));
   for (const std::string& part : c.texts("parts")) t.names.push_back(part);
+  const std::set<std::string> known(t.names.begin(), t.names.end());
   for (const Config& link : c.sections("links")) {
     const auto ends = [&](const std::string& key) {
       const std::string pattern = link.text(key, std::nullopt);
@@ -170,7 +172,7 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       if (found.empty()) throw link.error(key, fmt::format("\"{}\" matches nothing", pattern));
       if (!pattern.starts_with("fabric"))
         for (const std::string& name : found)
-          if (std::find(t.names.begin(), t.names.end(), name) == t.names.end()) {
+          if (!known.contains(name)) {
             const std::string near = nearest(name, t.names);
             throw link.error(key,
                              fmt::format("\"{}\" is neither a device, a part nor fabric{}", name,

@@ -145,11 +145,8 @@ class Planner {
         continue;
       }
       if (!good) {
-        const auto better = [&, i = i, bound = bound] {
-          at(i).bound = std::max(bound, bounds_.seconds(plan(i)));
-          queue_.emplace(at(i).bound, i, true);
-        };
-        done += !attempt(i, better);
+        done += !bound_well(i);
+        if (at(i).bounded) queue_.emplace(at(i).bound, i, true);
         continue;
       }
       if (options_.progress) options_.progress(++done, total);
@@ -161,6 +158,12 @@ class Planner {
       }
     }
     if (options_.progress && total > 0) options_.progress(total, total);
+  }
+
+  /// Makes a quick bound a good one.
+  bool bound_well(Id i) {
+    return at(i).bounded =
+               attempt(i, [&] { at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i))); });
   }
 
   void score(Id i) {
@@ -352,11 +355,13 @@ class Planner {
       if (const double now = promise(i); now > promised) {
         if (now < best) queue.emplace(now, i);
       } else if (at(i).state == Scored::State::pruned) {
-        if (dry_runs-- <= 0 || (options_.budget > 0 && search_.dry_run >= options_.budget))
-          continue;
-        at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i)));
-        score(i);
-        if (at(i).state == Scored::State::scored) queue.emplace(promise(i), i);
+        if (!at(i).bounded) {
+          if (bound_well(i)) queue.emplace(promise(i), i);
+        } else if (dry_runs > 0 && (options_.budget == 0 || search_.dry_run < options_.budget)) {
+          --dry_runs;
+          score(i);
+          if (at(i).state == Scored::State::scored) queue.emplace(promise(i), i);
+        }
       } else if (links(i) && at(i).instances <= instances) {
         instances -= at(i).instances;
         --simulations;

@@ -17,6 +17,7 @@ struct Scored {
   State state = State::open;
   bool finalist = false;
   double bound = 0;
+  bool bounded = false;  // the bound is the good one, not the quick one
   double seconds = std::numeric_limits<double>::infinity();  // the dry run's
   double rescored = 0;
   MemoryNeed memory = {};

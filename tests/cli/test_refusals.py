@@ -26,15 +26,14 @@ train.global_batch = 64
 
 class Sizes(CliTestCase):
     def test_a_mesh_beyond_the_world(self):
-        for cluster in ("paper", "dgx1", "dgx-h100:64"):
+        for cluster in ("paper", "this-machine", "dgx-h100:64"):
             job = self.job(DEMO)
             for command in ("simulate", "plan"):
                 with self.subTest(cluster=cluster, command=command):
                     self.refused(
-                        command, job, "--set", f"cluster.name={cluster}", "--set", "method.pp=100000",
-                        says=['"method.pp"', "nearest", "pp "],
+                        command, job, "--set", f"cluster.name={cluster}", "--set", "method.pp=100000", timeout=20,
+                        says=['"method.pp"', "gpt-demo has 4; at most 4"],
                     )
-        self.refused("simulate", job, "--set", "cluster.name=this-machine", "--set", "method.pp=100000", says=['"method.pp"', "layers"])
 
     def test_a_batch_beyond_memory_names_one_that_fits(self):
         job = self.job(BATCH)

@@ -271,9 +271,10 @@ TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
   };
   EXPECT_THAT(refused("method.pp = 100000"),
               testing::AllOf(testing::HasSubstr("\"method.pp\""),
-                             testing::HasSubstr("nearest: pp 32 x dp 1 x tp 1")));
-  EXPECT_THAT(refused("method.tp = 1000000\nmethod.pp = 1000000"),
-              testing::HasSubstr("no mesh of the 32 ranks"));
+                             testing::HasSubstr("gpt-demo has 4; at most 4")));
+  EXPECT_THAT(refused("method.tp = 1000000\nmethod.pp = 3"),
+              testing::AllOf(testing::HasSubstr("no mesh of the 32 ranks"),
+                             testing::HasSubstr("nearest: pp 1 x dp 1 x tp 32")));
 }
 
 TEST(Planner, NothingFits) {
