@@ -46,9 +46,11 @@ std::string describe(const Study& s) {
   row("sent per rank",
       fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
   row("sent in all", bytes(m.bytes_per_step) + " a step");
+  if (!s.collectives.empty())
+    row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
   for (const DeviceNeed& need : s.memory)
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
-                                   bytes(static_cast<double>(need.capacity)), need.kind));
+                                   capacity_text(need.capacity, need.reserve), need.kind));
   row("robustness", fmt::format("{:.4f}", m.robustness));
   row("fidelity", name_of(s.level));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";

@@ -190,6 +190,8 @@ Study study(const Job& job, const StudyOptions& options) {
   out.level = options.level;
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
+  out.collectives = collectives_used(linked.program);
+  out.automatic = job.plan.collective == Algorithm::automatic;
   out.memory = device_needs(linked, job.cluster, job.plan.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
@@ -220,6 +222,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"bytes_sent_per_rank",
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
+      {"collectives", to_json(s.collectives, s.automatic)},
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.level)},

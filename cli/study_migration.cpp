@@ -52,7 +52,7 @@ Change change_of(const Job& job, const Plan& first) {
           "{}, which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run "
           "one plan from the first step (method.plan)",
           first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))), need.kind,
-          to_text(Bytes(static_cast<double>(need.capacity)))));
+          capacity_text(need.capacity, need.reserve)));
   return out;
 }
 

@@ -279,6 +279,9 @@ BytesPerSecond Cluster::bandwidth(Id a, Id b) const {
 
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
 void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
+void Cluster::reserve_memory(Bytes reserve) {
+  for (DeviceKind& kind : impl_->data.kinds) kind.reserve = reserve;
+}
 
 std::uint64_t Cluster::hash() const {
   const Impl::Data& data = impl_->data;

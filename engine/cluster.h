@@ -9,6 +9,7 @@
 // Only where no cable joins two devices may the cheapest path between them cross a third, as NCCL's
 // does. Equal paths tie by hops, then by name, so they are the same on every machine.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,6 +27,7 @@ namespace rehearse {
 struct DeviceKind {
   std::string name = {};
   Bytes memory = {};
+  Bytes reserve = {};  // of it, what no plan may use: the driver's, the network library's
   FlopsPerSecond peak_f32 = {}, peak_f16 = {}, peak_bf16 = {};  // bf16 0: not supported
   BytesPerSecond memory_bandwidth = {};
   double efficiency = 1;         // fraction of peak that large matrix products reach
@@ -35,6 +37,9 @@ struct DeviceKind {
   Watts idle = {}, busy = {};
   bool calibrated = false;  // efficiencies were measured, not assumed
   std::string source = {};
+
+  /// What plans may use of the memory.
+  Bytes usable() const { return std::max(Bytes(0), memory - reserve); }
 };
 
 struct Device {
@@ -99,7 +104,10 @@ class Cluster {
   /// devices have their own engines for each (a GPU with its NIC).
   int shared_cores() const;
   void share_cores(int cores);
-  /// Of everything that is not derived; the name left out.
+  /// Of each device's memory, in place of what the device table reserves.
+  void reserve_memory(Bytes reserve);
+  /// Of everything that is not derived; left out are the name, and what is reserved of memory,
+  /// which changes no time.
   std::uint64_t hash() const;
 
  private:

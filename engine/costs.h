@@ -38,11 +38,13 @@ class Costs {
   /// link_slowdowns; empty: none) may be left out. Throws InputError when ranks outnumber devices,
   /// a device is named twice on a cluster without shared cores, or a device lacks the program's
   /// dtype. With `prices` (made for this cluster and these slow links) collectives are looked up
-  /// there, and bytes_sent and link_bytes leave them out: for searches.
+  /// there, and bytes_sent and link_bytes leave them out: for searches. `pace`: by rank, how many
+  /// times as long its local work takes (see rank_slowdowns; empty: once): also for searches, since
+  /// executors disturb what costs say undisturbed.
   Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
         std::span<const Id> rank_to_device, Optimizer optimizer = Optimizer::adamw,
         const Profile* profile = nullptr, std::span<const double> slow = {},
-        CollectivePrices* prices = nullptr);
+        CollectivePrices* prices = nullptr, std::span<const double> pace = {});
   Costs(Costs&&) noexcept;
   ~Costs();
 

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/divisors.h"
 #include "engine/job_keys.h"
 #include "engine/names.h"
 #include "engine/passes/passes.h"
@@ -129,9 +130,8 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strateg
     return best;
   };
   const int left = std::max(1, ranks / product({keys.pp, keys.dp}));
-  plan.tp = static_cast<int>(keys.tp.value_or(wanted(method.tp, left, [&](int tp) {
-    return model.heads % tp == 0 && model.ffn % tp == 0 && model.padded_vocab % tp == 0;
-  })));
+  plan.tp = static_cast<int>(keys.tp.value_or(
+      wanted(method.tp, left, [&](int tp) { return tensor_divisor(model) % tp == 0; })));
   const int deep = std::max(1, ranks / product({keys.dp, plan.tp}));
   plan.pp = static_cast<int>(keys.pp.value_or(wanted(
       method.pp, deep, [&](int pp) { return pp * implied.virtual_stages <= model.layers; })));
@@ -151,10 +151,8 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strateg
 
 int default_micro_batches(const Plan& plan) {
   if (plan.pp == 1) return 1;
-  const int share = plan.global_batch / plan.dp;
   int most = 1, multiple = 0;
-  for (int m = 1; m <= share; ++m) {
-    if (share % m != 0) continue;
+  for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
     most = m;
     if (m % plan.pp != 0) continue;
     multiple = m;
@@ -166,11 +164,16 @@ int default_micro_batches(const Plan& plan) {
 /// Global batch and micro-batches; shares that are given fix the one by the other.
 void fill_batch(const Config& method, const JobKeys& keys, Plan& plan) {
   if (!plan.shares.empty()) {
-    const int at_once = std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
+    const auto at_once = std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
     const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
-    plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(
-        keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated));
-    plan.global_batch = static_cast<int>(keys.global_batch.value_or(at_once * plan.micro_batches));
+    const std::int64_t micro_batches = keys.micro_batches.value_or(
+        keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated);
+    if (constexpr std::int64_t most = std::numeric_limits<int>::max();
+        at_once > most / micro_batches)
+      throw method.error("shares", fmt::format("{} samples in {} micro-batches are more than {}",
+                                               at_once, micro_batches, most));
+    plan.micro_batches = static_cast<int>(micro_batches);
+    plan.global_batch = static_cast<int>(keys.global_batch.value_or(at_once * micro_batches));
     return;
   }
   plan.global_batch =
@@ -205,10 +208,24 @@ void check_profile(const Config& cluster, const Job& job) {
 }
 
 /// What is stated of the mesh, the rest 1 or all: a planner decides.
-void leave_mesh(const JobKeys& keys, int world, Plan& plan) {
+void leave_mesh(const Config& method, const JobKeys& keys, int world, Plan& plan) {
+  const int stated = product({keys.pp, keys.dp, keys.tp});
+  if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
+    const Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
+    const auto [pp, dp, tp] = nearest_mesh(world, any, static_cast<double>(keys.pp.value_or(1)),
+                                           static_cast<double>(keys.dp.value_or(1)),
+                                           static_cast<double>(keys.tp.value_or(1)));
+    throw method.error(
+        keys.pp   ? "pp"
+        : keys.tp ? "tp"
+                  : "dp",
+        fmt::format("no mesh of the {} ranks has the sizes that are stated; nearest: pp {} x dp {} "
+                    "x tp {}; or set cluster.world_size",
+                    world, pp, dp, tp));
+  }
   plan.pp = static_cast<int>(keys.pp.value_or(1));
   plan.tp = static_cast<int>(keys.tp.value_or(1));
-  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / (plan.pp * plan.tp))));
+  plan.dp = static_cast<int>(keys.dp.value_or(world / (plan.pp * plan.tp)));
   plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
   plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
 }
@@ -219,6 +236,12 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
   job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  // Before a cluster of so many ranks is made.
+  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
+    throw method.error("pp",
+                       fmt::format("{} stages need at least as many layers; {} has {}; at "
+                                   "most {}",
+                                   *keys.pp, job.model.name, job.model.layers, job.model.layers));
   job.cluster = open_cluster(cluster, keys, job.plan.servers);
   check_profile(cluster, job);
 
@@ -232,7 +255,7 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
 
   Plan& plan = job.plan;
   if (to_plan) {
-    leave_mesh(keys, static_cast<int>(world), plan);
+    leave_mesh(method, keys, static_cast<int>(world), plan);
   } else {
     fill_mesh(file, keys, static_cast<int>(world), strategy, job.model, plan);
     fill_batch(method, keys, plan);
@@ -317,6 +340,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
+  if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
 
   job.train = std::move(keys.train);
   job.train.seq_len = job.model.seq_len;

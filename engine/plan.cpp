@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
+#include "engine/divisors.h"
 #include "engine/errors.h"
 
 namespace rehearse {
@@ -15,14 +17,6 @@ namespace {
 
 [[noreturn]] void refuse(const char* key, const std::string& value, const std::string& why) {
   throw InputError(fmt::format("method.{}: {}: {}", key, value, why));
-}
-
-/// The divisor of `whole` nearest to `wanted`.
-int nearest_divisor(int whole, int wanted) {
-  int best = 1;
-  for (int d = 1; d <= whole; ++d)
-    if (whole % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
-  return best;
 }
 
 void check_order(const Plan& plan) {
@@ -35,30 +29,106 @@ void check_order(const Plan& plan) {
            "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
 }
 
-/// Contiguous parts with the smallest possible largest work (forward and backward floating-point
-/// work), by dynamic programming.
+/// Contiguous parts with the smallest possible largest work (forward floating-point work), by
+/// dynamic programming: best[p][end] is the least over `begin` of the larger of what the parts
+/// before take, which never falls as `begin` grows, and of the last part, which never rises, so
+/// where they meet is found by bisection. Of equally good beginnings the first is taken.
 std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int samples, int tp) {
   const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
   std::vector<double> sum(n + 1, 0);
   for (Id s = 0; s < n; ++s)
     sum[s + 1] = sum[s] + work_of(model, s, Pass::forward, samples, tp, DType::f32).flops.value;
-  constexpr double infinite = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(k + 1, std::vector<double>(n + 1, infinite));
-  std::vector<std::vector<std::size_t>> cut(k + 1, std::vector<std::size_t>(n + 1, 0));
-  best[0][0] = 0;
-  for (std::size_t p = 1; p <= k; ++p)
-    for (std::size_t end = p; end <= n; ++end)
-      for (std::size_t begin = p - 1; begin < end; ++begin)
-        if (const double worst = std::max(best[p - 1][begin], sum[end] - sum[begin]);
-            worst < best[p][end])
-          best[p][end] = worst, cut[p][end] = begin;
+  std::vector<double> before = sum;  // best[p - 1]
+  std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
+  for (std::size_t p = 2; p <= k; ++p) {
+    std::vector<double> best(n + 1, 0);
+    for (std::size_t end = p; end <= n; ++end) {
+      const auto last = [&](std::size_t begin) { return sum[end] - sum[begin]; };
+      std::size_t low = p - 1, high = end - 1;
+      while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
+        if (before[middle] >= last(middle))
+          high = middle;
+        else
+          low = middle + 1;
+      }
+      if (low > p - 1 && last(low - 1) <= std::max(before[low], last(low)))
+        for (--low; low > p - 1 && last(low - 1) == last(low);) --low;
+      best[end] = std::max(before[low], last(low)), cut[p][end] = static_cast<Id>(low);
+    }
+    before = std::move(best);
+  }
   std::vector<std::vector<Id>> stages(k);
   for (std::size_t p = k, end = n; p-- > 0; end = cut[p + 1][end])
     for (std::size_t s = cut[p + 1][end]; s < end; ++s) stages[p].push_back(static_cast<Id>(s));
   return stages;
 }
 
+void check_tensor_groups(const Plan& plan, const ModelSpec& model) {
+  for (const auto& [size, what] : {std::pair{model.heads, "heads"},
+                                   {model.kv_heads, "key-value heads"},
+                                   {model.ffn, "columns of the feed-forward layers"},
+                                   {model.padded_vocab, "rows of the padded vocabulary"}})
+    if (size % plan.tp != 0)
+      refuse("tp", std::to_string(plan.tp),
+             fmt::format("must divide the {} {} of {}; nearest: {}", size, what, model.name,
+                         nearest_divisor(tensor_divisor(model), plan.tp)));
+  if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
+    refuse("sequence_parallel", "true",
+           fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
+}
+
+void check_batch(const Plan& plan) {
+  const std::int64_t per = std::int64_t{plan.dp} * plan.micro_batches;
+  if (!plan.shares.empty()) {
+    const auto sum = std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
+    const std::string value = fmt::format("[{}]", fmt::join(plan.shares, ", "));
+    if (static_cast<int>(plan.shares.size()) != plan.dp)
+      refuse("shares", value,
+             fmt::format("must have one number for each of the {} dp ranks", plan.dp));
+    if (*std::min_element(plan.shares.begin(), plan.shares.end()) < 1)
+      refuse("shares", value, "must be at least 1 each");
+    if (sum != plan.global_batch / plan.micro_batches ||
+        plan.global_batch % plan.micro_batches != 0)
+      refuse("shares", value,
+             fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
+                         plan.global_batch, plan.micro_batches, sum));
+  } else if (plan.global_batch < 1 || plan.global_batch % per != 0) {
+    throw InputError(fmt::format(
+        "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; nearest: {}",
+        plan.global_batch, plan.dp, plan.micro_batches, per,
+        std::max<std::int64_t>(1, (plan.global_batch + per / 2) / per) * per));
+  }
+}
+
+/// Sizes that no machine holds, refused before anything is made of them.
+void check_sizes(const Plan& plan, const ModelSpec& model) {
+  const std::int64_t passes = passes_of(plan, model);
+  if (passes > most_passes)
+    refuse("micro_batches", std::to_string(plan.micro_batches),
+           fmt::format("{} segments take {} passes a step, and a program has at most {}; at most "
+                       "{} micro-batches",
+                       model.segments.size(), passes, most_passes,
+                       std::max<std::int64_t>(1, most_passes * plan.micro_batches / passes)));
+  // Of all activations of a replica: beyond that, 64 bits do not count their bytes.
+  constexpr double most_elements = 1e17;
+  const double samples = static_cast<double>(plan.global_batch) / plan.dp;
+  const double widest = std::max({3 * model.hidden, 2 * model.ffn, model.padded_vocab});
+  const double sample = widest * model.seq_len * static_cast<double>(model.segments.size());
+  if (samples * sample > most_elements)
+    throw InputError(fmt::format(
+        "train.global_batch: {}: {:.0f} samples of {} tokens a replica have more activations than "
+        "can be counted; at most {:.0f} samples a replica",
+        plan.global_batch, samples, model.seq_len,
+        std::max(1.0, std::floor(most_elements / sample))));
+}
+
 }  // namespace
+
+std::int64_t passes_of(const Plan& plan, const ModelSpec& model) {
+  return static_cast<std::int64_t>(model.segments.size()) * plan.micro_batches *
+         (plan.recompute ? 3 : 2);
+}
 
 Plan complete(Plan plan, const ModelSpec& model) {
   auto at_least = [](const char* key, int value, int least) {
@@ -81,35 +151,9 @@ Plan complete(Plan plan, const ModelSpec& model) {
     refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");
   if (plan.density <= 0 || plan.density > 1)
     refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
-  if (model.heads % plan.tp != 0)
-    refuse("tp", std::to_string(plan.tp),
-           fmt::format("must divide the {} heads of {}; nearest: {}", model.heads, model.name,
-                       nearest_divisor(model.heads, plan.tp)));
-  if (model.ffn % plan.tp != 0 || model.padded_vocab % plan.tp != 0)
-    refuse("tp", std::to_string(plan.tp),
-           fmt::format("must divide the feed-forward width {} and the padded vocabulary {} of {}",
-                       model.ffn, model.padded_vocab, model.name));
-  if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
-    refuse("sequence_parallel", "true",
-           fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
-  const int per = plan.dp * plan.micro_batches;
-  if (!plan.shares.empty()) {
-    const int sum = std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
-    const std::string value = fmt::format("[{}]", fmt::join(plan.shares, ", "));
-    if (static_cast<int>(plan.shares.size()) != plan.dp)
-      refuse("shares", value,
-             fmt::format("must have one number for each of the {} dp ranks", plan.dp));
-    if (*std::min_element(plan.shares.begin(), plan.shares.end()) < 1)
-      refuse("shares", value, "must be at least 1 each");
-    if (sum * plan.micro_batches != plan.global_batch)
-      refuse("shares", value,
-             fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
-                         plan.global_batch, plan.micro_batches, sum));
-  } else if (plan.global_batch < 1 || plan.global_batch % per != 0)
-    throw InputError(fmt::format(
-        "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; nearest: {}",
-        plan.global_batch, plan.dp, plan.micro_batches, per,
-        std::max(1, (plan.global_batch + per / 2) / per) * per));
+  check_tensor_groups(plan, model);
+  check_batch(plan);
+  check_sizes(plan, model);
   const int chunks = plan.pp * plan.virtual_stages;
   if (plan.stages.empty()) {
     if (chunks > model.layers && chunks > 1)

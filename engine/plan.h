@@ -66,6 +66,12 @@ struct Plan {
   }
 };
 
+/// Passes over segments that a program of the plan has, of all stages and micro-batches: what
+/// compiling it takes grows with them.
+std::int64_t passes_of(const Plan& plan, const ModelSpec& model);
+/// What `complete` accepts of them: gigabytes of ops, and a minute or so to compile them.
+inline constexpr std::int64_t most_passes = 2'000'000;
+
 /// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
 /// model. Throws InputError that names the key, the value, the constraint and the nearest choice
 /// that fits.
