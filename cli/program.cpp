@@ -10,6 +10,7 @@
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/program_check.h"
+#include "cli/teller.h"
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/workspace.h"
@@ -56,7 +57,8 @@ int run_program(const Context& context, const Options& options) {
   std::optional<Job> job;
   if (!options.job.empty()) {
     job = load(options.job, context.set);
-    decide_plan(*job, shows_progress(context));
+    Teller teller(context);
+    decide_plan(*job, &teller);
   }
   Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
