@@ -27,14 +27,12 @@ std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& ten
   const auto found = places_.find({kind, tensor});
   if (found == places_.end()) return {};
   const int width = static_cast<int>(size_of(dtype));
-  std::vector<std::byte> bytes;
-  std::int64_t elements = 0, filled = 0;
+  // Every part is looked at before memory is taken for the whole: the manifest may say anything.
+  std::vector<std::pair<PartKey, TensorEntry>> parts;
+  std::int64_t elements = spec != nullptr ? elements_of(*spec) : 0, filled = 0;
   for (const Place& place : found->second) {
     if (place.key.age != age || place.key.copy != copy) continue;
-    if (bytes.empty()) {
-      elements = spec != nullptr ? elements_of(*spec) : place.key.end;
-      bytes.resize(elements * width);
-    }
+    if (spec == nullptr && parts.empty()) elements = place.key.end;
     const TensorEntry entry = read(place);
     const std::int64_t count = place.key.end - place.key.begin;
     if (entry.dtype != dtype)
@@ -45,18 +43,23 @@ std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& ten
         place.key.end * place.key.tp_size > elements)
       throw InputError(fmt::format("{}: {} {} has another shape in this model",
                                    path_of(place.shard), kind_name(kind), tensor));
-    auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
-    if (spec != nullptr)
-      copy_part(*spec, place.key.tp_size > 1, place.key.tp_rank, place.key.tp_size, place.key.begin,
-                place.key.end, width, bytes.data(), data, Direction::to_whole);
-    else
-      std::memcpy(bytes.data() + place.key.begin * width, data, entry.data.size());
+    parts.emplace_back(place.key, entry);
     filled += count;
   }
+  if (parts.empty()) return {};
   if (filled != elements)
     throw InputError(fmt::format("{}/{}: {} of {} elements of {} {} are missing", folder_,
                                  manifest_name, elements - filled, elements, kind_name(kind),
                                  tensor));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elements * width));
+  for (const auto& [key, entry] : parts) {
+    auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
+    if (spec != nullptr)
+      copy_part(*spec, key.tp_size > 1, key.tp_rank, key.tp_size, key.begin, key.end, width,
+                bytes.data(), data, Direction::to_whole);
+    else
+      std::memcpy(bytes.data() + key.begin * width, data, entry.data.size());
+  }
   return bytes;
 }
 
