@@ -2,9 +2,10 @@
 
 BUILD := build
 JOBS ?= 2
+SECONDS ?= 60
 SHELL := /bin/bash
 
-.PHONY: help setup configure build demo test lint format bench gpu clean
+.PHONY: help setup configure build demo test lint format bench fuzz gpu clean
 
 help:
 	@echo "make demo     set up, build, and rehearse and train a small model"
@@ -12,6 +13,7 @@ help:
 	@echo "make lint     formatting, clang-tidy and architecture checks"
 	@echo "make format   format every C++ file"
 	@echo "make bench    the speed figures"
+	@echo "make fuzz     fuzzers of all that reads a file, SECONDS each (60)"
 	@echo "make gpu      the CUDA and NCCL plug-in (toolkit, or PyPI's nvcc)"
 	@echo "make setup    only set up: Debian packages, SimGrid, LibTorch, Python environment"
 	@echo "make clean    remove the build folder (what was set up stays in the cache)"
@@ -41,6 +43,9 @@ format:
 
 bench: configure
 	@tools/bench
+
+fuzz:
+	@tools/fuzz --seconds $(SECONDS) --jobs $(JOBS)
 
 gpu: configure
 	@tools/gpu

@@ -67,10 +67,10 @@ void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*
 
 void rates(const Job& job) {
   const Candidates all = candidates(job, nullptr);
-  Bounds bounds(job, nullptr, {});
+  Bounds bounds(job.model, job.cluster, nullptr);
   std::vector<std::pair<double, const Plan*>> fit;
   for (const Plan& p : all.plans)
-    if (bounds.memory(p).share <= memory_share) fit.emplace_back(bounds.seconds(p), &p);
+    if (bounds.memory(p).fits()) fit.emplace_back(bounds.seconds(p), &p);
   std::stable_sort(fit.begin(), fit.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<const Plan*> first, sample;

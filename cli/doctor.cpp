@@ -5,6 +5,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +23,9 @@
 #include "engine/model.h"
 #include "engine/strategy.h"
 #include "engine/units.h"
+#ifdef REHEARSE_HAS_RUNTIME
+#include "models/large_products.h"
+#endif
 
 namespace rehearse {
 namespace {
@@ -72,6 +76,21 @@ Finding trainer() {
   return {"LibTorch", true, "built in", ""};
 #else
   return {"LibTorch", false, "this build was configured with REHEARSE_RUNTIME=OFF",
+          "train and profile"};
+#endif
+}
+
+/// Which kernels the real ranks compute with here.
+Finding products() {
+#ifdef REHEARSE_HAS_RUNTIME
+  const LargeProducts& large = large_products();
+  return {"fp32 products", true,
+          fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",
+                      vector_instructions(), std::bit_width(std::uint64_t{large_product}) - 1,
+                      large.one_dnn ? "are oneDNN's" : "too", large.why),
+          ""};
+#else
+  return {"fp32 products", false, "this build was configured with REHEARSE_RUNTIME=OFF",
           "train and profile"};
 #endif
 }
@@ -144,8 +163,8 @@ Finding files() {
 }
 
 int run_doctor(const Context& context) {
-  const std::vector<Finding> findings{cores(), memory(), simulator(), trainer(), python(),
-                                      gpus(),  plugin(), compiler(),  files()};
+  const std::vector<Finding> findings{cores(),  memory(), simulator(), trainer(),  products(),
+                                      python(), gpus(),   plugin(),    compiler(), files()};
   if (context.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Finding& f : findings)

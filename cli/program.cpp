@@ -23,13 +23,20 @@ struct Options {
   bool check = false;
 };
 
-Program read_program(const Options& options, const std::optional<Job>& job) {
-  if (options.from.empty()) return compile(*job);
+/// What `f` finds wrong with a program from a file is said with the file's name.
+template <class F>
+auto of_file(const Options& options, F f) {
   try {
-    return parse_program(read_file(options.from));
+    return f();
   } catch (const ProgramError& e) {
+    if (options.from.empty()) throw;
     throw ProgramError(fmt::format("{}: {}", options.from, e.what()));
   }
+}
+
+Program read_program(const Options& options, const std::optional<Job>& job) {
+  if (options.from.empty()) return compile(*job);
+  return of_file(options, [&] { return parse_program(read_file(options.from)); });
 }
 
 /// A program from a file may be of another model than the job's.
@@ -58,8 +65,9 @@ int run_program(const Context& context, const Options& options) {
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
     if (job) check_segments(options, program, job->model);
-    const LinkedProgram linked =
-        job ? link(std::move(program), job->model) : link(std::move(program));
+    const LinkedProgram linked = of_file(options, [&] {
+      return job ? link(std::move(program), job->model) : link(std::move(program));
+    });
     teller.done();
     std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
                                : describe(linked, job.has_value()));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cli/table.h"
+#include "engine/rendezvous.h"
 #include "engine/units.h"
 
 namespace rehearse {
@@ -36,13 +37,6 @@ std::string op_text(const LinkedProgram& linked, Id role, Id op) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   text.erase(0, text.find_first_not_of(' '));
   return text;
-}
-
-Id channel_of(const Work& work) {
-  return std::visit(
-      overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
-                 [](const Update&) { return none; }, [](const auto& w) { return w.channel; }},
-      work);
 }
 
 /// Ops a step on each channel, and their payload, over all roles (a collective counts once a role).

@@ -84,8 +84,8 @@ Rehearsal begin_rehearsal(const Job& job) {
   for (const auto& [device, bytes] : need) {
     const std::string& name = job.cluster.devices()[device].name;
     out.peak_memory[name] = bytes;
-    const auto capacity = static_cast<std::int64_t>(job.cluster.kind_of(device).memory.value);
-    if (bytes > capacity) out.over_memory[name] = capacity;
+    const auto usable = static_cast<std::int64_t>(job.cluster.kind_of(device).usable().value);
+    if (bytes > usable) out.over_memory[name] = usable;
   }
   return out;
 }

@@ -41,7 +41,7 @@ struct Rehearsal {
   std::optional<StepTime> step_time = {};                // none: it does not fit into memory
   std::map<std::string, std::int64_t> peak_memory = {};  // bytes by device
   std::map<std::string, std::int64_t> over_memory =
-      {};  // capacity of the devices that are too small
+      {};  // what plans may use of the devices that are too small
   std::vector<Baseline> baselines = {};
   std::vector<RealRun> runs = {};
 };

@@ -52,9 +52,11 @@ std::string describe(const Study& s) {
   row("sent per rank",
       fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
   row("sent in all", bytes(m.bytes_per_step) + " a step");
+  if (!s.collectives.empty())
+    row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
   for (const DeviceNeed& need : s.memory)
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
-                                   bytes(static_cast<double>(need.capacity)), need.kind));
+                                   capacity_text(need.capacity, need.reserve), need.kind));
   if (const std::string energy = energy_text(s); !energy.empty())
     row("energy", s.idle_unknown.empty()
                       ? energy

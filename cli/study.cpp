@@ -94,8 +94,8 @@ std::vector<Metrics> run_analytic(const Runs& runs) {
     std::optional<ChromeTrace> trace;
     std::vector<TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
-      sinks.push_back(
-          &trace.emplace(runs.options.trace, runs.linked, selection(runs.linked, steps)));
+      sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
+                                     selection(runs.linked, steps)));
     Tee tee(sinks);
     dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
     if (trace) trace->close();
@@ -119,7 +119,7 @@ std::vector<Metrics> run_simulated(const Runs& runs) {
   if (!runs.options.trace.empty())
     options.sink = [&](int i) -> std::unique_ptr<TraceSink> {
       if (i != 0) return nullptr;
-      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked,
+      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked, job.model,
                                            selection(runs.linked, options.steps));
     };
   std::vector<Metrics> out;
@@ -212,6 +212,8 @@ Study study(const Job& job, const StudyOptions& options) {
   out.level = options.level;
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
+  out.collectives = collectives_used(linked.program);
+  out.automatic = job.plan.collective == Algorithm::automatic;
   out.memory = device_needs(linked, job.cluster, job.plan.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
@@ -244,6 +246,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"bytes_sent_per_rank",
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
+      {"collectives", to_json(s.collectives, s.automatic)},
       {"energy_j", energy_json(s)},  // null: not known
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/collectives_used.h"
 #include "cli/subject.h"
 #include "engine/fit.h"
 #include "engine/job.h"
@@ -36,6 +37,8 @@ struct Study {
   Level level = Level::fluid;
   bool calibrated = false;
   Summary summary = {};
+  std::vector<CollectivesUsed> collectives = {};
+  bool automatic = true;  // algorithms of collectives were chosen, not stated
   std::vector<DeviceNeed> memory = {};
   std::vector<std::string> idle_unknown = {};  // kinds whose idle power counts as nothing
   std::uint64_t program_hash = 0, cluster_hash = 0;

@@ -52,7 +52,7 @@ Change change_of(const Job& job, const Plan& first) {
           "{}, which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run "
           "one plan from the first step (method.plan)",
           first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))), need.kind,
-          to_text(Bytes(static_cast<double>(need.capacity)))));
+          capacity_text(need.capacity, need.reserve)));
   return out;
 }
 
@@ -65,7 +65,7 @@ double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& cost
       Tee nobody({});
       return play(nobody);
     }
-    ChromeTrace file(trace, linked, {.first_step = 0, .last_step = 0});
+    ChromeTrace file(trace, linked, job.model, {.first_step = 0, .last_step = 0});
     Tee tee({&file});
     const double seconds = play(tee);
     file.close();

@@ -27,14 +27,16 @@
 #include "engine/workspace.h"
 #include "runtime/environment.h"
 #include "runtime/huggingface.h"
+#include "runtime/run_folder.h"
 
 namespace rehearse {
 namespace {
 
 struct Options {
   std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
+  std::string resume_from = {};
   int nproc = 0;
-  bool resume = false, rehearsed = false;
+  bool resume = false, overwrite = false, rehearsed = false;
 };
 
 void check_weights(const Job& job, const Options& options) {
@@ -88,6 +90,7 @@ int launch_all(const Context& context, const Options& options) {
   teller->say("checking the program");
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
+  if (!options.resume && !options.overwrite && !job.train.out.empty()) check_unused(job.train.out);
   check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
@@ -106,6 +109,9 @@ int launch_all(const Context& context, const Options& options) {
 }
 
 nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
+  const auto known = [](double value) {
+    return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
   nlohmann::ordered_json changes = nlohmann::ordered_json::array();
   for (const Replacement& r : s.replacements)
     changes.push_back(
@@ -116,14 +122,14 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
       {"world_size", job.plan.world_size()},
       {"first_step", s.first_step},
       {"end_step", s.end_step},
-      {"first_loss", s.first_loss},  // null where no step ran
+      {"first_loss", s.first_loss},  // null where it is not a number
       {"last_loss", s.last_loss},
-      {"validation_loss", s.validation_loss},  // null where it is not a number
+      {"validation_loss", s.validation_loss},
       {"losses", s.losses},
       {"step_times_s", s.step_times},
-      {"median_step_s", s.median_step_s},
-      {"tokens_per_s", s.tokens_per_s},
-      {"mfu", s.mfu > 0 ? nlohmann::ordered_json(s.mfu) : nlohmann::ordered_json()},
+      {"median_step_s", known(s.median_step_s)},
+      {"tokens_per_s", known(s.tokens_per_s)},
+      {"mfu", known(s.mfu)},
       {"bytes_sent_by_rank_0", s.bytes_sent},
       {"plan_changes", std::move(changes)},
       {"checkpoint", s.checkpoint},
@@ -143,6 +149,8 @@ int run_rank(const Context& context, const Options& options) {
                summary_of(first.plan));
   const TrainSummary summary = train(first, environment,
                                      {.resume = options.resume,
+                                      .resume_from = options.resume_from,
+                                      .overwrite = options.overwrite,
                                       .import_weights = options.weights,
                                       .trace = options.trace,
                                       .quiet = context.quiet || context.json,
@@ -150,14 +158,15 @@ int run_rank(const Context& context, const Options& options) {
   if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
   if (environment.rank == 0 && !options.out_weights.empty())
     export_gpt2(summary.checkpoint, job.model, options.out_weights);
-  if (environment.rank == 0 && !options.profile_out.empty())
+  if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
     write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
   if (environment.rank == 0 && context.json)
     std::cout << signed_by(context, to_json(job, summary)).dump(2) << "\n";
   return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
 }
 
-int run_train(const Context& context, const Options& options) {
+int run_train(const Context& context, Options& options) {
+  options.resume = options.resume || !options.resume_from.empty();
   if (!options.trace.empty()) check_writable("--trace", options.trace);
   if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
   if (!options.profile_out.empty()) {
@@ -184,7 +193,18 @@ void add_train(CLI::App& app, Context& context) {
       ->add_option("--nproc", options->nproc,
                    "Start so many ranks here; without it, be one rank of a launcher")
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--resume", options->resume, "Go on from the newest checkpoint in train.out");
+  CLI::Option* resume = command->add_flag("--resume", options->resume,
+                                          "Go on from the newest checkpoint in train.out");
+  CLI::Option* from = command
+                          ->add_option("--resume-from", options->resume_from,
+                                       "Go on from this checkpoint, or the newest in this folder")
+                          ->type_name("PATH")
+                          ->excludes(resume);
+  command
+      ->add_flag("--overwrite", options->overwrite,
+                 "Begin anew where train.out holds a run, which is removed")
+      ->excludes(resume)
+      ->excludes(from);
   command->add_flag("--rehearsed", options->rehearsed,
                     "Refuse a plan that was not rehearsed, or rehearsed badly");
   command

@@ -20,6 +20,21 @@ if(REHEARSE_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+option(REHEARSE_SANITIZE_THREADS "Build with the thread sanitizer" OFF)
+if(REHEARSE_SANITIZE_THREADS)
+  add_compile_options(-g1 -fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+endif()
+option(REHEARSE_FUZZ "Build the fuzzers, with clang's libFuzzer under both sanitizers" OFF)
+if(REHEARSE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "Fuzzers need clang: cmake --preset fuzz, after tools/setup fuzz")
+  endif()
+  add_compile_options(-O1 -gline-tables-only -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow
+    -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 # Torch on the command line and SimGrid inside one program are both found by rpath, so binaries run from the build tree.
 # RPATH rather than RUNPATH, because the libraries those libraries need are searched with it too.
 add_link_options(-Wl,--disable-new-dtags -Wl,--as-needed)

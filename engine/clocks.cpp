@@ -19,7 +19,22 @@ StepClocks::StepClocks(const LinkedProgram& linked, int lag) : linked_(linked) {
     }
   // Enough for every path of that lag; a shift can make a path look ahead and come back.
   steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
+  check_size();
   sort();
+}
+
+/// The clocks of one step are as large as the program; of how many steps they are is a number in
+/// it.
+void StepClocks::check_size() const {
+  constexpr int usual_steps = 16;
+  constexpr std::size_t most = std::size_t{1} << 26;
+  const std::size_t one = linked_.events.size() * dimensions_;
+  if (steps_ > usual_steps && one > most / static_cast<std::size_t>(steps_))
+    throw ProgramError(
+        fmt::format("its waits, ages and versions reach over {} steps of {} events on {} lanes "
+                    "(each op of a lane by "
+                    "arrival counts as one): more than the linker follows",
+                    steps_, linked_.events.size(), dimensions_));
 }
 
 void StepClocks::number_lanes() {
@@ -143,22 +158,55 @@ void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) cons
   throw ProgramError(text);
 }
 
-const std::uint32_t* StepClocks::before(Id r, Id o, int step, std::size_t skip) {
+void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into) {
+  const Id event = linked_.event_of[r][o];
+  const std::uint32_t* begin = clock(step, event);
+  for (std::size_t d = 0; d < dimensions_; ++d) into[d] = std::max(into[d], begin[d]);
+  for (const RoleOp& e : linked_.events[event])
+    into[entry(e.role, e.op)] = std::max(into[entry(e.role, e.op)], number(e.role, e.op, step));
+}
+
+const std::uint32_t* StepClocks::before(Id r, Id o, int step) {
   const Id own = linked_.event_of[r][o];
-  if (skip == no_wait && linked_.events[own].size() == 1) return clock(step, own);
+  if (linked_.events[own].size() == 1) return clock(step, own);
   local_.assign(dimensions_, 0);
-  waits(
-      r, o, step,
-      [&](Id pr, Id po, int at) {
-        const Id event = linked_.event_of[pr][po];
-        const std::uint32_t* begin = clock(at, event);
-        for (std::size_t d = 0; d < dimensions_; ++d) local_[d] = std::max(local_[d], begin[d]);
-        for (const RoleOp& e : linked_.events[event])
-          local_[entry(e.role, e.op)] =
-              std::max(local_[entry(e.role, e.op)], number(e.role, e.op, at));
-      },
-      skip);
+  waits(r, o, step, [&](Id pr, Id po, int at) { join_end(pr, po, at, local_); });
   return local_.data();
+}
+
+std::vector<std::size_t> StepClocks::implied_waits(Id r, Id o, int step) {
+  const auto& after = linked_.program.roles[r].ops[o].after;
+  if (after.empty()) return {};
+  // Of every clock entry the largest that any wait gives, which wait gives it, and the largest that
+  // the others give: one pass over the waits, however many there are.
+  struct Largest {
+    std::uint32_t first = 0, second = 0;
+    std::size_t from = 0;
+  };
+  std::vector<Largest> known(dimensions_);
+  const auto add = [&](std::size_t from, Id op, int at) {
+    local_.assign(dimensions_, 0);
+    join_end(r, op, at, local_);
+    for (std::size_t d = 0; d < dimensions_; ++d) {
+      Largest& l = known[d];
+      if (local_[d] > l.first)
+        l = {local_[d], l.first, from};
+      else
+        l.second = std::max(l.second, local_[d]);
+    }
+  };
+  for (std::size_t i = 0; i < after.size(); ++i)
+    if (step >= after[i].lag) add(i, after[i].op, step - after[i].lag);
+  if (const auto [at, last] = lane_predecessor(r, o, step); last != none)
+    add(after.size(), last, at);
+  std::vector<std::size_t> implied;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (after[i].throttle || step < after[i].lag) continue;
+    const Largest& l = known[entry(r, after[i].op)];
+    if ((l.from == i ? l.second : l.first) >= number(r, after[i].op, step - after[i].lag))
+      implied.push_back(i);
+  }
+  return implied;
 }
 
 }  // namespace rehearse

@@ -13,8 +13,6 @@ namespace rehearse {
 
 class StepClocks {
  public:
-  static constexpr std::size_t no_wait = ~std::size_t{0};
-
   /// Of a program whose lanes and events are known (LinkedRole::lane_ops, LinkedProgram::events).
   /// `lag`: the most steps between two ops that will be asked about. Throws ProgramError that
   /// prints the cycle when the ops wait for each other.
@@ -38,22 +36,25 @@ class StepClocks {
   }
 
   /// What an op itself waits for, without what the other members of its rendezvous wait for: a real
-  /// collective reads and writes as soon as its own rank has issued it. `skip`: leave out
-  /// after[skip]. Valid until the next call.
-  const std::uint32_t* before(Id role, Id op, int step, std::size_t skip = no_wait);
+  /// collective reads and writes as soon as its own rank has issued it. Valid until the next call.
+  const std::uint32_t* before(Id role, Id op, int step);
+  /// The places in `after` of waits that its lane and its other waits imply; throttles left out.
+  std::vector<std::size_t> implied_waits(Id role, Id op, int step);
 
   /// Calls f(role, op, step) for whatever an op waits for, by lane order and by its waits.
   template <class F>
-  void waits(Id role, Id op, int step, F f, std::size_t skip = no_wait) const {
+  void waits(Id role, Id op, int step, F f) const {
     if (const auto [at, last] = lane_predecessor(role, op, step); last != none) f(role, last, at);
-    const auto& after = linked_.program.roles[role].ops[op].after;
-    for (std::size_t i = 0; i < after.size(); ++i)
-      if (const int at = step - after[i].lag; i != skip && at >= 0) f(role, after[i].op, at);
+    for (const After& a : linked_.program.roles[role].ops[op].after)
+      if (const int at = step - a.lag; at >= 0) f(role, a.op, at);
   }
 
  private:
   void number_lanes();
+  void check_size() const;
   void sort();
+  /// What has ended when this op's instance has: to be joined into `into`.
+  void join_end(Id role, Id op, int step, std::vector<std::uint32_t>& into);
   std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const;
   std::size_t node(int step, Id event) const {
     return static_cast<std::size_t>(step) * linked_.events.size() + event;

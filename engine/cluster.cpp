@@ -7,7 +7,10 @@
 #include <bit>
 #include <cassert>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -51,19 +54,118 @@ struct Cluster::Impl {
 
   // What has been asked for; rebuilt by a copy.
   std::mutex mutex = {};
-  std::unique_ptr<Routes> routes = {};
+  std::unique_ptr<Routes> routes = {};                          // by 1/bandwidth
+  std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over wider links
+  std::optional<bool> one_way = {};  // no two paths between any two devices
   std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
+  std::unordered_map<std::uint64_t, std::vector<Way>> ways = {};
 
   void changed() {
     routes.reset();
+    routes_above.clear();
+    one_way.reset();
     paths.clear();
+    ways.clear();
   }
   /// Caller holds the mutex.
   void find(Id a, Id b, std::vector<Id>& path) {
-    if (!routes) routes = std::make_unique<Routes>(data.vertices, data.ends, data.links);
+    if (!routes)
+      routes = std::make_unique<Routes>(data.vertices, data.ends, data.links, RouteMetric{});
     if (!routes->find(data.vertex_of[a], data.vertex_of[b], path))
       throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
                                    data.devices[a].name, data.devices[b].name));
+  }
+  /// Caller holds the mutex.
+  const std::vector<Id>& path(Id a, Id b) {
+    const auto [it, fresh] = paths.try_emplace(std::uint64_t{a} << 32 | b);
+    if (fresh) try {
+        find(a, b, it->second);
+        it->second.shrink_to_fit();
+      } catch (...) {
+        paths.erase(it);
+        throw;
+      }
+    return it->second;
+  }
+  Way way(std::vector<Id> links) const {
+    Way out{.links = std::move(links),
+            .bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity())};
+    for (const Id link : out.links) {
+      out.latency += data.links[link].latency;
+      out.bandwidth = std::min(out.bandwidth, data.links[link].bandwidth);
+    }
+    return out;
+  }
+  bool crosses_a_device(const std::vector<Id>& links) const {
+    return std::any_of(links.begin() + 1, links.end(), [this](Id link) {
+      const auto& [from, to] = data.ends[link / 2];
+      return data.vertices[link % 2 == 0 ? from : to].device;
+    });
+  }
+  /// Whether a cable joins two devices.
+  bool joined(Id a, Id b) const {
+    const Id from = data.vertex_of[a], to = data.vertex_of[b];
+    return std::any_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+      return end == std::pair(from, to) || end == std::pair(to, from);
+    });
+  }
+  /// Where the graph is a forest there is nothing to choose.
+  bool forest() {
+    if (one_way) return *one_way;
+    std::vector<Id> root(data.vertices.size());
+    std::iota(root.begin(), root.end(), Id{0});
+    const auto root_of = [&root](Id v) {
+      while (root[v] != v) v = root[v] = root[root[v]];
+      return v;
+    };
+    one_way = std::all_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+      const Id a = root_of(end.first), b = root_of(end.second);
+      root[a] = b;
+      return a != b;
+    });
+    return *one_way;
+  }
+  /// Past switches and hosts: the least latency over all links, then over links wider than the
+  /// narrowest of that way, and so on. Devices forward, as NCCL's NVB, only on the cheapest path
+  /// and only between devices that no cable joins. Caller holds the mutex.
+  const std::vector<Way>& find_ways(Id a, Id b) {
+    const auto [it, fresh] = ways.try_emplace(std::uint64_t{a} << 32 | b);
+    std::vector<Way>& found = it->second;
+    if (!fresh) return found;
+    try {
+      const Way cheapest = way(path(a, b));
+      if (forest()) {
+        found.push_back(cheapest);
+        return found;
+      }
+      std::vector<Id> links;
+      for (double above = 0;;) {
+        auto& wider = routes_above[above];
+        if (!wider)
+          wider = std::make_unique<Routes>(data.vertices, data.ends, data.links,
+                                           RouteMetric{.latency = true, .above = above});
+        if (!wider->find(data.vertex_of[a], data.vertex_of[b], links)) break;
+        if (crosses_a_device(links)) break;
+        found.push_back(way(links));
+        above = found.back().bandwidth.value;
+      }
+      if (!crosses_a_device(cheapest.links) || !joined(a, b)) found.insert(found.begin(), cheapest);
+      keep_best(found);
+    } catch (...) {
+      ways.erase(it);
+      throw;
+    }
+    return found;
+  }
+  /// Drops the ways that another one beats or equals in both; of equal ones the first stays.
+  static void keep_best(std::vector<Way>& ways) {
+    std::stable_sort(ways.begin(), ways.end(), [](const Way& x, const Way& y) {
+      return std::pair(x.latency, y.bandwidth) < std::pair(y.latency, x.bandwidth);
+    });
+    std::vector<Way> best;
+    for (Way& way : ways)
+      if (best.empty() || way.bandwidth > best.back().bandwidth) best.push_back(std::move(way));
+    ways = std::move(best);
   }
   template <class F>
   void each_link(Id a, Id b, F f) {
@@ -95,6 +197,7 @@ Id Cluster::add_device(std::string name, Id kind, Id node) {
   Impl::Data& data = impl_->data;
   assert(kind < data.kinds.size() && node != none);
   data.vertex_of.push_back(add_vertex(name, node));
+  data.vertices.back().device = true;
   data.devices.push_back({std::move(name), kind, node});
   data.nodes = std::max(data.nodes, static_cast<int>(node) + 1);
   return static_cast<Id>(data.devices.size() - 1);
@@ -102,7 +205,7 @@ Id Cluster::add_device(std::string name, Id kind, Id node) {
 
 Id Cluster::add_vertex(std::string name, Id node) {
   impl_->changed();
-  impl_->data.vertices.push_back({std::move(name), node});
+  impl_->data.vertices.push_back({.name = std::move(name), .node = node});
   return static_cast<Id>(impl_->data.vertices.size() - 1);
 }
 
@@ -136,15 +239,30 @@ std::span<const Id> Cluster::path(Id a, Id b) const {
   assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
   if (a == b) return {};
   const std::scoped_lock lock(impl_->mutex);
-  const auto [it, fresh] = impl_->paths.try_emplace(std::uint64_t{a} << 32 | b);
-  if (fresh) try {
-      impl_->find(a, b, it->second);
-      it->second.shrink_to_fit();
-    } catch (...) {
-      impl_->paths.erase(it);
-      throw;
-    }
-  return it->second;
+  return impl_->path(a, b);
+}
+
+std::span<const Way> Cluster::ways(Id a, Id b) const {
+  assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
+  if (a == b) return {};
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->find_ways(a, b);
+}
+
+std::span<const Id> Cluster::path(Id a, Id b, double bytes) const {
+  if (a == b) return {};
+  return fastest(ways(a, b), bytes).links;
+}
+
+const Way& fastest(std::span<const Way> ways, double bytes) {
+  assert(!ways.empty());
+  const auto seconds = [bytes](const Way& w) {
+    return w.latency.value + bytes / w.bandwidth.value;
+  };
+  const Way* best = ways.data();
+  for (const Way& way : ways.subspan(1))
+    if (seconds(way) < seconds(*best)) best = &way;
+  return *best;
 }
 
 Seconds Cluster::latency(Id a, Id b) const {
@@ -161,6 +279,9 @@ BytesPerSecond Cluster::bandwidth(Id a, Id b) const {
 
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
 void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
+void Cluster::reserve_memory(Bytes reserve) {
+  for (DeviceKind& kind : impl_->data.kinds) kind.reserve = reserve;
+}
 
 std::uint64_t Cluster::hash() const {
   const Impl::Data& data = impl_->data;

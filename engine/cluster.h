@@ -1,9 +1,15 @@
 // A cluster: a graph of devices, switches and NICs (Boost.Graph inside) with directed links that
-// have a bandwidth and a latency. A path between two devices is the cheapest by 1/bandwidth (the
-// edge weights of Sun 2026, section 3.2), ties by hops, then by name, so it is the same on every
-// machine. Links are what transfers share; a non-blocking switch is a vertex and costs nothing.
-// Hosts do not forward: a path never crosses a node that is neither its beginning nor its end.
+// have a bandwidth and a latency. Links are what transfers share; a non-blocking switch is a vertex
+// and costs nothing. Hosts do not forward: a path never crosses a node that is neither its
+// beginning nor its end.
+//
+// The distance of two devices is that of the cheapest path by 1/bandwidth (the edge weights of Sun
+// 2026, section 3.2). A transfer takes the path past switches and hosts that is fastest for its
+// size, latency + bytes / bandwidth: a short one that of the least latency, a long one the widest.
+// Only where no cable joins two devices may the cheapest path between them cross a third, as NCCL's
+// does. Equal paths tie by hops, then by name, so they are the same on every machine.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,6 +27,7 @@ namespace rehearse {
 struct DeviceKind {
   std::string name = {};
   Bytes memory = {};
+  Bytes reserve = {};  // of it, what no plan may use: the driver's, the network library's
   FlopsPerSecond peak_f32 = {}, peak_f16 = {}, peak_bf16 = {};  // bf16 0: not supported
   BytesPerSecond memory_bandwidth = {};
   double efficiency = 1;         // fraction of peak that large matrix products reach
@@ -30,6 +37,9 @@ struct DeviceKind {
   Watts idle = {}, busy = {};
   bool calibrated = false;  // efficiencies were measured, not assumed
   std::string source = {};
+
+  /// What plans may use of the memory.
+  Bytes usable() const { return std::max(Bytes(0), memory - reserve); }
 };
 
 struct Device {
@@ -43,6 +53,16 @@ struct Link {
   BytesPerSecond bandwidth = {};
   Seconds latency = {};
 };
+
+/// A path between two devices, and what a transfer takes that has it to itself: latency + bytes /
+/// bandwidth.
+struct Way {
+  std::vector<Id> links = {};     // directed, from the first device to the second
+  Seconds latency = {};           // sum
+  BytesPerSecond bandwidth = {};  // smallest
+};
+/// The way that is fastest for so many bytes; of equal ones the first. `ways` must not be empty.
+const Way& fastest(std::span<const Way> ways, double bytes);
 
 class Cluster {
  public:
@@ -70,16 +90,24 @@ class Cluster {
   std::span<const Link> links() const;
   const DeviceKind& kind_of(Id device) const;
   int nodes() const;
-  /// Directed links from device a to device b; empty when a == b. Found when first asked for and
-  /// kept until the cluster changes. Throws InputError when there is no path.
+  /// The ways from device a to device b, each the fastest for some size, by latency; empty when a
+  /// == b. Found when first asked for and kept until the cluster changes. Throws InputError when
+  /// there is no path.
+  std::span<const Way> ways(Id a, Id b) const;
+  /// Directed links of the way that is fastest for a transfer of `bytes`; empty when a == b.
+  std::span<const Id> path(Id a, Id b, double bytes) const;
+  /// ... of the cheapest path by 1/bandwidth: distances.
   std::span<const Id> path(Id a, Id b) const;
-  Seconds latency(Id a, Id b) const;           // sum over the path
-  BytesPerSecond bandwidth(Id a, Id b) const;  // smallest on the path
+  Seconds latency(Id a, Id b) const;           // sum over the cheapest path
+  BytesPerSecond bandwidth(Id a, Id b) const;  // smallest on the cheapest path
   /// Host cores that all ranks of a node share for compute, communication and apply work; 0 where
   /// devices have their own engines for each (a GPU with its NIC).
   int shared_cores() const;
   void share_cores(int cores);
-  /// Of everything that is not derived; the name left out.
+  /// Of each device's memory, in place of what the device table reserves.
+  void reserve_memory(Bytes reserve);
+  /// Of everything that is not derived; left out are the name, and what is reserved of memory,
+  /// which changes no time.
   std::uint64_t hash() const;
 
  private:

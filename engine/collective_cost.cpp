@@ -10,7 +10,7 @@
 namespace rehearse {
 
 void Contention::add(Id from, Id to, double bytes) {
-  flows_.push_back({cluster_.path(from, to)});
+  flows_.push_back({cluster_.path(from, to, bytes)});
   for (Id link : flows_.back().path) {
     if (load_[link] == 0) touched_.push_back(link);
     load_[link] += bytes;
@@ -39,6 +39,64 @@ void Contention::clear(double times, std::vector<double>* total) {
   touched_.clear();
 }
 
+namespace {
+
+/// When each member of each group is through the rounds so far. A member begins a round when its
+/// own transfers of the rounds before have ended, as in the simulator and on real ranks: a round of
+/// a pipelined tree waits for no slow edge elsewhere in the tree.
+class Clocks {
+ public:
+  explicit Clocks(const std::vector<std::vector<Id>>& groups) : first_(groups.size() + 1, 0) {
+    for (std::size_t g = 0; g < groups.size(); ++g) first_[g + 1] = first_[g] + groups[g].size();
+    ready_.assign(first_.back(), 0.0);
+  }
+  /// A transfer of the next round.
+  void add(std::size_t group, const Transfer& t) {
+    hops_.push_back({group, first_[group] + static_cast<std::size_t>(t.from),
+                     first_[group] + static_cast<std::size_t>(t.to)});
+  }
+  /// The round takes these seconds, by transfer.
+  void advance(const std::vector<double>& seconds) {
+    next_ = ready_;
+    for (std::size_t i = 0; i < hops_.size(); ++i) {
+      const double end = std::max(ready_[hops_[i].from], ready_[hops_[i].to]) + seconds[i];
+      for (const std::size_t member : {hops_[i].from, hops_[i].to})
+        next_[member] = std::max(next_[member], end);
+    }
+    ready_.swap(next_);
+    hops_.clear();
+  }
+  /// So many rounds like this one, each as long as its slowest transfer: of a ring that is exact.
+  void repeat(const std::vector<double>& seconds, int times) {
+    std::vector<double> slowest(first_.size() - 1, 0.0);
+    for (std::size_t i = 0; i < hops_.size(); ++i)
+      slowest[hops_[i].group] = std::max(slowest[hops_[i].group], seconds[i]);
+    for (std::size_t g = 0; g < slowest.size(); ++g)
+      for (std::size_t m = first_[g]; m < first_[g + 1]; ++m) ready_[m] += times * slowest[g];
+    hops_.clear();
+  }
+  std::vector<double> ends() const {
+    std::vector<double> out;
+    for (std::size_t g = 0; g + 1 < first_.size(); ++g)
+      out.push_back(
+          first_[g] == first_[g + 1]
+              ? 0
+              : *std::max_element(ready_.begin() + static_cast<std::ptrdiff_t>(first_[g]),
+                                  ready_.begin() + static_cast<std::ptrdiff_t>(first_[g + 1])));
+    return out;
+  }
+
+ private:
+  struct Hop {
+    std::size_t group = 0, from = 0, to = 0;  // members: places in ready_
+  };
+  std::vector<std::size_t> first_;  // by group: its members' places; one more entry: the end
+  std::vector<double> ready_ = {}, next_ = {};
+  std::vector<Hop> hops_ = {};
+};
+
+}  // namespace
+
 std::unique_ptr<const Schedule> schedule_on(const Cluster& cluster, Move move, Algorithm algorithm,
                                             std::int64_t elements, DType wire,
                                             std::span<const Id> devices, int root) {
@@ -54,7 +112,6 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
                                const std::vector<std::vector<Id>>& devices,
                                std::span<const int> roots, std::span<const double> slow) {
   CollectiveCost out;
-  out.seconds.assign(devices.size(), 0.0);
   out.link_bytes.assign(cluster.links().size(), 0.0);
   // Groups that look alike (nodes numbered by first appearance) play the same schedule.
   std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
@@ -98,12 +155,11 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
     for (int r = 0; r < rounds; ++r) plan.push_back({r, 1});
   }
   Contention contention(cluster, slow);
+  Clocks clocks(devices);
   std::vector<Transfer> round;
   std::vector<double> seconds;
-  std::vector<std::size_t> owner;
   const auto size = static_cast<double>(size_of(wire));
   for (const auto [r, times] : plan) {
-    owner.clear();
     for (std::size_t g = 0; g < devices.size(); ++g) {
       const Schedule& s = *schedules[of[g]];
       if (r >= s.rounds()) continue;
@@ -113,16 +169,17 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
         contention.add(devices[g][static_cast<std::size_t>(t.from)],
                        devices[g][static_cast<std::size_t>(t.to)],
                        static_cast<double>(t.end - t.begin) * size);
-        owner.push_back(g);
+        clocks.add(g, t);
       }
     }
     contention.finish(seconds);
     contention.clear(times, &out.link_bytes);
-    std::vector<double> slowest(devices.size(), 0.0);
-    for (std::size_t i = 0; i < seconds.size(); ++i)
-      slowest[owner[i]] = std::max(slowest[owner[i]], seconds[i]);
-    for (std::size_t g = 0; g < devices.size(); ++g) out.seconds[g] += times * slowest[g];
+    if (alike)
+      clocks.repeat(seconds, times);
+    else
+      clocks.advance(seconds);
   }
+  out.seconds = clocks.ends();
   return out;
 }
 

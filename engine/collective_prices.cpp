@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/collectives/schedule.h"
 #include "engine/costs.h"
 
 namespace rehearse {
@@ -14,10 +15,18 @@ constexpr Algorithm candidates[] = {Algorithm::ring, Algorithm::hierarchical,
 }  // namespace
 
 bool considered(Algorithm algorithm, Move move, bool several_nodes) {
-  const bool rooted = move == Move::broadcast || move == Move::reduce;
-  return algorithm == Algorithm::ring || (algorithm == Algorithm::hierarchical && several_nodes) ||
-         (algorithm == Algorithm::halving_doubling && !rooted) ||
-         (algorithm == Algorithm::double_tree && rooted);
+  switch (algorithm) {
+    case Algorithm::ring:
+      return true;
+    case Algorithm::hierarchical:
+      return several_nodes;
+    case Algorithm::halving_doubling:
+      return serves(algorithm, move);
+    case Algorithm::double_tree:  // an all-reduce: see choose_collectives.cpp
+      return move != Move::all_reduce && serves(algorithm, move);
+    default:
+      return false;
+  }
 }
 
 std::size_t CollectivePrices::Hash::operator()(const Question& q) const {

@@ -214,6 +214,10 @@ Seconds Config::seconds(const std::string& key, std::optional<Seconds> fallback,
 Bytes Config::bytes(const std::string& key, std::optional<Bytes> fallback, Limits l) const {
   return quantity(key, fallback, l, "size", "B", parse_bytes);
 }
+std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const {
+  ask(key, "size", "");
+  return has(key) ? std::optional(bytes(key, Bytes(0), l)) : std::nullopt;
+}
 BytesPerSecond Config::bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                                  Limits l) const {
   return quantity(key, fallback, l, "bandwidth", "B/s", parse_bandwidth);

@@ -35,6 +35,7 @@ struct Costs::Impl {
   const Profile* profile;
   std::vector<double> slow;
   CollectivePrices* prices = nullptr;
+  std::span<const double> pace = {};
 
   struct Entry {
     std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
@@ -167,7 +168,7 @@ struct Costs::Impl {
         const Device& d = cluster.devices()[device(r, i)];
         auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
         if (first) at->second = local_seconds(r, o, device(r, i));
-        row.push_back(at->second);
+        row.push_back(at->second * (pace.empty() ? 1 : pace[role(r).ranks[i]]));
       }
       it->second = {add(std::move(row)), zero(), 0};
     }
@@ -307,7 +308,7 @@ struct Costs::Impl {
   double alone(Id from, Id to, std::int64_t bytes) const {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
     double worst = 0, latency = 0;
-    for (Id link : cluster.path(from, to)) {
+    for (Id link : cluster.path(from, to, static_cast<double>(bytes))) {
       const Link& l = cluster.links()[link];
       worst = std::max(
           worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);
@@ -348,7 +349,7 @@ struct Costs::Impl {
 
 Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
              std::span<const Id> rank_to_device, Optimizer optimizer, const Profile* profile,
-             std::span<const double> slow, CollectivePrices* prices)
+             std::span<const double> slow, CollectivePrices* prices, std::span<const double> pace)
     : impl_(std::make_unique<Impl>(Impl{linked,
                                         model,
                                         cluster,
@@ -356,7 +357,8 @@ Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster&
                                         optimizer,
                                         profile,
                                         {slow.begin(), slow.end()},
-                                        prices})) {
+                                        prices,
+                                        pace})) {
   impl_->build();
 }
 Costs::Costs(Costs&&) noexcept = default;

@@ -3,12 +3,14 @@
 // efficiency curve, or from a measured profile; memory-bound kernels and updates from the bytes
 // they touch; communication from the paths of the cluster and the schedule of the collective.
 //
-// What sits on a link. A round of a collective lasts as long as its slowest transfer: the path's
-// latency (paid once a round) plus, over the links of its path, the largest (bytes on the link /
-// its bandwidth), where the bytes on a link are those of all transfers of the same round of *all*
-// sibling groups of the op: eight data-parallel groups that leave a node through one NIC share it.
-// Ops of other lanes and of other roles are not on the link: they are what sim/ is for. A member
-// never waits for another group, so each group has its own sum over rounds.
+// What sits on a link. A transfer of a collective's round takes its path's latency plus, over the
+// links of its path, the largest (bytes on the link / its bandwidth), where the bytes on a link are
+// those of all transfers of the same round of *all* sibling groups of the op: eight data-parallel
+// groups that leave a node through one NIC share it, as if they were always in the same round. Ops
+// of other lanes and of other roles are not on the link: they are what sim/ is for. A member begins
+// a round when its own transfers of the rounds before have ended; it never waits for another group.
+// Where a collective has more than 16,384 transfers, like rounds are looked at once, and each lasts
+// as long as its slowest transfer.
 //
 // Costs are kept by class: one row of seconds per (role, distinct work), a row being one number
 // where all ranks of the role are alike.
@@ -36,11 +38,13 @@ class Costs {
   /// link_slowdowns; empty: none) may be left out. Throws InputError when ranks outnumber devices,
   /// a device is named twice on a cluster without shared cores, or a device lacks the program's
   /// dtype. With `prices` (made for this cluster and these slow links) collectives are looked up
-  /// there, and bytes_sent and link_bytes leave them out: for searches.
+  /// there, and bytes_sent and link_bytes leave them out: for searches. `pace`: by rank, how many
+  /// times as long its local work takes (see rank_slowdowns; empty: once): also for searches, since
+  /// executors disturb what costs say undisturbed.
   Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
         std::span<const Id> rank_to_device, Optimizer optimizer = Optimizer::adamw,
         const Profile* profile = nullptr, std::span<const double> slow = {},
-        CollectivePrices* prices = nullptr);
+        CollectivePrices* prices = nullptr, std::span<const double> pace = {});
   Costs(Costs&&) noexcept;
   ~Costs();
 

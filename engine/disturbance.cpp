@@ -57,6 +57,14 @@ double Disturber::link_factor(Id rank, int step, Id op) const {
   return link_(random_key(seed_, Draw::link, static_cast<std::uint64_t>(step), op), rank);
 }
 
+std::vector<double> rank_slowdowns(const Disturbance& disturbance, std::size_t world_size) {
+  if (disturbance.stragglers.empty()) return {};
+  std::vector<double> slow(world_size, 1.0);
+  for (const Straggler& s : disturbance.stragglers)
+    if (s.rank < world_size) slow[s.rank] *= s.factor;
+  return slow;
+}
+
 std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster& cluster) {
   std::vector<double> slow(cluster.links().size(), 1.0);
   for (const SlowLink& s : disturbance.slow_links) {

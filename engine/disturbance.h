@@ -64,6 +64,9 @@ class Disturber {
   bool quiet_compute_ = true, persistent_quiet_ = true;
 };
 
+/// By rank: how many times as long its local work takes because the job says that it is a
+/// straggler; empty: none is. Ranks that become stragglers by chance are not known before a run.
+std::vector<double> rank_slowdowns(const Disturbance& disturbance, std::size_t world_size);
 /// By link of the cluster: how many times as long it takes (1 = as described). Divide its bandwidth
 /// by this. Throws InputError that names the nearest link when a name is unknown.
 std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster& cluster);

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/divisors.h"
 #include "engine/errors.h"
+#include "engine/planner/bounds.h"
 #include "engine/strategy.h"
 #include "engine/units.h"
 #include "engine/workspace.h"
@@ -20,7 +22,7 @@ std::string text(std::int64_t bytes) { return to_text(Bytes(static_cast<double>(
 const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
   const DeviceNeed* worst = nullptr;
   auto share = [](const DeviceNeed& n) {
-    return static_cast<double>(n.need) / static_cast<double>(n.capacity);
+    return static_cast<double>(n.need) / std::max(1.0, static_cast<double>(n.usable()));
   };
   for (const DeviceNeed& n : needs)
     if (!n.fits() && (worst == nullptr || share(n) > share(*worst))) worst = &n;
@@ -65,17 +67,25 @@ std::vector<Trial> with_zero(const Trial& trial) {
   return out;
 }
 
-std::vector<int> larger_divisors(int share, int than) {
+/// Whether a search has the time for a program of so many passes.
+bool small_enough(const Plan& plan, const Plan& start, const ModelSpec& model) {
+  return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
+}
+
+/// Numbers of micro-batches that divide a replica's samples, more than there are.
+std::vector<int> more_micro_batches(const Plan& plan, const Plan& start, const ModelSpec& model) {
   std::vector<int> out;
-  for (int m = than + 1; m <= share; ++m)
-    if (share % m == 0) out.push_back(m);
+  for (const int m : divisors(plan.global_batch / plan.dp)) {
+    Plan next = plan;
+    next.micro_batches = m;
+    if (m > plan.micro_batches && small_enough(next, start, model)) out.push_back(m);
+  }
   return out;
 }
 
-std::vector<Trial> on_this_mesh(const Trial& start) {
+std::vector<Trial> on_this_mesh(const Trial& start, const ModelSpec& model) {
   std::vector<Trial> out;
-  const int share = start.plan.global_batch / start.plan.dp;
-  const std::vector<int> more = larger_divisors(share, start.plan.micro_batches);
+  const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
   for (int m : more) out.push_back(with_micro_batches(start, m));
   if (!start.plan.recompute) out.push_back(with_recompute(start));
   const std::vector<Trial> sharded = with_zero(start);
@@ -93,7 +103,7 @@ std::vector<Trial> on_this_mesh(const Trial& start) {
 }
 
 /// Data parallelism traded for tensor and pipeline parallelism.
-std::vector<Trial> on_other_meshes(const Trial& start) {
+std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
   std::vector<Trial> out;
   const Plan& plan = start.plan;
   const int world = plan.pp * plan.dp * plan.tp;
@@ -116,28 +126,103 @@ std::vector<Trial> on_other_meshes(const Trial& start) {
       next.changes.push_back(fmt::format("method.dp={}", next.plan.dp));
       next.changes.push_back(fmt::format("method.tp={}", next.plan.tp));
       if (next.plan.global_batch % next.plan.dp != 0) continue;
-      const int share = next.plan.global_batch / next.plan.dp;
-      next = with_micro_batches(next, share);
+      next.plan.micro_batches = 0;  // the most that a search has the time for
+      const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
+      if (numbers.empty()) continue;
+      next = with_micro_batches(next, numbers.back());
       out.push_back(next);
       if (!next.plan.recompute) out.push_back(with_recompute(next));
     }
   return out;
 }
 
-std::optional<Remedy> try_out(const Trial& trial, const ModelSpec& model, const Cluster& cluster) {
-  try {
-    const LinkedProgram linked = link(compile(trial.plan, model), model);
-    const auto needs = device_needs(linked, cluster, trial.plan.rank_to_device);
-    Remedy remedy{trial.changes, 0};
-    for (const DeviceNeed& n : needs) {
-      if (!n.fits()) return std::nullopt;
-      remedy.need = std::max(remedy.need, n.need);
-    }
-    return remedy;
-  } catch (const InputError&) {
-    return std::nullopt;  // not a combination that exists
+class RemedySearch {
+ public:
+  RemedySearch(const Plan& plan, const ModelSpec& model, const Cluster& cluster)
+      : plan_(plan), model_(model), cluster_(cluster), bounds_(model, cluster, nullptr) {}
+
+  std::optional<Remedy> run() {
+    left_ = most_remedies - for_smaller_batches;
+    for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    left_ = for_smaller_batches;
+    return smaller_batch();
   }
-}
+
+ private:
+  static constexpr int for_smaller_batches = 6;
+
+  /// By arithmetic: the plan exists and may fit.
+  bool open(const Plan& plan) {
+    try {
+      const Plan ready = prepare(plan, model_);
+      // What servers hold is not in the bound.
+      return small_enough(ready, plan_, model_) &&
+             (ready.servers > 0 || bounds_.memory(ready).share <= 1);
+    } catch (const InputError&) {
+      return false;  // not a combination that exists
+    }
+  }
+
+  std::optional<Remedy> try_out(const Trial& trial) {
+    if (left_ == 0 || !open(trial.plan)) return std::nullopt;
+    --left_;
+    try {
+      const LinkedProgram linked = link(compile(trial.plan, model_), model_);
+      Remedy remedy{trial.changes, 0};
+      for (const DeviceNeed& n : device_needs(linked, cluster_, trial.plan.rank_to_device)) {
+        if (!n.fits()) return std::nullopt;
+        remedy.need = std::max(remedy.need, n.need);
+      }
+      return remedy;
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// In as many micro-batches as a search has the time for, or else in as many as there are.
+  std::optional<Remedy> smaller_batch() {
+    if (!plan_.shares.empty()) return std::nullopt;
+    Plan one = plan_;
+    one.micro_batches = 1;
+    const auto most = std::min<std::int64_t>(plan_.global_batch / plan_.dp,
+                                             most_tried_passes / passes_of(one, model_));
+    if (most > plan_.micro_batches)
+      if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
+    return smaller_batch(plan_.micro_batches);
+  }
+
+  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, an eighth fewer
+  /// each time.
+  std::optional<Remedy> smaller_batch(int micro_batches) {
+    const int at_once = plan_.dp * micro_batches;
+    const auto with = [&](int samples) {
+      Trial trial{plan_, {}};
+      if (micro_batches != plan_.micro_batches)
+        trial = with_micro_batches(std::move(trial), micro_batches);
+      trial.plan.global_batch = at_once * samples;
+      trial.changes.push_back(fmt::format("train.global_batch={}", trial.plan.global_batch));
+      return trial;
+    };
+    int fits = 0, beyond = plan_.global_batch / at_once + 1;  // memory never falls as samples grow
+    while (beyond - fits > 1) {
+      const int middle = fits + (beyond - fits) / 2;
+      (open(with(middle).plan) ? fits : beyond) = middle;
+    }
+    if (at_once * fits == plan_.global_batch) --fits;
+    for (; fits > 0; fits -= (fits + 7) / 8)
+      if (auto remedy = try_out(with(fits))) return remedy;
+    return std::nullopt;
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  Bounds bounds_;
+  int left_ = 0;  // programs to compile
+};
 
 }  // namespace
 
@@ -155,6 +240,7 @@ std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster&
     const Id kind = cluster.devices()[device].kind;
     n.kind = cluster.kinds()[kind].name;
     n.capacity = static_cast<std::int64_t>(cluster.kinds()[kind].memory.value);
+    n.reserve = static_cast<std::int64_t>(cluster.kinds()[kind].reserve.value);
     const auto [it, first] = by_kind.try_emplace(kind, n);
     if (!first && n.need > it->second.need) it->second = n;
   }
@@ -165,10 +251,12 @@ std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster&
 
 std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model,
                                   const Cluster& cluster) {
-  for (const auto& trials : {on_this_mesh({plan, {}}), on_other_meshes({plan, {}})})
-    for (const Trial& trial : trials)
-      if (auto remedy = try_out(trial, model, cluster)) return remedy;
-  return std::nullopt;
+  return RemedySearch(plan, model, cluster).run();
+}
+
+std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {
+  return reserve == 0 ? text(capacity)
+                      : fmt::format("{} less {} reserve", text(capacity), text(reserve));
 }
 
 void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec& model,
@@ -185,12 +273,14 @@ void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec
   const auto remedy = find_remedy(plan, model, cluster);
   throw InputError(fmt::format(
       "memory: {} ({}, {}) needs {} for role {} of method \"{}\"; the largest: {}; {}",
-      cluster.devices()[worst->device].name, worst->kind, text(worst->capacity), text(worst->need),
+      cluster.devices()[worst->device].name, worst->kind,
+      capacity_text(worst->capacity, worst->reserve), text(worst->need),
       linked.program.roles[role].name, plan.method, fmt::join(largest, ", "),
-      remedy ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
-                           fmt::join(remedy->changes, " --set "))
-             : std::string("no number of micro-batches, recomputation, sharding of states or other "
-                           "mesh of these devices makes it fit")));
+      remedy
+          ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
+                        fmt::join(remedy->changes, " --set "))
+          : std::string("no number of micro-batches, recomputation, sharding of states, other mesh "
+                        "of these devices or smaller batch was found to fit")));
 }
 
 }  // namespace rehearse

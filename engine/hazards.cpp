@@ -49,8 +49,13 @@ class Lists {
 struct OldRead {
   Id op = none, view = none;
   Layout layout = {};
-  std::uint8_t age = 0;
+  int age = 0;
 };
+
+/// Every instance of a storage has a piece for each stretch between the ends of its views, and an
+/// op touches all pieces of its views. Orders of magnitude above what methods make of the largest
+/// models.
+constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::size_t{1} << 26;
 
 struct Piece {
   Id first_write = none, last_write = none;
@@ -71,6 +76,10 @@ class Analysis {
       pieces += per_instance(s) * static_cast<std::size_t>(role.storages[s].indices);
       instances += static_cast<std::size_t>(role.storages[s].indices);
     }
+    if (pieces > most_pieces)
+      throw ProgramError(fmt::format(
+          "role {}: views cut its storages into {} pieces; the linker follows at most {}",
+          role.name, pieces, most_pieces));
     pieces_.resize(pieces);
     any_view_.assign(role.storages.size(), none);
     range_.reserve(role.views.size());
@@ -83,8 +92,15 @@ class Analysis {
       };
       range_.emplace_back(at(view.begin), at(view.end));
     }
-    std::size_t refs = 0;
-    for (const Op& op : role.ops) refs += op.refs.size();
+    std::size_t refs = 0, visits = 0;
+    for (const Op& op : role.ops) {
+      refs += op.refs.size();
+      for (const Ref& ref : op.refs) visits += range_[ref.view].second - range_[ref.view].first;
+    }
+    if (visits > most_visits)
+      throw ProgramError(
+          fmt::format("role {}: its ops touch {} pieces of storages; the linker follows at most {}",
+                      role.name, visits, most_visits));
     reads_.reserve(refs), old_.reserve(refs), out_.list.reserve(2 * refs);
   }
 

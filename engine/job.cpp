@@ -111,6 +111,12 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
   job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  // Before a cluster of so many ranks is made.
+  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
+    throw method.error("pp",
+                       fmt::format("{} stages need at least as many layers; {} has {}; at "
+                                   "most {}",
+                                   *keys.pp, job.model.name, job.model.layers, job.model.layers));
   job.cluster = open_cluster(cluster, keys, job.plan.servers);
   check_profile(cluster, job);
 
@@ -124,7 +130,7 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
 
   Plan& plan = job.plan;
   if (to_plan) {
-    leave_mesh(keys, static_cast<int>(world), plan);
+    leave_mesh(file, keys, static_cast<int>(world), job.model, plan);
   } else {
     fill_mesh_and_batch(file, keys, static_cast<int>(world), strategy, job.model, plan);
   }
@@ -221,6 +227,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
+  if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
   check_countable(file.section("train"), job);
 
   job.train = std::move(keys.train);

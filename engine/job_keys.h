@@ -14,6 +14,7 @@ struct JobKeys {
   std::string model = {}, cluster = {}, profile = {}, plan_file = {};
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
+  std::optional<Bytes> memory_reserve = {};
   Plan plan = {};  // what does not depend on anything else
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},

@@ -11,8 +11,8 @@
 #include <numeric>
 #include <optional>
 
+#include "engine/divisors.h"
 #include "engine/errors.h"
-#include "engine/numbers.h"
 
 namespace rehearse {
 namespace {
@@ -50,10 +50,8 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const Combines& c
 
 int default_micro_batches(const Plan& plan) {
   if (plan.pp == 1) return 1;
-  const int share = plan.global_batch / plan.dp;
   int most = 1, multiple = 0;
-  for (int m = 1; m <= share; ++m) {
-    if (share % m != 0) continue;
+  for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
     most = m;
     if (m % plan.pp != 0) continue;
     multiple = m;
@@ -192,11 +190,21 @@ int product(const std::vector<std::optional<std::int64_t>>& sizes) {
   return static_cast<int>(out);
 }
 
-void leave_mesh(const JobKeys& keys, int world, Plan& plan) {
+void leave_mesh(const Config& file, const JobKeys& keys, int world, const ModelSpec& model,
+                Plan& plan) {
   plan.pp = static_cast<int>(keys.pp.value_or(1));
   plan.tp = static_cast<int>(keys.tp.value_or(1));
-  plan.dp = static_cast<int>(
-      keys.dp.value_or(std::max<std::int64_t>(1, world / (std::int64_t{plan.pp} * plan.tp))));
+  const int stated = product({keys.pp, keys.dp, keys.tp});
+  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / stated)));
+  if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
+    const Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
+    const auto near = meshes_near({plan.pp, plan.dp, plan.tp}, world, any, model, 1);
+    throw file.section("method").error(
+        guilty(keys),
+        fmt::format("no mesh of the {} ranks has the sizes that are stated; {}set "
+                    "cluster.world_size",
+                    world, near.empty() ? "" : fmt::format("nearest: {}; or ", text(near[0]))));
+  }
   plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
   plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
 }

@@ -14,7 +14,9 @@ namespace rehearse {
 void fill_mesh_and_batch(const Config& file, const JobKeys& keys, int world, const Strategy& method,
                          const ModelSpec& model, Plan& plan);
 /// What is stated of the mesh, the rest 1 or all: a planner decides.
-void leave_mesh(const JobKeys& keys, int world, Plan& plan);
+/// Throws InputError where no mesh has the sizes that are stated.
+void leave_mesh(const Config& file, const JobKeys& keys, int world, const ModelSpec& model,
+                Plan& plan);
 /// The product of the sizes that are stated, at most the largest int.
 int product(const std::vector<std::optional<std::int64_t>>& sizes);
 

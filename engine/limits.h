@@ -15,6 +15,7 @@ constexpr Limits maybe_rate = between(0, 1e21);
 constexpr Limits latency = between(0, 3600);
 /// Of one device, from a kilobyte to an exabyte.
 constexpr Limits memory = between(1e3, 1e18);
+constexpr Limits reserve = between(0, 1e18);
 /// A part of a peak that is reached.
 constexpr Limits efficiency = between(1e-6, 1);
 /// How many times as long something takes.

@@ -15,6 +15,7 @@
 #include "engine/hazards.h"
 #include "engine/link_checks.h"
 #include "engine/memory_plan.h"
+#include "engine/program_tables.h"
 #include "engine/rendezvous.h"
 #include "engine/variance.h"
 #include "engine/workspace.h"
@@ -118,7 +119,10 @@ class Linker {
       linked.lane_ops[op.lane].push_back(o);
       LinkedOp& l = linked.ops[o];
       if (channel_of(op.work) == none) {
-        for (const Ref& ref : op.refs) l.bytes += bytes_touched(p, role, op, ref);
+        for (const Ref& ref : op.refs)
+          if (__builtin_add_overflow(l.bytes, bytes_touched(p, role, op, ref), &l.bytes))
+            throw ProgramError(fmt::format("role {}: op %{} touches more bytes than can be counted",
+                                           role.name, o));
         continue;
       }
       const Ref* payload = find(op, Slot::target);
@@ -158,17 +162,10 @@ class Linker {
   }
 
   void find_redundant() {
-    const int step = clocks_->steady();
     for (Id r = 0; r < out_.program.roles.size(); ++r)
-      for (Id o = 0; o < out_.program.roles[r].ops.size(); ++o) {
-        const auto& after = out_.program.roles[r].ops[o].after;
-        for (std::size_t i = 0; i < after.size(); ++i) {
-          if (after[i].throttle || step < after[i].lag) continue;
-          const std::uint32_t* others = clocks_->before(r, o, step, i);
-          if (clocks_->ended(others, r, after[i].op, step - after[i].lag))
-            out_.redundant.push_back({r, o, i});
-        }
-      }
+      for (Id o = 0; o < out_.program.roles[r].ops.size(); ++o)
+        for (const std::size_t i : clocks_->implied_waits(r, o, clocks_->steady()))
+          out_.redundant.push_back({r, o, i});
   }
 
   /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a

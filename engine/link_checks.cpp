@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -13,77 +14,12 @@
 #include "engine/errors.h"
 #include "engine/hazards.h"
 #include "engine/names.h"
-#include "engine/variance.h"
 
 namespace rehearse {
 namespace {
 
 std::string place(const Program& p, Id role, Id op) {
   return fmt::format("{}: {}", p.roles[role].name, to_text(p, p.roles[role], op));
-}
-
-void check_refs(const Program& p, const Role& role, Id o) {
-  const Op& op = role.ops[o];
-  for (const Ref& ref : op.refs) {
-    if (ref.view >= role.views.size())
-      throw ProgramError(fmt::format("role {}: op %{} names view {}, of {}", role.name, o, ref.view,
-                                     role.views.size()));
-    const Storage& storage = role.storages[role.views[ref.view].storage];
-    if (ref.index >= storage.indices)
-      throw ProgramError(fmt::format("role {}: index {} of '{}', which has {}\n> {}", role.name,
-                                     ref.index, storage.name, storage.indices,
-                                     to_text(p, role, o)));
-  }
-  auto needs = [&](Slot slot) {
-    if (!find(op, slot))
-      throw ProgramError(fmt::format("role {}: no {} operand\n> {}", role.name, name_of(slot),
-                                     to_text(p, role, o)));
-  };
-  std::visit(
-      overloaded{
-          [&](const Send&) { needs(Slot::source); }, [&](const Put&) { needs(Slot::source); },
-          [&](const Recv&) { needs(Slot::target); }, [&](const Take&) { needs(Slot::target); },
-          [&](const Update&) {
-            needs(Slot::param), needs(Slot::grad);
-            if (find(op, Slot::grad)->layout.partial)
-              throw ProgramError(
-                  fmt::format("role {}: an update of a gradient that is still a partial sum\n> {}",
-                              role.name, to_text(p, role, o)));
-          },
-          [&](const Collective&) {
-            if (!find(op, Slot::source)) needs(Slot::target);
-          },
-          [&](const Kernel& kernel) {
-            if (kernel.kind != Local::observe) return;
-            needs(Slot::source), needs(Slot::target);
-            const Ref &source = *find(op, Slot::source), &target = *find(op, Slot::target);
-            if (source.layout.partial)
-              throw ProgramError(
-                  fmt::format("role {}: observes a gradient that is still a partial sum\n> {}",
-                              role.name, to_text(p, role, o)));
-            const std::int64_t wanted =
-                kernel.stride < 1
-                    ? 0
-                    : 1 + 2 * observed_entries(elements_of(p, role, source), kernel.stride);
-            if (elements_of(p, role, target) != wanted)
-              throw ProgramError(fmt::format(
-                  "role {}: the observation of {} entries at stride {} takes {} "
-                  "numbers, '{}' has {}\n> {}",
-                  role.name, elements_of(p, role, source), kernel.stride, wanted,
-                  role.views[target.view].name, elements_of(p, role, target), to_text(p, role, o)));
-          },
-          [](const Compute&) {}},
-      op.work);
-}
-
-std::optional<Id> channel_of(const Op& op) {
-  return std::visit(overloaded{[](const Collective& c) { return std::optional(c.channel); },
-                               [](const Send& s) { return std::optional(s.channel); },
-                               [](const Recv& r) { return std::optional(r.channel); },
-                               [](const Put& m) { return std::optional(m.channel); },
-                               [](const Take& t) { return std::optional(t.channel); },
-                               [](const auto&) { return std::optional<Id>(); }},
-                    op.work);
 }
 
 /// What all members of a collective must say alike. A root's or a non-contributor's operands may
@@ -149,68 +85,69 @@ void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t memb
   }
 }
 
-/// Sets of roles that meet in some group, joined where they share a role: an op is one event, and
-/// each of its groups meets by itself.
-std::vector<std::set<Id>> role_sets_of(const LinkedProgram& linked,
-                                       const std::vector<std::vector<Id>>& groups) {
-  std::set<std::vector<Id>> distinct;
-  std::vector<Id> present;
-  for (const auto& group : groups) {
-    present.clear();
-    for (Id rank : group) present.push_back(linked.role_of[rank]);
-    std::sort(present.begin(), present.end());
-    present.erase(std::unique(present.begin(), present.end()), present.end());
-    distinct.insert(present);
-  }
-  std::vector<std::set<Id>> joined;
-  for (const auto& one : distinct) {
-    std::set<Id> roles(one.begin(), one.end());
-    for (std::size_t i = 0; i < joined.size();) {
-      const bool share =
-          std::any_of(roles.begin(), roles.end(), [&](Id r) { return joined[i].contains(r); });
-      if (share)
-        roles.merge(joined[i]), joined.erase(joined.begin() + static_cast<std::ptrdiff_t>(i));
-      else
-        ++i;
-    }
-    joined.push_back(std::move(roles));
-  }
-  std::sort(joined.begin(), joined.end());
-  return joined;
-}
-
-/// How many ranks the groups of these roles have; 0 when they differ.
-std::int64_t members_of(const LinkedProgram& linked, const std::vector<std::vector<Id>>& groups,
-                        const std::set<Id>& roles) {
+/// Roles that meet in groups of a channel, joined where they share one: an op is one event, and
+/// each of its groups meets by itself. `members`: how many ranks those groups have; 0 when they
+/// differ.
+struct Together {
+  std::set<Id> roles = {};
   std::int64_t members = -1;
-  for (const auto& group : groups) {
-    if (!roles.contains(linked.role_of[group.front()])) continue;
-    const auto size = static_cast<std::int64_t>(group.size());
-    members = members < 0 || members == size ? size : 0;
+};
+
+/// The sets of roles that a channel's groups make, in order. A flat pass over the ranks.
+std::vector<Together> together(const LinkedProgram& linked, const Channel& channel) {
+  const Program& p = linked.program;
+  const GroupOfRank groups = group_of_rank(p, channel);
+  std::vector<Id> joined(p.roles.size());  // a forest: the root of each tree names its set
+  std::iota(joined.begin(), joined.end(), Id{0});
+  const auto root = [&](Id r) {
+    while (joined[r] != r) r = joined[r] = joined[joined[r]];
+    return r;
+  };
+  std::vector<Id> first(groups.groups, none);  // a role of the group
+  std::vector<std::int64_t> size(groups.groups, 0);
+  for (Id rank = 0; rank < groups.of.size(); ++rank) {
+    const Id g = groups.of[rank];
+    if (g == none) continue;
+    ++size[g];
+    const Id role = linked.role_of[rank];
+    if (first[g] == none) first[g] = role;
+    if (first[g] != role) joined[root(role)] = root(first[g]);
   }
-  return members;
+  std::vector<Together> sets(p.roles.size());
+  for (Id g = 0; g < groups.groups; ++g) {
+    Together& set = sets[root(first[g])];
+    set.members = set.members < 0 || set.members == size[g] ? size[g] : 0;
+  }
+  for (Id r = 0; r < p.roles.size(); ++r) sets[root(r)].roles.insert(r);
+  std::erase_if(sets, [](const Together& set) { return set.members < 0; });
+  std::sort(sets.begin(), sets.end(),
+            [](const Together& a, const Together& b) { return a.roles < b.roles; });
+  return sets;
 }
 
 /// The n-th ops of all member roles, per set of roles that share groups.
-void match_collectives(LinkedProgram& linked, Id channel,
-                       const std::vector<std::vector<Id>>& by_role) {
+void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Together>& sets,
+                       const std::map<Id, std::vector<Id>>& by_role) {
   const Program& p = linked.program;
-  const auto groups = groups_of(p, p.channels[channel]);
-  for (const auto& roles : role_sets_of(linked, groups)) {
-    const std::int64_t members = members_of(linked, groups, roles);
+  static const std::vector<Id> nothing;
+  const auto ops_of = [&](Id role) -> const std::vector<Id>& {
+    const auto it = by_role.find(role);
+    return it == by_role.end() ? nothing : it->second;
+  };
+  for (const auto& [roles, members] : sets) {
     std::size_t most = 0, least = ~std::size_t{0};
     for (Id r : roles)
-      most = std::max(most, by_role[r].size()), least = std::min(least, by_role[r].size());
+      most = std::max(most, ops_of(r).size()), least = std::min(least, ops_of(r).size());
     std::vector<RoleOp> event;
     for (std::size_t n = 0; n < most; ++n) {
       event.clear();
       for (Id r : roles) {
-        if (n >= by_role[r].size())
+        if (n >= ops_of(r).size())
           throw ProgramError(fmt::format(
               "channel {}: role {} takes part in {} collectives a step, role {} in {}",
-              p.channels[channel].name, p.roles[r].name, by_role[r].size(),
+              p.channels[channel].name, p.roles[r].name, ops_of(r).size(),
               p.roles[*roles.begin() == r ? *roles.rbegin() : *roles.begin()].name, most));
-        const Id o = by_role[r][n];
+        const Id o = ops_of(r)[n];
         linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
         check_collective(linked, r, o, members);
         event.push_back({r, o});
@@ -310,45 +247,10 @@ void check_mailboxes(const LinkedProgram& linked) {
 
 }  // namespace
 
-void check_tables(const Program& p) {
-  if (p.roles.empty()) throw ProgramError("a program needs at least one role");
-  for (const Role& role : p.roles) {
-    for (const View& v : role.views) {
-      if (v.storage >= role.storages.size())
-        throw ProgramError(fmt::format("role {}: view '{}' has no storage", role.name, v.name));
-      const Storage& s = role.storages[v.storage];
-      if (v.begin < 0 || v.begin > v.end || v.end > s.elements ||
-          (v.end - v.begin) % size_of(p, v.slice))
-        throw ProgramError(fmt::format(
-            "role {}: view '{}' is [{}, {}) of '{}', which has {} elements{}", role.name, v.name,
-            v.begin, v.end, s.name, s.elements, v.slice ? " (and parts must be equal)" : ""));
-    }
-    for (const Storage& s : role.storages)
-      if (s.indices < 1 || s.versions < 1 || s.elements < 0 ||
-          (s.versions > 1 && s.life == Life::value))
-        throw ProgramError(
-            fmt::format("role {}: storage '{}' has impossible counts", role.name, s.name));
-    for (Id o = 0; o < role.ops.size(); ++o) {
-      const Op& op = role.ops[o];
-      if (op.lane >= role.lanes.size())
-        throw ProgramError(fmt::format("role {}: op %{} is on no lane", role.name, o));
-      for (const After& a : op.after)
-        if (a.op >= role.ops.size())
-          throw ProgramError(fmt::format("role {}: op %{} waits for %{}, of {} ops", role.name, o,
-                                         a.op, role.ops.size()));
-      if (auto c = channel_of(op); c && *c >= p.channels.size())
-        throw ProgramError(fmt::format("role {}: op %{} uses channel {}, of {}", role.name, o, *c,
-                                       p.channels.size()));
-      check_refs(p, role, o);
-    }
-  }
-}
-
 void match_channels(LinkedProgram& linked) {
   const Program& p = linked.program;
   linked.event_of.resize(p.roles.size());
-  std::vector<std::vector<std::vector<Id>>> collectives(
-      p.channels.size(), std::vector<std::vector<Id>>(p.roles.size()));
+  std::vector<std::map<Id, std::vector<Id>>> collectives(p.channels.size());  // by role
   std::map<Pair, std::vector<Id>> sends, recvs;
   std::size_t ops = 0;
   for (const Role& role : p.roles) ops += role.ops.size();
@@ -376,7 +278,18 @@ void match_channels(LinkedProgram& linked) {
       linked.events.add(std::array{RoleOp{r, o}});
     }
   }
-  for (Id c = 0; c < p.channels.size(); ++c) match_collectives(linked, c, collectives[c]);
+  std::map<Axes, std::vector<Together>> regular;  // channels over the same axes share them
+  for (Id c = 0; c < p.channels.size(); ++c) {
+    if (collectives[c].empty()) continue;
+    const Group& group = p.channels[c].group;
+    if (!group.colour.empty()) {
+      match_collectives(linked, c, together(linked, p.channels[c]), collectives[c]);
+      continue;
+    }
+    const auto [it, fresh] = regular.try_emplace(group.axes);
+    if (fresh) it->second = together(linked, p.channels[c]);
+    match_collectives(linked, c, it->second, collectives[c]);
+  }
   match_pairs(linked, sends, recvs);
   if (linked.mailboxes) check_mailboxes(linked);
   for (Id r = 0; r < p.roles.size(); ++r)

@@ -52,7 +52,7 @@ class Pools {
 
 struct Instance {
   Id storage = none;
-  std::uint16_t index = 0;
+  int index = 0;
 };
 
 std::int64_t bytes_of_storage(const Role& role, Id s) {
@@ -67,8 +67,7 @@ std::vector<std::pair<Instance, std::size_t>> written_values(const Role& role,
     if (role.storages[s].life != Life::value) continue;
     for (int i = 0; i < role.storages[s].indices; ++i) {
       const std::size_t instance = hazards.instance_base[s] + static_cast<std::size_t>(i);
-      if (!hazards.first_writers[instance].empty())
-        out.push_back({{s, static_cast<std::uint16_t>(i)}, instance});
+      if (!hazards.first_writers[instance].empty()) out.push_back({{s, i}, instance});
     }
   }
   return out;

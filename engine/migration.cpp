@@ -155,7 +155,7 @@ class Migrator {
     return {.view = role.view({.name = name, .storage = storage, .begin = begin, .end = end}),
             .slot = slot,
             .mode = mode,
-            .age = static_cast<std::uint8_t>(age)};
+            .age = age};
   }
   /// What a piece is made of, in the old storage; strided where it is rows of something wider.
   Ref source(const PieceCopy& c) {
@@ -164,7 +164,9 @@ class Migrator {
   }
   static Kernel take(const PieceCopy& c) {
     if (c.rows == 1) return {.kind = Local::cast};
-    return {.kind = Local::cast, .keep = c.run, .stride = static_cast<int>(c.source_pitch)};
+    return {.kind = Local::cast,
+            .keep = c.run,
+            .stride = narrow<int>(c.source_pitch, "the stride of a copy")};
   }
   Ref target(const PieceCopy& c) {
     return ref(c.to, c.target, Slot::target, c.turn > 0 ? Mode::add : Mode::write, c.target_begin,
@@ -219,7 +221,8 @@ class Migrator {
     }
     refs.push_back(ref(rank, weave.target, Slot::target, weave.turn > 0 ? Mode::add : Mode::write,
                        weave.begin, weave.begin + weave.rows * weave.width, 0));
-    role.op("unpack", Kernel{.kind = Local::cast, .stride = static_cast<int>(weave.width)},
+    role.op("unpack",
+            Kernel{.kind = Local::cast, .stride = narrow<int>(weave.width, "the width of a weave")},
             std::move(refs));
   }
 

@@ -8,11 +8,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
+#include "engine/divisors.h"
 #include "engine/errors.h"
-#include "engine/numbers.h"
 
 namespace rehearse {
 namespace {
@@ -173,17 +176,21 @@ void require(bool good, const ModelSpec& m, const char* key, auto value, const s
 }
 
 void check(const ModelSpec& m) {
-  for (const auto& [key, value] : {std::pair{"layers", m.layers},
-                                   {"hidden", m.hidden},
-                                   {"heads", m.heads},
-                                   {"vocab", m.vocab},
-                                   {"seq_len", m.seq_len}}) {
+  // Beyond these products of sizes leave 64 bits, and no program of so many layers is run.
+  for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
+                                         {"hidden", m.hidden, 1 << 20},
+                                         {"heads", m.heads, 1 << 20},
+                                         {"ffn", m.ffn, 1 << 23},
+                                         {"vocab", m.vocab, 1 << 24},
+                                         {"padded_vocab", m.padded_vocab, 1 << 25},
+                                         {"max_positions", m.max_positions, 1 << 24},
+                                         {"seq_len", m.seq_len, 1 << 24}}) {
     require(value >= 1, m, key, value, "must be at least 1");
+    require(value <= most, m, key, value, fmt::format("must be at most {}", most));
   }
   require(m.hidden % m.heads == 0, m, "heads", m.heads,
           fmt::format("does not divide hidden = {} (nearest that does: {})", m.hidden,
                       nearest_divisor(m.hidden, m.heads)));
-  require(m.ffn >= 1, m, "ffn", m.ffn, "must be at least 1");
   require(m.padded_vocab >= m.vocab, m, "padded_vocab", m.padded_vocab,
           fmt::format("must be at least vocab = {}", m.vocab));
   require(m.kv_heads >= 1 && m.heads % m.kv_heads == 0, m, "kv_heads", m.kv_heads,
@@ -207,9 +214,10 @@ void check(const ModelSpec& m) {
 
 ModelSpec build_model(ModelSpec m) {
   if (m.kv_heads == 0) m.kv_heads = m.heads;
-  if (m.ffn == 0) m.ffn = 4 * m.hidden;
+  // Of what is too large, check() says so: as many as they are, not what leaves 32 bits.
+  if (m.ffn == 0) m.ffn = std::min(m.hidden, 1 << 20) * 4;
   if (m.max_positions == 0) m.max_positions = m.seq_len;
-  if (m.padded_vocab == 0) m.padded_vocab = (m.vocab + 127) / 128 * 128;
+  if (m.padded_vocab == 0) m.padded_vocab = (std::min(m.vocab, 1 << 24) + 127) / 128 * 128;
   check(m);
   m.groups.clear();
   m.segments.clear();
@@ -225,6 +233,10 @@ ModelSpec build_model(ModelSpec m) {
       break;
   }
   return m;
+}
+
+int tensor_divisor(const ModelSpec& model) {
+  return std::gcd(std::gcd(model.heads, model.kv_heads), std::gcd(model.ffn, model.padded_vocab));
 }
 
 std::int64_t elements_of(const ParamGroup& group, int tp) {

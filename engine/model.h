@@ -63,6 +63,9 @@ struct ModelSpec {
 /// Fill groups and segments from the hyperparameters above. Throws InputError when they do not fit
 /// together.
 ModelSpec build_model(ModelSpec hyperparameters);
+/// What the size of every tensor group divides: heads, key-value heads, the feed-forward width and
+/// the rows of the vocabulary are cut into equal parts.
+int tensor_divisor(const ModelSpec& model);
 /// A spec by name (models/gpt2-124m.toml), or a path to a TOML file. seq_len 0 keeps the spec's
 /// own.
 ModelSpec load_model(const std::string& name_or_path, int seq_len);

@@ -9,7 +9,4 @@ std::string fixed(double value, int decimals);
 /// Of a fraction: percent(0.5, 1) is "50.0%".
 std::string percent(double fraction, int decimals);
 
-/// The divisor of `whole` nearest to `wanted`, the smaller of two: what who wrote `wanted` can use.
-int nearest_divisor(int whole, int wanted);
-
 }  // namespace rehearse

@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 
+#include "engine/collectives/algorithms.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
@@ -63,8 +64,8 @@ Extent extent_of(const Program& program, const Role& role, Id view, Id rank) {
 }
 
 Extent part_of(Extent whole, int index, int count) {
-  return {whole.begin + whole.size() * index / count,
-          whole.begin + whole.size() * (index + 1) / count};
+  return {whole.begin + collectives::part(whole.size(), index, count),
+          whole.begin + collectives::part(whole.size(), index + 1, count)};
 }
 
 }  // namespace rehearse

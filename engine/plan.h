@@ -66,6 +66,11 @@ struct Plan {
   }
 };
 
+/// Passes over segments that a program of the plan has, of all stages and micro-batches: what
+/// compiling it takes grows with them.
+std::int64_t passes_of(const Plan& plan, const ModelSpec& model);
+/// What `complete` accepts of them: gigabytes of ops, and a minute or so to compile them.
+inline constexpr std::int64_t most_passes = 2'000'000;
 /// Whether everything that tensor parallelism splits divides by tp.
 bool splits(const ModelSpec& model, int tp);
 /// What of it does not: "must divide the 25 heads of gpt2-1.5b".

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -19,11 +20,16 @@ namespace rehearse {
 namespace {
 
 constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs
+/// Of a GPU's memory that no tensor gets. A process of PyTorch holds 781 MiB before it makes its
+/// first tensor (pytorch/pytorch issue 34323: context, libraries' kernels); the first all-reduce of
+/// one NCCL group takes 544 to 688 MiB for its buffers (NVIDIA/nccl issue 964, A100 on NVLink).
+constexpr Bytes usual_reserve(1.5e9);
 
 DeviceKind read_device(const Config& c) {
   DeviceKind kind;
   kind.name = c.text("name", std::nullopt);
   kind.memory = c.bytes("memory", std::nullopt, limits::memory);
+  kind.reserve = c.bytes("reserve", usual_reserve, limits::reserve);
   kind.peak_f32 = c.flop_rate("f32", std::nullopt, limits::rate);
   kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
   kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
@@ -167,6 +173,7 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
   for (std::size_t i = 0; i < t.devices.size(); ++i)
     t.names.push_back(fmt::format("{}{}", stem, i));
   for (const std::string& part : c.texts("parts")) t.names.push_back(part);
+  const std::set<std::string> known(t.names.begin(), t.names.end());
   for (const Config& link : c.sections("links")) {
     const auto ends = [&](const std::string& key) {
       const std::string pattern = link.text(key, std::nullopt);
@@ -174,7 +181,7 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       if (found.empty()) throw link.error(key, fmt::format("\"{}\" matches nothing", pattern));
       if (!pattern.starts_with("fabric"))
         for (const std::string& name : found)
-          if (std::find(t.names.begin(), t.names.end(), name) == t.names.end()) {
+          if (!known.contains(name)) {
             const std::string near = nearest(name, t.names);
             throw link.error(key,
                              fmt::format("\"{}\" is neither a device, a part nor fabric{}", name,

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/json_reader.h"
 #include "engine/json_text.h"
 #include "engine/limits.h"
 #include "engine/names.h"
@@ -24,80 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One JSON object being read: knows where it is, and which keys nobody asked for.
-class Reader {
- public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) fail("must be an object");
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}: {}", where_, what));
-  }
-  const Json& at(const char* key) {
-    known_.insert(key);
-    auto it = json_.find(key);
-    if (it == json_.end()) fail(fmt::format("\"{}\" is missing", key));
-    return *it;
-  }
-  double number(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_number() || !std::isfinite(v.get<double>()) || v.get<double>() < 0)
-      fail(fmt::format("\"{}\" = {}: must be a number >= 0", key, v.dump()));
-    return v.get<double>();
-  }
-  template <class T = int>
-  T integer(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_number_unsigned())
-      fail(fmt::format("\"{}\" = {}: must be a whole number >= 0", key, v.dump()));
-    return v.get<T>();
-  }
-  std::string text(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_string()) fail(fmt::format("\"{}\" = {}: must be text", key, v.dump()));
-    return v.get<std::string>();
-  }
-  bool truth(const char* key) {
-    const Json& v = at(key);
-    if (!v.is_boolean()) fail(fmt::format("\"{}\" = {}: must be true or false", key, v.dump()));
-    return v.get<bool>();
-  }
-  template <class E>
-  E choice(const char* key) {
-    const std::string value = text(key);
-    const auto found = from_name<E>(value);
-    if (!found) {
-      const std::string near = nearest(value, names_of<E>());
-      fail(fmt::format("\"{}\" = \"{}\": unknown; known are {}{}", key, value,
-                       fmt::join(names_of<E>(), ", "),
-                       near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near)));
-    }
-    return *found;
-  }
-  template <class F>
-  void list(const char* key, F each) {
-    const Json& v = at(key);
-    if (!v.is_array()) fail(fmt::format("\"{}\" must be a list", key));
-    for (std::size_t i = 0; i < v.size(); ++i) {
-      Reader reader(v[i], fmt::format("{}: {}[{}]", where_, key, i));
-      each(reader);
-      reader.done();
-    }
-  }
-  void done() const {
-    for (const auto& [key, value] : json_.items())
-      if (!known_.count(key)) {
-        const std::string near = nearest(key, {known_.begin(), known_.end()});
-        fail(fmt::format("unknown key \"{}\"{}", key,
-                         near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
-      }
-  }
-
- private:
-  const Json& json_;
-  std::string where_;
-  std::set<std::string> known_ = {};
-};
+using Reader = JsonReader;
 
 /// A platform's slowest, at its least efficiency or on its slowest link.
 constexpr Limits measured_rate = between(1e-3, limits::bandwidth.most);

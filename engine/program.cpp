@@ -1,7 +1,7 @@
 // Questions that every user of a program asks: sizes, groups, operands.
 #include "engine/program.h"
 
-#include <map>
+#include <algorithm>
 
 namespace rehearse {
 
@@ -23,32 +23,50 @@ std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) 
          size_of(role.storages[role.views[ref.view].storage].dtype);
 }
 
-std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel) {
-  std::vector<std::vector<Id>> groups;
-  if (!channel.group.colour.empty()) {
-    std::map<Id, std::vector<Id>> by_colour;
-    for (Id rank = 0; rank < static_cast<Id>(program.world_size); ++rank)
-      if (const Id colour = channel.group.colour[rank]; colour != none)
-        by_colour[colour].push_back(rank);
-    for (auto& [colour, members] : by_colour) groups.push_back(std::move(members));
-    return groups;
+GroupOfRank group_of_rank(const Program& program, const Channel& channel) {
+  const std::vector<Id>& colours = channel.group.colour;
+  if (!colours.empty()) {  // groups in the order of their colours
+    std::vector<Id> known(colours);
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    if (!known.empty() && known.back() == none) known.pop_back();
+    GroupOfRank out{.of = std::vector<Id>(colours.size(), none),
+                    .groups = static_cast<Id>(known.size())};
+    for (std::size_t rank = 0; rank < colours.size(); ++rank)
+      if (colours[rank] != none)
+        out.of[rank] = static_cast<Id>(std::lower_bound(known.begin(), known.end(), colours[rank]) -
+                                       known.begin());
+    return out;
   }
-  const Axes axes = channel.group.axes;
   Id ranks = 1;
   for (const Axis& axis : program.mesh) ranks *= static_cast<Id>(axis.size);
-  const Id members = static_cast<Id>(size_of(program, axes));
-  groups.resize(ranks / members);
-  for (auto& group : groups) group.reserve(members);
+  GroupOfRank out{.of = std::vector<Id>(ranks),
+                  .groups = ranks / static_cast<Id>(size_of(program, channel.group.axes))};
+  // The coordinates along the group's own axes do not tell groups apart; the others do. They count
+  // up with the rank, the last axis first.
+  const std::size_t axes = program.mesh.size();
+  std::vector<Id> stride(axes, 0), place(axes, 0);
+  Id of_group = 1;
+  for (std::size_t a = axes; a-- > 0;)
+    if (!(channel.group.axes >> a & 1))
+      stride[a] = of_group, of_group *= static_cast<Id>(program.mesh[a].size);
+  Id group = 0;
   for (Id rank = 0; rank < ranks; ++rank) {
-    // The coordinates along the group's own axes do not tell groups apart; the others do.
-    Id group = 0, rest = rank, stride = 1;
-    for (std::size_t a = program.mesh.size(); a-- > 0;) {
-      const Id size = static_cast<Id>(program.mesh[a].size);
-      if (!(axes >> a & 1)) group += rest % size * stride, stride *= size;
-      rest /= size;
+    out.of[rank] = group;
+    for (std::size_t a = axes; a-- > 0;) {
+      group += stride[a];
+      if (++place[a] < static_cast<Id>(program.mesh[a].size)) break;
+      group -= stride[a] * place[a], place[a] = 0;
     }
-    groups[group].push_back(rank);
   }
+  return out;
+}
+
+std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel) {
+  const GroupOfRank by_rank = group_of_rank(program, channel);
+  std::vector<std::vector<Id>> groups(by_rank.groups);
+  for (Id rank = 0; rank < by_rank.of.size(); ++rank)
+    if (const Id group = by_rank.of[rank]; group != none) groups[group].push_back(rank);
   return groups;
 }
 

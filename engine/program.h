@@ -32,6 +32,8 @@
 #include <variant>
 #include <vector>
 
+#include "engine/narrow.h"
+
 namespace rehearse {
 
 using Id = std::uint32_t;  // index into a table of the program or of the role
@@ -106,12 +108,25 @@ enum class Slot : std::uint8_t {
   threshold,  // f32 x 2: what a threshold select compares with, how many entries passed it last
 };
 
+struct InstanceIndex {
+  static constexpr const char* name = "the index of an instance (a micro-batch, say)";
+};
+struct Age {
+  static constexpr const char* name = "an age";
+};
+struct Lag {
+  static constexpr const char* name = "the lag of a wait";
+};
+struct Shift {
+  static constexpr const char* name = "a shift";
+};
+
 struct Ref {
   Id view = none;
   Slot slot = Slot::source;
   Mode mode = Mode::read;
-  std::uint16_t index = 0;
-  std::uint8_t age = 0;
+  Narrow<std::uint16_t, InstanceIndex> index = 0;
+  Narrow<std::uint8_t, Age> age = 0;
   Layout layout = {};  // expected of a read; produced by a write
   friend bool operator==(const Ref&, const Ref&) = default;
 };
@@ -221,7 +236,7 @@ using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, 
 /// from running too far ahead (a receive or a prefetch that would otherwise occupy memory early).
 struct After {
   Id op = none;
-  std::uint8_t lag = 0;
+  Narrow<std::uint8_t, Lag> lag = 0;
   bool throttle = false;
   friend bool operator==(After, After) = default;
 };
@@ -230,7 +245,7 @@ struct Op {
   Work work = {};
   std::vector<Ref> refs = {};
   std::vector<After> after = {};
-  std::uint8_t shift = 0;
+  Narrow<std::uint8_t, Shift> shift = 0;
 };
 enum class Order : std::uint8_t { in_order, arrival };
 struct Lane {
@@ -283,6 +298,12 @@ int size_of(const Program& program, Axes axes);
 /// The members of each group of a channel, in rank order; a rank's place in its group is its
 /// position here.
 std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel);
+/// The same by rank, for a flat pass: which group of the channel a rank is in, none = in none.
+struct GroupOfRank {
+  std::vector<Id> of = {};
+  Id groups = 0;
+};
+GroupOfRank group_of_rank(const Program& program, const Channel& channel);
 const Ref* find(const Op& op, Slot slot);
 /// One op as a line of text, as in to_text.
 std::string to_text(const Program& program, const Role& role, Id op);

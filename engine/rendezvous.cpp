@@ -74,4 +74,33 @@ Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const 
   return out;
 }
 
+RanksThatMeet::RanksThatMeet(const LinkedProgram& linked)
+    : linked_(linked), groups_(linked.program.channels.size()) {}
+
+const RanksThatMeet::Groups& RanksThatMeet::groups(Id channel) {
+  std::optional<Groups>& known = groups_[channel];
+  if (!known) {
+    known.emplace();
+    known->members = groups_of(linked_.program, linked_.program.channels[channel]);
+    known->of_rank.assign(static_cast<std::size_t>(linked_.program.world_size), none);
+    for (Id group = 0; group < known->members.size(); ++group)
+      for (const Id rank : known->members[group]) known->of_rank[rank] = group;
+  }
+  return *known;
+}
+
+std::vector<Id> RanksThatMeet::of(const Work& work, Id rank) {
+  const auto with = [&](Id peer) {
+    const Id other = linked_.program.roles[peer].ranks[linked_.place_of[rank]];
+    return std::vector<Id>{std::min(rank, other), std::max(rank, other)};
+  };
+  if (const auto* send = std::get_if<Send>(&work)) return with(send->peer);
+  if (const auto* recv = std::get_if<Recv>(&work)) return with(recv->peer);
+  const auto* collective = std::get_if<Collective>(&work);
+  if (collective == nullptr) return {};
+  const Groups& all = groups(collective->channel);
+  const Id group = all.of_rank[rank];
+  return group == none ? std::vector<Id>{rank} : all.members[group];
+}
+
 }  // namespace rehearse

@@ -1,5 +1,6 @@
 // Which ranks of which roles meet in a collective event, as flat tables that executors walk.
 #pragma once
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -36,5 +37,23 @@ Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const 
 
 /// The channel of a communicating op, none for local ones.
 Id channel_of(const Work& work);
+
+/// Which ranks meet in an op, for walks that ask op by op: groups are made once a channel.
+class RanksThatMeet {
+ public:
+  explicit RanksThatMeet(const LinkedProgram& linked);  // which must outlive it
+  /// All that meet with this rank, in rising order; empty for an op that meets nobody.
+  std::vector<Id> of(const Work& work, Id rank);
+
+ private:
+  struct Groups {
+    std::vector<Id> of_rank = {};  // none: in no group
+    std::vector<std::vector<Id>> members = {};
+  };
+  const Groups& groups(Id channel);
+
+  const LinkedProgram& linked_;
+  std::vector<std::optional<Groups>> groups_;  // by channel
+};
 
 }  // namespace rehearse

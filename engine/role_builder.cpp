@@ -75,10 +75,8 @@ void RoleBuilder::remember(Place place) {
 }
 
 Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs, int shift) {
-  role_.ops.push_back({.lane = lane(lane_name),
-                       .work = work,
-                       .refs = std::move(refs),
-                       .shift = static_cast<std::uint8_t>(shift)});
+  role_.ops.push_back(
+      {.lane = lane(lane_name), .work = work, .refs = std::move(refs), .shift = shift});
   return static_cast<Id>(role_.ops.size() - 1);
 }
 
@@ -86,8 +84,7 @@ void RoleBuilder::throttle(Id op, Id after) {
   // Of the same iteration, so the steps that they serve may differ.
   const int lag = role_.ops[after].shift - role_.ops[op].shift;
   if (lag < 0) return;
-  role_.ops[op].after.push_back(
-      {.op = after, .lag = static_cast<std::uint8_t>(lag), .throttle = true});
+  role_.ops[op].after.push_back({.op = after, .lag = lag, .throttle = true});
 }
 
 Id channel(Program& program, std::string_view name, Group group, Match match) {

@@ -35,8 +35,17 @@ RouteCost operator+(RouteCost a, RouteCost b) {
 /// path over kilobytes a second does not overflow.
 constexpr double unit_weight = 26771144400;
 
-RouteCost cost_of(const Link& link) {
-  return {static_cast<std::uint64_t>(std::llround(unit_weight * 1e9 / link.bandwidth.value)), 1};
+constexpr double seconds_weight = 1e15;  // latencies to the femtosecond
+/// What a link to a device weighs more than all latencies of a path: two for its ends, two more for
+/// each device that it crosses.
+constexpr std::uint64_t device_weight = std::uint64_t{1} << 56;
+constexpr double most_weight = 1LL << 50;  // a path of dozens of links does not overflow
+
+RouteCost cost_of(const Link& link, const RouteMetric& metric, int devices) {
+  const double weight = metric.latency ? seconds_weight * link.latency.value
+                                       : unit_weight * 1e9 / link.bandwidth.value;
+  const auto whole = static_cast<std::uint64_t>(std::llround(std::min(weight, most_weight)));
+  return {metric.latency ? whole + static_cast<std::uint64_t>(devices) * device_weight : whole, 1};
 }
 
 }  // namespace
@@ -55,7 +64,7 @@ struct Routes::Gate {
 };
 
 Routes::Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::pair<Id, Id>>& ends,
-               std::span<const Link> links) {
+               std::span<const Link> links, RouteMetric metric) {
   Id nodes = 0;
   for (const RouteVertex& v : vertices)
     if (v.node != none) nodes = std::max(nodes, v.node + 1);
@@ -73,7 +82,8 @@ Routes::Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::
   for (std::size_t k = 0; k < ends.size(); ++k) {
     auto [a, b] = ends[k];
     Id ab = static_cast<Id>(2 * k), ba = ab + 1;
-    const RouteCost cost = cost_of(links[ab]);
+    if (links[ab].bandwidth.value <= metric.above) continue;
+    const RouteCost cost = cost_of(links[ab], metric, vertices[a].device + vertices[b].device);
     if (region_of_[a] == region_of_[b]) {
       Graph& graph = regions_[region_of_[a]].graph;
       boost::add_edge(local_[a], local_[b], Hop{cost, ab}, graph);

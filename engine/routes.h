@@ -14,8 +14,15 @@
 
 namespace rehearse {
 
-/// Weights (1 / bandwidth) are whole numbers, so that equal paths tie exactly, in whatever order
-/// they are summed.
+/// What a path is chosen by. Paths of the least 1/bandwidth are the paper's (Sun 2026,
+/// section 3.2); those of the least latency take only links above a bandwidth, and cross as few
+/// devices as they can.
+struct RouteMetric {
+  bool latency = false;
+  double above = 0;  // bytes a second
+};
+/// Weights (1/bandwidth or latency) are whole numbers, so that equal paths tie exactly, in whatever
+/// order they are summed.
 struct RouteCost {
   std::uint64_t weight = 0;
   std::uint32_t hops = 0;
@@ -24,6 +31,7 @@ struct RouteCost {
 struct RouteVertex {
   std::string name = {};
   Id node = none;
+  bool device = false;
 };
 
 class Routes {
@@ -31,7 +39,7 @@ class Routes {
   /// ends[k] = the two vertices of cable k, whose directed links are 2k (first to second) and 2k
   /// + 1.
   Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::pair<Id, Id>>& ends,
-         std::span<const Link> links);
+         std::span<const Link> links, RouteMetric metric);
   ~Routes();
   /// Directed links from vertex a to vertex b. False when there is no path.
   bool find(Id a, Id b, std::vector<Id>& path);

@@ -27,8 +27,8 @@ std::string axes_text(const Program& p, Axes axes) {
 std::string ref_text(const Program& p, const Role& role, const Ref& ref) {
   std::string out = fmt::format("{}{}{}", name_of(ref.slot), "<>+"[static_cast<int>(ref.mode)],
                                 role.views[ref.view].name);
-  if (ref.index) out += fmt::format("#{}", ref.index);
-  if (ref.age) out += fmt::format("@{}", ref.age);
+  if (ref.index) out += fmt::format("#{}", int{ref.index});
+  if (ref.age) out += fmt::format("@{}", int{ref.age});
   if (ref.layout.shard) out += fmt::format("/shard({})", axes_text(p, ref.layout.shard));
   if (ref.layout.partial) out += fmt::format("/partial({})", axes_text(p, ref.layout.partial));
   return out;
@@ -101,10 +101,10 @@ std::string to_text(const Program& p, const Role& role, Id id) {
   if (!op.after.empty()) {
     out += " after";
     for (const After& a : op.after)
-      out += fmt::format(" %{}{}{}", a.op, a.lag ? fmt::format("@{}", a.lag) : "",
+      out += fmt::format(" %{}{}{}", a.op, a.lag ? fmt::format("@{}", int{a.lag}) : "",
                          a.throttle ? "!" : "");
   }
-  if (op.shift) out += fmt::format(" shift={}", op.shift);
+  if (op.shift) out += fmt::format(" shift={}", int{op.shift});
   return out;
 }
 

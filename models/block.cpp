@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/errors.h"
+#include "models/large_products.h"
 #include "models/layers.h"
 
 namespace rehearse {
@@ -23,6 +24,7 @@ std::unique_ptr<Block> make_block(const ModelSpec& model, Id segment, int tp, in
   if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) {
     throw InputError(fmt::format("model {}: parameters are f32, bf16 or f16", model.name));
   }
+  if (dtype == DType::f32) large_products();  // found out here rather than in the first step
   const Segment& s = model.segments[segment];
   for (const Id group : s.groups) elements_of(model.groups[group], tp);  // throws: not divisible
   LocalShape z;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include "models/block.h"
@@ -57,6 +58,18 @@ void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tenso
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 /// x weight^T + bias.
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// A way to compute target (+)= a b. The two that product_into chooses from (large_products.h):
+/// LibTorch's public functions, and oneDNN, which throws where it is not for the processor.
+using IntoProduct = void (*)(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                             bool add);
+void plain_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                        bool add);
+void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                          bool add);
+/// What speaks against a way, by large products compared with the public functions': that it
+/// throws, or is not as exact; empty: nothing.
+std::string objection_to(IntoProduct way);
 
 /// target (+)= a^T b, for a [n, i] and b [n, j]: the gradient of a weight.
 void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,

@@ -1,40 +1,59 @@
-// Matrix products of the blocks. LibTorch gives fp32 products to MKL, which on processors that are
-// not Intel's runs kernels for narrow vectors; oneDNN, which is in the same library, makes its code
-// for the processor it finds (measured on an EPYC with AVX-512: about 2 to 3 times as fast, see
-// docs/performance.md). Who computes depends on the processor and the shape alone, so that a
-// resumed run repeats its bits.
+// Matrix products of the blocks. LibTorch gives fp32 products to MKL, which uses AVX-512 on some
+// processors only; oneDNN, which is in the same library, makes its code for the instructions it
+// finds. Where both have AVX2 alone they are equally fast; with AVX-512 oneDNN is faster where MKL
+// leaves it unused (docs/performance.md). But the entry to oneDNN that takes plain tensors is not
+// published, and what it demands of a processor changes between versions: it is used only after
+// its products were compared with the public functions' on this very processor.
 #include <ATen/Context.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
 
+#include <atomic>
+
+#include "models/large_products.h"
 #include "models/layers.h"
 
 namespace at::native {
-// Exported by libtorch_cpu, without a header in the wheel (aten/src/ATen/native/mkldnn/Matmul.h):
-// result = beta * result + alpha * a b, strides of any two-dimensional view.
-void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta, float alpha);
+// In libtorch_cpu, declared in aten/src/ATen/native/mkldnn/Matmul.h, which the wheel lacks:
+// result = beta * result + alpha * a b, strides of any two-dimensional view. Weak, so that a
+// LibTorch without it is one more that is not used.
+__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
+                                         float beta, float alpha);
 }  // namespace at::native
 
 namespace rehearse {
 namespace {
 
-// Multiplications below which finding oneDNN's kernel costs more than it gains.
-constexpr std::int64_t worth_it = 1 << 25;
+std::atomic<std::int64_t> large_from = large_product;
 
-bool one_dnn(const at::Tensor& a, std::int64_t columns) {
-#if defined(__x86_64__)
-  static const bool better =
-      at::hasMKLDNN() && __builtin_cpu_is("intel") == 0 && __builtin_cpu_supports("avx2") != 0;
-#else
-  constexpr bool better = false;
-#endif
-  return better && a.is_cpu() && a.scalar_type() == at::kFloat && a.numel() * columns >= worth_it;
+LargeProducts decide() {
+  if (vector_instructions() != "AVX512") return {false, "without AVX-512 oneDNN is not faster"};
+  const std::string objection = objection_to(one_dnn_product_into);
+  if (!objection.empty()) return {false, "oneDNN's " + objection};
+  return {true, "compared with LibTorch's own on this processor"};
+}
+
+bool by_one_dnn(const at::Tensor& a, std::int64_t columns) {
+  return a.is_cpu() && a.scalar_type() == at::kFloat &&
+         a.numel() * columns >= large_from.load(std::memory_order_relaxed) &&
+         large_products().one_dnn;
+}
+
+/// The same numbers on every call, without drawing from anybody's generator; in [-0.5, 0.5).
+at::Tensor numbers(std::int64_t rows, std::int64_t columns, double stride) {
+  return at::arange(rows * columns, at::kDouble)
+      .mul_(stride)
+      .frac_()
+      .sub_(0.5)
+      .to(at::kFloat)
+      .view({rows, columns});
 }
 
 }  // namespace
 
-void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add) {
-  if (one_dnn(a, b.size(1))) {
-    at::native::mkldnn_matmul(a, b, target, add ? 1.0F : 0.0F, 1.0F);
-  } else if (add) {
+void plain_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                        bool add) {
+  if (add) {
     target.addmm_(a, b);
   } else {
     at::Tensor out = target;
@@ -42,18 +61,73 @@ void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tenso
   }
 }
 
+void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
+                          bool add) {
+  at::native::mkldnn_matmul(a, b, target, add ? 1.0F : 0.0F, 1.0F);
+}
+
+std::string objection_to(IntoProduct way) {
+  // fp32 sums of 512 terms differ by 1e-6 between orders of summation; operands rounded to bf16 or
+  // TF32 by 1e-4 and more.
+  constexpr double tolerance = 1e-5;
+  constexpr std::int64_t n = 256, k = 512;
+  static_assert(n * k * n >= large_product);
+  if (way == one_dnn_product_into && at::native::mkldnn_matmul == nullptr)
+    return "entry is not in this LibTorch";
+  const at::Tensor wide = numbers(n, 2 * k, 0.6180339887), tall = numbers(k, n, 0.7548776662);
+  const at::Tensor before = numbers(n, n, 0.5698402910);
+  // The views that blocks hand over: a weight, a weight transposed, a slice of wider rows, and a
+  // gradient transposed.
+  const std::pair<at::Tensor, at::Tensor> operands[] = {
+      {wide.narrow(1, 0, k).contiguous(), tall},
+      {wide.narrow(1, k, k), tall.t().contiguous().t()},
+      {tall.t(), tall}};
+  try {
+    for (const auto& [a, b] : operands) {
+      for (const bool add : {false, true}) {
+        const at::Tensor expected = before.clone(), found = before.clone();
+        plain_product_into(expected, a, b, add);
+        way(found, a, b, add);
+        const double off = ((found - expected).norm() / expected.norm()).item<double>();
+        if (!(off < tolerance)) return fmt::format("are {:.1e} away from LibTorch's own", off);
+      }
+    }
+  } catch (const c10::Error& error) {
+    const std::string said = error.what_without_backtrace();
+    return "are refused: " + said.substr(0, said.find('\n'));
+  } catch (const std::exception& error) {
+    return fmt::format("are refused: {}", error.what());
+  }
+  return {};
+}
+
+const LargeProducts& large_products() {
+  static const LargeProducts found = decide();
+  return found;
+}
+
+std::int64_t lower_large_product(std::int64_t multiplications) {
+  return large_from.exchange(multiplications);
+}
+
+std::string vector_instructions() { return at::get_cpu_capability(); }
+
+void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add) {
+  (by_one_dnn(a, b.size(1)) ? one_dnn_product_into : plain_product_into)(target, a, b, add);
+}
+
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-  if (!one_dnn(a, b.size(1))) return at::mm(a, b);
+  if (!by_one_dnn(a, b.size(1))) return at::mm(a, b);
   const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-  product_into(out, a, b, false);
+  one_dnn_product_into(out, a, b, false);
   return out;
 }
 
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (!one_dnn(x, weight.size(0))) return at::linear(x, weight, bias);
+  if (!by_one_dnn(x, weight.size(0))) return at::linear(x, weight, bias);
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   out.copy_(bias);
-  product_into(out, x, weight.t(), true);
+  one_dnn_product_into(out, x, weight.t(), true);
   return out;
 }
 

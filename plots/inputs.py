@@ -43,6 +43,7 @@ class Event:
     start: float  # seconds
     end: float
     step: int | None = None
+    micro_batch: int | None = None
 
 
 @dataclass
@@ -205,25 +206,9 @@ def _is_object(line):
 
 
 def mesh_text(mesh):
-    """ "pp 4 x dp 8" from {"pp": 4, "dp": 8}, [["pp", 4], ...], [{"name": .., "size": ..}] or a
-    string; ones are left out."""
-    value = mesh.value
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if isinstance(value, dict):
-        pairs = [(k, v.integer()) for k, v in mesh.members().items()]
-    else:
-        pairs = []
-        for item in mesh.items():
-            if isinstance(item.value, dict):
-                name = item.get("name", None) if "name" in item.value else item.get("axis")
-                pairs.append((name.text(), item.get("size").integer()))
-            else:
-                both = item.items()
-                if len(both) != 2:
-                    item.fail("an axis and its size")
-                pairs.append((both[0].text(), both[1].integer()))
-    return " × ".join(f"{name} {size}" for name, size in pairs if size > 1)
+    """ "pp 4 x dp 8" from {"pp": 4, "dp": 8}; ones are left out."""
+    sizes = [(name, size.integer()) for name, size in mesh.members().items()]
+    return " × ".join(f"{name} {size}" for name, size in sizes if size > 1)
 
 
 def _result(item, label):
@@ -240,7 +225,7 @@ def _result(item, label):
         "precision": item.get("precision", "").text(),
         "energy": _energy(item.get("energy_j", None)),
         "world_size": item.get("world_size").integer(),
-        "mesh": mesh_text(item.get("mesh", None)),
+        "mesh": mesh_text(item.get("mesh", {})),
         "seeds": item.get("seeds", None).value,
         "step_time": step.get("mean").number(0),
         "ci95": step.get("ci95", None).optional_number(0),
@@ -302,7 +287,7 @@ def _trace(top, label):
                 lanes[key] = item.get("args").get("name").text()
         elif phase == "X":
             start = item.get("ts").number() * 1e-6
-            step = item.get("args", None).value
+            more = item.get("args", {})
             events.append(
                 Event(
                     item.get("pid").integer(),
@@ -311,7 +296,8 @@ def _trace(top, label):
                     item.get("cat", "").text(),
                     start,
                     start + item.get("dur").number(0) * 1e-6,
-                    step.get("step") if isinstance(step, dict) else None,
+                    more.get("step", None).value,
+                    more.get("micro_batch", None).value,
                 )
             )
     if not events:
@@ -333,10 +319,10 @@ def _losses(path, label, lines):
         item = Checked(value, f"{path}:{number}")
         if not isinstance(value, dict):
             item.fail("an object")
-        if "step" not in value or ("loss" not in value and "val_loss" not in value):
+        if "step" not in value or ("loss" not in value and "validation_loss" not in value):
             continue  # other records (the start, a checkpoint) may stand among the steps
         row = {"step": item.get("step").integer()}
-        for key in ("loss", "val_loss", "tokens_per_s", "step_time_s", "mfu", "grad_norm"):
+        for key in ("loss", "validation_loss", "tokens_per_s"):
             # A loss may diverge; then it is null or NaN, and no point to draw.
             value = item.get(key, None)
             not_finite = isinstance(value.value, float) and not math.isfinite(value.value)

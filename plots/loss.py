@@ -44,7 +44,9 @@ def draw(runs):
                 linewidth=2,
                 label=run.label,
             )
-        checks = [(r["step"], r["val_loss"]) for r in run.rows if r["val_loss"] is not None]
+        checks = [
+            (r["step"], r["validation_loss"]) for r in run.rows if r["validation_loss"] is not None
+        ]
         if checks:
             validated = True
             top.plot(

@@ -222,7 +222,7 @@ def loss_table(runs):
     body = []
     for run in runs:
         losses = [r["loss"] for r in run.rows if r["loss"] is not None]
-        checks = [r["val_loss"] for r in run.rows if r["val_loss"] is not None]
+        checks = [r["validation_loss"] for r in run.rows if r["validation_loss"] is not None]
         speeds = sorted(r["tokens_per_s"] for r in run.rows if r["tokens_per_s"] is not None)
         body.append(
             [

@@ -119,7 +119,7 @@ def draw(traces):
 def _panel(axis, panel, factor, unit, longest):
     trace, step, events, begin, length, rows, ranks, shown = panel
     place = {row: i for i, row in enumerate(rows)}
-    microbatches = {m for e in events if (m := _microbatch(e)) is not None}
+    microbatches = {e.micro_batch for e in events if e.micro_batch is not None}
     boxes, texts, edges = {}, [], {}
     for event in sorted(events, key=lambda e: e.start):
         row = place.get((event.rank, event.lane))
@@ -136,10 +136,10 @@ def _panel(axis, panel, factor, unit, longest):
         edges.setdefault(kind, []).append(0.5 if wide else 0)
         if (
             len(microbatches) > 1
-            and _microbatch(event) is not None
+            and event.micro_batch is not None
             and right - left > 0.014 * longest
         ):
-            texts.append((0.5 * (left + right), row, str(_microbatch(event)), kind))
+            texts.append((0.5 * (left + right), row, str(event.micro_batch), kind))
     count = sum(map(len, boxes.values()))
     for kind, shapes in boxes.items():
         axis.add_collection(
@@ -186,8 +186,3 @@ def _row_name(trace, rows, at):
     first = at == 0 or rows[at - 1][0] != rank
     rank_name = trace.ranks.get(rank, f"rank {rank}")
     return f"{rank_name}   {lane_name}" if first else lane_name
-
-
-def _microbatch(event):
-    found = re.search(r"\b(?:mb|microbatch|micro-batch)[ =:#]?(\d+)", event.name)
-    return int(found.group(1)) if found else None

@@ -1,17 +1,11 @@
 #include "runtime/accumulate.h"
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <limits>
+
+#include "runtime/floats.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#endif
-
-// -O2 of GCC 12 leaves loops of unknown length scalar.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")
 #endif
 
 namespace rehearse {
@@ -22,43 +16,8 @@ void add(T* __restrict into, const T* __restrict from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) into[i] = static_cast<T>(into[i] + from[i]);
 }
 
-float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
-
-std::uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return static_cast<std::uint16_t>(nan ? 0x7fc0U : rounded);
-}
-
 void add_bf16(std::uint16_t* __restrict into, const std::uint16_t* __restrict from, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) into[i] = to_bf16(from_bf16(into[i]) + from_bf16(from[i]));
-}
-
-float from_f16(std::uint16_t x) {
-  const std::uint32_t sign = (x & 0x8000U) << 16;
-  const std::uint32_t exponent = (x >> 10) & 0x1fU;
-  const std::uint32_t fraction = x & 0x3ffU;
-  if (exponent == 0) {
-    const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
-}
-
-std::uint16_t to_f16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
-  const float magnitude = std::fabs(x);
-  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | 0x7e00U);
-  if (magnitude >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7c00U);
-  if (magnitude < 0x1p-14F) {  // subnormal: multiples of 2^-24; the default rounding is to even
-    return static_cast<std::uint16_t>(
-        sign | static_cast<std::uint16_t>(std::nearbyint(magnitude * 0x1p24F)));
-  }
-  const std::uint32_t narrow = (bits & 0x7fffffffU) - (112U << 23);
-  return static_cast<std::uint16_t>(sign | ((narrow + 0xfffU + ((narrow >> 13) & 1U)) >> 13));
 }
 
 void add_f16(std::uint16_t* into, const std::uint16_t* from, std::size_t n) {

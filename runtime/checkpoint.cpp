@@ -6,93 +6,59 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "engine/errors.h"
 #include "engine/tensor_parts.h"
 #include "runtime/checkpoint_reader.h"
+#include "runtime/run_folder.h"
 #include "runtime/safetensors.h"
+#include "runtime/together.h"
 
 namespace rehearse {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr int kept_checkpoints = 2;
 
-std::string shard_name(Id rank) { return fmt::format("rank-{:05}.safetensors", rank); }
-
-json to_json(const PartKey& key) {
-  return {{"kind", kind_name(key.kind)}, {"age", key.age},
-          {"tensor", key.tensor},        {"copy", key.copy},
-          {"tp_rank", key.tp_rank},      {"tp_size", key.tp_size},
-          {"begin", key.begin},          {"end", key.end}};
+// How a rank tells what it wrote.
+std::string text_of(const FileSum& sum) {
+  return fmt::format("{} {:016x}", sum.bytes, sum.checksum);
 }
-std::vector<fs::path> checkpoints_in(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-    if (entry.path().filename().string().starts_with("step-") && entry.path().extension().empty() &&
-        fs::exists(entry.path() / "manifest.json"))
-      found.push_back(entry.path());
-  std::sort(found.begin(), found.end());
-  return found;
+FileSum sum_of(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  return {.bytes = std::stoll(text), .checksum = std::stoull(text.substr(space), nullptr, 16)};
 }
 
-/// Runs `work` on this rank; when it failed on any rank, throws on all of them.
-template <class F>
-void together(Control& control, const std::string& what, F&& work) {
-  std::string said = "ok";
-  try {
-    said += work();
-  } catch (const std::exception& error) {
-    said = error.what();
+Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& executor,
+                     const std::vector<std::string>& sums, const PlanRecord& record,
+                     const std::vector<std::string>& own_steps) {
+  Manifest m{.step = step,
+             .skipped_updates = executor.skipped_updates(),
+             .own_steps = {},
+             .method = c.plan.method,
+             .model = c.model.name,
+             .mesh = c.linked.program.mesh,
+             .world_size = c.linked.program.world_size,
+             .program_hash = c.linked.hash,
+             .seed = c.train.seed,
+             .global_batch = c.plan.global_batch,
+             .seq_len = c.model.seq_len,
+             .record = record,
+             .shards = {}};
+  for (const std::string& own : own_steps) {
+    m.own_steps.emplace_back();
+    if (!own.empty()) m.own_steps.back() = std::stoll(own);
   }
-  const std::vector<std::string> all = control.gather(what, said);
-  for (Id other = 0; other < all.size(); ++other)
-    if (!all[other].starts_with("ok"))
-      throw BackendError(other == static_cast<Id>(control.environment().rank)
-                             ? all[other]
-                             : fmt::format("rank {}: {}", other, all[other]));
-}
-
-json manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& executor,
-                 const std::vector<std::string>& shards, const PlanRecord& record,
-                 const std::vector<std::string>& own_steps) {
-  json mesh = json::array();
-  for (const Axis& axis : c.linked.program.mesh)
-    mesh.push_back({{"name", axis.name}, {"size", axis.size}});
-  json j = {{"format", "rehearse-checkpoint"},
-            {"version", checkpoint_version},
-            {"step", step},
-            {"samples", step * c.plan.global_batch},
-            {"skipped_updates", executor.skipped_updates()},
-            {"method", c.plan.method},
-            {"mesh", mesh},
-            {"world_size", c.linked.program.world_size},
-            {"program_hash", fmt::format("{:016x}", c.linked.hash)},
-            {"model", c.model.name},
-            {"seed", c.train.seed},
-            {"global_batch", c.plan.global_batch},
-            {"seq_len", c.model.seq_len},
-            {"placements", record.placements},
-            {"plan", record.plan},
-            {"shards", json::array()}};
-  // By rank; null where a rank is where the run is.
-  for (const std::string& own : own_steps)
-    j["own_steps"].push_back(own.empty() ? json() : json(std::stoll(own)));
   const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, executor.maps());
   for (Id rank = 0; rank < owned.size(); ++rank) {
     if (owned[rank].empty()) continue;
-    json parts = json::array();
-    for (const Part& part : owned[rank]) parts.push_back(to_json(part.key));
-    j["shards"].push_back({{"file", shard_name(rank)},
-                           {"checksum", shards[c.wiring.process(rank)].substr(2)},
-                           {"parts", parts}});
+    ShardRecord shard{.file = shard_name(rank), .sum = sum_of(sums[c.wiring.process(rank)])};
+    for (const Part& part : owned[rank]) shard.parts.push_back(part.key);
+    m.shards.push_back(std::move(shard));
   }
-  return j;
+  return m;
 }
 
 /// What this rank is to have of a tensor, from whatever copies there are.
@@ -136,7 +102,6 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
         throw BackendError(
             fmt::format("{}: cannot create it: {}", beside.string(), error.message()));
     }
-    return "";
   });
   std::string mine;
   try {
@@ -153,19 +118,17 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
                         .subspan(part.begin * size_of(dtype), count * size_of(dtype))};
       }
       if (!table.empty())
-        mine = fmt::format("{:016x}",
-                           write_safetensors((beside / shard_name(c.rank)).string(), table));
-      return "";
+        mine = text_of(write_safetensors((beside / shard_name(c.rank)).string(), table));
     });
     c.control.agree(what + " skipped updates", std::to_string(executor.skipped_updates()));
     const std::optional<std::int64_t> own = executor.own_step();
     const std::vector<std::string> own_steps =
         c.control.gather(what + " own steps", own ? std::to_string(*own) : std::string());
-    const std::vector<std::string> sums = c.control.gather(what + " sums", "ok" + mine);
+    const std::vector<std::string> sums = c.control.gather(what + " sums", mine);
     together(c.control, what + " manifest", [&] {
-      if (!leader) return "";
-      write_durably((beside / "manifest.json").string(),
-                    manifest_of(step, c, executor, sums, record, own_steps).dump(1));
+      if (!leader) return;
+      write_durably((beside / manifest_name).string(),
+                    to_text(manifest_of(step, c, executor, sums, record, own_steps)));
       sync_folder(beside.string());
       std::error_code error;
       fs::remove_all(final_path, error);
@@ -173,12 +136,11 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
       if (error)
         throw BackendError(fmt::format("{}: cannot rename: {}", beside.string(), error.message()));
       sync_folder(folder);
-      std::vector<fs::path> all = checkpoints_in(folder);
+      std::vector<std::string> all = checkpoints_in(folder);
       while (all.size() > kept_checkpoints) {
         fs::remove_all(all.front(), error);
         all.erase(all.begin());
       }
-      return "";
     });
   } catch (...) {
     std::error_code ignored;
@@ -187,27 +149,22 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
   }
 }
 
-std::string find_checkpoint(const std::string& folder_or_checkpoint) {
-  if (fs::exists(fs::path(folder_or_checkpoint) / "manifest.json")) return folder_or_checkpoint;
-  const std::vector<fs::path> all = checkpoints_in(folder_or_checkpoint);
-  if (all.empty())
-    throw InputError(fmt::format("{}: no checkpoint there to resume from", folder_or_checkpoint));
-  return all.back().string();
-}
-
-PlanRecord plan_record(const std::string& checkpoint) {
-  return CheckpointReader(checkpoint).record();
-}
-
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& c,
                              Executor& executor) {
   CheckpointReader reader(checkpoint);
-  if (const std::string model = reader.model(); model != c.model.name)
-    throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", checkpoint,
-                                 model, c.model.name));
-  const std::int64_t step = reader.step();
-  executor.skipped_updates(reader.skipped_updates());
-  executor.own_step(reader.own_step(static_cast<Id>(c.control.environment().rank)));
+  const Manifest& manifest = reader.manifest();
+  const std::string path = (fs::path(checkpoint) / manifest_name).string();
+  if (manifest.model != c.model.name)
+    throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", path,
+                                 manifest.model, c.model.name));
+  // What no rank reads is looked at all the same: damage is told before the run goes on.
+  const auto rank = static_cast<std::size_t>(c.control.environment().rank);
+  const auto ranks = static_cast<std::size_t>(c.control.environment().world_size);
+  for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
+    reader.verify(shard);
+  const std::int64_t step = manifest.step;
+  executor.skipped_updates(manifest.skipped_updates);
+  executor.own_step(reader.own_step(static_cast<Id>(rank)));
   struct Known {
     const TensorSpec* tensor = nullptr;
     Id group = none;
@@ -238,7 +195,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       throw InputError(
           fmt::format("{}: it has no {} of {}: it was saved with another optimizer, precision or "
                       "method",
-                      checkpoint, kind_name(part.key.kind), part.key.tensor));
+                      path, kind_name(part.key.kind), part.key.tensor));
     const std::int64_t width = size_of(dtype);
     std::byte* const target =
         executor.state(part.storage, step, part.key.age).data() + part.begin * width;

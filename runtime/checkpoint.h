@@ -10,9 +10,9 @@
 
 #include "engine/job.h"
 #include "engine/link.h"
-#include "runtime/checkpoint_reader.h"
 #include "runtime/control.h"
 #include "runtime/executor.h"
+#include "runtime/manifest.h"
 
 namespace rehearse {
 
@@ -22,15 +22,10 @@ namespace rehearse {
 void save_checkpoint(const std::string& folder, std::int64_t step, const ExecutorContext& context,
                      Executor& executor, const PlanRecord& record = {});
 
-/// The newest complete checkpoint in FOLDER; a path to one is itself. Throws InputError when there
-/// is none.
-std::string find_checkpoint(const std::string& folder_or_checkpoint);
-/// What the checkpoint says of the plan it was saved under. Throws InputError as load_checkpoint.
-PlanRecord plan_record(const std::string& checkpoint);
-
 /// Fills the state from a checkpoint and returns the step to go on with. Throws InputError that
-/// names the file: unknown version, another model, truncated, checksum that does not match, a
-/// tensor that is missing (another optimizer or precision).
+/// names the file: unknown version, another model, truncated, checksum that does not match (of any
+/// shard, once every rank has called it), a tensor that is missing (another optimizer or
+/// precision).
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& context,
                              Executor& executor);
 

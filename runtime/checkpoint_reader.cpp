@@ -5,66 +5,21 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "engine/errors.h"
-#include "engine/json_text.h"
 
 namespace rehearse {
-namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-PartKey key_of(const json& j) {
-  PartKey key{.age = j.at("age"),
-              .tensor = j.at("tensor"),
-              .copy = j.at("copy"),
-              .tp_rank = j.at("tp_rank"),
-              .tp_size = j.at("tp_size"),
-              .begin = j.at("begin"),
-              .end = j.at("end")};
-  const auto kind = j.at("kind").get<std::string>();
-  key.kind = Kind::other;
-  for (const Kind known : {Kind::param, Kind::moment1, Kind::moment2, Kind::master, Kind::residual,
-                           Kind::scale, Kind::grad})
-    if (kind == kind_name(known)) key.kind = known;
-  return key;
-}
-
-}  // namespace
-
-CheckpointReader::CheckpointReader(const std::string& folder) : folder_(folder) {
-  const fs::path path = fs::path(folder_) / "manifest.json";
-  std::ifstream file(path);
-  if (!file) throw InputError(fmt::format("{}: cannot read it", path.string()));
-  try {
-    const json manifest = json::parse(file);
-    if (manifest.at("format") != "rehearse-checkpoint")
-      throw InputError(fmt::format("{}: not a checkpoint's manifest", path.string()));
-    if (const int version = manifest.at("version"); version != checkpoint_version)
-      throw InputError(fmt::format("{}: checkpoint format version {}; this program knows {}",
-                                   path.string(), version, checkpoint_version));
-    step_ = manifest.at("step");
-    skipped_updates_ = manifest.value("skipped_updates", std::int64_t{0});
-    for (const json& own : manifest.value("own_steps", json::array()))
-      own_steps_.push_back(own.is_null() ? step_ : own.get<std::int64_t>());
-    model_ = manifest.at("model");
-    method_ = manifest.at("method");
-    record_ = {.placements = manifest.value("placements", 0), .plan = manifest.value("plan", "")};
-    for (const json& shard : manifest.at("shards"))
-      for (const json& part : shard.at("parts")) {
-        const PartKey key = key_of(part);
-        places_[{key.kind, key.tensor}].push_back({key, shard.at("file"), shard.at("checksum")});
-      }
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: damaged: {}", path.string(), words_of(error)));
-  }
+CheckpointReader::CheckpointReader(const std::string& folder)
+    : folder_(folder), manifest_(read_manifest(folder)), files_(manifest_.shards.size()) {
+  for (std::size_t shard = 0; shard < manifest_.shards.size(); ++shard)
+    for (const PartKey& key : manifest_.shards[shard].parts)
+      places_[{key.kind, key.tensor}].push_back({key, shard});
 }
 
 std::int64_t CheckpointReader::own_step(Id rank) const {
-  return rank < own_steps_.size() ? own_steps_[rank] : step_;
+  const auto& own = manifest_.own_steps;
+  return rank < own.size() ? own[rank].value_or(manifest_.step) : manifest_.step;
 }
 
 std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& tensor, int age,
@@ -72,35 +27,39 @@ std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& ten
   const auto found = places_.find({kind, tensor});
   if (found == places_.end()) return {};
   const int width = static_cast<int>(size_of(dtype));
-  std::vector<std::byte> bytes;
-  std::int64_t elements = 0, filled = 0;
+  // Every part is looked at before memory is taken for the whole: the manifest may say anything.
+  std::vector<std::pair<PartKey, TensorEntry>> parts;
+  std::int64_t elements = spec != nullptr ? elements_of(*spec) : 0, filled = 0;
   for (const Place& place : found->second) {
     if (place.key.age != age || place.key.copy != copy) continue;
-    if (bytes.empty()) {
-      elements = spec != nullptr ? elements_of(*spec) : place.key.end;
-      bytes.resize(elements * width);
-    }
+    if (spec == nullptr && parts.empty()) elements = place.key.end;
     const TensorEntry entry = read(place);
     const std::int64_t count = place.key.end - place.key.begin;
     if (entry.dtype != dtype)
       throw InputError(fmt::format(
           "{}: {} {} was saved in another precision; go on with the precision it was saved in",
-          folder_, kind_name(kind), tensor));
-    if (entry.data.size() != static_cast<std::size_t>(count * width) || place.key.begin < 0 ||
+          path_of(place.shard), kind_name(kind), tensor));
+    if (entry.data.size() != static_cast<std::size_t>(count * width) ||
         place.key.end * place.key.tp_size > elements)
-      throw InputError(fmt::format("{}: {} {} has another shape in this model", folder_,
-                                   kind_name(kind), tensor));
-    auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
-    if (spec != nullptr)
-      copy_part(*spec, place.key.tp_size > 1, place.key.tp_rank, place.key.tp_size, place.key.begin,
-                place.key.end, width, bytes.data(), data, Direction::to_whole);
-    else
-      std::memcpy(bytes.data() + place.key.begin * width, data, entry.data.size());
+      throw InputError(fmt::format("{}: {} {} has another shape in this model",
+                                   path_of(place.shard), kind_name(kind), tensor));
+    parts.emplace_back(place.key, entry);
     filled += count;
   }
+  if (parts.empty()) return {};
   if (filled != elements)
-    throw InputError(fmt::format("{}: {} of {} elements of {} {} are missing", folder_,
-                                 elements - filled, elements, kind_name(kind), tensor));
+    throw InputError(fmt::format("{}/{}: {} of {} elements of {} {} are missing", folder_,
+                                 manifest_name, elements - filled, elements, kind_name(kind),
+                                 tensor));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elements * width));
+  for (const auto& [key, entry] : parts) {
+    auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
+    if (spec != nullptr)
+      copy_part(*spec, key.tp_size > 1, key.tp_rank, key.tp_size, key.begin, key.end, width,
+                bytes.data(), data, Direction::to_whole);
+    else
+      std::memcpy(bytes.data() + key.begin * width, data, entry.data.size());
+  }
   return bytes;
 }
 
@@ -117,18 +76,23 @@ DType CheckpointReader::dtype_of(Kind kind, const std::string& tensor) {
   return found == places_.end() ? DType::f32 : read(found->second.front()).dtype;
 }
 
+std::string CheckpointReader::path_of(std::size_t shard) const {
+  return (std::filesystem::path(folder_) / manifest_.shards[shard].file).string();
+}
+
+const SafetensorsFile& CheckpointReader::file_of(std::size_t shard) {
+  std::unique_ptr<SafetensorsFile>& file = files_[shard];
+  if (file == nullptr)
+    file = std::make_unique<SafetensorsFile>(path_of(shard), manifest_.shards[shard].sum);
+  return *file;
+}
+
 TensorEntry CheckpointReader::read(const Place& place) {
-  std::unique_ptr<SafetensorsFile>& file = files_[place.file];
-  const std::string path = (fs::path(folder_) / place.file).string();
-  if (file == nullptr) {
-    file = std::make_unique<SafetensorsFile>(path);
-    if (fmt::format("{:016x}", file->checksum()) != place.checksum)
-      throw InputError(
-          fmt::format("{}: its checksum is not the one in the manifest: damaged or changed", path));
-  }
-  const auto found = file->tensors().find(place.key.text());
-  if (found == file->tensors().end())
-    throw InputError(fmt::format("{}: tensor {} is missing", path, place.key.text()));
+  const TensorTable& tensors = file_of(place.shard).tensors();
+  const auto found = tensors.find(place.key.text());
+  if (found == tensors.end())
+    throw InputError(
+        fmt::format("{}: tensor {} is missing", path_of(place.shard), place.key.text()));
   return found->second;
 }
 

@@ -142,6 +142,11 @@ void Control::request_stop() noexcept {
   notify(impl_->wake.get());
 }
 
+void Control::interrupt(int signal) noexcept {
+  impl_->interrupt_wanted = signal;
+  notify(impl_->wake.get());
+}
+
 bool Control::begin_step(std::int64_t step, bool free_running) {
   std::unique_lock lock(impl_->mutex);
   impl_->free_running = free_running;

@@ -102,6 +102,9 @@ class Control {
 
   /// Asks every rank to stop at the end of a step that all can reach (SIGINT). Async-signal-safe.
   void request_stop() noexcept;
+  /// Ends every process of the run at once with 128 + signal, blaming nobody (a second SIGINT).
+  /// Async-signal-safe.
+  void interrupt(int signal) noexcept;
   /// Call before issuing a step. False when the run is to end before it. Blocks for the moment that
   /// a vote on the last step takes. A free-running rank counts steps of its own: it has no vote,
   /// and goes on until those it works for have ended. Throws BackendError after a verdict.

@@ -31,6 +31,7 @@ struct Control::Impl {
   Fd wake = make_signal(), failed = make_signal();
   std::thread thread = {};
   std::atomic<bool> ending = false, stop_wanted = false;
+  std::atomic<int> interrupt_wanted = 0;  // a signal
 
   mutable std::mutex mutex = {};
   mutable std::condition_variable changed = {};
@@ -50,6 +51,7 @@ struct Control::Impl {
 
   // Of the thread alone.
   Deadline heard = Clock::now(), next_beat = {}, last_turn = Clock::now(), judged_at = {};
+  std::optional<Deadline> interrupted_by = {};  // at the latest, once it was asked for
   std::size_t lanes_told = 0;
 
   Impl(Environment environment_in, ControlOptions options_in)
@@ -72,6 +74,8 @@ struct Control::Impl {
   void lose(const std::string& what);
   void beat(Deadline now);
   void send_outgoing();
+  /// Tells the others of an interruption asked for here; ends this process where nobody answers.
+  void pass_on_interrupt(Deadline now);
   /// A process that a verdict did not end (its threads hang) is ended here.
   void end_if_overdue(Deadline now);
 

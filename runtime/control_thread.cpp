@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/agent_store.h"
 #include "runtime/control_impl.h"
@@ -18,6 +19,13 @@ std::string host_name() {
   std::array<char, 256> name = {};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+[[noreturn]] void end_interrupted(int signal) {
+  fmt::print(stderr, "rehearse: interrupted by a second SIG{} before the run had saved and ended\n",
+             sigabbrev_np(signal));
+  std::fflush(stderr);
+  _exit(128 + signal);
 }
 
 }  // namespace
@@ -98,6 +106,8 @@ void Control::Impl::handle(Message& message) {
       judge(rank, message.take_text());
       break;
     }
+    case MessageKind::interrupt:
+      end_interrupted(message.take<std::int32_t>());
     case MessageKind::release:
       released = true;
       break;
@@ -136,6 +146,16 @@ void Control::Impl::send_outgoing() {
   outgoing.clear();
 }
 
+void Control::Impl::pass_on_interrupt(Deadline now) {
+  const int signal = interrupt_wanted;
+  if (signal == 0) return;
+  if (!interrupted_by) {
+    interrupted_by = now + std::chrono::seconds(1);
+    if (connection) connection.queue(Message(MessageKind::interrupt).put(std::int32_t{signal}));
+  }
+  if (!connection || now >= *interrupted_by) end_interrupted(signal);
+}
+
 void Control::Impl::receive() {
   const bool open = connection.fill();
   heard = Clock::now();
@@ -161,6 +181,7 @@ void Control::Impl::turn() {
   // This process was stopped itself: the others were not silent.
   if (gap > 4 * to_duration(options.heartbeat)) heard += gap;
   if (wait[0].revents != 0) clear(wake.get());
+  pass_on_interrupt(now);
   if (!connection) {
     next_beat = now + to_duration(options.heartbeat);
     end_if_overdue(now);

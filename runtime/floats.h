@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "engine/program.h"
@@ -17,8 +16,9 @@ inline float from_bf16(std::uint16_t bits) {
 }
 inline std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<std::uint16_t>(nan ? 0x7fc0U : rounded);
 }
 inline float from_f16(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16;
@@ -32,7 +32,9 @@ inline std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return sign | 0x7e00;
+  if (magnitude > 0x7f800000U) {  // as the processor's own conversion: quiet, its first bits kept
+    return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x1ffU));
+  }
   if (magnitude >= 0x477ff000U) return sign | 0x7c00;  // rounds to 65536 or beyond
   if (magnitude < 0x38800000U) {
     // Subnormal: adding 0.5 in fp32 rounds to the nearest multiple of 2^-24, ties to even.

@@ -15,15 +15,16 @@ namespace rehearse {
 
 enum class MessageKind : std::uint8_t {
   // from a rank to the supervisor
-  hello,   // version, rank, world size, host, pid
-  lanes,   // names of the lanes in later beats
-  beat,    // per lane: packed progress, pulses
-  set,     // key, value
-  report,  // rank, step, values; passed on to rank 0
-  stop,    // please hold a vote on the last step
-  vote,    // last step begun, whether free running
-  fail,    // message
-  finish,  // has ended its work
+  hello,      // version, rank, world size, host, pid
+  lanes,      // names of the lanes in later beats
+  beat,       // per lane: packed progress, pulses
+  set,        // key, value
+  report,     // rank, step, values; passed on to rank 0
+  stop,       // please hold a vote on the last step
+  vote,       // last step begun, whether free running
+  fail,       // message
+  finish,     // has ended its work
+  interrupt,  // signal; the supervisor tells every rank, and each ends at once
   // from the supervisor to a rank
   welcome,  // token, then per rank: host, pid, address
   tick,     // the supervisor lives

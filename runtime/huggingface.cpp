@@ -68,9 +68,9 @@ at::Tensor wrap(std::span<const std::byte> bytes, const std::vector<std::int64_t
 void export_gpt2(const std::string& checkpoint, const ModelSpec& model, const std::string& path) {
   need_gpt(model);
   CheckpointReader reader(checkpoint);
-  if (reader.model() != model.name)
-    throw InputError(fmt::format("{}: the checkpoint is of model {}, not {}", checkpoint,
-                                 reader.model(), model.name));
+  if (const std::string& saved = reader.manifest().model; saved != model.name)
+    throw InputError(
+        fmt::format("{}: the checkpoint is of model {}, not {}", checkpoint, saved, model.name));
   std::vector<at::Tensor> kept;
   TensorTable table;
   for (const ParamGroup& group : model.groups)

@@ -32,7 +32,7 @@ std::vector<TaskLane> lanes_of(const Program& program, const Role& role) {
       return a.op == hazard.on && a.lag <= hazard.lag;
     });
     if (!known && role.ops[hazard.op].lane != role.ops[hazard.on].lane)
-      list.push_back({.op = hazard.on, .lag = static_cast<std::uint8_t>(hazard.lag)});
+      list.push_back({.op = hazard.on, .lag = hazard.lag});
   }
   std::vector<TaskLane> lanes;
   for (const Lane& lane : role.lanes) lanes.push_back({.name = lane.name, .order = lane.order});

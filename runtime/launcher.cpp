@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <ranges>
@@ -23,6 +24,7 @@
 #include "engine/errors.h"
 #include "runtime/environment.h"
 #include "runtime/socket.h"
+#include "runtime/stop_on_signal.h"
 
 namespace rehearse {
 namespace {
@@ -112,6 +114,16 @@ class Launch {
     for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
     while (!all_ended()) turn();
     for (std::size_t r = 0; r < children_.size(); ++r) drain(r);
+    if (interrupted()) {
+      // What ranks said of each other meanwhile is that they ended, which was asked for.
+      say(fmt::format("rehearse: interrupted{}\n",
+                      at_once_
+                          ? fmt::format(" by a second SIG{} before the run had saved and ended",
+                                        sigabbrev_np(signal_))
+                          : ""));
+      return 128 + signal_;
+    }
+    for (const std::string& line : held_) say(line);
     return gravest();
   }
 
@@ -175,11 +187,23 @@ class Launch {
     }
   }
 
+  /// Whether the end is the one that a signal to this process asked for.
+  bool interrupted() const {
+    return at_once_ || (signal_ != 0 && std::ranges::any_of(children_, [this](const Child& c) {
+                          return *c.status == 128 + signal_;
+                        }));
+  }
+
+  /// The first asks the ranks to save and end, which may take long.
   void pass_on(int signal) {
-    kill_all(signal);
-    // The first asks the ranks to save and end, which may take long; the second is meant.
-    if (interrupted_) expire();
-    interrupted_ = true;
+    if (signal_ == 0) {
+      signal_ = signal;
+      signalled_at_ = Clock::now();
+      kill_all(signal);
+    } else if (Clock::now() - signalled_at_ >= to_duration(second_request_after)) {
+      at_once_ = true;
+      kill_all(SIGKILL);
+    }
   }
 
   void expire() {
@@ -194,7 +218,7 @@ class Launch {
       c.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       drain(r);
       if (*c.status == 0) continue;
-      if (WIFSIGNALED(status) && !interrupted_) {
+      if (WIFSIGNALED(status) && signal_ == 0) {
         // Nobody asked for it: the run has failed.
         c.status = 1;
         if (!failed_) {
@@ -242,8 +266,13 @@ class Launch {
       const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
       const std::string line = text.substr(begin, end - begin);
       begin = end;
-      if (line.starts_with(error_mark) && !said_.insert(line).second) continue;
-      say(rank == 0 ? line : fmt::format("[rank {}] {}", rank, line));
+      const bool error = line.starts_with(error_mark);
+      if (error && !said_.insert(line).second) continue;
+      const std::string text = rank == 0 ? line : fmt::format("[rank {}] {}", rank, line);
+      if (error && signal_ != 0)
+        held_.push_back(text);
+      else
+        say(text);
     }
   }
 
@@ -259,8 +288,12 @@ class Launch {
   Signals signals_ = {};
   std::vector<Child> children_ = {};
   std::optional<Deadline> deadline_ = {};
-  bool failed_ = false, interrupted_ = false;
+  bool failed_ = false;
+  int signal_ = 0;  // the first that came to this process
+  Deadline signalled_at_ = {};
+  bool at_once_ = false;  // a second one was meant
   std::set<std::string> said_ = {};
+  std::vector<std::string> held_ = {};  // errors since the signal
 };
 
 }  // namespace

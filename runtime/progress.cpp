@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -16,6 +16,7 @@
 #include "engine/model.h"
 #include "engine/numbers.h"
 #include "runtime/optimizer.h"
+#include "runtime/run_folder.h"
 
 namespace rehearse {
 namespace {
@@ -71,10 +72,12 @@ Progress::Progress(const Job& job, const LinkedProgram& linked, const Data& data
   peak_flops_ = peak.flops;
   no_mfu_ = peak.unknown;
   doubt_ = peak.calibrated ? "" : "  uncalibrated";
-  if (job.train.out.empty()) return;
-  const auto path = std::filesystem::path(job.train.out) / "metrics.jsonl";
+}
+
+void Progress::open(const std::string& folder) {
+  const std::string path = metrics_path(folder);
   metrics_.open(path, std::ios::app);
-  if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", path.string()));
+  if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", path));
 }
 
 double Progress::now() const {
@@ -141,7 +144,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   if (metrics_.is_open()) {
-    nlohmann::json j = {{"step", step},
+    nlohmann::json j = {{"step", step + 1},  // as many as are done, as in every other line
                         {"loss", loss},
                         {"lr", learning_rate(job_.train, step)},
                         {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
@@ -235,14 +238,16 @@ void Progress::summarise(TrainSummary& summary) const {
 }
 
 void Progress::finish(const TrainSummary& summary) {
-  const std::int64_t steps = summary.end_step - summary.first_step;
-  std::string text =
-      losses_.empty() ? fmt::format("trained no step: it is at step {} of {}", summary.end_step,
-                                    job_.train.steps)
-                      : fmt::format("trained {} step{}: loss {:.4f} -> {:.4f}", steps,
-                                    steps == 1 ? "" : "s", summary.first_loss, summary.last_loss);
-  if (steps == 0 && summary.end_step >= job_.train.steps)
-    text += ", the last; a larger train.steps goes on";
+  const std::int64_t steps = summary.end_step - summary.first_step, last = job_.train.steps;
+  if (steps == 0 && summary.end_step >= last)
+    return line(summary.end_step == last
+                    ? fmt::format("nothing to do: the run is at its last step {}", last)
+                    : fmt::format("nothing to do: the run is at step {}, beyond train.steps = {}",
+                                  summary.end_step, last),
+                true);
+  std::string text = fmt::format("trained {} step{}", steps, steps == 1 ? "" : "s");
+  if (steps > 0)
+    text += fmt::format(": loss {:.4f} -> {:.4f}", summary.first_loss, summary.last_loss);
   if (!std::isnan(summary.validation_loss))
     text += fmt::format(", validation {:.4f}", summary.validation_loss);
   if (summary.median_step_s > 0)
@@ -253,7 +258,8 @@ void Progress::finish(const TrainSummary& summary) {
   else if (!no_mfu_.empty())
     text += fmt::format(", MFU not known ({})", no_mfu_);
   if (!summary.checkpoint.empty()) text += ", saved " + summary.checkpoint;
-  if (summary.signal != 0) text += fmt::format(" (ended by signal {})", summary.signal);
+  if (summary.signal != 0)
+    text += fmt::format(" (interrupted by SIG{})", sigabbrev_np(summary.signal));
   line(text, true);
 }
 

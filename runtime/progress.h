@@ -18,10 +18,12 @@ namespace rehearse {
 
 class Progress {
  public:
-  /// Appends to OUT/metrics.jsonl in rank 0. Throws InputError when it cannot be written.
   Progress(const Job& job, const LinkedProgram& linked, const Data& data, Control& control,
            bool quiet);
 
+  /// From here on also tells FOLDER/metrics.jsonl: a line a step, validation and change of plan,
+  /// each with the number of steps done. Throws InputError when it cannot be written.
+  void open(const std::string& folder);
   /// Before a run of steps [first, limit).
   void begin(std::int64_t first, std::int64_t limit) {
     limit_ = limit;

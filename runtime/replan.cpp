@@ -7,7 +7,6 @@
 #include "engine/errors.h"
 #include "engine/plan_file.h"
 #include "engine/strategy.h"
-#include "runtime/checkpoint.h"
 
 namespace rehearse {
 
@@ -22,7 +21,7 @@ Plan plan_from(const std::string& text, const std::string& where, const Job& job
 }
 
 PlanRecord resumed_plan(const std::string& checkpoint, const Job& job) {
-  PlanRecord record = plan_record(checkpoint);
+  PlanRecord record = read_manifest(checkpoint).record;
   if (record.placements == 0 || record.plan.empty()) return {};
   const Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
   if (plan.world_size() != job.plan.world_size() || plan.global_batch != job.plan.global_batch)

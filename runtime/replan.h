@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/policy.h"
-#include "runtime/checkpoint_reader.h"
+#include "runtime/manifest.h"
 #include "runtime/placed.h"
 
 namespace rehearse {

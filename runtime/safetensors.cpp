@@ -5,11 +5,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -71,57 +73,27 @@ class OutputFile {
 /// The checksum of a file that is written piece by piece.
 class Checksum {
  public:
+  Checksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
   void add(std::span<const std::byte> bytes) {
-    length_ += bytes.size();
-    while (!bytes.empty() && (filled_ > 0 || bytes.size() < buffer_.size())) {
-      buffer_[filled_++] = bytes.front();
-      bytes = bytes.subspan(1);
-      if (filled_ == buffer_.size()) {
-        mix(buffer_.data());
-        filled_ = 0;
-      }
-    }
-    while (bytes.size() >= buffer_.size()) {
-      mix(bytes.data());
-      bytes = bytes.subspan(buffer_.size());
-    }
-    for (const std::byte byte : bytes) buffer_[filled_++] = byte;
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
   }
-  std::uint64_t value() {
-    std::fill(buffer_.begin() + filled_, buffer_.end(), std::byte{0});
-    if (filled_ > 0) mix(buffer_.data());
-    std::uint64_t sum = offset ^ length_;
-    for (const std::uint64_t lane : lanes_) sum = (sum ^ lane) * prime;
-    return sum ^ (sum >> 32);
-  }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
 
  private:
-  static constexpr std::uint64_t offset = 0xcbf29ce484222325ULL, prime = 0x100000001b3ULL;
-
-  void mix(const std::byte* block) {
-    std::array<std::uint64_t, 4> words = {};
-    std::memcpy(words.data(), block, sizeof words);
-    for (int i = 0; i < 4; ++i) {
-      lanes_[i] = (lanes_[i] ^ words[i]) * prime;
-      lanes_[i] ^= lanes_[i] >> 29;  // FNV alone carries nothing downwards
-    }
-  }
-
-  std::array<std::uint64_t, 4> lanes_ = {offset, offset + 1, offset + 2, offset + 3};
-  std::array<std::byte, 32> buffer_ = {};
-  std::size_t filled_ = 0, length_ = 0;
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
 }  // namespace
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
-  Checksum checksum;
-  checksum.add(bytes);
-  return checksum.value();
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-std::uint64_t write_safetensors(const std::string& path, const TensorTable& tensors,
-                                const std::map<std::string, std::string>& metadata) {
+FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
+                          const std::map<std::string, std::string>& metadata) {
   json header = json::object();
   std::size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -137,7 +109,9 @@ std::uint64_t write_safetensors(const std::string& path, const TensorTable& tens
 
   OutputFile file(path);
   Checksum checksum;
+  std::int64_t written = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
+    written += static_cast<std::int64_t>(bytes.size());
     checksum.add(bytes);
     file.write(bytes);
   };
@@ -145,10 +119,11 @@ std::uint64_t write_safetensors(const std::string& path, const TensorTable& tens
   put(std::as_bytes(std::span(text)));
   for (const auto& [name, tensor] : tensors) put(tensor.data);
   file.finish();
-  return checksum.value();
+  return {.bytes = written, .checksum = checksum.value()};
 }
 
-SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
+SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
+    : path_(std::move(path)) {
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw InputError(fmt::format("{}: {}", path_, std::strerror(errno)));
   struct stat status = {};
@@ -162,6 +137,14 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   }
   try {
     const auto* const bytes = static_cast<const std::byte*>(address_);
+    if (sum && bytes_ != static_cast<std::size_t>(sum->bytes))
+      throw InputError(
+          fmt::format("{}: {}: it has {} bytes, the manifest says {}", path_,
+                      bytes_ < static_cast<std::size_t>(sum->bytes) ? "truncated" : "damaged",
+                      bytes_, sum->bytes));
+    if (sum && checksum_of({bytes, bytes_}) != sum->checksum)
+      throw InputError(fmt::format(
+          "{}: its checksum is not the one in the manifest: damaged or changed", path_));
     std::uint64_t length = 0;
     std::memcpy(&length, bytes, sizeof length);
     if (length > bytes_ - 8)
@@ -205,10 +188,6 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
 
 SafetensorsFile::~SafetensorsFile() {
   if (address_ != nullptr) munmap(address_, bytes_);
-}
-
-std::uint64_t SafetensorsFile::checksum() const {
-  return checksum_of({static_cast<const std::byte*>(address_), bytes_});
 }
 
 void write_durably(const std::string& path, const std::string& text) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <ranges>
 #include <thread>
 #include <utility>
 
@@ -172,6 +173,13 @@ struct Supervisor::Impl {
         m.free_running = message.take<std::uint8_t>() != 0;
         m.voted = true;
         count_votes();
+        return;
+      case MessageKind::interrupt:
+        judged = true;
+        broadcast(message);
+        // Rank 0's process ends with this thread in it: the others must have been told before.
+        for (Member& other : members | std::views::reverse)
+          if (other.connection) other.connection.flush();
         return;
       case MessageKind::fail:
         judge_rank(rank, "failed: " + message.take_text());

@@ -12,7 +12,7 @@
 
 namespace rehearse {
 
-inline constexpr std::uint32_t control_version = 1;
+inline constexpr std::uint32_t control_version = 2;
 
 /// Where a lane of a rank is, for messages.
 struct LaneView {

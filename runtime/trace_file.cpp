@@ -9,14 +9,14 @@
 
 namespace rehearse {
 
-TraceFile::TraceFile(std::string path, TraceSink* sink, Control& control)
-    : path_(std::move(path)), sink_(sink), control_(control) {}
+TraceFile::TraceFile(std::string path, const ModelSpec& model, TraceSink* sink, Control& control)
+    : path_(std::move(path)), model_(model), sink_(sink), control_(control) {}
 
 void TraceFile::add(const LinkedProgram& linked, Executor& executor, const std::string& label) {
   std::vector<TraceSink*> sinks;
   if (control_.environment().rank == 0 && !path_.empty()) {
     if (chrome_ == nullptr)
-      chrome_ = std::make_unique<ChromeTrace>(path_, linked);
+      chrome_ = std::make_unique<ChromeTrace>(path_, linked, model_);
     else
       chrome_->section(linked, label);
     sinks.push_back(chrome_.get());
@@ -25,6 +25,7 @@ void TraceFile::add(const LinkedProgram& linked, Executor& executor, const std::
   if (sink_ != nullptr && sections_ == 0) sinks.push_back(sink_);
   Tee tee(sinks);
   gather_trace(linked, executor, control_, fmt::format("trace {}", sections_++), &tee, origin_);
+  if (chrome_ != nullptr) chrome_->flush();
 }
 
 void TraceFile::close() {

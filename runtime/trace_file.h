@@ -14,7 +14,7 @@ namespace rehearse {
 class TraceFile {
  public:
   /// `path` may be empty: then only `sink` gets the first section. `sink` may be null.
-  TraceFile(std::string path, TraceSink* sink, Control& control);
+  TraceFile(std::string path, const ModelSpec& model, TraceSink* sink, Control& control);
   /// Gathers what an executor stamped; every rank calls it. `label`: of its lanes; empty for the
   /// first plan's.
   void add(const LinkedProgram& linked, Executor& executor, const std::string& label);
@@ -23,6 +23,7 @@ class TraceFile {
 
  private:
   std::string path_;
+  const ModelSpec& model_;
   TraceSink* sink_;
   Control& control_;
   std::unique_ptr<ChromeTrace> chrome_ = {};

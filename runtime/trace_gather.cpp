@@ -8,6 +8,8 @@
 #include <span>
 #include <tuple>
 
+#include "engine/rendezvous.h"
+
 namespace rehearse {
 namespace {
 
@@ -29,26 +31,6 @@ struct Record {
   Id rank = 0;
   Stamp stamp = {};
 };
-
-/// The ranks that meet in an op, as a number that is the same at all of them.
-Id group_of(const LinkedProgram& linked, const Op& op, Id rank) {
-  const auto smallest_member = [&](Id channel) {
-    for (const std::vector<Id>& group : groups_of(linked.program, linked.program.channels[channel]))
-      if (std::find(group.begin(), group.end(), rank) != group.end()) return group.front();
-    return rank;
-  };
-  return std::visit(overloaded{
-                        [&](const Compute&) { return none; },
-                        [&](const Kernel&) { return none; },
-                        [&](const Update&) { return none; },
-                        [&](const Collective& c) { return smallest_member(c.channel); },
-                        [&](const Send&) { return linked.place_of[rank]; },
-                        [&](const Recv&) { return linked.place_of[rank]; },
-                        [&](const Put&) { return none; },
-                        [&](const Take&) { return none; },
-                    },
-                    op.work);
-}
 
 }  // namespace
 
@@ -83,11 +65,13 @@ void gather_trace(const LinkedProgram& linked, Executor& executor, Control& cont
   if (records.empty()) return;
   const bool first = origin == 0;
   if (first) origin = records.front().stamp.start;
+  RanksThatMeet meet(linked);
   std::map<std::tuple<Id, Id, std::int64_t>, std::int64_t> met;  // event, group, step
   const auto rendezvous = [&](const Record& record) {
     const Id role = linked.role_of[record.rank];
-    const Op& op = linked.program.roles[role].ops[record.stamp.op];
-    const Id group = group_of(linked, op, record.rank);
+    const std::vector<Id> ranks =
+        meet.of(linked.program.roles[role].ops[record.stamp.op].work, record.rank);
+    const Id group = ranks.empty() ? none : ranks.front();
     return std::tuple{group == none ? none : linked.event_of[role][record.stamp.op], group,
                       record.stamp.step};
   };

@@ -5,11 +5,11 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -27,45 +27,15 @@
 #include "runtime/placed.h"
 #include "runtime/progress.h"
 #include "runtime/replan.h"
+#include "runtime/run_folder.h"
+#include "runtime/stop_on_signal.h"
+#include "runtime/together.h"
 #include "runtime/variance.h"
 
 namespace rehearse {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A handler may touch nothing else.
-std::atomic<Control*> stop_target = nullptr;
-std::atomic<int> stop_signal = 0;
-
-void on_signal(int signal) {
-  stop_signal = signal;
-  if (Control* control = stop_target.load()) control->request_stop();
-}
-
-/// SIGINT and SIGTERM end the run at the end of a step while this lives; a second one kills.
-class StopOnSignal {
- public:
-  explicit StopOnSignal(Control& control) {
-    stop_target = &control;
-    stop_signal = 0;
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~StopOnSignal() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-    stop_target = nullptr;
-  }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-
- private:
-  struct sigaction old_int_ = {}, old_term_ = {};
-};
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -80,17 +50,53 @@ void set_threads(const Job& job, const Environment& environment) {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
-void prepare_folder(const Job& job, const Environment& environment) {
-  if (job.train.out.empty() || environment.rank != 0) return;
+/// Where a run goes on; no checkpoint: it begins.
+struct Start {
+  std::string checkpoint = {};
+  bool within = false;  // the run in train.out goes on
+};
+
+/// In rank 0, before anything is changed there.
+void check_folder(const Job& job, const TrainOptions& options, const Start& start) {
   std::error_code error;
   fs::create_directories(job.train.out, error);
   const fs::path probe = fs::path(job.train.out) / ".writable";
-  if (!error && std::ofstream(probe).put('\n')) {
-    fs::remove(probe, error);
-    return;
+  if (error || !std::ofstream(probe).put('\n'))
+    throw InputError(fmt::format("train.out = \"{}\": cannot write there{}", job.train.out,
+                                 error ? ": " + error.message() : std::string()));
+  fs::remove(probe, error);
+  if (!start.within && !options.overwrite) check_unused(job.train.out);
+}
+
+/// Reads of a checkpoint; what is refused of a damaged one says which one to take instead.
+void reading(const std::string& checkpoint, const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const InputError& error) {
+    throw InputError(error.what() + whole_one_before(checkpoint));
   }
-  throw InputError(fmt::format("train.out = \"{}\": cannot write there{}", job.train.out,
-                               error ? ": " + error.message() : std::string()));
+}
+
+/// Every rank calls it: they go on from one checkpoint, into a folder that may be written, or all
+/// refuse.
+Start find_start(const Job& job, const TrainOptions& options, Control& control) {
+  Start start;
+  if (options.resume) {
+    std::string step;
+    together(control, "checkpoint to go on from", [&] {
+      start.checkpoint =
+          find_checkpoint(options.resume_from.empty() ? job.train.out : options.resume_from);
+      reading(start.checkpoint,
+              [&] { step = std::to_string(read_manifest(start.checkpoint).step); });
+    });
+    control.agree("the step of " + start.checkpoint, step);
+    start.within = !job.train.out.empty() && lies_in(start.checkpoint, job.train.out);
+  }
+  together(control, "train.out", [&] {
+    if (!job.train.out.empty() && control.environment().rank == 0)
+      check_folder(job, options, start);
+  });
+  return start;
 }
 
 DataSettings data_settings(const Job& job) {
@@ -129,10 +135,6 @@ ControlOptions control_options(const Job& job, const Described& described) {
           .describe = [&described](Id process, Id op) { return described(process, op); }};
 }
 
-std::string checkpoint_of(const Job& job, const TrainOptions& options) {
-  return find_checkpoint(options.resume_from.empty() ? job.train.out : options.resume_from);
-}
-
 /// The boundary of steps at which something is to be done besides training.
 std::int64_t next_boundary(const Train& train, std::int64_t step) {
   std::int64_t next = train.steps;
@@ -144,14 +146,17 @@ std::int64_t next_boundary(const Train& train, std::int64_t step) {
 class Trainer {
  public:
   Trainer(const Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
-          int placements, const Data& data, Control& control, Described& described)
+          int placements, const Start& start, const Data& data, Control& control,
+          const StopOnSignal& stop, Described& described)
       : job_(job),
         options_(options),
+        start_(start),
         data_(data),
         control_(control),
+        stop_(stop),
         described_(described),
         network_(control, {.node_of = {}}),
-        trace_(options.trace, options.sink, control),
+        trace_(options.trace, job.model, options.sink, control),
         parts_{data, network_, control, job.plan.rank_to_device, traced() ? &trace_ : nullptr},
         current_(std::make_unique<Placed>(std::move(plan), placements, parts_)),
         progress_(job, current_->plan->linked, data, control, options.quiet) {}
@@ -160,11 +165,10 @@ class Trainer {
     const Train& train = job_.train;
     TrainSummary summary;
     std::int64_t step = begin();
-    control_.agree("first step", std::to_string(step));
+    prepare_folder(step);
     keep_stamps();
-    const StopOnSignal stop(control_);
     summary.first_step = observed_from_ = step;
-    summary.validation_loss = std::numeric_limits<double>::quiet_NaN();
+    if (start_.within) summary.checkpoint = start_.checkpoint;
     bool ended = step >= train.steps;
     if (ended && options_.resume) summary.checkpoint = checkpoint_of(job_, options_);
     while (!ended) {
@@ -175,11 +179,13 @@ class Trainer {
       step = end;
       if (at(train.eval_every, step) || (ended && end == train.steps))
         summary.validation_loss = validate(step);
-      if (at(train.save_every, step) || ended) save(step, summary);
+      // A run that is stopped before its first step is where its checkpoint is.
+      const bool moved = step > summary.first_step || !start_.within;
+      if ((at(train.save_every, step) || ended) && moved) save(step, summary);
     }
     summary.end_step = step;
     gather_observed(step, summary);
-    summary.signal = control_.last_step() ? stop_signal.load() : 0;
+    summary.signal = control_.last_step() ? stop_.first() : 0;
     add_trace();
     trace_.close();
     summary.bytes_sent = sent_before_ + current_->executor.bytes_sent();
@@ -194,14 +200,31 @@ class Trainer {
 
   /// Fills the state; the step to begin with.
   std::int64_t begin() {
-    if (options_.resume) {
-      current_->executor.initialise();
-      return load_checkpoint(checkpoint_of(job_, options_), current_->context, current_->executor);
-    }
+    std::int64_t step = 0;
     current_->executor.initialise();
-    if (!options_.import_weights.empty())
-      import_gpt2(options_.import_weights, current_->context, current_->executor);
-    return 0;
+    together(control_, "state to begin with", [&] {
+      if (!start_.checkpoint.empty()) {
+        reading(start_.checkpoint, [&] {
+          step = load_checkpoint(start_.checkpoint, current_->context, current_->executor);
+        });
+      } else if (!options_.import_weights.empty()) {
+        import_gpt2(options_.import_weights, current_->context, current_->executor);
+      }
+    });
+    return step;
+  }
+
+  /// Only now is anything changed in train.out: all that could be refused has been.
+  void prepare_folder(std::int64_t step) {
+    const std::string& folder = job_.train.out;
+    together(control_, "begin of the run", [&] {
+      if (folder.empty() || control_.environment().rank != 0) return;
+      if (start_.within)
+        rewind_run(folder, step);
+      else if (options_.overwrite)
+        remove_run(folder);
+      progress_.open(folder);
+    });
   }
 
   /// The boundary up to which the run goes under the plan that it has.
@@ -303,7 +326,7 @@ class Trainer {
     PlanRecord record{.placements = current_->number};
     if (record.placements > 0) record.plan = plan_text(current_->plan->job.plan, job_);
     save_checkpoint(job_.train.out, step, current_->context, current_->executor, record);
-    summary.checkpoint = (fs::path(job_.train.out) / fmt::format("step-{:08}", step)).string();
+    summary.checkpoint = checkpoint_path(job_.train.out, step);
     progress_.saved(step, summary.checkpoint, now() - began);
   }
 
@@ -320,8 +343,10 @@ class Trainer {
 
   const Job& job_;
   const TrainOptions& options_;
+  const Start& start_;
   const Data& data_;
   Control& control_;
+  const StopOnSignal& stop_;
   Described& described_;
   Network network_;
   TraceFile trace_;
@@ -354,23 +379,23 @@ TrainSummary train(const Job& job, const Environment& environment, const TrainOp
     throw InputError(
         "train.data is missing: the folder of token shards that data/prepare.py makes");
   const Data data(data_settings(job));
-  prepare_folder(job, environment);
-  if (options.resume) {
-    const std::string checkpoint = checkpoint_of(job, options);
-    if (const PlanRecord record = resumed_plan(checkpoint, job);
-        options.policy != nullptr && record.placements > 0) {
-      placements = record.placements;
-      first = plan_from(record.plan, checkpoint, job);
-      link_first();
-    }
-  }
 
   Described described;
   described.set(plan);
   Control control(environment, control_options(job, described));
+  const StopOnSignal stop(control);
   try {
+    const Start start = find_start(job, options, control);
+    if (!start.checkpoint.empty() && options.policy != nullptr)
+      if (const PlanRecord record = resumed_plan(start.checkpoint, job); record.placements > 0) {
+        placements = record.placements;
+        first = plan_from(record.plan, start.checkpoint, job);
+        link_first();
+        described.set(plan);
+      }
     control.agree("program", fmt::format("{:016x}", plan->linked.hash));
-    TrainSummary summary = Trainer(job, options, plan, placements, data, control, described).run();
+    TrainSummary summary =
+        Trainer(job, options, plan, placements, start, data, control, stop, described).run();
     control.finish();
     return summary;
   } catch (const std::exception& error) {

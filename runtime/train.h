@@ -20,6 +20,7 @@ namespace rehearse {
 struct TrainOptions {
   bool resume = false;
   std::string resume_from = {};     // a checkpoint or a folder of them; empty: train.out's
+  bool overwrite = false;           // replace the run in train.out; otherwise it is refused
   std::string import_weights = {};  // GPT-2's model.safetensors to begin with
   std::string trace = {};           // Chrome trace of the first `trace_steps` steps, all ranks
   int trace_steps = 10;
@@ -40,24 +41,24 @@ struct Replacement {
 
 /// What rank 0 knows at the end; the other ranks know steps and signal.
 struct TrainSummary {
-  std::int64_t first_step = 0, end_step = 0;  // ran [first_step, end_step)
-  /// Per label, of the global batch; NaN where no step ran.
-  double first_loss = std::numeric_limits<double>::quiet_NaN(), last_loss = first_loss;
-  double validation_loss = 0;           // at the end; NaN where there is no validation data
+  static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t first_step = 0, end_step = 0;         // ran [first_step, end_step)
+  double first_loss = unknown, last_loss = unknown;  // per label, of the global batch; NaN: no step
+  double validation_loss = unknown;     // at the end; NaN where there is no validation data
   std::vector<double> losses = {};      // by step
   std::vector<double> grad_norms = {};  // by step; NaN where not measured
   std::vector<double> step_times = {};  // seconds, by step from the second on
   double median_step_s = 0, tokens_per_s = 0, mfu = 0;  // of the steps after the first; mfu 0:
                                                         // peak not known
   std::int64_t bytes_sent = 0;                          // by this rank
-  std::string checkpoint = {};                          // the last one saved
+  std::string checkpoint = {};  // the last one saved; of a run with nothing to do: where it is
   std::vector<Replacement> replacements = {};
   std::vector<LayerVariance> variances = {};  // of this run's gradients, if observed
   int signal = 0;                             // that ended the run; 0: none
 };
 
-/// Trains. Throws InputError before the first step for anything wrong with job, data or checkpoint;
-/// BackendError when this rank or another one fails.
+/// Trains. Throws InputError before the first step for anything wrong with job, data, checkpoint or
+/// train.out, on every rank the same; BackendError when this rank or another one fails.
 TrainSummary train(const Job& job, const Environment& environment, const TrainOptions& options);
 
 }  // namespace rehearse

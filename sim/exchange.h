@@ -17,6 +17,8 @@ struct Hop {
   int from = 0, to = 0;  // members
   double bytes = 0;
   int latencies = 1;  // how often the path's latency is paid before the bytes flow
+  /// Bytes of each of the transfers that were joined, which choose the path.
+  double each() const { return bytes / latencies; }
 };
 
 class Exchange {

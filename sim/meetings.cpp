@@ -128,7 +128,7 @@ Meeting Meetings::meet(Id team, const Exchange* exchange) {
     for (const Hop& hop : hops) {
       const auto from = static_cast<std::size_t>(hop.from);
       const auto to = static_cast<std::size_t>(hop.to);
-      const Id route = network_.route(who.devices[from], who.devices[to]);
+      const Id route = network_.route(who.devices[from], who.devices[to], hop.each());
       if (route == none) continue;
       const double end = std::max(ready[from], ready[to]) +
                          hop.latencies * network_.latency(route) +
@@ -250,8 +250,8 @@ void Meetings::occupy(const Meeting& meeting, std::vector<Id> lanes) {
   for (int r = 0; r < meeting.exchange->rounds(); ++r) {
     meeting.exchange->round(r, -1, hops);
     for (const Hop& hop : hops) {
-      const Id route = network_.route(who.devices[static_cast<std::size_t>(hop.from)],
-                                      who.devices[static_cast<std::size_t>(hop.to)]);
+      const Id route =
+          network_.route(who.devices[at(hop.from)], who.devices[at(hop.to)], hop.each());
       if (route == none) continue;
       for (const Id link : network_.links(route)) links.insert(link);
     }
@@ -284,7 +284,7 @@ bool Meetings::serial(const Meeting& meeting) const {
     for (const Hop& hop : hops) {
       const auto from = static_cast<Id>(hop.from);
       const auto to = static_cast<Id>(hop.to);
-      const Id route = network_.route(who.devices[from], who.devices[to]);
+      const Id route = network_.route(who.devices[from], who.devices[to], hop.each());
       if (route == none) continue;
       std::vector<Id> members = {std::min(from, to), std::max(from, to)};
       for (const Id link : network_.links(route)) {

@@ -64,6 +64,11 @@ struct SharedNetwork::Impl {
     double latency = 0, bandwidth = std::numeric_limits<double>::infinity();
     std::vector<Id> links = {};
   };
+  /// The ways between two devices, and the routes of those that were used.
+  struct Pair {
+    std::span<const Way> ways = {};
+    std::vector<Id> routes = {};
+  };
   /// An activity under way. SimGrid carries its index in its user pointer.
   struct Slot {
     sg::ActivityPtr activity = nullptr;
@@ -79,7 +84,7 @@ struct SharedNetwork::Impl {
   sg::Host* source = nullptr;
   std::vector<sg::Link*> links = {};
   std::vector<Route> routes = {};
-  std::unordered_map<std::uint64_t, Id> route_of = {};
+  std::unordered_map<std::uint64_t, Pair> pairs = {};
   std::vector<sg::Host*> cores = {};
 
   std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};
@@ -98,6 +103,19 @@ struct SharedNetwork::Impl {
     links[link] = zone->add_link(fmt::format("l{}", link), bandwidth(link) * units_per_byte);
     links[link]->set_latency(0.0);
     links[link]->seal();
+  }
+  Id add_route(const Way& way) {
+    Route route{.latency = way.latency.value, .links = way.links};
+    std::vector<sg::LinkInRoute> hops;
+    for (const Id link : way.links) {
+      link_ready(link);
+      hops.emplace_back(links[link]);
+      route.bandwidth = std::min(route.bandwidth, bandwidth(link));
+    }
+    route.host = zone->add_host(fmt::format("r{}", routes.size()), 1.0);
+    zone->add_route(nullptr, route.host, hops, false);
+    routes.push_back(std::move(route));
+    return static_cast<Id>(routes.size() - 1);
   }
   double bandwidth(Id link) const {
     return cluster.links()[link].bandwidth.value / (slow.empty() ? 1 : slow[link]);
@@ -194,26 +212,18 @@ SharedNetwork::SharedNetwork(const Cluster& cluster, std::span<const double> slo
 }
 SharedNetwork::~SharedNetwork() = default;
 
-Id SharedNetwork::route(Id from_device, Id to_device) {
+Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
   if (from_device == to_device) return none;
   Impl& my = *impl_;
-  const std::uint64_t key = (std::uint64_t{from_device} << 32) | to_device;
-  const auto [found, added] = my.route_of.try_emplace(key, static_cast<Id>(my.routes.size()));
-  if (!added) return found->second;
-  Impl::Route route;
-  const std::span<const Id> path = my.cluster.path(from_device, to_device);
-  std::vector<sg::LinkInRoute> way;
-  for (const Id link : path) {
-    my.link_ready(link);
-    way.emplace_back(my.links[link]);
-    route.links.push_back(link);
-    route.latency += my.cluster.links()[link].latency.value;
-    route.bandwidth = std::min(route.bandwidth, my.bandwidth(link));
+  Impl::Pair& pair = my.pairs[(std::uint64_t{from_device} << 32) | to_device];
+  if (pair.ways.empty()) {
+    pair.ways = my.cluster.ways(from_device, to_device);
+    pair.routes.assign(pair.ways.size(), none);
   }
-  route.host = my.zone->add_host(fmt::format("r{}", my.routes.size()), 1.0);
-  my.zone->add_route(nullptr, route.host, way, false);
-  my.routes.push_back(std::move(route));
-  return found->second;
+  const Way& way = fastest(pair.ways, bytes);
+  Id& known = pair.routes[static_cast<std::size_t>(&way - pair.ways.data())];
+  if (known == none) known = my.add_route(way);
+  return known;
 }
 double SharedNetwork::latency(Id route) const { return impl_->routes[route].latency; }
 double SharedNetwork::bandwidth(Id route) const { return impl_->routes[route].bandwidth; }

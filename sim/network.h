@@ -29,9 +29,9 @@ class SharedNetwork {
   SharedNetwork(const Cluster& cluster, std::span<const double> slow);
   ~SharedNetwork();
 
-  /// A route between two devices; the same for the same pair. `none` when both are one device.
-  /// Throws InputError when the cluster has no path.
-  Id route(Id from_device, Id to_device);
+  /// The route between two devices that is fastest for so many bytes. `none` when both are one
+  /// device. Throws InputError when the cluster has no path.
+  Id route(Id from_device, Id to_device, double bytes);
   double latency(Id route) const;
   double bandwidth(Id route) const;  // of the slowest link, bytes a second
   std::span<const Id> links(Id route) const;

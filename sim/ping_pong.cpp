@@ -16,7 +16,12 @@ class Game {
       : rounds_(rounds), disturber_(disturber), settings_(settings), network_(cluster, slow) {
     // All routes must be there before time begins.
     for (const PairRound& round : rounds)
-      for (const auto& [a, b] : round) network_.route(a, b), network_.route(b, a);
+      for (const auto& [a, b] : round)
+        for (int leg = 0; leg < legs_per_repeat; ++leg) {
+          const Leg both = leg_of(settings_, leg);
+          network_.route(a, b, static_cast<double>(both.there));
+          network_.route(b, a, static_cast<double>(both.back));
+        }
   }
 
   PingPongRun play() {
@@ -50,13 +55,13 @@ class Game {
     const Rally& m = rallies_[index];
     const Leg leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
-    const Id route = network_.route(from, to);
     // Jitter is keyed by who, when and what, as in every run.
     const Id op =
         static_cast<Id>((round_ * legs_per_repeat + static_cast<std::size_t>(m.leg)) * 2) +
         static_cast<Id>(m.hop);
     const double factor = disturber_.link_factor(std::min(m.a, m.b), m.repeat, op);
     const auto bytes = static_cast<double>(m.hop == 0 ? leg.there : leg.back);
+    const Id route = network_.route(from, to, bytes);
     network_.transfer(date + factor * network_.latency(route), route, factor * bytes, index);
   }
 

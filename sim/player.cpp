@@ -74,7 +74,7 @@ std::uint32_t Player::new_activity(Activity activity) {
 void Player::begin_hop(std::uint32_t index, const Hop& hop, double date) {
   const Active& active = active_[index];
   const std::vector<Id>& devices = meetings_.team(*active.meeting).devices;
-  const Id route = network_.route(devices[at(hop.from)], devices[at(hop.to)]);
+  const Id route = network_.route(devices[at(hop.from)], devices[at(hop.to)], hop.each());
   const double latency = route == none ? 0 : hop.latencies * network_.latency(route);
   const std::uint32_t activity = new_activity({.active = index, .from = hop.from, .to = hop.to});
   network_.transfer(date + latency * active.factor, route, hop.bytes * active.factor,

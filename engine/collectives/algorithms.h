@@ -9,9 +9,9 @@
 
 namespace rehearse::collectives {
 
-/// Where part i of n begins.
+/// Where part i of n begins: i * elements / n, whose product may be too large for 64 bits.
 constexpr std::int64_t part(std::int64_t elements, std::int64_t i, std::int64_t n) {
-  return i * elements / n;
+  return elements / n * i + elements % n * i / n;
 }
 
 inline void push(std::vector<Transfer>& out, int from, int to, std::int64_t begin, std::int64_t end,

@@ -40,6 +40,10 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather
       send(r, (member + n_ - 1 - r) % n_, out);
     }
   }
+  std::int64_t sent(int member) const override {  // the parts of all others, or its own to them
+    const std::int64_t own = part(elements_, member + 1, n_) - part(elements_, member, n_);
+    return scatter_ ? elements_ - own : (n_ - 1) * own;
+  }
 
  private:
   void send(int r, int i, std::vector<Transfer>& out) const {

@@ -2,6 +2,7 @@
 // Communication Operations in MPICH", IJHPCA 2005): log2 n rounds each way. When n is no power of
 // two, the members beyond the largest power p fold: member p + j hands its data to member j before,
 // and gets its result from it after.
+#include <algorithm>
 #include <bit>
 
 #include "engine/collectives/algorithms.h"
@@ -22,8 +23,9 @@ class HalvingDoubling : public Schedule {
   int rounds() const override { return fold() * 2 + log_ * (move_ == Move::all_reduce ? 2 : 1); }
   void round(int r, int member, std::vector<Transfer>& out) const override {
     if (fold() && (r == 0 || r == rounds() - 1)) {
-      for (int j = 0; j < n_ - p_; ++j)
-        if (member < 0 || member == j || member == j + p_) r == 0 ? enter(j, out) : leave(j, out);
+      const int mine = member < p_ ? member : member - p_;
+      const int first = member < 0 ? 0 : mine, last = member < 0 ? n_ - p_ : mine + 1;
+      for (int j = first; j < std::min(last, n_ - p_); ++j) r == 0 ? enter(j, out) : leave(j, out);
       return;
     }
     const int step = r - fold();

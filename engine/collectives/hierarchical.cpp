@@ -95,6 +95,20 @@ class AllReduce : public TwoLevel {
     inside_classes(inside + 2 * across, out);
     return out;
   }
+  // As in a ring: all parts but one in each phase, inside of the tensor, across of each segment.
+  std::int64_t sent(int member) const override {
+    const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
+    const auto share_size = [&](int p) { return share(k, p + 1) - share(k, p); };
+    std::int64_t out = n > 1 ? 2 * elements - share_size(i) - share_size((i + 1) % n) : 0;
+    const int count = nodes.count();
+    for (std::size_t s = 0; count > 1 && s + 1 < cuts_.size(); ++s) {
+      if (owner(k, cuts_[s]) != member) continue;
+      const std::int64_t size = cuts_[s + 1] - cuts_[s];
+      const auto part_size = [&](int p) { return part(size, p + 1, count) - part(size, p, count); };
+      out += 2 * size - part_size(k) - part_size((k + 1) % count);
+    }
+    return out;
+  }
 
  private:
   std::int64_t share(int k, int i) const { return part(elements, i, nodes.width(k)); }
@@ -114,7 +128,8 @@ class AllReduce : public TwoLevel {
     }
   }
   int owner(int k, std::int64_t element) const {
-    auto i = static_cast<int>(element * nodes.width(k) / elements);
+    auto i = static_cast<int>(static_cast<double>(element) * nodes.width(k) /
+                              static_cast<double>(elements));
     while (share(k, i + 1) <= element) ++i;
     while (share(k, i) > element) --i;
     return nodes.members[at(k)][at(i)];
@@ -137,7 +152,14 @@ class AllReduce : public TwoLevel {
 class Parts : public TwoLevel {  // reduce_scatter, all_gather
  public:
   Parts(Move move, std::span<const Id> node_of, std::int64_t elements)
-      : TwoLevel(node_of, elements), scatter_(move == Move::reduce_scatter) {}
+      : TwoLevel(node_of, elements), scatter_(move == Move::reduce_scatter) {
+    for (int k = 0; k < nodes.count(); ++k) {
+      auto& stood_for = stood_for_[nodes.width(k)];
+      if (!stood_for.empty()) continue;  // nodes of one width stand for parts alike
+      stood_for.assign(at(nodes.width(k)), 0);
+      for (int p = 0; p < members(); ++p) stood_for[at(agent(k, p))] += size(p);
+    }
+  }
   int rounds() const override { return inside + across; }
   void round(int r, int member, std::vector<Transfer>& out) const override {
     const int count = nodes.count();
@@ -164,9 +186,21 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
     if (!scatter_) inside_classes(across, out);
     return out;
   }
+  // Inside, all parts but those that one place of the node stands for; across, those that its own
+  // place stands for but the parts of one node.
+  std::int64_t sent(int member) const override {
+    const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
+    const std::vector<std::int64_t>& stood_for = stood_for_.at(n);
+    const int kept = scatter_ ? k : (k + 1) % nodes.count();
+    std::int64_t across_kept = 0;
+    for (int p : nodes.members[at(kept)])
+      if (agent(k, p) == i) across_kept += size(p);
+    return elements - stood_for[at(scatter_ ? i : (i + 1) % n)] + stood_for[at(i)] - across_kept;
+  }
 
  private:
   std::int64_t begin(int p) const { return part(elements, p, members()); }
+  std::int64_t size(int p) const { return begin(p + 1) - begin(p); }
   int agent(int k, int p) const {
     return nodes.local[at(p)] * nodes.width(k) / nodes.width(nodes.node[at(p)]);
   }
@@ -208,6 +242,8 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
     }
   }
   bool scatter_;
+  // By width of a node and place in it: the elements of all parts that the place stands for.
+  std::map<int, std::vector<std::int64_t>> stood_for_ = {};
 };
 
 // One leader a node, in a chain that starts at the root's node; below each leader its own node's

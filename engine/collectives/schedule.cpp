@@ -41,22 +41,31 @@ std::int64_t Schedule::sent(int member) const {
   return elements;
 }
 
+bool serves(Algorithm algorithm, Move move) {
+  switch (algorithm) {
+    case Algorithm::double_tree:
+      return move != Move::reduce_scatter && move != Move::all_gather;
+    case Algorithm::halving_doubling:
+      return move != Move::broadcast && move != Move::reduce;
+    default:
+      return true;
+  }
+}
+
+Algorithm algorithm_for(Move move, Algorithm wanted) {
+  return serves(wanted, move) ? wanted : Algorithm::automatic;
+}
+
 std::unique_ptr<const Schedule> schedule(Move move, Algorithm algorithm, std::int64_t elements,
                                          std::span<const Id> node_of, int root) {
   const int n = static_cast<int>(node_of.size());
   assert(n >= 1 && elements >= 0 && root >= 0 && root < n);
-  const bool rooted = move == Move::broadcast || move == Move::reduce;
-  const bool scattered = move == Move::reduce_scatter || move == Move::all_gather;
-  if (algorithm == Algorithm::double_tree && scattered)
-    throw InputError(fmt::format(
-        "collective = \"double_tree\": trees do not serve {}; ring, halving_doubling, hierarchical "
-        "and direct do",
-        name_of(move)));
-  if (algorithm == Algorithm::halving_doubling && rooted)
-    throw InputError(fmt::format(
-        "collective = \"halving_doubling\": halving and doubling do not serve {}; ring, "
-        "double_tree, hierarchical and direct do",
-        name_of(move)));
+  if (!serves(algorithm, move))
+    throw InputError(
+        fmt::format("\"{}\" does not serve {}; ring, {}, hierarchical and direct do",
+                    name_of(algorithm), name_of(move),
+                    name_of(algorithm == Algorithm::double_tree ? Algorithm::halving_doubling
+                                                                : Algorithm::double_tree)));
   if (n == 1) return std::make_unique<Nothing>();
   switch (algorithm) {
     case Algorithm::ring:

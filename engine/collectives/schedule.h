@@ -47,6 +47,13 @@ class Schedule {
   virtual std::int64_t sent(int member) const;
 };
 
+/// Whether an algorithm can play a move: two trees have no parts to scatter, halving and doubling
+/// has no root.
+bool serves(Algorithm algorithm, Move move);
+/// What a plan's choice of algorithm becomes for one move: `wanted` where it serves the move,
+/// otherwise automatic (ZeRO with double_tree: its scattered moves take the fastest of the others).
+Algorithm algorithm_for(Move move, Algorithm wanted);
+
 /// `node_of[i]`: the node that member i lies on (hierarchical groups by it; others may ignore it).
 /// After a reduce or a reduce_scatter, what a member holds beyond its result is partial sums.
 /// `algorithm` must not be automatic. Throws InputError when the algorithm cannot serve the move

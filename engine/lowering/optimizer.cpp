@@ -11,10 +11,9 @@ void Stage::reduce_model_axes(const Bucket& bucket, const std::string& grads, in
   if (tp_ && bucket.whole_begin < bucket.begin.back()) {
     const std::string whole = grads + ".whole";
     const Id storage = role_.role().views[role_.view(grads)].storage;
-    role_.view({.name = whole,
-                .storage = storage,
-                .begin = bucket.whole_begin,
-                .end = bucket.begin.back()});
+    // With the padding, which belongs to the last group's gradient.
+    role_.view(
+        {.name = whole, .storage = storage, .begin = bucket.whole_begin, .end = bucket.elements});
     role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_reduce},
              {ref(whole, Slot::source, Mode::read, index, 0, {.partial = also | tp_}),
               ref(whole, Slot::target, Mode::write, index, 0, {.partial = also})},

@@ -36,10 +36,7 @@ void Replicated::reduce(Stage& stage, const Bucket& b, int, bool last, int shift
 void Replicated::exchange(Stage& stage, const Bucket& b, int shift) const {
   if (!stage.dp()) return;
   stage.role().op(
-      "dp",
-      Collective{.channel = stage.axis_channel(stage.dp()),
-                 .move = Move::all_reduce,
-                 .algorithm = stage.plan().collective},
+      "dp", stage.collective(stage.axis_channel(stage.dp()), Move::all_reduce),
       {stage.ref("G." + b.name, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
        stage.ref("G." + b.name, Slot::target, Mode::write)},
       shift);

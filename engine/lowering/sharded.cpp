@@ -85,10 +85,7 @@ class Sharded final : public GradientSync {
     stage.reduce_model_axes(b, "G." + b.name, index, shift);
     const Layout shard{.shard = stage.dp()};
     stage.role().op(
-        "dp",
-        Collective{.channel = stage.axis_channel(stage.dp()),
-                   .move = Move::reduce_scatter,
-                   .algorithm = stage.plan().collective},
+        "dp", stage.collective(stage.axis_channel(stage.dp()), Move::reduce_scatter),
         {stage.ref("G." + b.name, Slot::source, Mode::read, index, 0, {.partial = stage.dp()}),
          stage.ref(own_grad(b), Slot::target,
                    level_ >= 2 && microbatch > 0 ? Mode::add : Mode::write, 0, 0, shard)},
@@ -119,9 +116,8 @@ class Sharded final : public GradientSync {
 
  private:
   static Collective gather(Stage& stage) {
-    return {.channel = channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
-            .move = Move::all_gather,
-            .algorithm = stage.plan().collective};
+    return stage.collective(channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
+                            Move::all_gather);
   }
   static int gathered_index(const Plan& plan, Pass pass, int microbatch) {
     return plan.keep_gathered ? 0 : 2 * microbatch + (pass == Pass::forward ? 0 : 1);

@@ -171,9 +171,8 @@ class Sparse final : public GradientSync {
     target.mode = Mode::write;
     stage.role().op(
         "dp",
-        Collective{.channel = stage.axis_channel(stage.dp()),
-                   .move = zero ? Move::reduce_scatter : Move::all_reduce,
-                   .algorithm = stage.plan().collective},
+        stage.collective(stage.axis_channel(stage.dp()),
+                         zero ? Move::reduce_scatter : Move::all_reduce),
         {stage.ref("G." + b.name, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}), target},
         shift);
   }
@@ -297,14 +296,12 @@ class Sparse final : public GradientSync {
   static void gather_weights(Stage& stage, int shift) {
     for (const Bucket& b : std::ranges::reverse_view(stage.buckets())) {
       const std::string name = "W." + b.name;
-      stage.role().op(
-          "dp.gather",
-          Collective{.channel = channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
-                     .move = Move::all_gather,
-                     .algorithm = stage.plan().collective},
-          {stage.ref(name + ".own", Slot::source, Mode::read, 0, 0, shard_of(stage)),
-           stage.ref(name, Slot::target, Mode::write)},
-          shift);
+      stage.role().op("dp.gather",
+                      stage.collective(channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
+                                       Move::all_gather),
+                      {stage.ref(name + ".own", Slot::source, Mode::read, 0, 0, shard_of(stage)),
+                       stage.ref(name, Slot::target, Mode::write)},
+                      shift);
     }
   }
 };

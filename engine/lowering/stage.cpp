@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/collectives/schedule.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
@@ -35,12 +36,7 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
 }
 
 Ref Stage::ref(Id view, Slot slot, Mode mode, int index, int age, Layout layout) const {
-  return {.view = view,
-          .slot = slot,
-          .mode = mode,
-          .index = static_cast<std::uint16_t>(index),
-          .age = static_cast<std::uint8_t>(age),
-          .layout = layout};
+  return {.view = view, .slot = slot, .mode = mode, .index = index, .age = age, .layout = layout};
 }
 
 Id Stage::axis_channel(Axes axes) {
@@ -50,6 +46,10 @@ Id Stage::axis_channel(Axes axes) {
   for (std::size_t a = 0; a < program_.mesh.size(); ++a)
     if (axes >> a & 1) name += (name.empty() ? "" : "-") + program_.mesh[a].name;
   return axis_channels_.emplace_back(axes, channel(program_, name, {.axes = axes})).second;
+}
+
+Collective Stage::collective(Id channel, Move move) const {
+  return {.channel = channel, .move = move, .algorithm = algorithm_for(move, plan_.collective)};
 }
 
 Compute Stage::compute(Id segment, Pass pass, const Action& action) const {

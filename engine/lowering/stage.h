@@ -114,6 +114,8 @@ class Stage {
   Axes pp() const { return pp_; }
   Axes tied_axis() const { return tied_; }
   Id axis_channel(Axes axes);
+  /// A collective by the plan's algorithm, or, where that does not serve the move, by the fastest.
+  Collective collective(Id channel, Move move) const;
   /// Partial axes of a group's gradient as backward leaves it.
   Axes partial_of(Id group, const Bucket& bucket) const;
   Ref ref(std::string_view view, Slot slot, Mode mode, int index = 0, int age = 0,

@@ -101,7 +101,7 @@ void infer(const Program& program, Role& role) {
         const std::uint32_t needed =
             static_cast<std::uint32_t>(at) * length[role.ops[c.on].lane] + place[c.on] + 1;
         if (now[role.ops[c.on].lane] >= needed) continue;
-        added.push_back({.op = c.on, .lag = static_cast<std::uint8_t>(c.lag)});
+        added.push_back({.op = c.on, .lag = c.lag});
         if (known(c.on, at)) join(now, clock(at, c.on));
       }
       op.after.insert(op.after.end(), added.begin(), added.end());

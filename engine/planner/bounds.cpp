@@ -10,15 +10,18 @@
 
 namespace rehearse {
 
-Bounds::Bounds(const Job& job, const Profile* profile, std::span<const double> slow)
-    : job_(job),
+Bounds::Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
+               std::span<const double> slow, std::span<const double> pace)
+    : model_(model),
+      cluster_(cluster),
       profile_(profile),
+      pace_(pace.begin(), pace.end()),
       network_known_(profile == nullptr || profile->collectives.empty()),
-      prices_(job.cluster, slow) {}
+      prices_(cluster, slow) {}
 
 double Bounds::seconds(const Plan& plan) {
   // Ranks that share cores slow each other down, or run faster than they were measured.
-  if (job_.cluster.shared_cores() > 0) return 0;
+  if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
@@ -28,7 +31,7 @@ double Bounds::seconds(const Plan& plan) {
 }
 
 double Bounds::local_seconds(const Plan& plan) {
-  if (job_.cluster.shared_cores() > 0) return 0;
+  if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, false));
@@ -42,16 +45,17 @@ const Bounds::Team& Bounds::mesh_of(const Plan& plan) {
     return mesh_;
   Team mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
   const rehearse::Mesh at(plan);
-  std::set<std::pair<int, std::vector<std::vector<Id>>>> seen;
+  std::set<std::pair<int, std::vector<std::vector<Player>>>> seen;
   for (int d = 0; d < plan.dp; ++d) {
     Replica replica{.samples = plan.samples(d)};
     std::vector<std::vector<Id>> teams;
     for (int s = 0; s < plan.pp; ++s) {
-      std::set<Id> kinds;
+      std::set<Player> kinds;
       auto& team = teams.emplace_back();
       for (int t = 0; t < plan.tp; ++t) {
-        team.push_back(plan.rank_to_device[at.rank(s, d, t)]);
-        kinds.insert(job_.cluster.devices()[team.back()].kind);
+        const Id rank = at.rank(s, d, t);
+        team.push_back(plan.rank_to_device[rank]);
+        kinds.emplace(cluster_.devices()[team.back()].kind, pace_.empty() ? 1 : pace_[rank]);
       }
       replica.kinds.emplace_back(kinds.begin(), kinds.end());
     }
@@ -74,14 +78,14 @@ const Bounds::Team& Bounds::mesh_of(const Plan& plan) {
 const std::vector<double>& Bounds::passes(Id kind, int samples, const Plan& plan, bool recompute) {
   auto [it, fresh] = passes_.try_emplace({kind, samples, plan.tp, recompute});
   if (!fresh) return it->second;
-  const DeviceKind& device = job_.cluster.kinds()[kind];
+  const DeviceKind& device = cluster_.kinds()[kind];
   it->second = {0};
-  for (Id s = 0; s < job_.model.segments.size(); ++s) {
+  for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
     for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
       if (pass != Pass::recompute || recompute)
         seconds +=
-            pass_seconds(job_.model, device, s, pass, samples, plan.tp, plan.precision, profile_);
+            pass_seconds(model_, device, s, pass, samples, plan.tp, plan.precision, profile_);
     it->second.push_back(it->second.back() + seconds);
   }
   return it->second;
@@ -98,18 +102,17 @@ Bounds::Work Bounds::chunk_work(const Plan& plan, const Replica& replica, int st
   const auto& segments = plan.stages[chunk];
   Work work{.segments = static_cast<int>(segments.size())};
   double without = 0;  // recomputation
-  for (const Id kind : replica.kinds[static_cast<std::size_t>(stage)]) {
-    const auto longest = [&](double& most, bool again) {
+  for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(stage)]) {
+    const auto longest = [&, kind = kind, pace = pace](double& most, bool again) {
       const auto& sums = passes(kind, replica.samples, plan, again);
-      most = std::max(most, sums[segments.back() + 1] - sums[segments.front()]);
+      most = std::max(most, pace * (sums[segments.back() + 1] - sums[segments.front()]));
     };
     longest(work.seconds, recompute);
     longest(without, false);
   }
   if (plan.tp == 1 || segments.size() < 2 || !network) return work;
   const Id team = replica.tensor_team[static_cast<std::size_t>(stage)];
-  const std::int64_t elements =
-      std::int64_t{replica.samples} * job_.model.seq_len * job_.model.hidden;
+  const std::int64_t elements = std::int64_t{replica.samples} * model_.seq_len * model_.hidden;
   const double one = plan.sequence_parallel
                          ? fastest(team, Move::reduce_scatter, elements, plan.precision) +
                                fastest(team, Move::all_gather, elements, plan.precision)
@@ -146,9 +149,9 @@ const std::vector<std::int64_t>& Bounds::elements(const Plan& plan) {
     for (auto c = static_cast<std::size_t>(stage); c < plan.stages.size();
          c += static_cast<std::size_t>(plan.pp))
       for (const Id s : plan.stages[c])
-        groups.insert(job_.model.segments[s].groups.begin(), job_.model.segments[s].groups.end());
+        groups.insert(model_.segments[s].groups.begin(), model_.segments[s].groups.end());
     auto& sum = elements_.emplace_back(0);
-    for (const Id g : groups) sum += elements_of(job_.model.groups[g], plan.tp);
+    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.tp);
   }
   return elements_;
 }
@@ -172,14 +175,14 @@ const std::vector<double>& Bounds::saved(int samples, const Plan& plan) {
   auto [it, fresh] = saved_.try_emplace({samples, plan.tp, plan.recompute});
   if (!fresh) return it->second;
   it->second = {0};
-  const auto boundary = static_cast<double>(std::int64_t{samples} * job_.model.seq_len *
-                                            job_.model.hidden * size_of(plan.precision));
-  for (Id s = 0; s < job_.model.segments.size(); ++s) {
+  const auto boundary = static_cast<double>(std::int64_t{samples} * model_.seq_len * model_.hidden *
+                                            size_of(plan.precision));
+  for (Id s = 0; s < model_.segments.size(); ++s) {
     // Recomputation keeps the input only, with sequence parallelism a part of it.
     const double kept =
         plan.recompute
             ? (s == 0 ? 0 : boundary / plan.tp)
-            : static_cast<double>(saved_bytes(job_.model, s, samples, plan.tp, plan.precision));
+            : static_cast<double>(saved_bytes(model_, s, samples, plan.tp, plan.precision));
     it->second.push_back(it->second.back() + kept);
   }
   return it->second;
@@ -208,13 +211,8 @@ MemoryNeed Bounds::memory(const Plan& plan) {
            c += static_cast<std::size_t>(plan.pp))
         least = std::min(least, sums[plan.stages[c].back() + 1] - sums[plan.stages[c].front()]);
       const double bytes = states + alive * least;
-      for (const Id k : replica.kinds[static_cast<std::size_t>(s)]) {
-        const DeviceKind& kind = job_.cluster.kinds()[k];
-        const double share = bytes / kind.memory.value;
-        if (share > most.share)
-          most = {share, static_cast<std::int64_t>(bytes),
-                  static_cast<std::int64_t>(kind.memory.value), kind.name};
-      }
+      for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(s)])
+        add_need(most, bytes, cluster_.kinds()[kind]);
     }
   }
   return most;

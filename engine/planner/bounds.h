@@ -8,12 +8,13 @@
 // at a time, so a step is no shorter than what its gradients or gathered weights take in one piece.
 #pragma once
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/collective_prices.h"
-#include "engine/job.h"
 #include "engine/plan.h"
 #include "engine/planner/evaluator.h"
 #include "engine/profile.h"
@@ -22,7 +23,9 @@ namespace rehearse {
 
 class Bounds {
  public:
-  Bounds(const Job& job, const Profile* profile, std::span<const double> slow);
+  /// `slow` by link and `pace` by rank as in Costs; all must outlive it.
+  Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
+         std::span<const double> slow = {}, std::span<const double> pace = {});
 
   /// Plans are prepared.
   double seconds(const Plan& plan);
@@ -31,11 +34,13 @@ class Bounds {
   MemoryNeed memory(const Plan& plan);
 
  private:
-  /// Replicas whose devices are of the same kinds and who take as many samples are alike: one of
-  /// them. By stage: kinds of its devices, and one tensor group.
+  /// A kind of device, and how many times as long a rank on it takes.
+  using Player = std::pair<Id, double>;
+  /// Replicas whose devices are of the same kinds, as slow as each other, and who take as many
+  /// samples are alike: one of them. By stage: kinds of its devices, and one tensor group.
   struct Replica {
     int samples = 0;
-    std::vector<std::vector<Id>> kinds = {};
+    std::vector<std::vector<Player>> kinds = {};
     std::vector<Id> tensor_team = {};
   };
   struct Team {
@@ -62,8 +67,10 @@ class Bounds {
   const std::vector<double>& saved(int samples, const Plan& plan);
   double fastest(Id team, Move move, std::int64_t elements, DType wire);
 
-  const Job& job_;
+  const ModelSpec& model_;
+  const Cluster& cluster_;
   const Profile* profile_;
+  std::vector<double> pace_;
   bool network_known_;  // no measured collective is quicker than what prices say
   CollectivePrices prices_;
   Team mesh_ = {};

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "engine/device_time.h"
+#include "engine/divisors.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
@@ -31,17 +32,13 @@ constexpr std::array shape_keys{"pp",
                                 "keep_gathered",
                                 "bucket"};
 
-std::vector<int> divisors(int n) {
-  std::vector<int> out;
-  for (int d = 1; d <= n; ++d)
-    if (n % d == 0) out.push_back(d);
-  return out;
-}
-
 class Enumeration {
  public:
   Enumeration(const Job& job, const Profile* profile)
-      : job_(job), profile_(profile), model_(job.model) {}
+      : job_(job),
+        profile_(profile),
+        model_(job.model),
+        pace_(rank_slowdowns(job.disturb, job.plan.rank_to_device.size())) {}
 
   Candidates run() {
     const auto world = static_cast<int>(job_.plan.rank_to_device.size());
@@ -77,11 +74,11 @@ class Enumeration {
     if (pp > 1 && pp > model_.layers)
       return refuse(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
                     fmt::format("pp {}", model_.layers));
-    if (model_.heads % tp != 0 || model_.ffn % tp != 0 || model_.padded_vocab % tp != 0)
-      return refuse(fmt::format("tp must divide the {} heads, the feed-forward width {} and the "
-                                "padded vocabulary {} of {}",
-                                model_.heads, model_.ffn, model_.padded_vocab, model_.name),
-                    "another tp");
+    if (const int most = tensor_divisor(model_); most % tp != 0)
+      return refuse(fmt::format("tp must divide {}, which heads, key-value heads, feed-forward "
+                                "width and padded vocabulary of {} have in common",
+                                most, model_.name),
+                    fmt::format("tp {}", nearest_divisor(most, tp)));
     if (!states("tp") && only_assumed(tp))
       return refuse(
           fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
@@ -158,16 +155,18 @@ class Enumeration {
     return out;
   }
 
-  /// By dp rank: seconds a sample of the slowest of its devices.
+  /// By dp rank: seconds a sample of the slowest of its ranks.
   std::vector<double> replica_seconds(const Plan& plan) {
     std::vector<double> out(static_cast<std::size_t>(plan.dp), 0.0);
     const Mesh at(plan);
     for (int d = 0; d < plan.dp; ++d)
       for (int p = 0; p < plan.pp; ++p)
         for (int t = 0; t < plan.tp; ++t) {
-          const Id device = plan.rank_to_device[at.rank(p, d, t)];
+          const Id rank = at.rank(p, d, t);
+          const Id kind = job_.cluster.devices()[plan.rank_to_device[rank]].kind;
           double& replica = out[static_cast<std::size_t>(d)];
-          replica = std::max(replica, sample_seconds(job_.cluster.devices()[device].kind, plan));
+          replica =
+              std::max(replica, sample_seconds(kind, plan) * (pace_.empty() ? 1 : pace_[rank]));
         }
     return out;
   }
@@ -253,6 +252,7 @@ class Enumeration {
   const Job& job_;
   const Profile* profile_;
   const ModelSpec& model_;
+  std::vector<double> pace_;  // by rank; empty: all alike
   std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
   std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
   std::map<std::string, std::pair<int, std::string>> refused_ = {};

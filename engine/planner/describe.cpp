@@ -84,6 +84,8 @@ class Describer {
     if (const auto it = search_.placements.find(mesh_text(d.plan)); it != search_.placements.end())
       d.placement = it->second;
     count(d);
+    d.simulations = search_.simulations;
+    d.stragglers = stragglers_text();
     for (const auto& [name, value] : dimensions())
       if (auto choice = choice_of(name, value); !choice.runners_up.empty())
         d.choices.push_back(std::move(choice));
@@ -92,6 +94,7 @@ class Describer {
         d.runners_up.push_back({plan(i), summary_of(plan(i)), of(i).rescored, why_slower(i)});
     d.would_change = what_would_change(job_, search_, evaluator_);
     d.warnings = plan_warnings(plan(best_), job_.cluster);
+    warn_of_faults(d);
     return d;
   }
 
@@ -111,6 +114,41 @@ class Describer {
     return best;
   }
 
+  /// "rank 3 takes 2 times as long, rank 17 1.5 times: taken as known speeds".
+  std::string stragglers_text() const {
+    std::vector<std::string> ranks;
+    const auto pace = rank_slowdowns(job_.disturb, job_.plan.rank_to_device.size());
+    for (Id rank = 0; rank < pace.size(); ++rank)
+      if (pace[rank] != 1) ranks.push_back(fmt::format("rank {} x {:g}", rank, pace[rank]));
+    if (ranks.empty()) return "";
+    constexpr std::size_t most_named = 8;
+    const std::size_t more = ranks.size() - std::min(ranks.size(), most_named);
+    ranks.resize(ranks.size() - more);
+    return fmt::format("{}{}: counted on, as disturb.stragglers says so", fmt::join(ranks, ", "),
+                       more > 0 ? fmt::format(" and {} more", more) : "");
+  }
+
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  /// The key that an input error names, or that we are at fault.
+  static std::string refusal_of(const Scored& s) {
+    return s.fault ? "compiles to a wrong program, a fault of rehearse"
+                   : s.refusal.substr(0, s.refusal.find(": "));
+  }
+
+  void warn_of_faults(Decision& d) const {
+    int faults = 0;
+    Id first = none;
+    for (Id i = 0; i < search_.scored.size(); ++i)
+      if (of(i).state == State::refused && of(i).fault && faults++ == 0) first = i;
+    if (faults > 0)
+      d.warnings.push_back(fmt::format(
+          "{} candidate{} compiled to a wrong program and {} left out, which is a fault of "
+          "rehearse; the first: {}: {}",
+          faults, faults == 1 ? "" : "s", faults == 1 ? "was" : "were", summary_of(plan(first)),
+          first_line(of(first).refusal)));
+  }
+
   void count(Decision& d) const {
     std::map<std::string, Infeasible> by_constraint;
     std::map<std::string, double> least;
@@ -119,8 +157,8 @@ class Describer {
       d.pruned += s.state == State::pruned;
       d.beyond_budget += s.state == State::beyond_budget;
       if (s.state == State::refused) {
-        auto& entry = by_constraint[s.refusal.substr(0, s.refusal.find(": "))];
-        if (entry.candidates++ == 0) entry.nearest = s.refusal;
+        auto& entry = by_constraint[refusal_of(s)];
+        if (entry.candidates++ == 0) entry.nearest = first_line(s.refusal);
       } else if (s.state == State::too_large) {
         auto& entry = by_constraint["memory of " + s.memory.kind];
         auto [it, first] = least.try_emplace(s.memory.kind, s.memory.share);
@@ -128,7 +166,7 @@ class Describer {
           it->second = s.memory.share;
           entry.nearest = fmt::format("{}: at least {} of {}", summary_of(plan(i)),
                                       to_text(Bytes(static_cast<double>(s.memory.bytes))),
-                                      to_text(Bytes(static_cast<double>(s.memory.capacity))));
+                                      capacity_text(s.memory.capacity, s.memory.reserve));
         }
       }
     }
@@ -170,8 +208,8 @@ class Describer {
       else if (best.bound < std::numeric_limits<double>::infinity())
         other.why = fmt::format("at least {}: not tried", rehearse::text(best.bound));
       else if (best.memory < std::numeric_limits<double>::infinity())
-        other.why = fmt::format("does not fit: needs {} of a device's memory, {} is the most",
-                                percent(best.memory, 0), percent(memory_share, 0));
+        other.why =
+            fmt::format("does not fit: needs {} of what a device has to use", percent(best.memory, 0));
       else
         other.why = "refused";
       choice.runners_up.push_back(std::move(other));
@@ -202,7 +240,7 @@ class Describer {
     std::string out = ratio >= 0 ? percent(ratio, 1) + " slower"
                                  : percent(-ratio, 1) + " faster without contention";
     out += fmt::format(": compute {}, waiting {}", change(compute), change(all - compute));
-    if (of(i).memory.share > 0.8 * memory_share)
+    if (of(i).memory.share > 0.75)
       out += fmt::format(", {} of memory", percent(of(i).memory.share, 0));
     return out;
   }

@@ -17,13 +17,14 @@ std::pair<std::size_t, std::size_t> bounds(const std::vector<Id>& segments) {
 
 Estimate::Estimate(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
                    std::span<const Id> devices, const Distances& distances,
-                   const SegmentTable& table)
+                   const SegmentTable& table, std::span<const double> pace)
     : model_(model),
       plan_(plan),
       cluster_(cluster),
       devices_(devices),
       distances_(distances),
-      table_(table) {}
+      table_(table),
+      pace_(pace) {}
 
 void Estimate::stand(const Assignment& assignment) {
   at_ = assignment;
@@ -35,18 +36,21 @@ void Estimate::stand(const Assignment& assignment) {
       for (int t = 0; t < plan_.tp && plan_.tp > 1; ++t)
         hop = std::max(
             hop, distances_(at_[mesh.rank(p, d, t)], at_[mesh.rank(p, d, (t + 1) % plan_.tp)]));
-      std::vector<Id> kinds;
+      std::vector<std::pair<Id, double>> kinds;
       for (int t = 0; t < plan_.tp; ++t) {
-        const Id kind = cluster_.devices()[devices_[at_[mesh.rank(p, d, t)]]].kind;
+        const Id rank = mesh.rank(p, d, t);
+        const std::pair kind(cluster_.devices()[devices_[at_[rank]]].kind,
+                             pace_.empty() ? 1.0 : pace_[rank]);
         if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
       }
-      for (Id kind : kinds) players_[static_cast<std::size_t>(p)].push_back({kind, d, hop});
+      for (const auto& [kind, pace] : kinds)
+        players_[static_cast<std::size_t>(p)].push_back({kind, d, hop, pace});
     }
 }
 
 double Estimate::seconds_of(const Player& player, int samples, std::size_t begin,
                             std::size_t end) const {
-  const double compute = table_.seconds(player.kind, samples, begin, end);
+  const double compute = player.pace * table_.seconds(player.kind, samples, begin, end);
   if (plan_.tp == 1) return compute;
   const double passes = plan_.recompute ? 3 : 2;
   return compute + passes * static_cast<double>(end - begin) * ring_part(plan_.tp) *
@@ -61,10 +65,10 @@ double Estimate::chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t
   for (const Player& player : players_[stage]) {
     const int samples = plan_.samples(player.replica);
     const bool same = last != nullptr && last->kind == player.kind && last->hop == player.hop &&
-                      plan_.samples(last->replica) == samples;
+                      last->pace == player.pace && plan_.samples(last->replica) == samples;
     last = &player;
     if (same) continue;
-    const double memory = cluster_.kinds()[player.kind].memory.value;
+    const double memory = cluster_.kinds()[player.kind].usable().value;
     if (plan_.virtual_stages == 1 &&
         table_.bytes(static_cast<int>(stage), samples, begin, end) > memory_part * memory)
       return std::numeric_limits<double>::infinity();

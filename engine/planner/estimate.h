@@ -15,12 +15,13 @@ class Estimate {
  public:
   /// All must outlive it. `plan` may change its stages and shares between calls.
   Estimate(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
-           std::span<const Id> devices, const Distances& distances, const SegmentTable& table);
+           std::span<const Id> devices, const Distances& distances, const SegmentTable& table,
+           std::span<const double> pace = {});
 
   /// Whose device is where, from now on.
   void stand(const Assignment& assignment);
   /// Seconds that a stage takes for a micro-batch of segments [begin, end) on its slowest ranks;
-  /// infinite where they do not fit into `memory_part` of a device.
+  /// infinite where they do not fit into `memory_part` of what plans may use of a device.
   double chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t end,
                        double memory_part) const;
   /// Samples a second of each replica, by its slowest stage.
@@ -32,7 +33,8 @@ class Estimate {
   struct Player {  // ranks of a stage that are alike
     Id kind = 0;
     int replica = 0;
-    double hop = 0;  // the longest of its tensor ring, seconds a byte
+    double hop = 0;   // the longest of its tensor ring, seconds a byte
+    double pace = 1;  // how many times as long it computes
   };
   double seconds_of(const Player& player, int samples, std::size_t begin, std::size_t end) const;
   double replica_seconds(int stage, int replica, std::size_t begin, std::size_t end) const;
@@ -45,6 +47,7 @@ class Estimate {
   std::span<const Id> devices_;
   const Distances& distances_;
   const SegmentTable& table_;
+  std::span<const double> pace_;  // by rank; empty: 1
   Assignment at_ = {};
   std::vector<std::vector<Player>> players_ = {};  // by stage
 };

@@ -18,11 +18,12 @@ constexpr int steps = 3;  // the first fills what outlives a step
 }  // namespace
 
 Evaluator::Evaluator(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
-                     std::span<const double> slow)
+                     std::span<const double> slow, std::span<const double> pace)
     : model_(model),
       cluster_(cluster),
       profile_(profile),
       slow_(slow.begin(), slow.end()),
+      pace_(pace.begin(), pace.end()),
       prices_(cluster, slow) {}
 
 LinkedProgram Evaluator::draft_of(const Plan& plan) {
@@ -31,7 +32,8 @@ LinkedProgram Evaluator::draft_of(const Plan& plan) {
 }
 
 Costs Evaluator::costs_of(const LinkedProgram& linked, const Plan& plan) {
-  return {linked, model_, cluster_, plan.rank_to_device, plan.optimizer, profile_, slow_, &prices_};
+  return {linked, model_,   cluster_, plan.rank_to_device, plan.optimizer, profile_,
+          slow_,  &prices_, pace_};
 }
 
 double Evaluator::seconds(const Plan& plan) {
@@ -127,13 +129,16 @@ MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role, const LinkedP
     need[rank_to_device.empty() ? rank : rank_to_device[rank]] +=
         bytes_of_role[linked.role_of[rank]];
   MemoryNeed most;
-  for (Id d = 0; d < need.size(); ++d) {
-    const DeviceKind& kind = cluster.kind_of(d);
-    const double share = static_cast<double>(need[d]) / kind.memory.value;
-    if (share > most.share)
-      most = {share, need[d], static_cast<std::int64_t>(kind.memory.value), kind.name};
-  }
+  for (Id d = 0; d < need.size(); ++d)
+    if (need[d] > 0) add_need(most, static_cast<double>(need[d]), cluster.kind_of(d));
   return most;
+}
+
+void add_need(MemoryNeed& most, double bytes, const DeviceKind& kind) {
+  const double share = bytes / kind.usable().value;
+  if (share > most.share)
+    most = {share, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(kind.memory.value),
+            static_cast<std::int64_t>(kind.reserve.value), kind.name};
 }
 
 }  // namespace rehearse

@@ -18,17 +18,21 @@
 
 namespace rehearse {
 
-/// The fullest device: its need as a part of its memory.
+/// The fullest device: its need as a part of what plans may use of its memory.
 struct MemoryNeed {
   double share = 0;
-  std::int64_t bytes = 0, capacity = 0;
+  std::int64_t bytes = 0, capacity = 0, reserve = 0;
   std::string kind = {};
+  bool fits() const { return share <= 1; }
 };
+/// If `bytes` on a device of this kind are a larger part than `most`, they take its place.
+void add_need(MemoryNeed& most, double bytes, const DeviceKind& kind);
 
 class Evaluator {
  public:
+  /// `slow` by link and `pace` by rank as in Costs.
   Evaluator(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
-            std::span<const double> slow);
+            std::span<const double> slow = {}, std::span<const double> pace = {});
 
   /// Seconds of a steady step. `plan` is prepared (see strategy.h).
   double seconds(const Plan& plan);
@@ -51,7 +55,7 @@ class Evaluator {
   const ModelSpec& model_;
   const Cluster& cluster_;
   const Profile* profile_;
-  std::vector<double> slow_;
+  std::vector<double> slow_, pace_;
   CollectivePrices prices_;
   MemoryNeed least_ = {};
   std::size_t ops_ = 0;

@@ -15,12 +15,14 @@ std::string explain(const Decision& d) {
   out += fmt::format("predicted     {} a step ({})\n", to_text(Seconds(d.seconds)),
                      d.rescored ? to_text(Seconds(d.dry_run_seconds)) + " by the dry run"
                                 : std::string("by the dry run alone: the best were not simulated"));
+  if (!d.stragglers.empty()) out += fmt::format("stragglers    {}\n", d.stragglers);
   if (!d.placement.empty()) out += fmt::format("placement     {}\n", d.placement);
   int infeasible = 0;
   for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
   out += fmt::format(
-      "candidates    {}: {} compiled and dry-run, {} slower by a bound{}\n", d.candidates,
+      "candidates    {}: {} compiled and dry-run, {} slower by a bound{}{}\n", d.candidates,
       d.dry_run, d.pruned,
+      d.simulations > 0 ? fmt::format(", {} simulated", d.simulations) : std::string(),
       d.beyond_budget > 0 ? fmt::format(", {} beyond the budget", d.beyond_budget) : std::string());
   for (const Choice& choice : d.choices) {
     out +=
@@ -44,10 +46,11 @@ std::string explain(const Decision& d) {
 
 InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
                    const std::string& without_a_key) {
-  const Scored* least = nullptr;
+  const Scored *least = nullptr, *refused = nullptr;
   const Plan* nearest = nullptr;
   for (std::size_t i = 0; i < search.scored.size(); ++i) {
     const Scored& s = search.scored[i];
+    if (s.state == Scored::State::refused && refused == nullptr) refused = &s;
     if (s.state == Scored::State::too_large && (!least || s.memory.share < least->memory.share))
       least = &s, nearest = &search.candidates.plans[i];
   }
@@ -59,6 +62,8 @@ InputError no_plan(const Job& job, const Search& search, const Evaluator& evalua
     std::string why = "no mesh of the world divides the model and the batch";
     if (!without_a_key.empty())
       why += "; nearest: " + without_a_key;
+    else if (refused != nullptr)
+      why = refused->refusal;
     else if (!search.candidates.refused.empty())
       why = fmt::format("{}; nearest: {}", search.candidates.refused.front().constraint,
                         search.candidates.refused.front().nearest);
@@ -77,11 +82,11 @@ InputError no_plan(const Job& job, const Search& search, const Evaluator& evalua
   const auto needed = static_cast<double>(need.bytes);
   return InputError(fmt::format(
       "no feasible plan of {} on {}{}: memory binds: the smallest of {} candidates needs {} of "
-      "{}'s {}, and a plan may use {:.0f}% of it; nearest: {}",
+      "{}'s {}; nearest: {}",
       job.model.name, job.cluster.name(), kept, search.scored.size(), bytes(needed), need.kind,
-      bytes(static_cast<double>(need.capacity)), 100 * memory_share,
+      capacity_text(need.capacity, need.reserve),
       without_a_key.empty() ? fmt::format("{} with {} of memory a device", summary_of(*nearest),
-                                          bytes(needed / memory_share))
+                                          bytes(needed + static_cast<double>(need.reserve)))
                             : without_a_key));
 }
 

@@ -16,7 +16,6 @@
 #include "engine/metrics.h"
 #include "engine/numbers.h"
 #include "engine/planner/estimate.h"
-#include "engine/planner/planner.h"
 #include "engine/planner/shares.h"
 #include "engine/strategy.h"
 
@@ -48,15 +47,16 @@ std::vector<std::vector<Id>> stages_of(const std::vector<std::size_t>& ends) {
 class Placer {
  public:
   Placer(const ModelSpec& model, const Cluster& cluster, const Plan& plan,
-         const std::vector<Id>& devices, const Profile* profile, bool unequal)
+         const std::vector<Id>& devices, const Profile* profile, bool unequal,
+         std::span<const double> pace)
       : model_(model),
-        cluster_(cluster),
         plan_(plan),
         devices_(devices),
         unequal_(unequal && plan.dp > 1),
+        pace_(pace),
         distances_(cluster, devices, profile),
         table_(model, plan_, cluster, profile),
-        estimate_(model, plan_, cluster, devices_, distances_, table_) {
+        estimate_(model, plan_, cluster, devices_, distances_, table_, pace) {
     for (Id device : devices_) kinds_.push_back(cluster.devices()[device].kind);
   }
 
@@ -93,19 +93,37 @@ class Placer {
     return out;
   }
 
-  /// Devices by speed on ranks by (stage, replica, shard), or by (replica, stage, shard).
-  Assignment by_speed(bool fastest_first, bool stages_outside) const {
+  /// Places in devices_, fastest first, as many as there are ranks.
+  std::vector<Id> fastest_places() const {
     std::vector<Id> order(devices_.size());
     std::iota(order.begin(), order.end(), Id{0});
-    const auto seconds = [&](Id place) {
-      return table_.seconds(kinds_[place], plan_.samples(), 0, model_.segments.size());
-    };
     std::stable_sort(order.begin(), order.end(),
-                     [&](Id a, Id b) { return seconds(a) < seconds(b); });
-    order.resize(ranks());  // the fastest, where there are more than ranks
+                     [&](Id a, Id b) { return seconds_of(a) < seconds_of(b); });
+    order.resize(ranks());
+    return order;
+  }
+  double seconds_of(Id place) const {
+    return table_.seconds(kinds_[place], plan_.samples(), 0, model_.segments.size());
+  }
+
+  /// The fastest devices on the slowest ranks.
+  Assignment by_pace() const {
+    const std::vector<Id> order = fastest_places();
+    std::vector<Id> slowest(ranks());
+    std::iota(slowest.begin(), slowest.end(), Id{0});
+    std::stable_sort(slowest.begin(), slowest.end(),
+                     [&](Id a, Id b) { return pace_[a] > pace_[b]; });
+    Assignment out(ranks());
+    for (std::size_t i = 0; i < order.size(); ++i) out[slowest[i]] = order[i];
+    return out;
+  }
+
+  /// Devices by speed on ranks by (stage, replica, shard), or by (replica, stage, shard).
+  Assignment by_speed(bool fastest_first, bool stages_outside) const {
+    std::vector<Id> order = fastest_places();
     if (!fastest_first)
       std::stable_sort(order.begin(), order.end(),
-                       [&](Id a, Id b) { return seconds(a) > seconds(b); });
+                       [&](Id a, Id b) { return seconds_of(a) > seconds_of(b); });
     const Mesh mesh(plan_);
     Assignment out(ranks());
     std::size_t next = 0;
@@ -126,6 +144,7 @@ class Placer {
       for (bool fastest_first : {true, false})
         for (bool stages_outside : {true, false})
           out.push_back(by_speed(fastest_first, stages_outside));
+    if (unlike && !pace_.empty()) out.push_back(by_pace());
     if (!distances_.tabled()) {
       greedy_ = local_ = cost_of(traffic, out[0], distances_);
       return out;
@@ -180,10 +199,10 @@ class Placer {
   }
 
   const ModelSpec& model_;
-  const Cluster& cluster_;
   Plan plan_;  // stages and shares change
   const std::vector<Id>& devices_;
   bool unequal_;
+  std::span<const double> pace_;
   Distances distances_;
   SegmentTable table_;
   Estimate estimate_;
@@ -195,7 +214,8 @@ class Placer {
 }  // namespace
 
 std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                                  const Profile* profile, bool unequal) {
+                                  const Profile* profile, bool unequal,
+                                  std::span<const double> pace) {
   const std::vector<Id> devices = devices_of(cluster, mesh);
   Plan plan = mesh;
   plan.stages.clear(), plan.shares.clear(), plan.layers.clear(), plan.rank_to_device.clear();
@@ -208,8 +228,8 @@ std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster
   if (unequal && plan.dp > 1 && micro_batch >= plan.dp && micro_batch % plan.dp != 0)
     plan.shares = apportion(std::vector<double>(static_cast<std::size_t>(plan.dp), 1), micro_batch);
   plan = complete(std::move(plan), model);
-  Placer placer(model, cluster, plan, devices, profile, unequal);
-  std::vector<Placement> out = placer.ranked(memory_share);
+  Placer placer(model, cluster, plan, devices, profile, unequal, pace);
+  std::vector<Placement> out = placer.ranked(1);
   if (!out.empty()) return out;
   out = placer.ranked(std::numeric_limits<double>::infinity());
   for (Placement& p : out) p.fits = false;
@@ -217,8 +237,8 @@ std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster
 }
 
 Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                const Profile* profile, bool unequal) {
-  return placements(model, cluster, mesh, profile, unequal).front();
+                const Profile* profile, bool unequal, std::span<const double> pace) {
+  return placements(model, cluster, mesh, profile, unequal, pace).front();
 }
 
 std::string gap_text(const Placement& p) {

@@ -33,14 +33,15 @@ struct Placement {
 /// global_batch, precision, zero, recompute, optimizer and, in rank_to_device, which devices may be
 /// used (empty: all of the cluster; there may be more than ranks); its stages and shares are
 /// ignored. Unequal shares are chosen only when `unequal`, and where the mesh has no equal ones: a
-/// method has to know how to weigh them. Stages are kept below memory_share of each device where
-/// that is possible. Deterministic. Throws InputError when the mesh fits neither the model nor the
-/// devices.
+/// method has to know how to weigh them. Stages are kept within what plans may use of each device
+/// where that is possible. `pace`: by rank as in Costs. Deterministic. Throws InputError when the
+/// mesh fits neither the model nor the devices.
 Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                const Profile* profile, bool unequal = true);
+                const Profile* profile, bool unequal = true, std::span<const double> pace = {});
 /// All that were compared, best first: for a planner that dry-runs the first few.
 std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                                  const Profile* profile, bool unequal = true);
+                                  const Profile* profile, bool unequal = true,
+                                  std::span<const double> pace = {});
 
 /// Eq. 1's values and how far greedy and local search are from the optimum, in a line.
 std::string gap_text(const Placement& placement);

@@ -15,6 +15,7 @@
 #include "engine/errors.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
+#include "engine/planner/contention_guess.h"
 #include "engine/planner/evaluator.h"
 #include "engine/planner/placement.h"
 #include "engine/planner/search.h"
@@ -30,9 +31,16 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr int most_of_a_mesh = 5;
 /// Meshes whose best plan is placed as well, and the most ranks for which that is quick.
 constexpr std::size_t meshes_placed = 8, most_placed = 128;
+/// How far a search goes on among candidates that look slow without contention: dry runs,
+/// simulations, and (rank, op) instances of what is simulated.
+constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
+constexpr std::size_t most_instances_more = 3'000'000;
 /// Plans that are tried with sparse exchanges, those first that compute least; of worlds too large
 /// to place only a few.
 constexpr int most_sparse = 64, most_sparse_of_many = 8;
+
+/// Candidates that are dry-run to see whether something fits without a key that the job states.
+constexpr int most_tried_without_a_key = 64;
 
 /// Mechanisms that a plan has beyond data parallelism over equal devices in order.
 int mechanisms(const Plan& plan) {
@@ -52,8 +60,9 @@ class Planner {
         profile_(profile),
         options_(options),
         slow_(link_slowdowns(job.disturb, job.cluster)),
-        bounds_(job, profile, slow_),
-        evaluator_(job.model, job.cluster, profile, slow_) {
+        pace_(rank_slowdowns(job.disturb, job.plan.rank_to_device.size())),
+        bounds_(job.model, job.cluster, profile, slow_, pace_),
+        evaluator_(job.model, job.cluster, profile, slow_, pace_) {
     search_.candidates = candidates(job, profile);
     enumerated_ = static_cast<Id>(search_.candidates.plans.size());
     search_.scored.resize(enumerated_);
@@ -66,8 +75,10 @@ class Planner {
     place_best();
     if (adaptive(job_) && job_.plan.reduction != Reduction::dense) sparsify();
     choose_finalists();
-    if (search_.finalists.empty()) return false;
     rescore();
+    if (search_.rescored) widen();
+    if (search_.finalists.empty()) return false;
+    rank();
     prefer_plainer();
     return true;
   }
@@ -81,21 +92,38 @@ class Planner {
   Scored& at(Id i) { return search_.scored[i]; }
   const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
 
-  void refuse(Id i, const MemoryNeed& need) {
-    at(i).state = Scored::State::too_large;
+  /// What is done with one candidate. If it cannot be done, the search goes on without the
+  /// candidate and tells why; a program that breaks the language is a fault of ours, and is told as
+  /// one.
+  template <class F>
+  bool attempt(Id i, F f) {
+    try {
+      f();
+      return true;
+    } catch (const InputError& e) {
+      at(i).refusal = e.what();
+    } catch (const ProgramError& e) {
+      at(i).refusal = e.what();
+      at(i).fault = true;
+    }
+    at(i).state = Scored::State::refused;
+    return false;
+  }
+
+  /// Notes what the candidate needs; whether it fits.
+  bool fits(Id i, const MemoryNeed& need) {
     at(i).memory = need;
+    if (!need.fits()) at(i).state = Scored::State::too_large;
+    return need.fits();
   }
 
   void bound() {
-    for (Id i = 0; i < search_.scored.size(); ++i) {
-      const MemoryNeed need = bounds_.memory(plan(i));
-      if (need.share > memory_share) {
-        refuse(i, need);
-        continue;
-      }
-      at(i).bound = bounds_.local_seconds(plan(i));
-      queue_.emplace(at(i).bound, i, false);
-    }
+    for (Id i = 0; i < search_.scored.size(); ++i)
+      attempt(i, [&] {
+        if (!fits(i, bounds_.memory(plan(i)))) return;
+        at(i).bound = bounds_.local_seconds(plan(i));
+        queue_.emplace(at(i).bound, i, false);
+      });
   }
 
   /// The least bound first; a quick bound that comes first is made a good one and waits again.
@@ -117,14 +145,12 @@ class Planner {
         continue;
       }
       if (!good) {
-        at(i).bound = std::max(bound, bounds_.seconds(plan(i)));
-        queue_.emplace(at(i).bound, i, true);
+        done += !bound_well(i);
+        if (at(i).bounded) queue_.emplace(at(i).bound, i, true);
         continue;
       }
-      open_.push_back(i);
       if (options_.progress) options_.progress(++done, total);
       score(i);
-      ++search_.dry_run;
       if (at(i).state == Scored::State::scored) {
         best.push_back(at(i).seconds);
         std::push_heap(best.begin(), best.end());
@@ -134,17 +160,21 @@ class Planner {
     if (options_.progress && total > 0) options_.progress(total, total);
   }
 
+  /// Makes a quick bound a good one.
+  bool bound_well(Id i) {
+    return at(i).bounded =
+               attempt(i, [&] { at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i))); });
+  }
+
   void score(Id i) {
-    try {
+    open_.push_back(i);
+    ++search_.dry_run;
+    attempt(i, [&] {
       at(i).seconds = evaluator_.seconds(plan(i));
-    } catch (const InputError& e) {
-      at(i).state = Scored::State::refused;
-      at(i).refusal = e.what();
-      return;
-    }
-    at(i).memory = evaluator_.least_memory();
-    at(i).state =
-        at(i).memory.share > memory_share ? Scored::State::too_large : Scored::State::scored;
+      if (fits(i, evaluator_.least_memory())) at(i).state = Scored::State::scored;
+    });
+    if (at(i).state == Scored::State::scored)
+      guess_.learn_dry_run(plan(i), at(i).bound, at(i).seconds);
   }
 
   std::vector<Id> scored_in_order() {
@@ -170,7 +200,7 @@ class Planner {
       Plan placed = plan(i);
       try {
         const Placement found =
-            place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty());
+            place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty(), pace_);
         search_.placements[mesh_text(placed)] = gap_text(found);
         placed.rank_to_device = found.rank_to_device;
         placed.stages = found.stages;
@@ -191,9 +221,7 @@ class Planner {
     const auto fresh = static_cast<Id>(search_.scored.size());
     search_.candidates.plans.push_back(std::move(prepared));
     search_.scored.emplace_back();
-    open_.push_back(fresh);
     score(fresh);
-    ++search_.dry_run;
   }
 
   /// What no bound rules out once gradients may be sparse: the least compute first, each layer with
@@ -225,12 +253,12 @@ class Planner {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
       Plan sparse = plan(i);
       sparse.method = "adaptive";
-      sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
-      if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
-                      [](const auto& x) { return x.reduction == Reduction::dense; }))
-        continue;
-      --left;
       try {
+        sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
+        if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
+                        [](const auto& x) { return x.reduction == Reduction::dense; }))
+          continue;
+        --left;
         sparse = prepare(std::move(sparse), job_.model);
       } catch (const InputError&) {
         continue;  // a combination that sparse sums do not know
@@ -252,28 +280,99 @@ class Planner {
         if (search_.finalists.size() == wanted) break;
         if (at(i).state != Scored::State::scored || at(i).finalist) continue;
         if (!any && of_mesh[mesh_text(plan(i))] >= most_of_a_mesh) continue;
-        const MemoryNeed need = evaluator_.memory(evaluator_.link_fully(plan(i)), plan(i));
-        at(i).memory = need;
-        if (need.share > memory_share) {
-          at(i).state = Scored::State::too_large;
-          continue;
-        }
+        if (!links(i)) continue;
         ++of_mesh[mesh_text(plan(i))];
-        at(i).finalist = true;
-        search_.finalists.push_back(i);
+        admit(i);
       }
+  }
+
+  /// Linked in full: races, memory.
+  bool links(Id i) {
+    bool good = false;
+    attempt(i, [&] {
+      const LinkedProgram linked = evaluator_.link_fully(plan(i));
+      good = fits(i, evaluator_.memory(linked, plan(i)));
+      at(i).instances = 0;
+      for (const Role& role : linked.program.roles)
+        at(i).instances += role.ops.size() * role.ranks.size();
+    });
+    return good;
+  }
+  void admit(Id i) {
+    at(i).finalist = true;
+    search_.finalists.push_back(i);
+  }
+
+  /// False: it is refused, or too large to be simulated.
+  bool simulate(Id i) {
+    ++search_.simulations;
+    if (!attempt(i, [&] { at(i).rescored = options_.rescore(plan(i)); })) return false;
+    if (std::isnan(at(i).rescored)) return false;
+    guess_.learn_simulation(plan(i), at(i).seconds, at(i).rescored);
+    return true;
   }
 
   void rescore() {
     bool known = static_cast<bool>(options_.rescore);
-    for (const Id i : search_.finalists) {
-      if (known) at(i).rescored = options_.rescore(plan(i));
-      known = known && !std::isnan(at(i).rescored);
-    }
+    for (const Id i : search_.finalists)
+      known = known && (simulate(i) || at(i).state == Scored::State::refused);
+    std::erase_if(search_.finalists, [&](Id i) { return at(i).state == Scored::State::refused; });
     search_.rescored = known;
     // Scores of two kinds do not compare.
     if (!known)
       for (const Id i : search_.finalists) at(i).rescored = at(i).seconds;
+  }
+
+  double least_rescored() const {
+    double least = infinite;
+    for (const Id i : search_.finalists) least = std::min(least, search_.scored[i].rescored);
+    return least;
+  }
+
+  /// What no simulation has seen yet may still be faster than what was simulated, if contention
+  /// hurts it less: the candidate that promises most is looked at next, dry-run if only its bound
+  /// is known, else simulated, until none promises to be faster than the best.
+  void widen() {
+    using Promise = std::pair<double, Id>;
+    std::priority_queue<Promise, std::vector<Promise>, std::greater<>> queue;
+    const auto promise = [&](Id i) {
+      return at(i).state == Scored::State::scored ? guess_.of_dry_run(plan(i), at(i).seconds)
+                                                  : guess_.of_bound(plan(i), at(i).bound);
+    };
+    const auto open = [&](Id i) {
+      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).layers.empty()) &&
+             (at(i).state == Scored::State::scored || at(i).state == Scored::State::pruned);
+    };
+    double best = least_rescored();
+    for (Id i = 0; i < search_.scored.size(); ++i)
+      if (open(i) && promise(i) < best) queue.emplace(promise(i), i);
+    int dry_runs = most_dry_runs_more, simulations = most_simulations_more;
+    std::size_t instances = most_instances_more;
+    while (!queue.empty() && simulations > 0) {
+      const auto [promised, i] = queue.top();
+      queue.pop();
+      if (promised >= best) break;
+      if (const double now = promise(i); now > promised) {
+        if (now < best) queue.emplace(now, i);
+      } else if (at(i).state == Scored::State::pruned) {
+        if (!at(i).bounded) {
+          if (bound_well(i)) queue.emplace(promise(i), i);
+        } else if (dry_runs > 0 && (options_.budget == 0 || search_.dry_run < options_.budget)) {
+          --dry_runs;
+          score(i);
+          if (at(i).state == Scored::State::scored) queue.emplace(promise(i), i);
+        }
+      } else if (links(i) && at(i).instances <= instances) {
+        instances -= at(i).instances;
+        --simulations;
+        if (!simulate(i)) continue;
+        admit(i);
+        best = std::min(best, at(i).rescored);
+      }
+    }
+  }
+
+  void rank() {
     std::sort(search_.finalists.begin(), search_.finalists.end(), [&](Id a, Id b) {
       return std::pair(at(a).rescored, a) < std::pair(at(b).rescored, b);
     });
@@ -292,14 +391,15 @@ class Planner {
   const Job& job_;
   const Profile* profile_;
   const PlannerOptions& options_;
-  std::vector<double> slow_;
+  std::vector<double> slow_, pace_;  // by link, by rank
   Bounds bounds_;
   Evaluator evaluator_;
   Search search_ = {};
   Id enumerated_ = 0;  // candidates from here on were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the good one
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};
-  std::vector<Id> open_ = {};  // candidates that no bound rules out, by bound
+  std::vector<Id> open_ = {};  // candidates that were dry-run
+  ContentionGuess guess_ = {};
 };
 
 /// The first key of [method] that the job need only leave out, and what fits then; empty: none.
@@ -307,7 +407,7 @@ std::string feasible_without_a_key(const Job& job, const Profile* profile) {
   for (const std::string& key : stated_choices(job)) {
     Job freer = job;
     freer.where.erase("method." + key);
-    const PlannerOptions one{.finalists = 1};
+    const PlannerOptions one{.budget = most_tried_without_a_key, .finalists = 1};
     Planner planner(freer, profile, one);
     if (planner.search())
       return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));

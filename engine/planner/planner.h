@@ -15,9 +15,6 @@
 
 namespace rehearse {
 
-/// Of each device's memory, at most this part is planned for (Sun 2026, section 3.4).
-inline constexpr double memory_share = 0.9;
-
 /// Plans whose predicted times differ by less than this part of themselves are equally fast: no
 /// prediction is better than that.
 inline constexpr double plainer_within = 0.0025;
@@ -66,8 +63,9 @@ struct Decision {
   Plan warm_up = {};
   double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
   double dry_run_seconds = 0;
-  bool rescored = false;       // by options.rescore
-  std::string placement = {};  // eq. 1 of the plan's mesh, how far greedy is from it; if placed
+  bool rescored = false;        // by options.rescore
+  std::string stragglers = {};  // ranks that the job says are slow, and that this is counted on
+  std::string placement = {};   // eq. 1 of the plan's mesh, how far greedy is from it; if placed
   std::vector<Choice> choices = {};
   std::vector<RunnerUp> runners_up = {};       // best first
   std::vector<Infeasible> infeasible = {};     // most candidates first
@@ -77,6 +75,7 @@ struct Decision {
   int pruned = 0;      // ruled out by a lower bound of their time
   int dry_run = 0;     // compiled and dry-run
   int beyond_budget = 0;
+  int simulations = 0;  // candidates that options.rescore was asked about
 };
 
 /// The best plan for the job's model on its cluster. What the job's file states in [method] and

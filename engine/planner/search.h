@@ -17,17 +17,20 @@ struct Scored {
   State state = State::open;
   bool finalist = false;
   double bound = 0;
+  bool bounded = false;  // the bound is the good one, not the quick one
   double seconds = std::numeric_limits<double>::infinity();  // the dry run's
   double rescored = 0;
   MemoryNeed memory = {};
+  std::size_t instances = 0;  // (rank, op) a step, once it was linked in full
   std::string refusal = {};
+  bool fault = false;  // refused because its program is wrong, which is our fault
 };
 
 struct Search {
   Candidates candidates = {};
   std::vector<Scored> scored = {};  // by candidate
   std::vector<Id> finalists = {};   // best first
-  int dry_run = 0;
+  int dry_run = 0, simulations = 0;
   std::map<std::string, std::string> placements = {};  // of a mesh, eq. 1 as gap_text tells it
   bool rescored = false;                               // the finalists, by what the caller passed
 };

@@ -39,7 +39,8 @@ std::string with_other_links(const Job& job, const Search& search, const std::ve
   std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   slow.resize(job.cluster.links().size(), 1.0);
   for (const Id link : links) slow[link] *= factor;
-  Evaluator evaluator(job.model, job.cluster, profile, slow);
+  Evaluator evaluator(job.model, job.cluster, profile, slow,
+                      rank_slowdowns(job.disturb, job.plan.rank_to_device.size()));
   Id best = none;
   double least = 0;
   for (const Id i : tried)
@@ -99,7 +100,8 @@ std::vector<std::string> what_would_change(const Job& job, const Search& search,
   if (best != none)
     out.push_back(fmt::format(
         "{} on {} instead of {}: {} in {}",
-        to_text(Bytes(static_cast<double>(search.scored[best].memory.bytes) / memory_share)),
+        to_text(Bytes(static_cast<double>(search.scored[best].memory.bytes +
+                                          search.scored[best].memory.reserve))),
         search.scored[best].memory.kind,
         to_text(Bytes(static_cast<double>(search.scored[best].memory.capacity))),
         summary_of(search.candidates.plans[best]), to_text(Seconds(search.scored[best].seconds))));

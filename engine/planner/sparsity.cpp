@@ -210,7 +210,8 @@ class Prices {
     const bool zero = plan_.zero > 0;
     const Move dense = zero ? Move::reduce_scatter : Move::all_reduce;
     if (x.reduction == Reduction::dense) {
-      out.transfer += seconds(stage, dense, g.replicas, n * width, plan_.collective);
+      out.transfer +=
+          seconds(stage, dense, g.replicas, n * width, algorithm_for(dense, plan_.collective));
       return;
     }
     const bool two = x.reduction == Reduction::two_level;
@@ -252,12 +253,11 @@ class Prices {
     if (std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
       return 0;
     double best = impossible;
-    for (const Algorithm one : {Algorithm::ring, Algorithm::hierarchical,
-                                Algorithm::halving_doubling, Algorithm::double_tree}) {
-      if (algorithm != Algorithm::automatic && algorithm != one) continue;
-      const bool rooted = move == Move::broadcast || move == Move::reduce;
-      if (one == Algorithm::halving_doubling && rooted) continue;
-      if (one == Algorithm::double_tree && !rooted) continue;
+    for (const Algorithm one :
+         {Algorithm::ring, Algorithm::hierarchical, Algorithm::halving_doubling,
+          Algorithm::double_tree, Algorithm::direct}) {
+      if (algorithm == Algorithm::automatic ? !considered(one, move, true) : algorithm != one)
+        continue;
       const auto at = [&](int power) {
         auto [it, fresh] = known_.try_emplace({stage, move, one, &groups, power});
         if (fresh) {

@@ -32,10 +32,9 @@ Id star(Program& program, const Plan& plan, const char* what, int server) {
   std::vector<Id> colour(static_cast<Id>(plan.world_size()), none);
   for (int worker = 0; worker < plan.dp; ++worker) colour[static_cast<std::size_t>(worker)] = 0;
   colour[static_cast<std::size_t>(plan.dp) + static_cast<std::size_t>(server)] = 0;
-  const unsigned bit =
-      static_cast<unsigned>(program.mesh.size() + static_cast<std::size_t>(server));
+  // One bit for all stars, however many: no layout names one of them.
   return channel(program, on_server(what, server),
-                 {.axes = Axes{1} << bit, .colour = std::move(colour)});
+                 {.axes = Axes{1} << program.mesh.size(), .colour = std::move(colour)});
 }
 
 class Served : public Replicated {
@@ -121,10 +120,7 @@ class Shard {
                   .elements = bucket.elements});
   }
   Ref ref(const char* prefix, Slot slot, Mode mode, int age = 0) const {
-    return {.view = role_.view(prefix + name_),
-            .slot = slot,
-            .mode = mode,
-            .age = static_cast<std::uint8_t>(age)};
+    return {.view = role_.view(prefix + name_), .slot = slot, .mode = mode, .age = age};
   }
   void observe(int stride) const {
     role_.storage({.name = "variance." + name_,

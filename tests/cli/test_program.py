@@ -93,6 +93,39 @@ class Programs(CliTestCase):
         done = self.rehearse("program", "--from", path, expect=2)
         self.assertIn("stroage", done.stderr)
 
+    def test_texts_that_say_too_much(self):
+        """Counts beyond the world are refused by file and line before anything is made of them: these two ended in SIGSEGV
+        and in 4.4 GB."""
+        corpus = ROOT / "tests/fuzz/corpus/program"
+        for name, says in (
+            ("found-mesh-beyond-world.program", ["line 4", "dp=64", "from 1 to 4 places"]),
+            ("found-range-of-colours.program", ["line 5", "0-2147483648", "one for each rank of the world"]),
+        ):
+            said = self.rehearse("program", "--from", corpus / name, "--check", expect=2, timeout=20).stderr
+            for words in [name, *says]:
+                self.assertIn(words, said)
+
+    def test_a_wrong_program_is_said_with_its_file(self):
+        path = self.tmp / "wrong.program"
+        text = self.rehearse("program", self.job()).stdout
+        path.write_text(text.replace(" after %11", "", 1))
+        said = self.rehearse("program", "--from", path, "--check", expect=2).stderr
+        self.assertIn("wrong.program", said)
+        self.assertIn("data race", said)
+
+    def test_many_ranks(self):
+        """A role of 65,536 ranks costs what one of 8 does, but for a few flat passes over the ranks: this took minutes, and
+        ended in a refusal."""
+        job = self.job(
+            'model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml"
+        )
+        text = self.rehearse("program", job, timeout=60).stdout
+        self.assertIn("role worker ranks=0-65535\n", text)
+        self.assertLess(len(text), 20_000)
+        self.assertIn("65536 ranks", self.rehearse("program", job, "--check", timeout=60).stdout)
+        found = self.json("simulate", job, "--fidelity", "analytic", timeout=120)
+        self.assertEqual(found["world_size"], 65536)
+
 
 if __name__ == "__main__":
     unittest.main()

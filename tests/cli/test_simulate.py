@@ -12,7 +12,7 @@ from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
 FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds step_time_s samples_per_s
-tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total energy_j
+tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
 peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
@@ -115,7 +115,7 @@ class Simulate(CliTestCase):
         out = self.rehearse("simulate", self.job(JITTER)).stdout
         self.assertRegex(out, r"\Astep time = 0\.\d+ s \+- 0\.\d+ \(95%, 5 seeds\)  uncalibrated\n")
         self.assertRegex(out, r"\nMFU +[\d.]+%  uncalibrated\n")
-        self.assertRegex(out, r"\npeak memory +\S+ \S+ of 25.8 GB on RTX 4090\n")
+        self.assertRegex(out, r"\npeak memory +\S+ \S+ of 25.8 GB less 1.5 GB reserve on RTX 4090\n")
         out = self.rehearse("simulate", self.job()).stdout
         self.assertRegex(out, r"\Astep time = 0\.\d+ s \(1 seed\)")
 

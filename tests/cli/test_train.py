@@ -94,7 +94,7 @@ class Train(TrainingCase):
         said = self.rehearse("train", job, "--nproc", "2").stdout
         self.assertIn("MFU not known (the peak rate of its cores is not)", said)
         paper = ["--set", "cluster.name=paper", "--set", "cluster.world_size=2"]
-        said = self.rehearse("train", job, "--nproc", "2", *paper).stdout
+        said = self.rehearse("train", job, "--nproc", "2", "--overwrite", *paper).stdout
         self.assertRegex(said, r"tok/s.*  MFU [\d.]+%  uncalibrated\n")
         self.assertRegex(said, r"trained 4 steps: .*, MFU [\d.]+%  uncalibrated")
 

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <ctime>
 #include <numeric>
 #include <tuple>
 
@@ -231,6 +232,36 @@ TEST(Schedules, BytesEqualClosedForms) {
   }
 }
 
+// What a member sends is a closed form: to sum all members' rounds took a quarter of an hour at
+// this size.
+TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
+  const int n = 65'535;  // neither a power of two nor whole nodes
+  const std::clock_t start = std::clock();
+  for (Move move : moves)
+    for (Algorithm algorithm : algorithms) {
+      if (!serves(move, algorithm)) continue;
+      std::vector<Id> node_of;
+      for (int i = 0; i < n; ++i) node_of.push_back(static_cast<Id>(i / 8));
+      const std::int64_t e = std::int64_t{n} * 64;
+      const auto plan = schedule(move, algorithm, e, node_of);
+      std::int64_t sent = 0;
+      for (int i = 0; i < n; ++i) sent += plan->sent(i);
+      EXPECT_GE(sent,
+                (n - 1) * (move == Move::reduce_scatter || move == Move::all_gather ? e / n : e));
+    }
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
+}
+
+// A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
+TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
+  const std::int64_t e = 1'000'000'000'000'000;
+  const auto plan = schedule(Move::reduce_scatter, Algorithm::ring, e, nodes(1 << 20, 0));
+  for (int member : {0, 1, 999'999, (1 << 20) - 1}) {
+    EXPECT_GE(plan->sent(member), e - e / (1 << 20) - 1);
+    EXPECT_LE(plan->sent(member), e - e / (1 << 20));
+  }
+}
+
 // Equal nodes: (L-1)/L of the tensor twice inside, (K-1)/K of a 1/L share twice across.
 TEST(Schedules, HierarchicalBytesAcrossNodes) {
   const std::int64_t e = 16 * 1000;
@@ -305,6 +336,14 @@ TEST(Schedules, ChooseByPayloadAndPlace) {
   for (Move move : moves)
     for (std::int64_t bytes : {std::int64_t{0}, small, large})
       for (int n : sizes) EXPECT_TRUE(serves(move, choose(move, bytes, nodes(n, 1))));
+}
+
+TEST(Schedules, AMoveThatAnAlgorithmDoesNotServeIsLeftToTheFastest) {
+  EXPECT_EQ(algorithm_for(Move::all_reduce, Algorithm::double_tree), Algorithm::double_tree);
+  EXPECT_EQ(algorithm_for(Move::all_gather, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::broadcast, Algorithm::halving_doubling), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::direct), Algorithm::direct);
 }
 
 TEST(Schedules, ErrorNamesWhatServes) {

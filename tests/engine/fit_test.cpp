@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "engine/workspace.h"
@@ -53,6 +54,7 @@ Plan applied(Plan plan, const Remedy& remedy) {
        : key == "method.pp"          ? plan.pp
        : key == "method.dp"          ? plan.dp
        : key == "method.tp"          ? plan.tp
+       : key == "train.global_batch" ? plan.global_batch
                                      : throw std::invalid_argument(change)) = std::stoi(value);
   }
   return plan;
@@ -141,7 +143,61 @@ TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
   EXPECT_THAT(said, HasSubstr("this would fit"));
   EXPECT_THAT(said, HasSubstr("--set method.micro_batches=2"));
   EXPECT_THAT(message(1000), HasSubstr("no number of micro-batches, recomputation, sharding of "
-                                       "states or other mesh"));
+                                       "states, other mesh of these devices or smaller batch"));
+}
+
+TEST(Fit, WhatIsReservedFitsNothing) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const std::int64_t need = linked.memory[0].total();
+  Cluster cluster = with_memory(4, need + 1000);
+  EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
+  cluster.reserve_memory(Bytes(1000));
+  EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
+  cluster.reserve_memory(Bytes(1001));
+  EXPECT_THAT(message_of([&] { check_memory(linked, start(), model, cluster); }),
+              HasSubstr(" less 1 kB reserve) needs "));
+  cluster.reserve_memory(Bytes(1e12));
+  EXPECT_EQ(device_needs(linked, cluster, {})[0].usable(), 0);
+}
+
+/// Counts the programs that plain data parallelism is compiled to.
+struct CountedCompiles {
+  static inline int count = 0;
+  static inline Program (*compile)(const Plan&, const ModelSpec&) = nullptr;
+  std::vector<std::string> methods = {"ddp", "zero1", "zero2", "zero3", "megatron"};
+  std::map<std::string, Strategy> before = strategies();
+  CountedCompiles() {
+    count = 0;
+    compile = strategies().at("ddp").compile;
+    for (const std::string& method : methods)
+      strategies().at(method).compile = [](const Plan& plan, const ModelSpec& model) {
+        ++count;
+        return compile(plan, model);
+      };
+  }
+  ~CountedCompiles() { strategies() = before; }
+};
+
+TEST(Fit, ARefusalCompilesFewPrograms) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+  plan.global_batch = 4;
+  const std::int64_t one = need_of(plan, model);  // with a sample a rank
+  const Cluster cluster = with_memory(4, one + one / 2);
+  // As many divisors as a number of its size can have, none of which is small enough to be tried.
+  plan.global_batch = 4 * 367567200;
+  const CountedCompiles compiles;
+  const auto remedy = find_remedy(plan, model, cluster);
+  EXPECT_LE(CountedCompiles::count, most_remedies);
+  ASSERT_TRUE(remedy) << "a smaller batch fits";
+  EXPECT_THAT(remedy->changes.back(), testing::StartsWith("train.global_batch="));
+  EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
+  EXPECT_LE(remedy->need, one + one / 2);
+  // Nothing fits: that is known by arithmetic.
+  CountedCompiles::count = 0;
+  EXPECT_FALSE(find_remedy(plan, model, with_memory(4, 1000)));
+  EXPECT_EQ(CountedCompiles::count, 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Metrics against brute force over recorded traces, and the Chrome trace against the same.
+// Metrics against brute force over recorded traces.
 #include "engine/metrics.h"
 
 #include <gmock/gmock.h>
@@ -6,10 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "engine/chrome_trace.h"
@@ -163,54 +160,6 @@ TEST(Metrics, SeedsCountOnce) {
   EXPECT_GT(summary.step_time.ci95, 0);
   EXPECT_LT(summary.robustness, 1);
   EXPECT_GT(summary.robustness, 0.5);
-}
-
-TEST(ChromeTrace, HoldsTheSelectedOps) {
-  const Rig rig(plan_of("1f1b", 2, 2, 1, 2), small_model(2),
-                star(4, BytesPerSecond(1e9), Seconds(1e-6)));
-  const std::string path = testing::TempDir() + "rehearse_chrome_trace_test.json";
-  Recording recording;
-  {
-    ChromeTrace trace(path, rig.linked, {.ranks = {0, 3}, .first_step = 1, .last_step = 2});
-    Tee both({&recording, &trace});
-    rig.run(both, 4);
-    trace.close();
-  }
-  std::ifstream in(path);
-  const auto json = nlohmann::json::parse(in);
-  std::map<std::tuple<Id, int, Id>, nlohmann::json> events;
-  int names = 0;
-  for (const auto& event : json.at("traceEvents"))
-    if (event.at("ph") == "M")
-      ++names;
-    else
-      events[{event.at("pid"), event.at("args").at("step"), event.at("args").at("op")}] = event;
-  std::size_t expected = 0;
-  for (const Interval& i : recording.intervals) {
-    const Role& role = rig.linked.program.roles[i.role];
-    const Id rank = role.ranks[i.place];
-    if ((rank != 0 && rank != 3) || i.step < 1 || i.step > 2) continue;
-    ++expected;
-    const auto& event = events.at({rank, i.step, i.op});
-    EXPECT_EQ(event.at("tid"), role.ops[i.op].lane);
-    EXPECT_EQ(event.at("cat"), kind_of(role.ops[i.op].work));
-    EXPECT_EQ(event.at("name"), to_text(rig.linked.program, role, i.op));
-    EXPECT_NEAR(event.at("ts"), i.start * 1e6, 1e-3);
-    EXPECT_NEAR(event.at("dur"), (i.end - i.start) * 1e6, 1e-3);
-  }
-  EXPECT_EQ(events.size(), expected);
-  EXPECT_GT(expected, 0U);
-  EXPECT_EQ(names, static_cast<int>(2 + rig.linked.program.roles[0].lanes.size() +
-                                    rig.linked.program.roles[1].lanes.size()));
-  std::remove(path.c_str());
-}
-
-TEST(ChromeTrace, SaysWhenItCannotWrite) {
-  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
-  EXPECT_THROW(ChromeTrace("no/such/folder/trace.json", rig.linked), BackendError);
-  ChromeTrace trace("/dev/full", rig.linked);
-  rig.run(trace, 50);
-  EXPECT_THROW(trace.close(), BackendError);
 }
 
 /// `n` devices on a switch that draw 100 W idle and 400 W busy; the last, where it is unlike, takes

@@ -205,7 +205,8 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
                                                          {"gpt2-1.5b", 1'557'611'200},
                                                          {"bert-large", 335'174'458},
                                                          {"bert-1.3b", 1'279'423'744},
-                                                         {"llama-7b", 6'738'415'616}}) {
+                                                         {"llama-7b", 6'738'415'616},
+                                                         {"llama3-8b", 8'030'261'248}}) {
     EXPECT_EQ(without_padding(load_model(name, 0)), parameters) << name;
   }
   EXPECT_NEAR(double(parameters_of(load_model("gpt3-175b", 0))), 175e9, 1e9);

@@ -2,9 +2,13 @@
 // and what cannot be planned is refused with the reason.
 #include "engine/planner/planner.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <tuple>
 
 #include "engine/errors.h"
 #include "engine/link.h"
@@ -14,6 +18,7 @@
 #include "engine/planner/sensitivity.h"
 #include "engine/strategy.h"
 #include "engine/workspace.h"
+#include "tests/message_of.h"
 
 namespace rehearse {
 namespace {
@@ -35,7 +40,7 @@ std::vector<Job> small_jobs() {
 
 TEST(Planner, BoundsAreBelowWhatIsFound) {
   for (const Job& job : small_jobs()) {
-    Bounds bounds(job, nullptr, {});
+    Bounds bounds(job.model, job.cluster, nullptr);
     Evaluator evaluator(job.model, job.cluster, nullptr, {});
     const auto plans = candidates(job, nullptr).plans;
     ASSERT_GT(plans.size(), 100u);
@@ -105,7 +110,7 @@ TEST(Planner, ThePlanFitsAndRuns) {
   const Decision d = decide(job, nullptr, {});
   const LinkedProgram linked = link(compile(d.plan, job.model), job.model);
   for (const DeviceNeed& need : device_needs(linked, job.cluster, d.plan.rank_to_device))
-    EXPECT_LE(static_cast<double>(need.need), memory_share * static_cast<double>(need.capacity));
+    EXPECT_TRUE(need.fits());
   EXPECT_FALSE(d.choices.empty());
   EXPECT_FALSE(d.infeasible.empty());
   EXPECT_FALSE(d.would_change.empty());
@@ -125,6 +130,151 @@ TEST(Planner, FinalistsAreScoredAgain) {
   EXPECT_EQ(scored, 7);
   EXPECT_EQ(d.seconds, d.plan.recompute ? 1.0 : 2.0 + d.plan.micro_batches);
   for (const RunnerUp& r : d.runners_up) EXPECT_GE(r.seconds, d.seconds);
+}
+
+/// A model file of the family with grouped queries.
+std::string grouped_queries(int heads, int kv_heads) {
+  const std::string path = testing::TempDir() + fmt::format("grouped-{}-{}.toml", heads, kv_heads);
+  std::ofstream(path) << fmt::format(
+      "family = \"llama\"\nlayers = 4\nhidden = {}\nheads = {}\nkv_heads = {}\nffn = {}\n"
+      "vocab = 32000\nseq_len = 512\ntied = false\n",
+      64 * heads, heads, kv_heads, 256 * heads);
+  return path;
+}
+
+TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
+  for (const auto& [heads, kv_heads, cluster] :
+       {std::tuple{32, 8, "dgx-h100:4"}, {64, 8, "dgx-a100:8"}}) {
+    const Job job = job_of(grouped_queries(heads, kv_heads), cluster,
+                           "train.global_batch = 64\nmethod.precision = \"bf16\"\n"
+                           "method.bucket = \"25MB\"\n");
+    const Decision d = decide(job, nullptr, {});
+    EXPECT_EQ(kv_heads % d.plan.tp, 0) << summary_of(d.plan);
+    EXPECT_TRUE(std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const Infeasible& i) {
+      return i.constraint.find("key-value heads") != std::string::npos &&
+             i.nearest.find("tp 8") != std::string::npos && i.candidates > 0;
+    }));
+    Plan stated = d.plan;
+    stated.method = "megatron", stated.pp = 1, stated.tp = 16, stated.zero = 0;
+    stated.stages.clear();
+    stated.dp = static_cast<int>(job.plan.rank_to_device.size()) / 16;
+    EXPECT_THAT(
+        message_of([&] { prepare(stated, job.model); }),
+        testing::AllOf(testing::HasSubstr("method.tp: 16: must divide the 8 key-value heads"),
+                       testing::HasSubstr("nearest: 8")));
+  }
+}
+
+/// A strategy that compiles some plans to a wrong program, as a fault of ours would.
+struct Fault {
+  Program (*const before)(const Plan&, const ModelSpec&);
+  static inline Program (*good)(const Plan&, const ModelSpec&) = nullptr;
+  Fault() : before(strategies().at("ddp").compile) {
+    good = before;
+    strategies().at("ddp").compile = [](const Plan& plan, const ModelSpec& model) {
+      if (plan.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
+      if (plan.zero == 1) throw InputError("method.zero: 1: refused for the test");
+      return good(plan, model);
+    };
+  }
+  ~Fault() { strategies().at("ddp").compile = before; }
+};
+
+TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
+  const Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
+  const Fault fault;
+  const Decision d = decide(job, nullptr, {.prune = false});
+  EXPECT_NE(d.plan.tp == 2 && d.plan.pp == 1, true);
+  const auto infeasible = [&](const std::string& what) {
+    const auto it = std::find_if(d.infeasible.begin(), d.infeasible.end(), [&](const auto& i) {
+      return i.constraint.find(what) != std::string::npos;
+    });
+    return it == d.infeasible.end() ? 0 : it->candidates;
+  };
+  EXPECT_GT(infeasible("fault of rehearse"), 0);
+  EXPECT_GT(infeasible("method.zero"), 0);
+  ASSERT_FALSE(d.warnings.empty());
+  EXPECT_THAT(d.warnings.back(), testing::HasSubstr("layout mismatch on 'G.b1': wrong"));
+  EXPECT_EQ(d.warnings.back().find('\n'), std::string::npos);
+  EXPECT_THAT(explain(d), testing::HasSubstr("a fault of rehearse"));
+  // Nothing but what is refused: the refusal says why.
+  EXPECT_THAT(message_of([] {
+                decide(job_of("gpt-tiny", "dgx1",
+                              "train.global_batch = 16\nmethod.pp = 1\nmethod.tp = 2\n"
+                              "method.dp = 4"),
+                       nullptr, {.budget = 1000});
+              }),
+              testing::HasSubstr("layout mismatch"));
+}
+
+TEST(Planner, GoesOnWhereContentionMayHurtLess) {
+  const Job job = job_of("bert-paper-110m", "paper");
+  const auto slow_unless_piped = [&](const Plan& plan, const Decision& first) {
+    return plan.pp > 1 ? 1.5 : 4 * first.dry_run_seconds + plan.micro_batches;
+  };
+  const Decision plain = decide(job, nullptr, {});
+  ASSERT_EQ(plain.plan.pp, 1) << "the dry run prefers a pipeline: the test needs another job";
+  PlannerOptions options;
+  int simulated = 0;
+  options.finalists = 4;
+  options.rescore = [&](const Plan& plan) {
+    ++simulated;
+    return slow_unless_piped(plan, plain);
+  };
+  const Decision d = decide(job, nullptr, options);
+  EXPECT_GT(d.plan.pp, 1) << "no pipeline was simulated";
+  EXPECT_EQ(d.simulations, simulated);
+  EXPECT_LE(simulated, 4 + 32);
+  // Where simulations say what the dry run says, nothing more is simulated.
+  simulated = 0;
+  Evaluator evaluator(job.model, job.cluster, nullptr);
+  options.rescore = [&](const Plan& plan) {
+    ++simulated;
+    return evaluator.seconds(plan);
+  };
+  EXPECT_EQ(summary_of(decide(job, nullptr, options).plan), summary_of(plain.plan));
+  EXPECT_EQ(simulated, 4);
+}
+
+TEST(Planner, KnownStragglersGetFewerSamples) {
+  const std::string stragglers =
+      "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
+      "disturb.stragglers = [{ rank = 3, factor = 2.0 }, { rank = 17, factor = 1.5 }]\n";
+  const Job job = job_of("bert-paper-110m", "paper-homogeneous", stragglers);
+  const Decision d = decide(job, nullptr, {});
+  ASSERT_EQ(d.plan.shares.size(), 32u) << summary_of(d.plan);
+  for (std::size_t r = 0; r < 32; ++r)
+    if (r != 3 && r != 17) {
+      EXPECT_LT(d.plan.shares[3], d.plan.shares[r]);
+      EXPECT_LT(d.plan.shares[17], d.plan.shares[r]);
+    }
+  EXPECT_LT(d.plan.shares[3], d.plan.shares[17]);
+  EXPECT_THAT(explain(d), testing::HasSubstr("rank 3 x 2, rank 17 x 1.5: counted on"));
+  // What equal samples would take, by the same dry run.
+  Plan equal = d.plan;
+  equal.shares.clear();
+  Evaluator evaluator(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
+  EXPECT_LT(evaluator.seconds(d.plan), 0.9 * evaluator.seconds(prepare(equal, job.model)));
+  // Bounds stay bounds.
+  Bounds bounds(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
+  EXPECT_LE(bounds.seconds(d.plan), evaluator.seconds(d.plan) * (1 + 1e-9));
+  // Chance is not known: jitter and stragglers that are drawn move nothing.
+  const Job chance = job_of("bert-paper-110m", "paper-homogeneous",
+                            "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
+                            "disturb.compute_jitter = 0.1\ndisturb.straggler_probability = 0.2\n");
+  EXPECT_TRUE(decide(chance, nullptr, {}).plan.shares.empty());
+}
+
+TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
+  const auto refused = [](const std::string& more) {
+    return message_of([&] { job_of("gpt-demo", "paper", more); });
+  };
+  EXPECT_THAT(refused("method.pp = 100000"),
+              testing::AllOf(testing::HasSubstr("\"method.pp\""),
+                             testing::HasSubstr("gpt-demo has 4; at most 4")));
+  EXPECT_THAT(refused("method.tp = 1000000\nmethod.pp = 3"),
+              testing::AllOf(testing::HasSubstr("no mesh of the 32 ranks"),
+                             testing::HasSubstr("nearest: pp 1 x dp 1 x tp 32")));
 }
 
 TEST(Planner, NothingFits) {

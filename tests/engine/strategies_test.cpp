@@ -27,6 +27,19 @@ ModelSpec small_model(int layers) {
   return build_model(model);
 }
 
+/// Few of its sizes divide by a number of ranks: shards have padding at their ends.
+ModelSpec odd_model(Family family) {
+  return build_model({.name = "odd",
+                      .family = family,
+                      .layers = 4,
+                      .hidden = 20,
+                      .heads = 4,
+                      .ffn = 40,
+                      .vocab = 97,
+                      .seq_len = 12,
+                      .max_positions = 13});
+}
+
 struct Case {
   std::string name;
   Plan plan;
@@ -126,6 +139,18 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
         return ops;
       }());
     }
+}
+
+/// Dense plans of the odd models, too: an encoder's parts that every tensor rank holds whole end
+/// where no shard does.
+TEST_P(Methods, LinkWhereShardsArePadded) {
+  for (const Family family : {Family::gpt, Family::bert})
+    for (const int ranks : {3, 6, 7, 12})
+      for (const Case& c : cases_of(GetParam(), ranks, 4)) {
+        if (!c.plan.layers.empty() || c.plan.pp > 4 || c.plan.tp > 4 || c.plan.tp == 3) continue;
+        SCOPED_TRACE(c.name);
+        EXPECT_NO_THROW(link(compile(c.plan, odd_model(family))));
+      }
 }
 
 /// A kind of replica for each number of samples on every stage, whose compute ops take as many and

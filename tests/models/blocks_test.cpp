@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/errors.h"
-#include "models/layers.h"
 #include "tests/models/ranks.h"
+#include "tests/models/way_of_large_products.h"
 
 namespace rehearse {
 namespace {
@@ -37,10 +37,13 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << (c.family == Family::gpt ? "gpt" : "bert") << (c.tied ? "" : " untied")
              << " dropout " << c.dropout << " tp " << c.tp;
 }
-class Blocks : public testing::TestWithParam<Case> {};
+class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
+ protected:
+  TakeWay taken_{std::get<1>(GetParam())};
+};
 
 TEST_P(Blocks, FollowAutograd) {
-  const Case c = GetParam();
+  const Case c = std::get<0>(GetParam());
   const ModelSpec m = small(c.family, c.tied, c.dropout);
   Ranks ranks(m, c.tp, DType::f32, seed);
   const reference::Weights weights = ranks.weights();
@@ -66,7 +69,7 @@ TEST_P(Blocks, FollowAutograd) {
 }
 
 TEST_P(Blocks, AddUpMicroBatches) {
-  const Case c = GetParam();
+  const Case c = std::get<0>(GetParam());
   const ModelSpec m = small(c.family, c.tied, c.dropout);
   Batch all = random_batch(m, 4, c.family == Family::bert ? 0.2 : 1, seed);
   Ranks whole(m, c.tp, DType::f32, seed), parts(m, c.tp, DType::f32, seed);
@@ -84,12 +87,16 @@ TEST_P(Blocks, AddUpMicroBatches) {
   EXPECT_LE(w.difference, 3e-6) << w.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Blocks,
-    testing::Values(Case{Family::gpt, true, 0, 1}, Case{Family::gpt, true, 0, 2},
-                    Case{Family::gpt, true, 0.1, 4}, Case{Family::gpt, false, 0.1, 2},
-                    Case{Family::bert, true, 0, 1}, Case{Family::bert, true, 0.1, 2},
-                    Case{Family::bert, true, 0, 4}, Case{Family::bert, false, 0.1, 4}));
+INSTANTIATE_TEST_SUITE_P(All, Blocks,
+                         testing::Combine(testing::Values(Case{Family::gpt, true, 0, 1},
+                                                          Case{Family::gpt, true, 0, 2},
+                                                          Case{Family::gpt, true, 0.1, 4},
+                                                          Case{Family::gpt, false, 0.1, 2},
+                                                          Case{Family::bert, true, 0, 1},
+                                                          Case{Family::bert, true, 0.1, 2},
+                                                          Case{Family::bert, true, 0, 4},
+                                                          Case{Family::bert, false, 0.1, 4}),
+                                          testing::Values(Way::by_size, Way::of_the_large)));
 
 TEST(BlocksLowPrecision, StayNearF32) {
   for (const Family family : {Family::gpt, Family::bert}) {

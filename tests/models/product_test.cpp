@@ -1,9 +1,13 @@
 // The blocks' products against sums in fp64, for the views that blocks hand over: transposed,
-// slices of wider rows, added to what is there; small and large, because their kernels differ.
+// slices of wider rows, added to what is there; small and large, because their kernels differ, and
+// small ones by the way of the large. Which way that is on a processor, and why.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/layers.h"
+#include <stdexcept>
+
+#include "tests/models/way_of_large_products.h"
 
 namespace rehearse {
 namespace {
@@ -12,10 +16,14 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(at::kDouble) - b).norm() / b.norm()).item<double>();
 }
 
-class Product : public testing::TestWithParam<std::array<std::int64_t, 3>> {};
+using Sizes = std::array<std::int64_t, 3>;
+class Product : public testing::TestWithParam<std::tuple<Sizes, Way>> {
+ protected:
+  TakeWay taken_{std::get<1>(GetParam())};
+};
 
 TEST_P(Product, IsTheSum) {
-  const auto [n, k, m] = GetParam();
+  const auto [n, k, m] = std::get<0>(GetParam());
   const at::Tensor wide = at::randn({n, 2 * k + 3}), a = wide.narrow(1, 3, k);
   const at::Tensor b = at::randn({k, m}), weight = at::randn({m, k}), bias = at::randn({m});
   const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
@@ -35,7 +43,7 @@ TEST_P(Product, IsTheSum) {
 }
 
 TEST_P(Product, FillsASliceAlone) {
-  const auto [n, k, m] = GetParam();
+  const auto [n, k, m] = std::get<0>(GetParam());
   const at::Tensor a = at::randn({k, n}), b = at::randn({k, m});
   const at::Tensor flat = at::zeros({n * m + 2});
   store_product(flat.narrow(0, 1, n * m).view({n, m}), a, b, false);
@@ -47,10 +55,45 @@ TEST_P(Product, FillsASliceAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Product,
-                         testing::Values(std::array<std::int64_t, 3>{3, 5, 7},
-                                         std::array<std::int64_t, 3>{64, 64, 64},
-                                         std::array<std::int64_t, 3>{256, 192, 768},
-                                         std::array<std::int64_t, 3>{130, 771, 515}));
+                         testing::Combine(testing::Values(Sizes{3, 5, 7}, Sizes{64, 64, 64},
+                                                          Sizes{1, 96, 33}, Sizes{256, 192, 768},
+                                                          Sizes{130, 771, 515}),
+                                          testing::Values(Way::by_size, Way::of_the_large)));
+
+void rounded(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add) {
+  plain_product_into(target, a.to(at::kBFloat16).to(at::kFloat), b, add);
+}
+void overwriting(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool) {
+  plain_product_into(target, a, b, false);
+}
+void refusing(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool) {
+  TORCH_CHECK(false, "needs another processor\nand a stack");
+}
+void failing(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool) {
+  throw std::bad_alloc();
+}
+
+TEST(LargeProducts, AreComparedBeforeTheirWayIsTaken) {
+  EXPECT_EQ(objection_to(plain_product_into), "");
+  EXPECT_THAT(objection_to(rounded), testing::MatchesRegex("are .*e-03 away from LibTorch's own"));
+  EXPECT_THAT(objection_to(overwriting), testing::HasSubstr("away from LibTorch's own"));
+  EXPECT_EQ(objection_to(refusing), "are refused: needs another processor");
+  EXPECT_THAT(objection_to(failing), testing::HasSubstr("are refused: "));
+}
+
+// One way on a machine, whatever was computed before, or a resumed run would not repeat its bits.
+TEST(LargeProducts, GoOneWay) {
+  const LargeProducts before = large_products();
+  EXPECT_NE(before.why, "");
+  EXPECT_EQ(before.one_dnn,
+            objection_to(one_dnn_product_into).empty() && vector_instructions() == "AVX512")
+      << before.why;
+  at::manual_seed(1);
+  const at::Tensor a = at::rand({3});
+  at::manual_seed(1);
+  objection_to(one_dnn_product_into);  // draws nothing from the generator
+  EXPECT_TRUE(at::equal(at::rand({3}), a));
+}
 
 }  // namespace
 }  // namespace rehearse

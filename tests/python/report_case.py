@@ -62,7 +62,7 @@ def run(name="ddp", predicted=1.0, measured=1.1, **more):
     return value | more
 
 
-def event(rank, lane, name, kind, start, duration, step=None):
+def event(rank, lane, name, kind, start, duration, step=None, **more):
     value = {
         "ph": "X",
         "pid": rank,
@@ -72,7 +72,7 @@ def event(rank, lane, name, kind, start, duration, step=None):
         "ts": start * 1e6,
         "dur": duration * 1e6,
     }
-    return value if step is None else value | {"args": {"step": step}}
+    return value if step is None else value | {"args": {"step": step} | more}
 
 
 def trace(ranks=2, steps=3, length=1.0):
@@ -95,25 +95,27 @@ def trace(ranks=2, steps=3, length=1.0):
                 event(
                     rank,
                     0,
-                    "forward attention0 mb 0",
+                    "forward attention",
                     "compute",
                     100 + step * length,
                     0.3 * length,
                     step,
+                    micro_batch=0,
                 ),
                 event(
                     rank,
                     0,
-                    "backward attention0 mb 1",
+                    "backward attention",
                     "compute",
                     100 + (step + 0.3) * length,
                     0.4 * length,
                     step,
+                    micro_batch=1,
                 ),
                 event(
                     rank,
                     1,
-                    "all_reduce bucket0",
+                    "all-reduce",
                     "collective",
                     100 + (step + 0.7) * length,
                     0.2 * length,
@@ -133,7 +135,7 @@ def metrics(count=40):
             "mfu": None,
             "grad_norm": 1.0,
         }
-        | ({"val_loss": 9.1 - 0.05 * i} if i % 10 == 0 else {})
+        | ({"validation_loss": 9.1 - 0.05 * i} if i % 10 == 0 else {})
         for i in range(1, count + 1)
     ]
 

@@ -29,7 +29,7 @@ class Measured(unittest.TestCase):
             rows = [{"event": "start"}]
             rows += [{"step": i, "loss": 5.0, "step_time_s": 9.0} for i in range(demo.WARM_UP)]
             rows += [{"step": 9, "loss": 5.0, "step_time_s": t} for t in quiet + busy]
-            rows += [{"step": 9, "val_loss": 5.0}]
+            rows += [{"step": 9, "validation_loss": 5.0}]
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             with mock.patch.object(demo, "OUT", pathlib.Path(folder)):
                 found = demo.measured("ddp")

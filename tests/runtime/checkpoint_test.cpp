@@ -10,11 +10,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "engine/errors.h"
+#include "runtime/checkpoint_reader.h"
+#include "runtime/run_folder.h"
 #include "runtime/safetensors.h"
+#include "tests/message_of.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse {
@@ -23,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Case {
   std::string name = {};
@@ -113,9 +118,10 @@ class Damage : public testing::Test {
     run_ = train_in_processes(job_);
   }
   std::string shard() const { return run_.checkpoint + "/rank-00000.safetensors"; }
+  /// Every rank refuses, with the same words.
   std::string message() const {
-    const std::vector<Outcome> outcomes =
-        fail_in_processes(job_, {.resume = true, .resume_from = run_.checkpoint});
+    const std::vector<Outcome> outcomes = fail_in_processes(job_, {.resume = true});
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.text, outcomes[0].text);
     return outcomes[0].status == 1 ? outcomes[0].text : "no error";
   }
   ScratchFolder data_, out_;
@@ -123,43 +129,69 @@ class Damage : public testing::Test {
   TrainedRun run_;
 };
 
-TEST_F(Damage, IsRefusedByName) {
+TEST_F(Damage, IsRefusedByNameOnEveryRankWithTheOneToTakeInstead) {
   ASSERT_FALSE(HasFailure());
+  const auto instead = HasSubstr("--resume-from " + out_.path() + "/step-00000004");
   const std::string good = bytes_of(shard());
-  const auto put = [&](const std::string& bytes) {
-    std::ofstream(shard(), std::ios::binary) << bytes;
-  };
   std::string changed = good;
   changed[good.size() - 100] = static_cast<char>(changed[good.size() - 100] ^ 1);
-  put(changed);
-  EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum")));
-  put(good.substr(0, good.size() / 2));
+  write_text(shard(), changed);
+  EXPECT_THAT(message(),
+              AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum"), instead));
+  write_text(shard(), good.substr(0, good.size() / 2));
   EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("truncated")));
-  put(good.substr(0, 4));
+  write_text(shard(), good.substr(0, 4));
   EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("truncated")));
   fs::remove(shard());
   EXPECT_THAT(message(), AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("No such file")));
-  put(good);
+  write_text(shard(), good);
 
   const std::string manifest = run_.checkpoint + "/manifest.json";
   const std::string text = bytes_of(manifest);
-  std::string newer = text;
-  newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 9");
-  write_text(manifest, newer);
-  EXPECT_THAT(message(), AllOf(HasSubstr("manifest.json"), HasSubstr("version 9")));
+  std::string later = text;
+  later.replace(later.find("\"step\": 8"), 9, "\"step\": 4611686018427387904");
+  write_text(manifest, later);
+  EXPECT_THAT(message(), AllOf(HasSubstr("manifest.json"), HasSubstr("damaged"), instead));
   write_text(manifest, text.substr(0, text.size() / 2));
   EXPECT_THAT(message(), AllOf(HasSubstr("manifest.json"), HasSubstr("damaged")));
   write_text(manifest, text);
 
   Job other = job_;
   other.plan.optimizer = Optimizer::sgd;
-  EXPECT_EQ(fail_in_processes(other, {.resume = true, .resume_from = run_.checkpoint})[0].text,
-            "no error")
+  EXPECT_EQ(fail_in_processes(other, {.resume = true})[0].text, "no error")
       << "momentum is there under the same kind";
   other = job_;
   other.model.name = "another";
-  EXPECT_THAT(fail_in_processes(other, {.resume = true, .resume_from = run_.checkpoint})[0].text,
-              HasSubstr("the checkpoint is of model gpt-tiny"));
+  EXPECT_THAT(fail_in_processes(other, {.resume = true})[0].text,
+              AllOf(HasSubstr("manifest.json: the checkpoint is of model gpt-tiny"),
+                    Not(HasSubstr("--resume-from"))));
+}
+
+TEST_F(Damage, OfAnyByteOfAShardIsSeen) {
+  ASSERT_FALSE(HasFailure());
+  const std::string good = bytes_of(shard());
+  std::uint64_t length = 0;
+  std::memcpy(&length, good.data(), sizeof length);
+  // The whole header, and bytes of the data.
+  for (std::size_t at = 0; at < good.size(); at += at < 8 + length ? 1 : 997) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    write_text(shard(), bad);
+    CheckpointReader reader(run_.checkpoint);
+    EXPECT_THAT(message_of([&] { reader.verify(0); }),
+                AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum")))
+        << at;
+  }
+}
+
+TEST_F(Damage, GoingOnFromBeforeItTakesBackWhatFollowed) {
+  ASSERT_FALSE(HasFailure());
+  write_text(run_.checkpoint + "/manifest.json", "");
+  const TrainedRun again =
+      train_in_processes(job_, {.resume = true, .resume_from = out_.path() + "/step-00000004"});
+  EXPECT_EQ(again.losses, std::vector(run_.losses.begin() + 4, run_.losses.end()));
+  EXPECT_EQ(find_checkpoint(out_.path()), run_.checkpoint);
+  EXPECT_EQ(read_manifest(run_.checkpoint).step, 8);
 }
 
 TEST_F(Damage, AFullDiskLeavesTheLastCheckpoint) {
@@ -191,13 +223,17 @@ TEST(Safetensors, RoundTrips) {
   ScratchFolder folder;
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   const std::vector<std::uint16_t> halves = {7, 8, 9};
-  const std::uint64_t sum = write_safetensors(
+  const FileSum sum = write_safetensors(
       folder.file("a.safetensors"),
       {{"x", {.dtype = DType::f32, .shape = {2, 3}, .data = std::as_bytes(std::span(values))}},
        {"y", {.dtype = DType::f16, .shape = {3}, .data = std::as_bytes(std::span(halves))}}},
       {{"format", "pt"}});
-  const SafetensorsFile file(folder.file("a.safetensors"));
-  EXPECT_EQ(file.checksum(), sum);
+  const SafetensorsFile file(folder.file("a.safetensors"), sum);
+  EXPECT_THAT(message_of([&] {
+                const SafetensorsFile other(folder.file("a.safetensors"),
+                                            FileSum{sum.bytes, sum.checksum ^ 1});
+              }),
+              HasSubstr("checksum"));
   ASSERT_EQ(file.tensors().size(), 2U);
   EXPECT_EQ(file.tensors().at("x").shape, (std::vector<std::int64_t>{2, 3}));
   EXPECT_TRUE(std::ranges::equal(file.tensors().at("x").data, std::as_bytes(std::span(values))));

@@ -148,16 +148,45 @@ TEST(CommLauncher, PassesOnInterrupts) {
   }
 }
 
-TEST(CommLauncher, SecondInterruptEndsWhatDoesNotListen) {
+TEST(CommLauncher, ASecondInterruptIsMeantWhenItComesLater) {
   const Launched run =
-      start("trap '' INT TERM; echo ready > ready$RANK; while :; do sleep 0.05; done", 2, 0.3);
+      start("trap '' INT TERM; echo ready > ready$RANK; while :; do sleep 0.05; done", 2);
   run.await("ready0");
   run.await("ready1");
   kill(run.pid, SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  kill(run.pid, SIGINT);  // the same request
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_EQ(waitpid(run.pid, nullptr, WNOHANG), 0);
   kill(run.pid, SIGINT);
-  EXPECT_EQ(run.wait(), 128 + SIGKILL);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  EXPECT_THAT(run.text("errors"), HasSubstr("interrupted by a second SIGINT"));
   EXPECT_LT(seconds_since(run.start), 5);
+}
+
+TEST(CommLauncher, NobodyIsBlamedForAnInterrupt) {
+  const Launched run = start(
+      "trap '[ $RANK = 0 ] && exit 130; sleep 0.2; echo \"rehearse: rank 0 ended\" >&2; exit 1' "
+      "INT;"
+      "echo ready > ready$RANK; while :; do sleep 0.05; done",
+      2);
+  run.await("ready0");
+  run.await("ready1");
+  kill(run.pid, SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  EXPECT_EQ(run.text("errors"), "rehearse: interrupted\n");
+}
+
+TEST(CommLauncher, AFailureAfterAnInterruptIsStillOne) {
+  const Launched run = start(
+      "trap 'echo \"rehearse: no space left\" >&2; exit 1' INT;"
+      "echo ready > ready$RANK; while :; do sleep 0.05; done",
+      2);
+  run.await("ready0");
+  run.await("ready1");
+  kill(run.pid, SIGINT);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.text("errors"), HasSubstr("rehearse: no space left\n"));
 }
 
 TEST(CommLauncher, NoOrphansWhenTheLauncherIsKilled) {

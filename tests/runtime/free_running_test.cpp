@@ -10,6 +10,7 @@
 
 #include "engine/strategy.h"
 #include "runtime/checkpoint.h"
+#include "runtime/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 

@@ -8,6 +8,7 @@
 #include "engine/passes/passes.h"
 #include "engine/strategy.h"
 #include "runtime/checkpoint.h"
+#include "runtime/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 

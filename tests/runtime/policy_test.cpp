@@ -15,7 +15,8 @@
 
 #include "engine/errors.h"
 #include "engine/strategy.h"
-#include "runtime/checkpoint.h"
+#include "runtime/manifest.h"
+#include "runtime/run_folder.h"
 #include "runtime/train.h"
 #include "tests/runtime/training.h"
 
@@ -91,7 +92,7 @@ TEST_P(Replaced, EndsLikeARunThatStayed) {
       EXPECT_LE(difference, tolerance) << name;
     }
     // It did change its plan.
-    EXPECT_EQ(plan_record(run.checkpoint).placements, 1);
+    EXPECT_EQ(read_manifest(run.checkpoint).record.placements, 1);
   }
 }
 
@@ -145,7 +146,7 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
   TrainOptions options = replacing(rest, c.to, change);
   options.resume = true;
   options.resume_from = out.file("whole") + "/step-00000004";
-  EXPECT_EQ(plan_record(options.resume_from).placements, change < 4 ? 1 : 0);
+  EXPECT_EQ(read_manifest(options.resume_from).record.placements, change < 4 ? 1 : 0);
   const TrainedRun resumed = train_in_processes(rest, options);
   if (HasFailure()) return;
   ASSERT_EQ(resumed.losses.size(), 4U);
@@ -154,7 +155,7 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
   const auto [difference, name] = worst_difference(weights_of(resumed.checkpoint, rest.model),
                                                    weights_of(straight.checkpoint, rest.model));
   EXPECT_EQ(difference, 0) << name;
-  EXPECT_EQ(plan_record(resumed.checkpoint).placements, 1);
+  EXPECT_EQ(read_manifest(resumed.checkpoint).record.placements, 1);
 }
 INSTANTIATE_TEST_SUITE_P(BeforeAtAndAfter, Resumed, testing::Values(6, 4, 2));
 

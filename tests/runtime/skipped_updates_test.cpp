@@ -12,6 +12,7 @@
 #include "engine/strategy.h"
 #include "runtime/checkpoint.h"
 #include "runtime/optimizer.h"
+#include "runtime/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 

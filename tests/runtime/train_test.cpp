@@ -17,8 +17,8 @@
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
-#include "runtime/checkpoint.h"
 #include "runtime/huggingface.h"
+#include "runtime/run_folder.h"
 #include "runtime/safetensors.h"
 #include "tests/runtime/training.h"
 
@@ -26,6 +26,8 @@ namespace rehearse {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 std::vector<json> lines_of(const std::string& path) {
@@ -108,10 +110,35 @@ TEST(Train, RefusesBeforeTheFirstStep) {
   Job missing = good;
   missing.train.data.clear();
   EXPECT_THAT(message(missing, 2), HasSubstr("train.data"));
-  Job unwritable = good;
+}
+
+std::vector<std::string> texts_of(const std::vector<Outcome>& outcomes) {
+  std::vector<std::string> texts;
+  for (const Outcome& outcome : outcomes) texts.push_back(outcome.text);
+  return texts;
+}
+
+TEST(Train, EveryRankRefusesAFolder) {
+  ScratchFolder data, out;
+  write_data(data);
+  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("file") + "/below");
   write_text(out.file("file"), "in the way");
-  unwritable.train.out = out.file("file") + "/below";
-  EXPECT_THAT(message(unwritable, 2), HasSubstr("train.out"));
+  EXPECT_THAT(texts_of(fail_in_processes(job, {})), Each(HasSubstr("cannot write there")));
+  job.train.out = out.file("out");
+  job.train.steps = 3;
+  const TrainedRun first = train_in_processes(job);
+  if (HasFailure()) return;
+  const std::string metrics = out.file("out") + "/metrics.jsonl";
+  EXPECT_THAT(texts_of(fail_in_processes(job, {})),
+              Each(AllOf(HasSubstr(job.train.out), HasSubstr("metrics of 3 steps"),
+                         HasSubstr("--resume"), HasSubstr("--overwrite"))));
+  EXPECT_EQ(lines_of(metrics).size(), 4U);
+  job.train.steps = 2;
+  const TrainedRun second = train_in_processes(job, {.overwrite = true});
+  if (HasFailure()) return;
+  EXPECT_EQ(lines_of(metrics).size(), 3U);
+  EXPECT_FALSE(std::filesystem::exists(first.checkpoint));
+  EXPECT_EQ(find_checkpoint(job.train.out), second.checkpoint);
 }
 
 TEST(HuggingFace, WeightsGoOutAndComeBack) {

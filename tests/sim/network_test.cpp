@@ -42,7 +42,7 @@ std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> 
     SharedNetwork network(cluster, slow);
     std::vector<double> ends(flows.size(), -1);
     std::vector<Id> routes;
-    for (const Flow& flow : flows) routes.push_back(network.route(flow.from, flow.to));
+    for (const Flow& flow : flows) routes.push_back(network.route(flow.from, flow.to, flow.bytes));
     for (std::size_t i = 0; i < flows.size(); ++i)
       network.transfer(flows[i].date, routes[i], flows[i].bytes, i);
     network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });
@@ -79,7 +79,7 @@ TEST(SharedNetwork, SmallFlowsAreExact) {
   const double end = isolated([] {
     const Cluster cluster = star(2);
     SharedNetwork network(cluster, {});
-    const Id route = network.route(0, 1);
+    const Id route = network.route(0, 1, gigabyte);
     int left = 1000;
     network.transfer(0, route, 3.25, 0);
     network.run([&](SharedNetwork::Token) {
@@ -105,7 +105,7 @@ TEST(SharedNetwork, LatencyIsForTheCallerToPay) {
   EXPECT_THAT(isolated([] {
                 const Cluster cluster = star(2);
                 SharedNetwork network(cluster, {});
-                const Id route = network.route(0, 1);
+                const Id route = network.route(0, 1, gigabyte);
                 return std::vector<double>{network.latency(route), network.bandwidth(route),
                                            static_cast<double>(network.links(route).size())};
               }),

@@ -1,0 +1,123 @@
+// Large fp32 products of a GPT-2 block's shapes by the two ways that models/product.cpp chooses
+// from, and by oneDNN's registered operator for linear layers, which refuses no processor (it
+// returns a new tensor and copies transposed operands, so the blocks do not use it). They take
+// turns; a ratio is of one round, the median of rounds is printed with the least and the largest.
+// Caps: ONEDNN_MAX_CPU_ISA=AVX2 for oneDNN; MKL uses what it finds. Argument: rounds.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+
+#include "bench/figure.h"
+#include "models/large_products.h"
+#include "models/layers.h"
+
+namespace rehearse {
+namespace {
+
+/// Processor time: a busy machine makes a single thread wait, which is not the kernel's.
+double seconds(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+  };
+  const double begin = now();
+  work();
+  return now() - begin;
+}
+
+/// a b by mkldnn::_linear_pointwise, whose weight is [out, in].
+void by_operator(const at::Tensor& a, const at::Tensor& b) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "");
+  torch::jit::Stack stack{a,
+                          b.t(),
+                          c10::IValue(),
+                          std::string("none"),
+                          c10::List<std::optional<at::Scalar>>(),
+                          c10::IValue()};
+  op.callBoxed(stack);
+}
+
+struct Times {
+  std::vector<double> values = {};
+  double best() const { return *std::ranges::min_element(values); }
+};
+
+/// "1.12 [1.01, 1.20]": how many times as fast as `plain`, round by round.
+std::string gain(const Times& plain, const Times& other) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < other.values.size(); ++i)
+    ratios.push_back(plain.values[i] / other.values[i]);
+  if (ratios.empty()) return "refused";
+  std::ranges::sort(ratios);
+  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", ratios[ratios.size() / 2], ratios.front(),
+                     ratios.back());
+}
+
+void compare(const std::string& what, const at::Tensor& a, const at::Tensor& b, int rounds) {
+  const at::Tensor out = at::empty({a.size(0), b.size(1)});
+  const double gigaflop = 2e-9 * double(a.numel()) * double(b.size(1));
+  Times plain, one_dnn, op;
+  bool refused = false;
+  const auto try_one_dnn = [&] {
+    try {
+      one_dnn_product_into(out, a, b, false);
+    } catch (const std::exception&) {
+      refused = true;
+    }
+  };
+  plain_product_into(out, a, b, false);
+  try_one_dnn();
+  by_operator(a, b);
+  for (int i = 0; i < rounds; ++i) {
+    plain.values.push_back(seconds([&] { plain_product_into(out, a, b, false); }));
+    if (!refused) one_dnn.values.push_back(seconds(try_one_dnn));
+    op.values.push_back(seconds([&] { by_operator(a, b); }));
+  }
+  fmt::print("{:<26} {:>6.0f}   {:<20} {:<20}\n", what, gigaflop / plain.best(),
+             gain(plain, one_dnn), gain(plain, op));
+  std::fflush(stdout);
+  if (refused) return;
+  record({.name = "product " + what,
+          .measured = gigaflop / one_dnn.best(),
+          .unit = "GFLOP/s",
+          .against = "MKL",
+          .reference = gigaflop / plain.best(),
+          .more_is_better = true});
+}
+
+}  // namespace
+}  // namespace rehearse
+
+int main(int argc, char** argv) {
+  using namespace rehearse;
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
+  at::set_num_threads(1);
+  at::manual_seed(1);
+  fmt::print(
+      "LibTorch's vector instructions: {}. {}: {}.\n", vector_instructions(),
+      large_products().one_dnn ? "Large products by oneDNN" : "All products by LibTorch's own",
+      large_products().why);
+  fmt::print("{:<26} {:>6}   {:<20} {:<20}\n", "weight, 256 rows", "MKL", "oneDNN / MKL",
+             "operator / MKL");
+  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{768, 768},
+                                {768, 2304},
+                                {768, 3072},
+                                {3072, 768},
+                                {768, 50304}}) {
+    const at::Tensor x = at::randn({256, in}), weight = at::randn({out, in});
+    const at::Tensor grad = at::randn({256, out});
+    const int some = out > 10'000 ? (rounds + 2) / 3 : rounds;
+    const std::string name = fmt::format("{} x {}", in, out);
+    compare(name + " forward", x, weight.t(), some);
+    compare(name + " of the input", grad, weight, some);
+    compare(name + " of the weight", grad.t(), x, some);
+  }
+}

@@ -1,0 +1,131 @@
+"""Random jobs that are small enough to simulate in a fraction of a second: a platform, a model, a method and a mesh, drawn from a
+seed. Each is kept as plain Python values until it is written, so that a test can change one thing of it (a faster link, a straggler) and
+write it again."""
+
+import copy
+import random
+
+METHODS = {
+    "ddp": ("dp", "tp"),
+    "zero1": ("dp", "tp"),
+    "zero2": ("dp", "tp"),
+    "zero3": ("dp", "tp"),
+    "gpipe": ("pp", "dp", "tp"),
+    "1f1b": ("pp", "dp", "tp"),
+    "interleaved": ("pp", "dp"),
+    "megatron": ("pp", "dp", "tp"),
+    "pipedream-2bw": ("pp", "dp"),
+    "topk-sync": ("dp",),
+    "ps-sync": (),
+    "ps-ssp": (),
+}
+COLLECTIVES = ["automatic", "ring", "double_tree", "halving_doubling", "hierarchical"]
+
+
+def link(a, b, rng):
+    return {"from": a, "to": b, "bandwidth": 1e9 * rng.choice([1, 2, 5, 12.5, 25, 100, 300]), "latency": rng.choice([0.0, 0.5, 2, 10, 50])}
+
+
+def node(rng, devices):
+    """One of three shapes: a host bus, a switch with a NIC, a mesh of cables beside a bus."""
+    shape = rng.choice(["bus", "switch", "mesh"])
+    links = [link("gpu*", "host", rng), link("host", "fabric", rng)]
+    parts = ["host"]
+    if shape == "switch":
+        parts = ["sw", "nic"]
+        links = [link("gpu*", "sw", rng), link("sw", "nic", rng), link("nic", "fabric", rng)]
+    elif shape == "mesh":
+        links += [link(f"gpu{a}", f"gpu{b}", rng) for a in range(devices) for b in range(a)]
+    return {"parts": parts, "devices": devices, "links": links}
+
+
+def draw(seed):
+    rng = random.Random(seed)
+    world = rng.choice([2, 4, 6, 8])
+    method = rng.choice(sorted(METHODS))
+    mesh = {"pp": 1, "dp": 1, "tp": 1}
+    if METHODS[method]:
+        left = world
+        for axis in METHODS[method][:-1]:
+            mesh[axis] = rng.choice([n for n in (1, 2, 4) if left % n == 0])
+            left //= mesh[axis]
+        mesh[METHODS[method][-1]] = left if left in (1, 2, 4) or METHODS[method][-1] == "dp" else 1
+        if mesh["pp"] * mesh["dp"] * mesh["tp"] < world:
+            mesh["dp"] *= world // (mesh["pp"] * mesh["dp"] * mesh["tp"])
+    micro_batches = rng.choice([1, 2, 4]) * max(1, mesh["pp"])
+    per_node = rng.choice([n for n in (1, 2, 4) if world % n == 0])
+    job = {
+        "model": {
+            "family": rng.choice(["gpt", "bert"]),
+            "layers": 8,
+            "hidden": rng.choice([96, 128, 192]),
+            "heads": 8,
+            "vocab": rng.choice([1000, 8192]),
+            "seq_len": rng.choice([64, 256]),
+        },
+        "nodes": [node(rng, per_node) for _ in range(world // per_node)],
+        "rate": rng.choice([1e12, 5e12, 5e13]),
+        "memory_bandwidth": 1e11,
+        "method": method,
+        "mesh": mesh,
+        "micro_batches": micro_batches,
+        "batch": micro_batches * mesh["dp"] * rng.choice([1, 2]),
+        "collective": rng.choice(COLLECTIVES),
+        "bucket": rng.choice([50_000, 1_000_000, 25_000_000]),
+        "world": world,
+        "stragglers": [],
+        "unit": 1.0,  # of time
+    }
+    if method in ("ps-sync", "ps-ssp"):
+        job["mesh"] = None
+        job["batch"] = micro_batches * (world - 1)
+        job["collective"] = "automatic"
+    return job
+
+
+def changed(job, change):
+    other = copy.deepcopy(job)
+    change(other)
+    return other
+
+
+def write(job, folder):
+    """Writes job.toml with its platform and model; returns its path."""
+    model = job["model"] | {"max_positions": job["model"]["seq_len"]}
+    (folder / "model.toml").write_text('family = "%s"\n' % model.pop("family") + "".join(f"{k} = {v}\n" for k, v in model.items()))
+    unit = job["unit"]
+    text = [
+        '[[device]]\nname = "K"\nmemory = "1000GB"\nf32 = "%gFLOP/s"\nf16 = "%gFLOP/s"\nbf16 = "%gFLOP/s"\n'
+        % ((job["rate"] / unit,) * 3),
+        'memory_bandwidth = "%gB/s"\nefficiency = 0.7\nhalf_flops = "1e8FLOP"\nlaunch = "0us"\nsource = "test"\n' % (job["memory_bandwidth"] / unit),
+    ]
+    for one in job["nodes"]:
+        cables = ",\n".join(
+            '  {{ from = "{}", to = "{}", bandwidth = "{:g}B/s", latency = "{:g}us" }}'.format(
+                l["from"], l["to"], l["bandwidth"] / unit, l["latency"] * unit
+            )
+            for l in one["links"]
+        )
+        text.append(
+            "[[nodes]]\ncount = 1\ndevices = [%s]\nparts = [%s]\nlinks = [\n%s\n]\n"
+            % (", ".join(['"K"'] * one["devices"]), ", ".join(f'"{p}"' for p in one["parts"]), cables)
+        )
+    (folder / "platform.toml").write_text('summary = "random"\n' + "".join(text))
+    lines = [
+        f'model.name = "{folder}/model.toml"',
+        f'cluster.name = "{folder}/platform.toml"',
+        f"cluster.world_size = {job['world']}",
+        f'method.name = "{job["method"]}"',
+        f"method.micro_batches = {job['micro_batches']}",
+        f"train.global_batch = {job['batch']}",
+        f'method.bucket = "{job["bucket"]}B"',
+    ]
+    if job["mesh"]:
+        lines += [f"method.{axis} = {size}" for axis, size in job["mesh"].items() if size > 1]
+    if job["collective"] != "automatic":
+        lines.append(f'method.collective = "{job["collective"]}"')
+    if job["stragglers"]:
+        lines.append("disturb.stragglers = [%s]" % ", ".join("{ rank = %d, factor = %g }" % s for s in job["stragglers"]))
+    path = folder / "job.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,99 @@
+"""What cannot be is refused within seconds, whatever its size, and the refusal names what can; what a device reserves of its
+memory holds for every command."""
+
+import re
+import unittest
+
+from cli_test_case import CliTestCase
+
+BATCH = """model.name = "gpt2-1.5b"
+cluster.name = "dgx1"
+method.name = "zero3"
+train.global_batch = 100000
+"""
+DEMO = """model.name = "gpt-demo"
+cluster.name = "paper"
+method.name = "1f1b"
+"""
+NEARLY_FULL = """model.name = "gpt2-1.5b"
+cluster.name = "paper-homogeneous"
+method.name = "zero2"
+method.precision = "bf16"
+method.recompute = true
+train.global_batch = 64
+"""
+
+
+class Sizes(CliTestCase):
+    def test_a_mesh_beyond_the_world(self):
+        for cluster in ("paper", "this-machine", "dgx-h100:64"):
+            job = self.job(DEMO)
+            for command in ("simulate", "plan"):
+                with self.subTest(cluster=cluster, command=command):
+                    self.refused(
+                        command, job, "--set", f"cluster.name={cluster}", "--set", "method.pp=100000", timeout=20,
+                        says=['"method.pp"', "gpt-demo has 4; at most 4"],
+                    )
+
+    def test_a_batch_beyond_memory_names_one_that_fits(self):
+        job = self.job(BATCH)
+        said = self.refused("simulate", job, "--fidelity", "analytic", says=["memory: node0/gpu0", "this would fit"])
+        proposed = said[said.index(": --set") + 2 :].split()
+        self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
+
+    def test_sizes_beyond_any_machine(self):
+        job = self.job(DEMO.replace("1f1b", "ddp"))
+        model = self.tmp / "tall.toml"
+        model.write_text('family = "gpt"\nlayers = 1000000\nhidden = 64\nheads = 4\nvocab = 512\nseq_len = 64\n')
+        for change, says in (
+            (["method.micro_batches=2000000000"], ["micro_batches", "at most"]),
+            (["train.global_batch=2147483616"], ["memory", "this would fit"]),
+            (["train.global_batch=2147483616", "method.micro_batches=67108863"], ["method.micro_batches", "at most"]),
+            (["method.tp=1048576"], ["method.tp", "nearest"]),
+            (["cluster.world_size=1048576"], ["at most 32"]),
+            (["train.seq_len=2147483647"], ["seq_len", "at most"]),
+            ([f"model.name={model}"], ["layers = 1000000", "at most"]),
+            (["method.name=interleaved", "method.pp=2", "method.virtual_stages=1024"], ["virtual_stages", "layers"]),
+            (["method.shares=[2147483647,2147483647]", "cluster.world_size=2"], ["shares"]),
+        ):
+            with self.subTest(change=change):
+                sets = [word for key in change for word in ("--set", key)]
+                self.refused("simulate", job, *sets, says=says)
+        # One bucket a layer, as its gradients cannot be cut: no more ops than layers.
+        self.rehearse("simulate", job, "--set", "method.bucket=1B", "--fidelity", "analytic")
+
+
+class Reserve(CliTestCase):
+    def test_every_command_goes_by_it(self):
+        job = self.job(NEARLY_FULL)
+        out = self.rehearse("simulate", job, "--fidelity", "analytic").stdout
+        need, unit = re.search(r"peak memory +([\d.]+) (GB|MB) of 25.8 GB less 1.5 GB reserve", out).groups()
+        need = float(need) * (1 if unit == "GB" else 1e-3)
+        tight = f"cluster.memory_reserve={25.7 - need + 0.2:.2f}GB"
+        self.refused("simulate", job, "--fidelity", "analytic", "--set", tight, says=["25.8 GB less", "reserve", "needs"])
+        compared = self.json("compare", job, "--methods", "zero2", "--fidelity", "analytic", "--set", tight)
+        self.assertIn("reserve", str(compared["skipped"]))
+        none = self.rehearse("simulate", job, "--fidelity", "analytic", "--set", "cluster.memory_reserve=0B").stdout
+        self.assertRegex(none, r"peak memory +\S+ \S+ of 25.8 GB on RTX 4090")
+        self.refused("plan", job, "--no-rescore", "--set", "cluster.memory_reserve=25.7GB", says=["memory binds", "less 25.7 GB reserve"])
+
+
+class Collectives(CliTestCase):
+    def test_their_algorithms_are_named(self):
+        job = self.job(DEMO.replace("1f1b", "ddp"))
+        one = self.json("simulate", job, "--fidelity", "analytic")
+        [dp] = one["collectives"]
+        self.assertEqual((dp["group"], dp["move"], dp["automatic"]), ("dp", "all_reduce", True))
+        self.assertGreater(dp["ops"], 0)
+        text = self.rehearse("simulate", job, "--fidelity", "analytic").stdout
+        self.assertIn(f"dp all_reduce {dp['algorithm']} (automatic)", text)
+        stated = self.json("simulate", job, "--fidelity", "analytic", "--set", "method.collective=ring")
+        self.assertEqual(stated["collectives"], [{**dp, "algorithm": "ring", "automatic": False}])
+        self.assertNotIn("automatic", self.rehearse("simulate", job, "--fidelity", "analytic", "--set", "method.collective=ring").stdout)
+        # A faster wire makes another algorithm the fastest, and its bytes differ: the result says why.
+        zero = self.json("simulate", job, "--fidelity", "analytic", "--set", "method.name=zero3")
+        self.assertEqual({c["group"] for c in zero["collectives"]}, {"dp", "dp.gather"})
+
+
+if __name__ == "__main__":
+    unittest.main()

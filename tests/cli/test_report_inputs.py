@@ -1,0 +1,94 @@
+"""What the command writes is what plots/ reads: every key that the reader asks for stands in a file that `rehearse` really wrote,
+and the report of a real run has no gap."""
+
+import os
+import pathlib
+import re
+import sys
+import unittest
+from unittest import mock
+
+from cli_test_case import ROOT
+from cli_test_train_data import TrainingCase
+
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
+from plots import inputs, report  # noqa: E402
+from report_case import PageText  # noqa: E402
+
+STEPS = 12
+# Stands in for the Python that draws: keeps what it was given to draw.
+KEEP = """#!/bin/sh
+shift
+for one in "$@"; do
+  file=${one#*=}
+  [ -f "$file" ] && cp "$file" "$KEPT/$(basename "$file")"
+done
+exit 0
+"""
+
+
+class WhatIsWritten(TrainingCase):
+    def trained(self):
+        """Metrics, a trace and a profile of a run."""
+        files = [self.tmp / "real.json", self.tmp / "profile.json"]
+        evaluate = ["--set", "train.eval_every=4", "--trace", files[0], "--profile-out", files[1]]
+        self.rehearse("train", self.job(STEPS), "--nproc", "2", *evaluate)
+        return [self.tmp / "out/metrics.jsonl", *files]
+
+    def drawn(self, *arguments):
+        """The files that a command hands to the report."""
+        kept, stub = self.tmp / "kept", self.tmp / "python"
+        kept.mkdir(exist_ok=True)
+        stub.write_text(KEEP)
+        stub.chmod(0o755)
+        env = os.environ | {"REHEARSE_PYTHON": str(stub), "KEPT": str(kept)}
+        self.rehearse(*arguments, "--report", self.tmp / "none.html", env=env)
+        return sorted(kept.iterdir())
+
+    def test_every_key_that_is_read_is_written(self):
+        metrics, real, profile = self.trained()
+        compared = self.tmp / "compare.json"
+        self.rehearse("compare", self.job(), "--methods", "ddp,1f1b", "--seeds", 1, "-o", compared)
+        adaptive = super(TrainingCase, self).job(
+            'model.name = "gpt-tiny"\ncluster.name = "paper"\ncluster.world_size = 4\n'
+            'method = { name = "adaptive", reduction = "sparse" }\ntrain.global_batch = 16\n',
+            "adaptive.toml",
+        )
+        pictures = self.drawn("plan", adaptive, "--profile", profile, "--no-rescore")
+        self.assertIn("placement.json", [path.name for path in pictures])
+        asked = {}
+        get = inputs.Checked.get
+
+        def remembering(item, key, default=...):
+            where = re.sub(r"\[\d+\]", "[]", re.sub(r"^.*\.jsonl?(:\d+)?", "", item.where))
+            there = isinstance(item.value, dict) and key in item.value
+            asked[f"{where}.{key}"] = asked.get(f"{where}.{key}", False) or there
+            return get(item, key, default)
+
+        with mock.patch.object(inputs.Checked, "get", remembering):
+            given = inputs.load([str(path) for path in (metrics, real, compared, *pictures)])
+        self.assertEqual([key for key, there in asked.items() if not there], [])
+        for kind in (given.results, given.traces, given.losses, given.placements):
+            self.assertTrue(kind)
+        for key in (".validation_loss", ".traceEvents[].args.micro_batch", ".placement.layers[].variance"):
+            self.assertIn(key, asked)
+
+    def test_the_report_of_a_run_has_no_gap(self):
+        metrics, real, _ = self.trained()
+        page = self.tmp / "report.html"
+        report.main([str(metrics), f"real={real}", "-o", str(page), "--quiet"])
+        rows = PageText(page.read_text()).rows
+        head, values = rows[-2], rows[-1]
+        self.assertEqual(values[head.index("Steps")], str(STEPS))
+        for title in ("First loss", "Last loss", "Validationlast"):
+            self.assertRegex(values[head.index(title)], r"^\d+\.\d{3}$")
+        text = " ".join(PageText(page.read_text()).text)
+        self.assertIn(f"over {STEPS} steps", text)
+        rows = inputs.load([str(metrics)]).losses[0].rows
+        checks = [row["step"] for row in rows if row["validation_loss"] is not None]
+        self.assertEqual(checks, [4, 8, 12])
+        self.assertEqual([row["step"] for row in rows if row["loss"] is not None], list(range(1, STEPS + 1)))
+
+
+if __name__ == "__main__":
+    unittest.main()

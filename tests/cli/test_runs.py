@@ -1,0 +1,128 @@
+"""One folder, one run: what `train` does where a run is already, after a kill, at its end, and with a checkpoint that is not whole."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from cli_test_case import REHEARSE
+from cli_test_train_data import TrainingCase
+from test_failures import ranks_of
+
+TWO = ["--nproc", "2"]
+
+
+class Runs(TrainingCase):
+    def rows(self, folder=None):
+        path = (folder or self.tmp / "out") / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def steps(self, folder=None):
+        return [row["step"] for row in self.rows(folder) if "loss" in row]
+
+    def out(self, name="out"):
+        """Its checkpoints, without one that is being written."""
+        return sorted(path.name for path in (self.tmp / name).glob("step-*") if not path.suffix)
+
+    def test_a_second_run_is_refused_with_the_ways_out(self):
+        job = self.job(4)
+        self.rehearse("train", job, *TWO)
+        before = (self.tmp / "out/metrics.jsonl").read_bytes()
+        says = [f'{self.tmp}/out"', "metrics of 4 steps", "step-00000004", "--resume", "--overwrite", "train.out="]
+        self.refused("train", job, *TWO, says=says)
+        alone = ["--set", "method.dp=1"]
+        self.refused("train", job, *alone, says=says)  # a rank of any launcher, too
+        self.assertEqual((self.tmp / "out/metrics.jsonl").read_bytes(), before)
+        self.assertEqual(self.out(), ["step-00000004"])
+        self.rehearse("train", job, *TWO, "--set", f"train.out={self.tmp}/other")
+        self.rehearse("train", job, *TWO, "--overwrite", "--set", "train.steps=3")
+        self.assertEqual(self.steps(), [1, 2, 3])
+        self.assertEqual(self.out(), ["step-00000003"])
+        both = ["--overwrite", "--resume"]
+        self.refused("train", job, *TWO, *both, says=["--overwrite", "--resume"])
+
+    def test_a_killed_run_goes_on_with_every_step_once(self):
+        same = ["--set", "train.schedule=constant", "--set", "train.eval_every=5"]
+        straight = self.json("train", self.job(30), *TWO, *same, "--set", f"train.out={self.tmp}/straight")
+        # Its steps take so long that the kill meets it between two checkpoints.
+        slow = ["--set", "train.save_every=6", "--set", "disturb.stragglers=[{rank=1,factor=6.0}]"]
+        command = [REHEARSE, "train", self.job(30), *TWO, *same, *slow, "--quiet"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            deadline = time.monotonic() + 60
+            while not self.out() or self.steps()[-1] < int(self.out()[-1][5:]) + 2:
+                self.assertLess(time.monotonic(), deadline)
+                self.assertIsNone(child.poll())
+                time.sleep(0.005)
+            for pid in [child.pid, *ranks_of(child.pid).values()]:
+                os.kill(pid, signal.SIGKILL)
+        killed = self.steps()
+        saved = int(self.out()[-1][5:])
+        self.assertGreater(killed[-1], saved)
+        self.refused("train", self.job(30), *TWO, *same, says=[f"metrics of {killed[-1]} steps", "--resume"])
+        resumed = self.json("train", self.job(30), *TWO, *same, "--resume")
+        self.assertEqual((resumed["first_step"], resumed["end_step"]), (saved, 30))
+        self.assertEqual(self.steps(), list(range(1, 31)))
+        self.assertEqual(self.losses(), straight["losses"])
+        told = [(row["step"], row["validation_loss"]) for row in self.rows() if "validation_loss" in row]
+        self.assertEqual([step for step, _ in told], [5, 10, 15, 20, 25, 30])
+        self.assertEqual(told, [(r["step"], r["validation_loss"]) for r in self.rows(self.tmp / "straight") if "validation_loss" in r])
+        self.assertEqual(list((self.tmp / "out").glob("*.part")) + list((self.tmp / "out").glob("*.new")), [])
+
+    def test_nothing_to_do(self):
+        job = self.job(4)
+        self.rehearse("train", job, *TWO)
+        before = (self.tmp / "out/metrics.jsonl").read_bytes()
+        done = self.rehearse("train", job, *TWO, "--resume")
+        self.assertEqual(done.stdout, "nothing to do: the run is at its last step 4\n")
+        one = self.json("train", job, *TWO, "--resume", "--set", "train.steps=3")
+        self.assertEqual((one["first_step"], one["end_step"], one["losses"]), (4, 4, []))
+        self.assertEqual((one["first_loss"], one["validation_loss"], one["tokens_per_s"]), (None, None, None))
+        self.assertEqual(one["checkpoint"], f"{self.tmp}/out/step-00000004")
+        said = self.rehearse("train", job, *TWO, "--resume", "--set", "train.steps=3").stdout
+        self.assertEqual(said, "nothing to do: the run is at step 4, beyond train.steps = 3\n")
+        self.assertEqual((self.tmp / "out/metrics.jsonl").read_bytes(), before)
+
+    def test_a_damaged_checkpoint_names_the_one_to_take(self):
+        saving = ["--set", "train.save_every=3"]
+        straight = self.json("train", self.job(8), *TWO, *saving)
+        manifest = self.tmp / "out/step-00000008/manifest.json"
+        text = manifest.read_text()
+        older = f"{self.tmp}/out/step-00000006"
+        for field, value in (("step", "4611686018427387904"), ("step", "9"), ("seed", "2"), ("end", "-1")):
+            at = text.index(f'"{field}": ') + len(f'"{field}": ')
+            until = min(text.index(c, at) for c in ",\n")
+            manifest.write_text(text[:at] + value + text[until:])
+            with self.subTest(field=field, value=value):
+                began = time.monotonic()
+                said = self.refused("train", self.job(12), *TWO, "--resume", says=[str(manifest), "damaged"])
+                self.assertIn(f"--resume-from {older}", said)
+                self.assertNotIn("rank 0 (", said)
+                self.assertLess(time.monotonic() - began, 20)
+        again = self.json("train", self.job(8), *TWO, *saving, "--resume-from", older)
+        self.assertEqual(again["losses"], straight["losses"][6:])
+        self.assertEqual(self.losses(), straight["losses"])
+        self.assertEqual(self.out(), ["step-00000006", "step-00000008"])
+        self.assertEqual(json.loads(manifest.read_text())["step"], 8)
+
+    def test_an_older_format_is_named(self):
+        self.rehearse("train", self.job(2), *TWO)
+        manifest = self.tmp / "out/step-00000002/manifest.json"
+        old = json.loads(manifest.read_text()) | {"version": 1}
+        del old["checksum"]
+        manifest.write_text(json.dumps(old, indent=1))
+        self.refused("train", self.job(4), *TWO, "--resume", says=[str(manifest), "version 1", "version 2 only"])
+
+    def test_a_branch_begins_in_a_folder_of_its_own(self):
+        straight = self.json("train", self.job(6), *TWO, "--set", "train.save_every=4")
+        there = ["--resume-from", self.tmp / "out/step-00000004", "--set", f"train.out={self.tmp}/branch"]
+        branch = self.json("train", self.job(6), *TWO, *there)
+        self.assertEqual(branch["losses"], straight["losses"][4:])
+        self.assertEqual(self.steps(self.tmp / "branch"), [5, 6])
+        self.assertEqual(self.steps(), list(range(1, 7)))
+        self.refused("train", self.job(6), *TWO, *there, says=[f'{self.tmp}/branch"', "a run is there already"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,46 @@
+// Plan files, through a simulation of the plan. A plan carries a hash of itself: the refusal says
+// what it would have to be, and the text with that hash goes on.
+#include <fmt/format.h>
+
+#include "engine/identity.h"
+#include "engine/plan_file.h"
+#include "engine/platform.h"
+#include "tests/fuzz/targets.h"
+
+namespace rehearse::fuzz {
+namespace {
+
+/// The text with the hash that it should have; empty when it is refused for something else.
+std::string with_its_hash(std::string text, const ModelSpec& model, const Cluster& cluster) {
+  set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", hash_of(model)));
+  set_value(text, "\ncluster_hash = \"", fmt::format("{:016x}", cluster.hash()));
+  try {
+    parse_plan_file(text, "plan.toml", model, cluster);
+    return text;
+  } catch (const InputError& error) {
+    const std::string why = error.what(), edited = "the plan was edited (";
+    const auto at = why.find(edited);
+    if (at == why.npos) return {};
+    set_value(text, "\nhash = \"", why.substr(at + edited.size(), 16));
+    return text;
+  }
+}
+
+}  // namespace
+
+void plan(std::string_view input) {
+  static const ModelSpec model = load_model("gpt-tiny", 0);
+  static const Cluster cluster = load_cluster("paper");
+  accepts([&] {
+    const std::string text = with_its_hash(std::string(input), model, cluster);
+    if (text.empty()) return;
+    const std::string path = write_input(text, "plan.toml");
+    accepts([&] { world_size_of_plan(path); });
+    simulate(
+        fmt::format("model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\n"
+                    "method.plan = \"{}\"\n",
+                    path));
+  });
+}
+
+}  // namespace rehearse::fuzz

@@ -1,0 +1,32 @@
+// Profiles: read, written again, and a small job that costs come from.
+#include "engine/profile.h"
+
+#include <fmt/format.h>
+
+#include "engine/platform.h"
+#include "tests/fuzz/targets.h"
+
+namespace rehearse::fuzz {
+
+void profile(std::string_view input) {
+  static const Cluster measured = load_cluster("dgx1");
+  std::string text(input);
+  set_value(text, "\"cluster_hash\": \"", fmt::format("{:016x}", measured.hash()));
+  const std::string path = write_input(text, "profile.json");
+  accepts([&] {
+    const std::string written = to_json(load_profile(path));
+    expect(to_json(parse_profile(written, "again")) == written,
+           "a profile is read as it was written");
+  });
+  for (const char* cluster : {"dgx1", "this-machine:2"})
+    accepts([&] {
+      simulate(fmt::format(R"(
+model.name = "gpt-tiny"
+cluster = {{ name = "{}", profile = "{}", world_size = 2 }}
+method.name = "ddp"
+)",
+                           cluster, path));
+    });
+}
+
+}  // namespace rehearse::fuzz

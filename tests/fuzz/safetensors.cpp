@@ -1,0 +1,24 @@
+// Files in the safetensors format.
+#include "runtime/safetensors.h"
+
+#include "tests/fuzz/targets.h"
+
+namespace rehearse::fuzz {
+
+void safetensors(std::string_view input) {
+  const std::string path = write_input(input, "model.safetensors");
+  accepts([&] {
+    const SafetensorsFile file(path);
+    expect(file.bytes() == input.size(), "a file has as many bytes as it has");
+    expect(file.checksum() == checksum_of(std::as_bytes(std::span(input))), "checksums agree");
+    for (const auto& [name, tensor] : file.tensors()) {
+      std::int64_t elements = 1;
+      for (const std::int64_t extent : tensor.shape) elements *= extent;
+      expect(static_cast<std::int64_t>(tensor.data.size()) == elements * size_of(tensor.dtype),
+             name + " has the bytes of its shape");
+      expect(checksum_of(tensor.data) == checksum_of(tensor.data), "bytes can be read");
+    }
+  });
+}
+
+}  // namespace rehearse::fuzz
