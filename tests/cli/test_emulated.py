@@ -70,7 +70,8 @@ class Emulated(CliTestCase):
         """Sums by both ways of the blocks' products, blocks whose every product takes the way of large ones, and kernels
         that have a version for other processors: to the bit what they are here."""
         tests = {
-            "test_models": "LargeProducts*:*Product*:SameBits*:All/Blocks.FollowAutograd/1:All/Blocks.FollowAutograd/11",
+            "test_models": "LargeProducts.GoOneWay:SameBits*:Sizes/Product*:All/Blocks.FollowAutograd/1:All/Blocks.FollowAutograd/11"
+            + "".join(f"{sign}*Product*/{i}" for sign, i in zip("-:::", (6, 7, 8, 9))),  # without its large shapes
             "test_runtime": "SameBits*",
         }
         for program, some in tests.items():
