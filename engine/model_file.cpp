@@ -7,32 +7,28 @@
 namespace rehearse {
 namespace {
 
-/// The largest sizes that are read: several times those of any model there is, and small enough
-/// for every count of elements and bytes of a model to fit into 64 bits.
-constexpr std::int64_t most_layers = 1 << 16, most_width = 1 << 20, most_entries = 1 << 24;
-
 ModelSpec read_model(const Config& file, const std::string& name) {
-  const auto count = [&](const char* key, std::int64_t most) {
-    return static_cast<int>(file.integer(key, std::nullopt, between(1, static_cast<double>(most))));
+  const Limits whole = between(1, 1 << 30);  // build_model says what is too much
+  const auto count = [&](const char* key) {
+    return static_cast<int>(file.integer(key, std::nullopt, whole));
   };
   // 0: build_model's default.
-  const auto maybe = [&](const char* key, std::int64_t most) {
-    return static_cast<int>(
-        file.maybe_integer(key, between(1, static_cast<double>(most))).value_or(0));
+  const auto maybe = [&](const char* key) {
+    return static_cast<int>(file.maybe_integer(key, whole).value_or(0));
   };
   ModelSpec m;
   m.name = name;
   const std::string family = file.text("family", std::nullopt, {"gpt", "bert", "llama"});
   m.family = family == "gpt" ? Family::gpt : family == "bert" ? Family::bert : Family::llama;
-  m.layers = count("layers", most_layers);
-  m.hidden = count("hidden", most_width);
-  m.heads = count("heads", most_width);
-  m.kv_heads = maybe("kv_heads", most_width);
-  m.ffn = maybe("ffn", 4 * most_width);
-  m.vocab = count("vocab", most_entries);
-  m.padded_vocab = maybe("padded_vocab", 2 * most_entries);
-  m.seq_len = count("seq_len", most_width);
-  m.max_positions = maybe("max_positions", most_width);
+  m.layers = count("layers");
+  m.hidden = count("hidden");
+  m.heads = count("heads");
+  m.kv_heads = maybe("kv_heads");
+  m.ffn = maybe("ffn");
+  m.vocab = count("vocab");
+  m.padded_vocab = maybe("padded_vocab");
+  m.seq_len = count("seq_len");
+  m.max_positions = maybe("max_positions");
   m.dropout = file.number("dropout", 0.0, between(0, 1));
   m.tied = file.flag("tied", true);
   file.finish();
