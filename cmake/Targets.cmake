@@ -1,6 +1,11 @@
 # The three kinds of target, so that each folder's CMakeLists.txt only says what is in it. Sources are found by pattern, so
 # that a new strategy, pass or test is one new file and nothing else.
 
+set(rehearse_warnings -Wall -Wextra -Werror)
+if(REHEARSE_FUZZ)
+  set(rehearse_warnings -w) # warnings are g++'s to judge
+endif()
+
 # rehearse_library(NAME PATTERNS pattern... LINK target...): an OBJECT library, because strategies register themselves and a
 # linker drops what nobody names from an archive. Objects reach a program only when it names the library itself.
 function(rehearse_library name)
@@ -11,7 +16,7 @@ function(rehearse_library name)
   endif()
   add_library(${name} OBJECT ${sources})
   target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}")
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE ${rehearse_warnings})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   rehearse_link(${name} PUBLIC ${arg_LINK})
 endfunction()
@@ -21,7 +26,7 @@ function(rehearse_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE ${rehearse_warnings})
   rehearse_link(${name} PRIVATE ${arg_LINK})
 endfunction()
 

@@ -54,7 +54,7 @@ TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   };
   refuses("mesh dp=64\nworld 4\nrole worker ranks=0-3", "4", "dp=64: the mesh must have");
   refuses("mesh a=65536 b=65536\nworld 4\nrole worker ranks=0-3", "4",
-          "b=65536: the mesh must have");
+          "a=65536: the mesh must have");
   refuses("mesh dp=0\nworld 1\nrole worker ranks=0", "3", "must be from 1 to 1048576");
   refuses("mesh dp=1\nworld 2147483647\nrole worker ranks=0", "4", "must be from 1 to 1048576");
   refuses("mesh dp=2\nworld 2\nrole worker ranks=0-4294967294", "5", "makes more than 2");
@@ -91,13 +91,15 @@ TEST(ProgramText, RefusesImpossibleTablesByTheirLine) {
   refuses(storage("state f32 -1 indices=1 versions=1"), "impossible counts");
   refuses(storage("state f32 99999999999999999999 indices=1 versions=1"), "is out of range");
   refuses(storage("state f32 8 indices=1 versions=1 more"), "unexpected 'more'");
-  refuses(storage("state f32 8 indices=1 versions=1\nview W S 0 9"), "[0, 9) of 'S'");
+  EXPECT_THAT(
+      refusal(text_of(two, storage("state f32 8 indices=1 versions=1") + "view S S 0 9\n", "")),
+      AllOf(HasSubstr("line 9"), HasSubstr("[0, 9) of 'S'")));
 }
 
 TEST(ProgramText, RefusesImpossibleOpsByTheirLine) {
   const auto refuses = [](const std::string& op, const std::string& why) {
     EXPECT_THAT(refusal(text_of(two, weight, op + "\n")),
-                AllOf(HasSubstr("line 9"), HasSubstr(why)))
+                AllOf(HasSubstr("line 10"), HasSubstr(why)))
         << op;
   };
   refuses("%0 compute forward s0 n=1 mb=2147483647 param<W", "mb is 2147483647");
