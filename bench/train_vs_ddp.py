@@ -8,6 +8,11 @@ round; what a round gives is the median of its steps' tokens/s, the first step l
 machines slow both, so the ratio of a round is the figure; of seven rounds the least and the
 largest ratio enclose the true median with 98% confidence (binomial, 1 - 2 / 2^7). Processor time
 is shown beside it: it does not see waiting, and it is what a busy machine blurs least.
+
+On a processor with AVX-512 everything is done twice, with it and without: LibTorch, PyTorch and the
+oneDNN inside both heed variables that cap their instructions, alike on both sides. MKL heeds its
+own on Intel's processors; on others it uses AVX2 at most as it is. What has no cap is our
+optimizer, whose loops wait for memory.
 """
 
 import argparse
@@ -27,6 +32,10 @@ HERE = Path(__file__).resolve()
 REHEARSE = HERE.parent.parent / "build" / "bin" / "rehearse"
 VOCAB = 50257
 ROWS = 50304  # of the table: padded to a multiple of 128, as `rehearse` does and here the peer too
+CAPS = {
+    "AVX-512": {},
+    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+}
 SHAPES = {"gpt2-124m": (12, 768, 12), "quick": (2, 192, 6)}  # layers, hidden, heads
 
 
@@ -53,14 +62,22 @@ def write_job(folder, args):
     )
 
 
-def ours(folder, args, steps):
+def processor():
+    """Its name, family and model, and the instructions to measure with."""
+    said = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
+    said = {key.strip(): value.strip() for key, value in said.items()}
+    name = f"{said.get('model name', 'unknown')}, family {said.get('cpu family')}, model {said.get('model')}"
+    return name, list(CAPS) if "avx512bw" in said.get("flags", "") else ["AVX2"]
+
+
+def ours(folder, args, steps, cap):
     command = [REHEARSE, "train", folder / "job.toml", "--nproc", "2", "--json", "--set", f"train.steps={steps}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=folder, check=True, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=folder, check=True, text=True, env=os.environ | cap)
     said = json.loads(done.stdout)
     return said["step_times_s"], said["first_loss"]
 
 
-def peer(folder, args, steps):
+def peer(folder, args, steps, cap):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -71,7 +88,7 @@ def peer(folder, args, steps):
             subprocess.Popen(
                 [sys.executable, HERE, "--peer", folder, "--steps", str(steps), "--seq", str(args.seq)]
                 + ["--samples", str(args.samples), "--shape", args.shape],
-                env=os.environ | {name: str(value) for name, value in variables.items()},
+                env=os.environ | cap | {name: str(value) for name, value in variables.items()},
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -181,43 +198,50 @@ def main():
     if args.quick:
         args.shape, args.rounds = "quick", 3
     tokens = 2 * args.samples * args.seq
-    print(f"real training, {args.shape}, ddp of 2 processes x 1 thread, fp32, {tokens} tokens a step")
+    name, instructions = processor()
+    print(f"real training, {args.shape}, ddp of 2 processes x 1 thread, fp32, {tokens} tokens a step; {name}")
     sides = {"rehearse": ours, "PyTorch DDP": peer}
-    speeds, processor, everything = {s: [] for s in sides}, {s: [] for s in sides}, []
+    contests = {of: {side: {"speed": [], "processor": []} for side in sides} for of in instructions}
+    everything = []
     with tempfile.TemporaryDirectory(prefix="rehearse-bench-") as name:
         folder = Path(name)
         write_job(folder, args)
         start_up = {}
         for side, run in sides.items():  # processor time of everything but the other steps
             before = processor_seconds()
-            run(folder, args, 1)
+            run(folder, args, 1, {})
             start_up[side] = processor_seconds() - before
         for round_ in range(args.rounds):
             order = list(sides) if round_ % 2 == 0 else list(sides)[::-1]
-            for side in order:
+            for of, side in ((of, side) for of in instructions for side in order):
                 before = processor_seconds()
-                times, loss = sides[side](folder, args, args.steps)
-                processor[side].append((processor_seconds() - before - start_up[side]) / (args.steps - 1))
-                speeds[side].append(tokens / statistics.median(times))
-                everything.append({"round": round_, "side": side, "step_times_s": times, "first_loss": loss})
+                times, loss = sides[side](folder, args, args.steps, CAPS[of])
+                took = contests[of][side]
+                took["processor"].append((processor_seconds() - before - start_up[side]) / (args.steps - 1))
+                took["speed"].append(tokens / statistics.median(times))
+                everything.append({"round": round_, "side": side, "instructions": of, "step_times_s": times, "first_loss": loss})
                 if abs(loss - math.log(VOCAB)) > 1:
                     raise SystemExit(f"train_vs_ddp: {side} begins with a loss of {loss:.3f}, not near ln {VOCAB}")
-            a, b = (speeds[side][-1] for side in sides)
-            print(f"  round {round_ + 1}: {a:8.1f} tok/s, PyTorch DDP {b:8.1f} tok/s, ratio {a / b:.3f}", flush=True)
-    ratios = sorted(a / b for a, b in zip(*speeds.values()))
-    used = sorted(b / a for a, b in zip(*processor.values()))
-    a, b = (statistics.median(speeds[side]) for side in sides)
-    print(f"  median:  {a:8.1f} tok/s, PyTorch DDP {b:8.1f} tok/s")
-    middle = statistics.median(ratios)
-    print(f"  ratio of tokens/s        {middle:.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}] (more is better for us)")
-    what = f"training {args.shape}, 2 processes"
-    record(what, a, "tokens/s", b, True, middle)
-    a, b = (statistics.median(processor[side]) for side in sides)
-    middle = statistics.median(used)
-    print(f"  processor time a step    {a:.2f} s, PyTorch DDP {b:.2f} s: ratio {middle:.3f} [{used[0]:.3f}, {used[-1]:.3f}]")
-    record(f"{what}, processor time a step", a, "s", b, False, 1 / middle)
+            for of, contest in contests.items():
+                a, b = (contest[side]["speed"][-1] for side in sides)
+                print(f"  round {round_ + 1}, {of}: {a:8.1f} tok/s, PyTorch DDP {b:8.1f} tok/s, ratio {a / b:.3f}", flush=True)
+    for of, contest in contests.items():
+        summarise(f"training {args.shape}, 2 processes, {of}", *contest.values())
     if args.json:
         Path(args.json).write_text(json.dumps({"args": vars(args), "runs": everything}, indent=1))
+
+
+def summarise(what, ours, peers):
+    """Prints and records the median ratio of a contest's rounds, with the least and the largest."""
+    ratios = sorted(a / b for a, b in zip(ours["speed"], peers["speed"]))
+    a, b, middle = statistics.median(ours["speed"]), statistics.median(peers["speed"]), statistics.median(ratios)
+    print(f"{what}: {a:.1f} tok/s, PyTorch DDP {b:.1f} tok/s")
+    print(f"  ratio of tokens/s        {middle:.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}] (more is better for us)")
+    record(what, a, "tokens/s", b, True, middle)
+    used = sorted(b / a for a, b in zip(ours["processor"], peers["processor"]))
+    a, b, middle = statistics.median(ours["processor"]), statistics.median(peers["processor"]), statistics.median(used)
+    print(f"  processor time a step    {a:.2f} s, PyTorch DDP {b:.2f} s: ratio {middle:.3f} [{used[0]:.3f}, {used[-1]:.3f}]")
+    record(f"{what}, processor time a step", a, "s", b, False, 1 / middle)
 
 
 if __name__ == "__main__":

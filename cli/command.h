@@ -18,7 +18,8 @@ struct Context {
   bool json = false, quiet = false;
   std::vector<std::string> set = {};        // --set key.path=value, in order
   std::vector<std::string> arguments = {};  // argv, the program's own path first
-  std::function<int()> run = {};            // of the chosen subcommand; returns an Exit
+  std::string version = {};
+  std::function<int()> run = {};  // of the chosen subcommand; returns an Exit
 };
 
 // One a file: adds the subcommand to `app`.
@@ -29,13 +30,12 @@ void add_train(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+void add_help(CLI::App& app, Context& context);
 
 /// A subcommand whose flags may be mixed with the global ones; `examples` end its --help.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples);
 /// The positional JOB.toml.
 void add_job(CLI::App& command, std::string& path);
-/// Live progress belongs on a terminal that did not ask for quiet.
-bool shows_progress(const Context& context);
 
 }  // namespace rehearse

@@ -10,13 +10,16 @@
 #include "cli/command.h"
 #include "cli/decision.h"
 #include "cli/files.h"
+#include "cli/json_out.h"
 #include "cli/load.h"
 #include "cli/methods.h"
 #include "cli/python.h"
 #include "cli/study.h"
 #include "cli/study_options.h"
 #include "cli/table.h"
+#include "cli/teller.h"
 #include "engine/errors.h"
+#include "engine/numbers.h"
 #include "engine/units.h"
 
 namespace rehearse {
@@ -47,12 +50,13 @@ std::vector<std::string> cells(const Row& row) {
           fmt::format("{:.4g}", m.samples_per_s),
           fmt::format("{:.2g}", m.samples_per_s * share),
           fmt::format("{:.4g}", m.tokens_per_s),
-          m.mfu > 0 ? fmt::format("{:.2f}%", 100 * m.mfu) : "-",
-          fmt::format("{:.1f}%", 100 * m.bubble_fraction),
+          m.mfu > 0 ? percent(m.mfu, 2) : "-",
+          percent(m.bubble_fraction, 1),
           to_text(Seconds(m.exposed_comm_s)),
           fmt::format("{:.3g}", m.bytes_sent_mean / 1e9),
           fmt::format("{}", fmt::join(memory, " / ")),
-          fmt::format("{:.4f}", m.robustness)};
+          m.joules_per_step > 0 ? to_text(Joules(m.joules_per_step)) : "-",
+          fixed(m.robustness, 4)};
 }
 
 std::string describe(const std::vector<Row>& rows) {
@@ -74,19 +78,20 @@ std::string describe(const std::vector<Row>& rows) {
   }
   std::vector<std::vector<std::string>> lines{{"method", "mesh", "step s", "+-", "samples/s", "+-",
                                                "tokens/s", "MFU", "bubble", "exposed", "GB sent",
-                                               "peak memory", "robust"}};
+                                               "peak memory", "J a step", "robust"}};
   for (const Row& row : rows) lines.push_back(cells(row));
   std::string out = table(lines);
   if (any != nullptr)
     out += fmt::format(
-        "\n+-: 95% interval over {} seed{}; GB sent: mean per rank and step; peak memory: {}; "
-        "fidelity: {}\n",
-        seeds, seeds == 1 ? "" : "s", kinds, name_of(any->level));
+        "\n{} on {}\n+-: 95% interval over {} seed{}; GB sent: mean per rank and step; peak "
+        "memory: {}; fidelity: {}\n",
+        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s", kinds,
+        name_of(any->level));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   return out;
 }
 
-nlohmann::ordered_json to_json(const std::vector<Row>& rows, bool timings) {
+nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& rows, bool timings) {
   using Json = nlohmann::ordered_json;
   Json results = Json::array(), refused = Json::array();
   for (const Row& row : rows) {
@@ -99,12 +104,14 @@ nlohmann::ordered_json to_json(const std::vector<Row>& rows, bool timings) {
     if (timings) one["timings"] = timings_json(*row.study);
     results.push_back(std::move(one));
   }
-  return {
-      {"schema_version", 1}, {"results", std::move(results)}, {"cannot_run", std::move(refused)}};
+  return signed_by(
+      context,
+      {{"schema_version", 1}, {"results", std::move(results)}, {"cannot_run", std::move(refused)}});
 }
 
 int run_compare(const Context& context, const Options& options) {
-  const StudyOptions how = study_options(context, options);
+  Teller teller(context);
+  const StudyOptions how = study_options(options, teller);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   std::vector<MethodChoice> choices = parse_methods(options.methods);
   const Job job = load(options.job, context.set);  // what is wrong with it is wrong with every row
@@ -118,7 +125,7 @@ int run_compare(const Context& context, const Options& options) {
     Row row{.choice = choice};
     try {
       Job one = load(options.job, overrides_for(choice, job, context.set));
-      const std::optional<Decision> decided = decide_plan(one, how.progress);
+      const std::optional<Decision> decided = decide_plan(one, &teller);
       row.study = study(one, how);
       if (decided) add_warnings(*decided, *row.study);
     } catch (const InputError& e) {
@@ -126,13 +133,15 @@ int run_compare(const Context& context, const Options& options) {
     }
     rows.push_back(std::move(row));
   }
-  if (!options.output.empty()) write_file(options.output, to_json(rows, false).dump(2) + "\n");
+  if (!options.output.empty()) write_file(options.output, text_of(to_json(context, rows, false)));
   if (!options.report.empty()) {
+    teller.say("writing the report");
     const TemporaryFolder folder;
-    write_file(folder.file("compare.json"), to_json(rows, false).dump(2) + "\n");
+    write_file(folder.file("compare.json"), text_of(to_json(context, rows, false)));
     run_report(python, {folder.file("compare.json"), "-o", options.report, "--quiet"});
   }
-  std::cout << (context.json ? to_json(rows, options.timings).dump(2) + "\n" : describe(rows));
+  teller.done();
+  std::cout << (context.json ? text_of(to_json(context, rows, options.timings)) : describe(rows));
   if (options.timings && !context.json)
     for (const Row& row : rows)
       if (row.study)

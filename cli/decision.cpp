@@ -8,6 +8,7 @@
 
 #include "cli/load.h"
 #include "cli/rescore.h"
+#include "cli/teller.h"
 #include "engine/names.h"
 #include "engine/plan_file.h"
 #include "engine/profile.h"
@@ -18,8 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Infinite: nothing feasible, null in JSON.
-Json number(double seconds) { return std::isinf(seconds) ? Json() : Json(seconds); }
+/// Null in JSON: not known, or nothing feasible.
+Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
 
 /// Of each segment, how its gradient is summed; empty: whole.
 Json layers_json(const Plan& p) {
@@ -62,29 +63,31 @@ Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
   options.budget = flags.budget;
   std::function<double(const Plan&)> rescore;
   if (flags.rescore) rescore = fluid_rescore(job, measured);
+  Teller* const teller = flags.teller;
   int simulated = 0;
   if (rescore)
     options.rescore = [&](const Plan& plan) {
-      if (flags.progress)
-        fmt::print(stderr, "\r\x1b[Kplanning: simulating the best, {}", ++simulated);
+      if (teller != nullptr)
+        teller->say(fmt::format("planning: simulating the best, {}", ++simulated));
       return rescore(plan);
     };
-  if (flags.progress)
-    options.progress = [](int done, int total) {
+  if (teller != nullptr) {
+    teller->say("planning: listing candidates");
+    options.progress = [teller](int done, int total) {
       constexpr int width = 30;
       if (done != total && done % 64 != 0) return;
       const int full = width * done / std::max(1, total);
-      fmt::print(stderr, "\r\x1b[Kplanning [{:#<{}}{:.<{}}] {} of {} candidates", "", full, "",
-                 width - full, done, total);
+      const std::string count = fmt::format("{} of {} candidates", done, total);
+      teller->say(fmt::format("planning [{:#<{}}{:.<{}}] {}", "", full, "", width - full, count),
+                  "planning: " + count);
     };
-  Decision decision = decide(job, measured, options);
-  if (flags.progress) fmt::print(stderr, "\r\x1b[K");
-  return decision;
+  }
+  return decide(job, measured, options);
 }
 
-std::optional<Decision> decide_plan(Job& job, bool progress) {
+std::optional<Decision> decide_plan(Job& job, Teller* teller) {
   if (!job.plan_file.empty() || !adaptive(job)) return std::nullopt;
-  Decision decision = decide_with_progress(job, {.progress = progress});
+  Decision decision = decide_with_progress(job, {.teller = teller});
   job.plan = decision.plan;
   return decision;
 }
@@ -107,44 +110,51 @@ nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
       others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
     choices.push_back({{"choice", c.name},
                        {"value", c.value},
-                       {"step_time_s", c.seconds},
+                       {"step_time_s", number(c.seconds)},
                        {"runners_up", std::move(others)}});
   }
   for (const RunnerUp& r : d.runners_up)
-    runners_up.push_back({{"plan", r.value}, {"step_time_s", r.seconds}, {"why", r.why}});
+    runners_up.push_back({{"plan", r.value}, {"step_time_s", number(r.seconds)}, {"why", r.why}});
   for (const Infeasible& i : d.infeasible)
     infeasible.push_back(
         {{"constraint", i.constraint}, {"candidates", i.candidates}, {"nearest", i.nearest}});
-  return {{"schema_version", 1},
-          {"model", job.model.name},
-          {"cluster", job.cluster.name()},
-          {"summary", summary_of(d.plan)},
-          {"plan", plan_json(d.plan, job.cluster)},
-          {"step_time_s", d.seconds},
-          {"dry_run_s", d.dry_run_seconds},
-          {"simulated", d.rescored},
-          {"stragglers", d.stragglers},
-          {"placement", d.placement},
-          {"candidates", d.candidates},
-          {"pruned", d.pruned},
-          {"dry_run", d.dry_run},
-          {"beyond_budget", d.beyond_budget},
-          {"simulations", d.simulations},
-          {"choices", std::move(choices)},
-          {"runners_up", std::move(runners_up)},
-          {"infeasible", std::move(infeasible)},
-          {"would_change", d.would_change},
-          {"warnings", d.warnings}};
+  Json out;
+  out["schema_version"] = 1;
+  add_subject(subject_of(job.model, job.cluster, d.plan), out);
+  out.update(Json{{"summary", summary_of(d.plan)},
+                  {"plan", plan_json(d.plan, job.cluster)},
+                  {"step_time_s", d.seconds},
+                  {"dry_run_s", d.dry_run_seconds},
+                  {"simulated", d.rescored},
+                  {"stragglers", d.stragglers},
+                  {"placement", d.placement},
+                  {"candidates", d.candidates},
+                  {"pruned", d.pruned},
+                  {"dry_run", d.dry_run},
+                  {"beyond_budget", d.beyond_budget},
+                  {"simulations", d.simulations},
+                  {"choices", std::move(choices)},
+                  {"runners_up", std::move(runners_up)},
+                  {"infeasible", std::move(infeasible)},
+                  {"would_change", d.would_change},
+                  {"warnings", d.warnings}});
+  return out;
 }
 
-std::string brief(const Decision& d) {
+std::string brief(const Decision& d, const Job& job) {
   std::string out = fmt::format(
-      "plan       {}\nstep time  {} predicted\nsearch     {} candidates, {} dry-run; --explain "
-      "says "
-      "why\n",
-      summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+      "model      {}\ncluster    {}\nplan       {}\nstep time  {} predicted\nsearch     {} "
+      "candidates, {} dry-run; --explain says why\n",
+      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(), summary_of(d.plan),
+      to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
+}
+
+std::string explain(const Decision& d, const Job& job) {
+  return fmt::format("model         {}\ncluster       {}\n{}",
+                     work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
+                     explain(d));
 }
 
 }  // namespace rehearse

@@ -13,14 +13,14 @@ namespace rehearse {
 
 struct PlanFlags {
   int budget = 0;
-  bool rescore = true;    // by fluid simulation
-  bool progress = false;  // on standard error
+  bool rescore = true;       // by fluid simulation
+  Teller* teller = nullptr;  // none: says nothing
 };
 
 /// Throws InputError when no plan is feasible.
 Decision decide_with_progress(const Job& job, const PlanFlags& flags);
 /// A job as load() leaves it becomes one that runs: where its plan is open it is decided.
-std::optional<Decision> decide_plan(Job& job, bool progress);
+std::optional<Decision> decide_plan(Job& job, Teller* teller);
 
 /// What to beware of in a decided plan stands beside what its study warns of.
 void add_warnings(const Decision& decision, Study& study);
@@ -29,7 +29,9 @@ void add_warnings(const Decision& decision, Study& study);
 std::string plan_text(const Decision& decision, const Job& job);
 /// The JSON of `plan`, documented in docs/cli.md.
 nlohmann::ordered_json to_json(const Decision& decision, const Job& job);
-/// Plan, prediction, counts, warnings.
-std::string brief(const Decision& decision);
+/// Of what, plan, prediction, counts, warnings.
+std::string brief(const Decision& decision, const Job& job);
+/// The whole decision.
+std::string explain(const Decision& decision, const Job& job);
 
 }  // namespace rehearse

@@ -2,7 +2,6 @@
 // into one message and an exit status. 0 good; 1 the run failed; 2 what could be told before it
 // began; 128 + n after signal n.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <exception>
 #include <iostream>
@@ -21,8 +20,6 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   command->footer("examples:\n" + examples);
   return command;
 }
-
-bool shows_progress(const Context& context) { return !context.quiet && isatty(STDERR_FILENO) == 1; }
 
 void add_job(CLI::App& command, std::string& path) {
   command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")->required();
@@ -56,11 +53,11 @@ int run(const Context& context) {
 }
 
 int main_of(int argc, char** argv) {
-  Context context;
+  Context context{.version = REHEARSE_VERSION};
   context.arguments.assign(argv, argv + argc);
   CLI::App app("Rehearse a training run before you pay for it: simulate it, then really run it.",
                "rehearse");
-  app.set_version_flag("--version", std::string("rehearse ") + REHEARSE_VERSION);
+  app.set_version_flag("--version", "rehearse " + context.version);
   app.set_help_all_flag("--help-all", "Help of every command");
   app.require_subcommand(1);
   app.add_flag("--json", context.json, "Print JSON (schema in docs/cli.md) instead of text");
@@ -74,7 +71,7 @@ int main_of(int argc, char** argv) {
       "examples:\n"
       "  rehearse simulate experiments/paper-ddp.toml\n"
       "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
-      "  rehearse train experiments/demo.toml --nproc 2 --set train.steps=50\n"
+      "  rehearse train experiments/demo-ddp.toml --nproc 2 --set train.steps=50\n"
       "exit status: 0 good, 1 the run failed, 2 refused before its first step, 128+n signal n");
   add_simulate(app, context);
   add_compare(app, context);
@@ -85,6 +82,7 @@ int main_of(int argc, char** argv) {
   add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);
+  add_help(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

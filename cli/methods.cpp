@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
+#include "cli/subject.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 #include "engine/strategy.h"
@@ -26,9 +26,7 @@ std::vector<std::string> without_plan(const Job& job) {
   std::vector<std::string> out{
       "method.plan=", fmt::format("train.global_batch={}", plan.global_batch),
       fmt::format("train.optimizer={}", name_of(plan.optimizer)),
-      fmt::format("method.precision={}", plan.precision == DType::f32    ? "fp32"
-                                         : plan.precision == DType::bf16 ? "bf16"
-                                                                         : "fp16")};
+      fmt::format("method.precision={}", precision_name(plan.precision))};
   if (plan.rank_to_device.size() < job.cluster.devices().size()) {
     std::vector<Id> devices = plan.rank_to_device;
     std::sort(devices.begin(), devices.end());
@@ -40,6 +38,46 @@ std::vector<std::string> without_plan(const Job& job) {
   return out;
 }
 
+/// Parts between commas; those in brackets or quotes belong to a value.
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> out(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : list) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      out.emplace_back();
+      continue;
+    }
+    out.back() += c;
+  }
+  if (quote != 0 || depth != 0)
+    throw InputError(
+        fmt::format("--methods {}: a {} is not closed", list, quote != 0 ? "quote" : "bracket"));
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+/// "pp=2" is of [method].
+std::string setting(const std::string& part) {
+  return (part.find('.') < part.find('=') ? "" : "method.") + part;
+}
+
+/// Whether a part belongs to the method before it: a setting, or the next axis of its order.
+bool continues(const std::string& part, const MethodChoice& before) {
+  if (before.set.empty() || part.find('@') != std::string::npos) return false;
+  if (part.find('=') != std::string::npos) return true;
+  return before.set.back().starts_with("method.order=") &&
+         (part == "pp" || part == "dp" || part == "tp");
+}
+
 }  // namespace
 
 std::vector<MethodChoice> parse_methods(const std::string& list) {
@@ -49,16 +87,17 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
       out.push_back({.label = name, .method = name, .set = {}});
     return out;
   }
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const auto at = part.find('@');
-    const std::string name = part.substr(0, at);
-    if (at == std::string::npos && part.find('=') != std::string::npos && !out.empty() &&
-        !out.back().set.empty()) {
+  for (const std::string& part : parts_of(list)) {
+    if (!out.empty() && continues(part, out.back())) {
       out.back().label += "," + part;
-      out.back().set.push_back((part.find('.') < part.find('=') ? "" : "method.") + part);
+      if (part.find('=') == std::string::npos)
+        out.back().set.back() += "," + part;
+      else
+        out.back().set.push_back(setting(part));
       continue;
     }
+    const auto at = part.find('@');
+    const std::string name = part.substr(0, at);
     if (name.empty())
       throw InputError(fmt::format("--methods {}: a name is missing; write ddp,1f1b@pp=2", list));
     if (name == "plan" && at == std::string::npos) {
@@ -77,7 +116,7 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
       if (key.find('=') == std::string::npos || key.front() == '=')
         throw InputError(
             fmt::format("--methods {}: after @ comes KEY=VALUE, as in 1f1b@pp=2", part));
-      choice.set.push_back((key.find('.') < key.find('=') ? "" : "method.") + key);
+      choice.set.push_back(setting(key));
     }
     out.push_back(std::move(choice));
   }

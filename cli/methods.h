@@ -14,9 +14,10 @@ struct MethodChoice {
   std::vector<std::string> set = {};  // "method.pp=2"
 };
 
-/// "ddp,1f1b@pp=2,micro_batches=8,zero3": a part with = belongs to the method before it; a key
-/// without a dot is of [method]. "all": every method. "plan": the job's own plan. Throws
-/// InputError, with the nearest name for an unknown method.
+/// "ddp,1f1b@pp=2,micro_batches=8,zero3": a part with = belongs to the method before it, and so do
+/// the axes after order=; commas in brackets or quotes belong to their value. A key without a dot
+/// is of [method]. "all": every method. "plan": the job's own plan. Throws InputError, with the
+/// nearest name for an unknown method.
 std::vector<MethodChoice> parse_methods(const std::string& list);
 
 /// --set for a row. What the job file says about the shape of its own method (mesh, micro-batches,

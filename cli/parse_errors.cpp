@@ -18,12 +18,25 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return names;
 }
 
+/// Ends the sentence about an unknown word.
 std::string meant(const std::string& word, const std::vector<std::string>& known) {
   const std::string near = nearest(word, known);
-  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+  return near.empty() ? "." : fmt::format("; did you mean {}?", near);
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
 }
 
 }  // namespace
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> known = commands_of(app);
+  return fmt::format("unknown command {}{} Commands: {}. See rehearse --help", word,
+                     meant(word, known), fmt::join(known, ", "));
+}
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto chosen = app.get_subcommands();
@@ -38,14 +51,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     const std::string flag = word.substr(0, word.find('='));
     return fmt::format("unknown option {}{} See {}", flag, meant(flag, known), help);
   }
-  if (chosen.empty()) {
-    std::vector<std::string> known;
-    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-    if (word.empty())
-      return fmt::format("which command? One of {}. See {}", fmt::join(known, ", "), help);
-    return fmt::format("unknown command {}{} Commands: {}. See {}", word, meant(word, known),
-                       fmt::join(known, ", "), help);
-  }
+  if (chosen.empty())
+    return word.empty() ? fmt::format("which command? One of {}. See {}",
+                                      fmt::join(commands_of(app), ", "), help)
+                        : unknown_command(app, word);
   if (!word.empty()) return fmt::format("{} is one argument too many. See {}", word, help);
   return fmt::format("{}. See {}", error.what(), help);
 }

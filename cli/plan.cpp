@@ -10,11 +10,13 @@
 #include "cli/command.h"
 #include "cli/decision.h"
 #include "cli/files.h"
+#include "cli/json_out.h"
 #include "cli/plan_picture.h"
 #include "cli/python.h"
 #include "cli/rehearsal.h"
 #include "cli/study.h"
 #include "cli/study_options.h"
+#include "cli/teller.h"
 
 namespace rehearse {
 namespace {
@@ -27,16 +29,16 @@ struct Options {
 
 /// The plan's step under one seed, beside those of plain methods, drawn.
 void write_report(const Context& context, const Options& options, Job job, const Plan& plan,
-                  const std::string& python) {
+                  const std::string& python, Teller& teller) {
   job.plan = plan;
   const TemporaryFolder folder;
   StudyOptions how{.seeds = 1};
   how.trace = folder.file("plan.json");
-  how.progress = shows_progress(context);
+  how.teller = &teller;
   const Study planned = study(job, how);
   Rehearsal against;
   finish_rehearsal(against, job, planned, how, options.job, context.set, baseline_traces(folder));
-  write_file(folder.file("simulate.json"), to_json(planned).dump(2) + "\n");
+  write_file(folder.file("simulate.json"), text_of(signed_by(context, to_json(planned))));
   std::vector<std::string> arguments = plan_pictures(job, against, folder, how.trace);
   arguments.insert(arguments.begin(), folder.file("simulate.json"));
   arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
@@ -49,15 +51,17 @@ int run_plan(const Context& context, const Options& options) {
   const std::string python = options.report.empty() ? "" : need_python("--report");
   Job job = load_job_to_plan(options.job, context.set);
   if (!options.profile.empty()) job.profile = options.profile;
-  PlanFlags flags{.budget = options.budget, .rescore = !options.no_rescore};
-  flags.progress = shows_progress(context);
+  Teller teller(context);
+  const PlanFlags flags{
+      .budget = options.budget, .rescore = !options.no_rescore, .teller = &teller};
   const Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
-  if (!options.report.empty()) write_report(context, options, job, decision.plan, python);
+  if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
+  teller.done();
   if (context.json)
-    std::cout << to_json(decision, job).dump(2) << "\n";
+    std::cout << text_of(signed_by(context, to_json(decision, job)));
   else
-    std::cout << (options.explain ? explain(decision) : brief(decision));
+    std::cout << (options.explain ? explain(decision, job) : brief(decision, job));
   return good;
 }
 

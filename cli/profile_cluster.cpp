@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/profile.h"
+#include "cli/teller.h"
 #include "engine/errors.h"
 #include "engine/job.h"
 #include "engine/names.h"
@@ -39,6 +40,9 @@ Profile profile_cluster(const Context& context, const ProfileOptions& options) {
                     "fewer nodes (\"{}:N\")",
                     options.cluster, devices, devices * (devices - 1), most_devices,
                     options.cluster.substr(0, options.cluster.find(':'))));
+  Teller teller(context);
+  teller.say(fmt::format("measuring {} devices of {} and the paths between them", devices,
+                         cluster.name()));
   const Disturber disturber(job.disturb, static_cast<int>(devices));
   Profile profile{.host = fmt::format("cluster {}", cluster.name()),
                   .simulated = true,

@@ -1,6 +1,11 @@
 // `rehearse profile` between real ranks.
+#include <fmt/format.h>
+
+#include <optional>
+
 #include "cli/launch_ranks.h"
 #include "cli/profile.h"
+#include "cli/teller.h"
 #include "engine/model.h"
 #include "engine/names.h"
 #include "runtime/environment.h"
@@ -18,7 +23,12 @@ int profile_ranks(const Context& context, const ProfileOptions& options) {
   settings.threads = options.threads;
   settings.cluster = options.ranks_on;
   const Environment environment = detect_environment();
+  std::optional<Teller> teller;
+  if (environment.rank == 0)
+    teller.emplace(context).say(
+        fmt::format("measuring {} with {} ranks", model.name, environment.world_size));
   const Profile profile = measure_profile(model, settings, environment);
+  teller.reset();
   if (environment.rank == 0) write_profile(context, options, profile);
   return good;
 }

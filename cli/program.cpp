@@ -10,6 +10,7 @@
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/program_check.h"
+#include "cli/teller.h"
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/workspace.h"
@@ -53,11 +54,13 @@ int run_program(const Context& context, const Options& options) {
   if (options.job.empty() && options.from.empty())
     throw InputError("program: give JOB.toml or --from FILE");
   if (!options.output.empty()) check_writable("-o", options.output);
+  Teller teller(context);
   std::optional<Job> job;
   if (!options.job.empty()) {
     job = load(options.job, context.set);
-    decide_plan(*job, shows_progress(context));
+    decide_plan(*job, &teller);
   }
+  teller.say(options.check ? "linking and checking the program" : "compiling the program");
   Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
@@ -65,14 +68,17 @@ int run_program(const Context& context, const Options& options) {
     const LinkedProgram linked = of_file(options, [&] {
       return job ? link(std::move(program), job->model) : link(std::move(program));
     });
+    teller.done();
     std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
                                : describe(linked, job.has_value()));
   } else if (context.json) {
+    teller.done();
     const nlohmann::ordered_json out{{"schema_version", 1},
                                      {"program_hash", fmt::format("{:016x}", hash_of(program))},
                                      {"text", to_text(program)}};
     std::cout << out.dump(2) << "\n";
   } else if (options.output.empty()) {
+    teller.done();
     std::cout << to_text(program);
   }
   return good;

@@ -7,6 +7,7 @@
 #include "cli/rehearsal.h"
 #include "engine/errors.h"
 #include "engine/identity.h"
+#include "engine/json_text.h"
 
 namespace rehearse {
 namespace {
@@ -86,8 +87,8 @@ Rehearsal parse_rehearsal(const std::string& text, const std::string& file) {
   const auto wrong = [&](const std::string& what) {
     return InputError(fmt::format("{}: {}; simulate the plan again", file, what));
   };
+  const Json json = parse_json(text, file);
   try {
-    const Json json = Json::parse(text);
     if (const Json& version = json.at("schema_version"); version != Rehearsal::version)
       throw wrong(fmt::format("\"schema_version\": {}: this build reads {}", version.dump(),
                               Rehearsal::version));
@@ -100,7 +101,7 @@ Rehearsal parse_rehearsal(const std::string& text, const std::string& file) {
         throw wrong(fmt::format("\"peak_memory_bytes\" lacks {}", device));
     return out;
   } catch (const nlohmann::json::exception& error) {
-    throw wrong(fmt::format("not a rehearsal: {}", error.what()));
+    throw wrong(fmt::format("not a rehearsal: {}", words_of(error)));
   }
 }
 

@@ -1,5 +1,6 @@
 // `rehearse simulate`: what a job's step will take, and why.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iostream>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/decision.h"
 #include "cli/files.h"
+#include "cli/json_out.h"
 #include "cli/load.h"
 #include "cli/plan_picture.h"
 #include "cli/python.h"
@@ -16,7 +18,9 @@
 #include "cli/study_migration.h"
 #include "cli/study_options.h"
 #include "cli/table.h"
+#include "cli/teller.h"
 #include "engine/adaptive.h"
+#include "engine/numbers.h"
 #include "engine/units.h"
 
 namespace rehearse {
@@ -35,13 +39,15 @@ std::string describe(const Study& s) {
   const auto row = [&](const char* name, const std::string& value) {
     out += fmt::format("{:<23}{}\n", name, value);
   };
+  row("model", work_text(s.subject));
+  row("cluster", s.subject.cluster);
   row("method", s.method);
   row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
   row("throughput",
       fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
-  row("MFU", m.mfu > 0 ? fmt::format("{:.2f}%{}", 100 * m.mfu, doubt)
+  row("MFU", m.mfu > 0 ? percent(m.mfu, 2) + doubt
                        : "not known: the peak rate of this machine's cores is not");
-  row("bubble", fmt::format("{:.2f}% of the compute lanes' time", 100 * m.bubble_fraction));
+  row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");
   row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
   row("sent per rank",
       fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
@@ -51,7 +57,12 @@ std::string describe(const Study& s) {
   for (const DeviceNeed& need : s.memory)
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
                                    capacity_text(need.capacity, need.reserve), need.kind));
-  row("robustness", fmt::format("{:.4f}", m.robustness));
+  if (const std::string energy = energy_text(s); !energy.empty())
+    row("energy", s.idle_unknown.empty()
+                      ? energy
+                      : fmt::format("{}; idle power of {} counts as 0, not known", energy,
+                                    fmt::join(s.idle_unknown, ", ")));
+  row("robustness", fixed(m.robustness, 4));
   row("fidelity", name_of(s.level));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
   return out;
@@ -67,7 +78,7 @@ std::string describe_timings(const Study& s) {
 void write_report(const Options& options, const Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
                   const std::string& trace, const std::optional<Rehearsal>& against) {
-  write_file(folder.file("simulate.json"), json.dump(2) + "\n");
+  write_file(folder.file("simulate.json"), text_of(json));
   std::vector<std::string> arguments{folder.file("simulate.json")};
   const auto pictures = against ? plan_pictures(job, *against, folder, trace)
                                 : std::vector<std::string>{"simulated=" + trace};
@@ -77,12 +88,13 @@ void write_report(const Options& options, const Job& job, const nlohmann::ordere
 }
 
 int run_simulate(const Context& context, const Options& options) {
-  StudyOptions how = study_options(context, options);
+  Teller teller(context);
+  StudyOptions how = study_options(options, teller);
   how.trace = options.trace;
   if (!how.trace.empty()) check_writable("--trace", how.trace);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   Job job = load(options.job, context.set);
-  const std::optional<Decision> decided = decide_plan(job, how.progress);
+  const std::optional<Decision> decided = decide_plan(job, &teller);
   std::unique_ptr<TemporaryFolder> folder;
   if (!options.report.empty()) {
     folder = std::make_unique<TemporaryFolder>();
@@ -105,18 +117,20 @@ int run_simulate(const Context& context, const Options& options) {
     finish_rehearsal(rehearsal.emplace(), job, result, how, options.job, context.set,
                      baseline_traces(*folder));
   }
-  nlohmann::ordered_json json = to_json(result);
+  nlohmann::ordered_json json = signed_by(context, to_json(result));
   std::optional<MigrationStudy> migration;
   if (const auto first = warm_up_plan(job, decided ? &*decided : nullptr)) {
     migration = study_migration(job, *first, how.level,
                                 options.trace.empty() ? "" : migration_trace(options.trace));
     json["migration"] = to_json(*migration);
   }
+  if (folder) teller.say("writing the report");
   if (folder) write_report(options, job, json, python, *folder, how.trace, rehearsal);
-  if (!options.output.empty()) write_file(options.output, json.dump(2) + "\n");
+  if (!options.output.empty()) write_file(options.output, text_of(json));
+  teller.done();
   if (context.json) {
     if (options.timings) json["timings"] = timings_json(result);
-    std::cout << json.dump(2) << "\n";
+    std::cout << text_of(json);
   } else {
     std::cout << describe(result);
     if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", summary_of(job.plan));

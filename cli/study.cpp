@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,12 +11,15 @@
 #include <optional>
 #include <set>
 
+#include "cli/json_out.h"
 #include "cli/load.h"
+#include "cli/teller.h"
 #include "engine/chrome_trace.h"
 #include "engine/costs.h"
 #include "engine/dry_run.h"
 #include "engine/errors.h"
 #include "engine/profile.h"
+#include "engine/units.h"
 #include "engine/workspace.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/run_seeds.h"
@@ -71,10 +73,12 @@ struct Runs {
   int seeds;
 };
 
+void tell(const Job& job, const StudyOptions& options, const std::string& what) {
+  if (options.teller != nullptr) options.teller->say(job.plan.method + ": " + what);
+}
+
 void tell(const Runs& runs, int done) {
-  if (!runs.options.progress) return;
-  fmt::print(stderr, "\r{}: seed {} of {}", runs.job.plan.method, done, runs.seeds);
-  if (done == runs.seeds) fmt::print(stderr, "\r\x1b[K");
+  tell(runs.job, runs.options, fmt::format("{} of {} seeds done", done, runs.seeds));
 }
 
 std::vector<Metrics> run_analytic(const Runs& runs) {
@@ -148,6 +152,21 @@ std::vector<std::string> warnings_of(const Job& job, const Costs& costs, const S
   return out;
 }
 
+std::vector<std::string> idle_unknown(const Cluster& cluster, const Costs& costs) {
+  std::set<std::string> kinds;
+  for (Id device : costs.rank_to_device())
+    if (const DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
+      kinds.insert(kind.name);
+  return {kinds.begin(), kinds.end()};
+}
+
+nlohmann::ordered_json energy_json(const Study& s) {
+  const double joules = s.summary.joules_per_step;
+  if (joules <= 0) return nullptr;
+  return {
+      {"per_step", joules}, {"per_rank", joules / s.world_size}, {"idle_unknown", s.idle_unknown}};
+}
+
 }  // namespace
 
 const char* name_of(Level level) {
@@ -157,6 +176,7 @@ const char* name_of(Level level) {
 Study study(const Job& job, const StudyOptions& options) {
   Study out;
   Stopwatch watch;
+  tell(job, options, "compiling and linking its program");
   Program program = compile(job);
   out.compile_s = watch.lap();
   const LinkedProgram linked = link(std::move(program), job.model);
@@ -175,11 +195,13 @@ Study study(const Job& job, const StudyOptions& options) {
                   profile ? &*profile : nullptr,
                   slow,
                   random(job.disturb) ? options.seeds : 1};
+  tell(runs, 0);
   const std::vector<Metrics> metrics =
       options.level == Level::analytic ? run_analytic(runs) : run_simulated(runs);
   out.run_s = watch.lap();
 
   out.method = job.plan.method;
+  out.subject = subject_of(job.model, job.cluster, job.plan);
   out.world_size = linked.program.world_size;
   out.servers = job.plan.servers;
   out.mesh = linked.program.mesh;
@@ -195,7 +217,9 @@ Study study(const Job& job, const StudyOptions& options) {
   out.memory = device_needs(linked, job.cluster, job.plan.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
+  out.idle_unknown = idle_unknown(job.cluster, costs);
   out.warnings = warnings_of(job, costs, out);
+  check_finite(to_json(out));
   return out;
 }
 
@@ -206,9 +230,9 @@ nlohmann::ordered_json to_json(const Study& s) {
   if (s.servers > 0) mesh["servers"] = s.servers;
   for (const DeviceNeed& need : s.memory) memory[need.kind] = need.need;
   const Spread& t = s.summary.step_time;
-  return {
-      {"schema_version", 1},
-      {"method", s.method},
+  Json out{{"schema_version", 1}, {"method", s.method}};
+  add_subject(s.subject, out);
+  out.update(Json{
       {"world_size", s.world_size},
       {"mesh", std::move(mesh)},
       {"rank_to_device", s.devices},
@@ -223,13 +247,15 @@ nlohmann::ordered_json to_json(const Study& s) {
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
       {"collectives", to_json(s.collectives, s.automatic)},
+      {"energy_j", energy_json(s)},  // null: not known
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.level)},
       {"calibrated", s.calibrated},
       {"program_hash", fmt::format("{:016x}", s.program_hash)},
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
-      {"warnings", s.warnings}};
+      {"warnings", s.warnings}});
+  return out;
 }
 
 nlohmann::ordered_json timings_json(const Study& s) {
@@ -249,6 +275,14 @@ std::string step_time_text(const Study& study) {
   out += t.values.size() > 1 ? fmt::format(" +- {:.{}f} (95%, {})", t.ci95, decimals, seeds)
                              : fmt::format(" ({})", seeds);
   return out;
+}
+
+std::string energy_text(const Study& study) {
+  const double joules = study.summary.joules_per_step;
+  if (joules <= 0) return "";
+  return fmt::format("{} a step, {} a rank, {} a sample", to_text(Joules(joules)),
+                     to_text(Joules(joules / study.world_size)),
+                     to_text(Joules(joules / study.subject.global_batch)));
 }
 
 std::string mesh_text(const Study& study) {

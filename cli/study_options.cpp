@@ -35,7 +35,7 @@ void check_report(const std::string& path) {
   check_writable("--report", path);
 }
 
-StudyOptions study_options(const Context& context, const StudyFlags& flags) {
+StudyOptions study_options(const StudyFlags& flags, Teller& teller) {
   if (!flags.report.empty()) check_report(flags.report);
   if (!flags.output.empty()) check_writable("-o", flags.output);
   StudyOptions out;
@@ -43,7 +43,7 @@ StudyOptions study_options(const Context& context, const StudyFlags& flags) {
               : flags.fidelity == "chunk"  ? Level::chunk
                                            : Level::fluid;
   out.seeds = flags.seeds;
-  out.progress = shows_progress(context);
+  out.teller = &teller;
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/study.h"
+#include "cli/teller.h"
 
 namespace rehearse {
 
@@ -16,7 +17,7 @@ struct StudyFlags {
 
 void add_study_flags(CLI::App& command, StudyFlags& flags);
 /// Checks what can be checked before the work. Throws InputError.
-StudyOptions study_options(const Context& context, const StudyFlags& flags);
+StudyOptions study_options(const StudyFlags& flags, Teller& teller);
 void check_report(const std::string& path);
 
 }  // namespace rehearse

@@ -13,10 +13,12 @@
 #include "cli/command.h"
 #include "cli/decision.h"
 #include "cli/files.h"
+#include "cli/json_out.h"
 #include "cli/launch_ranks.h"
 #include "cli/load.h"
 #include "cli/rehearsal.h"
 #include "cli/study_migration.h"
+#include "cli/teller.h"
 #include "engine/adaptive.h"
 #include "engine/errors.h"
 #include "engine/fit.h"
@@ -57,10 +59,10 @@ struct Prepared {
   AdaptiveRun run = {};
 };
 
-Prepared prepare_run(const Context& context, const Options& options, int ranks, bool progress) {
+Prepared prepare_run(const Context& context, const Options& options, int ranks, Teller* teller) {
   Prepared out{.job = load_for(context, options.job, ranks)};
   Job& job = out.job;
-  const std::optional<Decision> decided = decide_plan(job, progress);
+  const std::optional<Decision> decided = decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.observe == 0)
     job.plan.observe = default_observe_stride;
   ReplaceOnce::Decide decide;
@@ -83,7 +85,9 @@ void write_variances(const std::string& path, const Job& job,
 
 int launch_all(const Context& context, const Options& options) {
   // Whatever is wrong is said once, before there are ranks.
-  const auto [job, run] = prepare_run(context, options, options.nproc, shows_progress(context));
+  auto teller = std::make_unique<Teller>(context);
+  const auto [job, run] = prepare_run(context, options, options.nproc, teller.get());
+  teller->say("checking the program");
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
   if (!options.resume && !options.overwrite && !job.train.out.empty()) check_unused(job.train.out);
@@ -100,6 +104,7 @@ int launch_all(const Context& context, const Options& options) {
     check_memory(link(compile(first), job.model), first.plan, job.model, job.cluster);
     check_migration(job, run.first);
   }
+  teller.reset();  // from here on the ranks speak
   return start_ranks(context.arguments, options.nproc);
 }
 
@@ -111,28 +116,30 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
   for (const Replacement& r : s.replacements)
     changes.push_back(
         {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
-  return {{"schema_version", 1},
-          {"method", job.plan.method},
-          {"world_size", job.plan.world_size()},
-          {"first_step", s.first_step},
-          {"end_step", s.end_step},
-          {"first_loss", s.first_loss},  // null where it is not a number
-          {"last_loss", s.last_loss},
-          {"validation_loss", s.validation_loss},
-          {"losses", s.losses},
-          {"step_times_s", s.step_times},
-          {"median_step_s", known(s.median_step_s)},
-          {"tokens_per_s", known(s.tokens_per_s)},
-          {"mfu", known(s.mfu)},
-          {"bytes_sent_by_rank_0", s.bytes_sent},
-          {"plan_changes", std::move(changes)},
-          {"checkpoint", s.checkpoint},
-          {"signal", s.signal}};
+  nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
+  add_subject(subject_of(job.model, job.cluster, job.plan), out);
+  out.update(nlohmann::ordered_json{
+      {"world_size", job.plan.world_size()},
+      {"first_step", s.first_step},
+      {"end_step", s.end_step},
+      {"first_loss", s.first_loss},  // null where it is not a number
+      {"last_loss", s.last_loss},
+      {"validation_loss", s.validation_loss},
+      {"losses", s.losses},
+      {"step_times_s", s.step_times},
+      {"median_step_s", known(s.median_step_s)},
+      {"tokens_per_s", known(s.tokens_per_s)},
+      {"mfu", known(s.mfu)},
+      {"bytes_sent_by_rank_0", s.bytes_sent},
+      {"plan_changes", std::move(changes)},
+      {"checkpoint", s.checkpoint},
+      {"signal", s.signal}});
+  return out;
 }
 
 int run_rank(const Context& context, const Options& options) {
   const Environment environment = detect_environment();
-  auto [job, run] = prepare_run(context, options, environment.world_size, false);
+  auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
   Job first = job;
@@ -153,7 +160,8 @@ int run_rank(const Context& context, const Options& options) {
     export_gpt2(summary.checkpoint, job.model, options.out_weights);
   if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
     write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
-  if (environment.rank == 0 && context.json) std::cout << to_json(job, summary).dump(2) << "\n";
+  if (environment.rank == 0 && context.json)
+    std::cout << signed_by(context, to_json(job, summary)).dump(2) << "\n";
   return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
 }
 

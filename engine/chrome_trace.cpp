@@ -109,7 +109,7 @@ void ChromeTrace::Impl::describe_lanes(const std::string& label, bool processes)
       for (Id lane = 0; lane < role.lanes.size(); ++lane) {
         const std::string& own = role.lanes[lane].name;
         describe("thread_name", rank, first_lane + lane,
-                 name(label.empty() ? own : label + " " + own));
+                 name(label.empty() ? own : fmt::format("{} {}", label, own)));
         describe("thread_sort_index", rank, first_lane + lane, place(first_lane + lane));
       }
     }

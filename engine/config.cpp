@@ -79,8 +79,8 @@ Config Config::parse(const std::string& text, const std::string& file,
   try {
     source->root = toml::parse(text, file);
   } catch (const toml::parse_error& e) {
-    throw InputError(
-        fmt::format("{}:{}: not TOML: {}", file, e.source().begin.line, e.description()));
+    throw InputError(fmt::format("{}:{}:{}: not TOML: {}", file, e.source().begin.line,
+                                 e.source().begin.column, e.description()));
   }
   for (const std::string& one : overrides) apply(source->root, file, one, source->overrides);
   return Config(source, {});
@@ -119,12 +119,27 @@ InputError Config::error(const std::string& key, const std::string& what) const 
   return InputError(fmt::format("{}: key \"{}\": {}", where(key), full(key), what));
 }
 
-InputError Config::missing(const std::string& key) const {
+std::string Config::nearest_unasked(const std::string& key) const {
   std::vector<std::string> unknown;
   for (const std::string& name : names())
     if (!source_->asked.contains(full(name))) unknown.push_back(name);
-  const std::string near = nearest(key, unknown);
-  if (!near.empty()) return error(near, fmt::format("unknown; did you mean \"{}\"?", key));
+  return nearest(key, unknown);
+}
+
+InputError Config::missing(const std::string& key) const {
+  const auto unknown = [](const Config& table, const std::string& near, const std::string& meant) {
+    return table.error(near, fmt::format("unknown; did you mean \"{}\"?", meant));
+  };
+  if (const std::string near = nearest_unasked(key); !near.empty())
+    return unknown(*this, near, key);
+  // A misspelt section takes its keys with it.
+  for (std::string path = path_; !path.empty() && !path.ends_with(']'); path = around(path)) {
+    const Config outer(source_, all_but_last_of(path));
+    const std::string section = last_of(path);
+    if (outer.has(section)) continue;
+    if (const std::string near = outer.nearest_unasked(section); !near.empty())
+      return unknown(outer, near, section);
+  }
   return error(key, "is required and missing");
 }
 

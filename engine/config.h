@@ -87,10 +87,12 @@ class Config {
   std::string full(const std::string& key) const;
   void ask(const std::string& key, const std::string& type, const std::string& fallback) const;
   InputError missing(const std::string& key) const;
+  std::string nearest_unasked(const std::string& key) const;
   template <class T>
   T quantity(const std::string& key, const std::optional<T>& fallback, Limits limits,
-             const char* type, T (*parse)(std::string_view)) const;
-  void check(const std::string& key, double value, Limits limits) const;
+             const char* type, const char* unit, T (*parse)(std::string_view)) const;
+  void check(const std::string& key, double value, Limits limits,
+             const std::string& unit = {}) const;
 
   std::shared_ptr<Source> source_;
   std::string path_;

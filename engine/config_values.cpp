@@ -39,23 +39,28 @@ std::string kind_of(const toml::node& node) {
   }
 }
 
-std::string text_of(Limits limits) {
+std::string text_of(Limits limits, const std::string& unit) {
   const bool low = std::isfinite(limits.least), high = std::isfinite(limits.most);
-  if (low && high && !limits.open) return fmt::format("from {} to {}", limits.least, limits.most);
-  std::string text =
-      low ? fmt::format("{} {}", limits.open ? "above" : "at least", limits.least) : std::string();
-  if (high) text += fmt::format("{}at most {}", low ? " and " : "", limits.most);
-  return text;
+  std::string text;
+  if (low && high && !limits.open) {
+    text = fmt::format("from {} to {}", limits.least, limits.most);
+  } else {
+    if (low) text = fmt::format("{} {}", limits.open ? "above" : "at least", limits.least);
+    if (high) text += fmt::format("{}at most {}", low ? " and " : "", limits.most);
+  }
+  return unit.empty() ? text : text + " " + unit;
 }
 
 }  // namespace
 
-void Config::check(const std::string& key, double value, Limits limits) const {
+void Config::check(const std::string& key, double value, Limits limits,
+                   const std::string& unit) const {
   const bool fits =
       value <= limits.most && (limits.open ? value > limits.least : value >= limits.least);
   if (!fits)
-    throw error(key, fmt::format("{} is out of range: must be {}",
-                                 value_text(*find(source_->root, full(key))), text_of(limits)));
+    throw error(key,
+                fmt::format("{} is out of range: must be {}",
+                            value_text(*find(source_->root, full(key))), text_of(limits, unit)));
 }
 
 Config Config::section(const std::string& key) const {
@@ -74,9 +79,9 @@ std::vector<Config> Config::sections(const std::string& key) const {
   const toml::node* node = find(source_->root, path);
   if (node == nullptr) return {};
   const toml::array* array = node->as_array();
-  if (array == nullptr || !array->is_homogeneous(toml::node_type::table))
-    throw error(key,
-                fmt::format("is {}; must be an array of tables: [[{}]]", kind_of(*node), path));
+  if (array == nullptr || !(array->empty() || array->is_homogeneous(toml::node_type::table)))
+    throw error(key, fmt::format("{} is {}; must be an array of tables: [[{}]]", value_text(*node),
+                                 kind_of(*node), path));
   std::vector<Config> out;
   for (std::size_t i = 0; i < array->size(); ++i) {
     out.push_back(Config(source_, fmt::format("{}[{}]", path, i)));
@@ -183,7 +188,7 @@ double Config::number(const std::string& key, std::optional<double> fallback, Li
 
 template <class T>
 T Config::quantity(const std::string& key, const std::optional<T>& fallback, Limits limits,
-                   const char* type, T (*parse)(std::string_view)) const {
+                   const char* type, const char* unit, T (*parse)(std::string_view)) const {
   std::string absent;
   if constexpr (requires { to_text(*fallback); }) absent = fallback ? to_text(*fallback) : "";
   ask(key, type, absent);
@@ -199,15 +204,15 @@ T Config::quantity(const std::string& key, const std::optional<T>& fallback, Lim
   } catch (const InputError& e) {
     throw error(key, e.what() + std::string(written ? "" : "; write it in quotes"));
   }
-  check(key, value.value, limits);
+  check(key, value.value, limits, unit);
   return value;
 }
 
 Seconds Config::seconds(const std::string& key, std::optional<Seconds> fallback, Limits l) const {
-  return quantity(key, fallback, l, "duration", parse_seconds);
+  return quantity(key, fallback, l, "duration", "s", parse_seconds);
 }
 Bytes Config::bytes(const std::string& key, std::optional<Bytes> fallback, Limits l) const {
-  return quantity(key, fallback, l, "size", parse_bytes);
+  return quantity(key, fallback, l, "size", "B", parse_bytes);
 }
 std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const {
   ask(key, "size", "");
@@ -215,17 +220,17 @@ std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const
 }
 BytesPerSecond Config::bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                                  Limits l) const {
-  return quantity(key, fallback, l, "bandwidth", parse_bandwidth);
+  return quantity(key, fallback, l, "bandwidth", "B/s", parse_bandwidth);
 }
 Flops Config::flops(const std::string& key, std::optional<Flops> fallback, Limits l) const {
-  return quantity(key, fallback, l, "FLOP", parse_flops);
+  return quantity(key, fallback, l, "FLOP", "FLOP", parse_flops);
 }
 FlopsPerSecond Config::flop_rate(const std::string& key, std::optional<FlopsPerSecond> fallback,
                                  Limits l) const {
-  return quantity(key, fallback, l, "FLOP/s", parse_flop_rate);
+  return quantity(key, fallback, l, "FLOP/s", "FLOP/s", parse_flop_rate);
 }
 Watts Config::watts(const std::string& key, std::optional<Watts> fallback, Limits l) const {
-  return quantity(key, fallback, l, "power", parse_watts);
+  return quantity(key, fallback, l, "power", "W", parse_watts);
 }
 
 }  // namespace rehearse

@@ -12,14 +12,14 @@ Disturber::Disturber(const Disturbance& d, int world_size)
       link_(d.link_sigma),
       persistent_(static_cast<std::size_t>(world_size), 1.0) {
   auto check = [](bool good, const char* key, double value, const char* constraint) {
-    if (!good) throw InputError(fmt::format("disturb.{} = {}: {}", key, value, constraint));
+    if (!good) throw InputError(fmt::format("disturb.{}: {}: {}", key, value, constraint));
   };
-  check(d.compute_sigma >= 0 && d.compute_sigma <= 5, "compute_sigma", d.compute_sigma,
-        "must lie between 0 and 5");
-  check(d.link_sigma >= 0 && d.link_sigma <= 5, "link_sigma", d.link_sigma,
-        "must lie between 0 and 5");
+  check(d.compute_sigma >= 0 && d.compute_sigma <= most_jitter, "compute_jitter", d.compute_sigma,
+        "must be from 0 to 5");
+  check(d.link_sigma >= 0 && d.link_sigma <= most_jitter, "link_jitter", d.link_sigma,
+        "must be from 0 to 5");
   check(d.straggler_probability >= 0 && d.straggler_probability <= 1, "straggler_probability",
-        d.straggler_probability, "must lie between 0 and 1");
+        d.straggler_probability, "must be from 0 to 1");
   check(d.straggler_factor > 0, "straggler_factor", d.straggler_factor, "must be positive");
   const RandomKey key = random_key(d.seed, Draw::straggler, 0, 0);
   for (std::size_t r = 0; r < persistent_.size(); ++r)

@@ -21,7 +21,7 @@ std::vector<int> divisors(int whole) {
 int nearest_divisor(int whole, int wanted) {
   const std::vector<int> all = divisors(whole);
   return *std::min_element(all.begin(), all.end(), [&](int a, int b) {
-    return std::abs(a - wanted) < std::abs(b - wanted);
+    return std::abs(std::int64_t{a} - wanted) < std::abs(std::int64_t{b} - wanted);
   });
 }
 

@@ -194,7 +194,7 @@ class RemedySearch {
     return smaller_batch(plan_.micro_batches);
   }
 
-  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, an eighth fewer
+  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, a quarter fewer
   /// each time.
   std::optional<Remedy> smaller_batch(int micro_batches) {
     const int at_once = plan_.dp * micro_batches;
@@ -212,7 +212,7 @@ class RemedySearch {
       (open(with(middle).plan) ? fits : beyond) = middle;
     }
     if (at_once * fits == plan_.global_batch) --fits;
-    for (; fits > 0; fits -= (fits + 7) / 8)
+    for (; fits > 0; fits -= (fits + 3) / 4)
       if (auto remedy = try_out(with(fits))) return remedy;
     return std::nullopt;
   }

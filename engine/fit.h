@@ -39,7 +39,7 @@ std::string capacity_text(std::int64_t capacity, std::int64_t reserve);
 /// bytes are known to be too many by arithmetic, and those of more than `most_tried_passes` passes
 /// (plan.h), or of more than the plan itself has.
 inline constexpr int most_remedies = 16;
-inline constexpr std::int64_t most_tried_passes = 100'000;
+inline constexpr std::int64_t most_tried_passes = 15'000;
 /// The first of these that fits, in this order: more micro-batches, recomputation, sharding of
 /// states (ZeRO), their combinations, other meshes of the same world, a smaller batch. Empty when
 /// none does.

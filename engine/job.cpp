@@ -6,16 +6,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <limits>
-#include <numeric>
 #include <optional>
-#include <tuple>
+#include <set>
 #include <utility>
 
-#include "engine/divisors.h"
 #include "engine/job_keys.h"
+#include "engine/job_mesh.h"
 #include "engine/names.h"
 #include "engine/passes/passes.h"
 #include "engine/plan_file.h"
@@ -32,31 +29,6 @@ auto at_key(const Config& section, const std::string& key, F f) {
   } catch (const InputError& e) {
     throw section.error(key, e.what());
   }
-}
-
-int product(const std::vector<std::optional<std::int64_t>>& sizes) {
-  std::int64_t out = 1;
-  for (const auto& size : sizes) out *= size.value_or(1);
-  return static_cast<int>(std::min<std::int64_t>(out, std::numeric_limits<int>::max()));
-}
-
-/// The mesh of `ranks` ranks, of axes that the method has, whose sizes differ least from the wanted
-/// ones, by ratio.
-std::tuple<int, int, int> nearest_mesh(int ranks, const Combines& can, double pp, double dp,
-                                       double tp) {
-  std::tuple<int, int, int> best{1, ranks, 1};
-  double best_distance = std::numeric_limits<double>::infinity();
-  for (int p = 1; p <= ranks; ++p) {
-    if (ranks % p != 0 || (p > 1 && !can.pp)) continue;
-    for (int t = 1; t <= ranks / p; ++t) {
-      if (ranks / p % t != 0 || (t > 1 && !can.tp)) continue;
-      const int d = ranks / p / t;
-      const double distance =
-          std::abs(std::log(p / pp)) + std::abs(std::log(d / dp)) + std::abs(std::log(t / tp));
-      if (distance < best_distance - 1e-9) best = {p, d, t}, best_distance = distance;
-    }
-  }
-  return best;
 }
 
 /// Ranks on devices: all in node order, or the listed ones. An entry is a device ("node0/gpu1"), a
@@ -113,80 +85,6 @@ Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
   });
 }
 
-void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strategy& method,
-               const ModelSpec& model, Plan& plan) {
-  const Config section = file.section("method");
-  Plan implied = plan;
-  if (method.defaults != nullptr) method.defaults(implied);
-  const int ranks = world - plan.servers;
-  if (ranks < 1)
-    throw section.error("servers", fmt::format("{} of {} ranks leave no worker; at most {}",
-                                               plan.servers, world, world - 1));
-  // The largest sizes up to the method's own that divide what is left, and the model.
-  const auto wanted = [&](int most, int rest, const auto& fits) {
-    int best = 1;
-    for (int size = 1; size <= std::min(most, rest); ++size)
-      if (rest % size == 0 && fits(size)) best = size;
-    return best;
-  };
-  const int left = std::max(1, ranks / product({keys.pp, keys.dp}));
-  plan.tp = static_cast<int>(keys.tp.value_or(
-      wanted(method.tp, left, [&](int tp) { return tensor_divisor(model) % tp == 0; })));
-  const int deep = std::max(1, ranks / product({keys.dp, plan.tp}));
-  plan.pp = static_cast<int>(keys.pp.value_or(wanted(
-      method.pp, deep, [&](int pp) { return pp * implied.virtual_stages <= model.layers; })));
-  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, ranks / std::max(1, plan.pp * plan.tp))));
-  const std::int64_t size = std::int64_t{plan.pp} * plan.dp * plan.tp;
-  if (size == ranks) return;
-  const auto [pp, dp, tp] = nearest_mesh(ranks, method.combines, plan.pp, plan.dp, plan.tp);
-  const std::string key = keys.pp ? "pp" : keys.tp ? "tp" : keys.dp ? "dp" : "pp";
-  throw section.error(
-      key,
-      fmt::format("pp {} x dp {} x tp {}{} = {} ranks, but the world has {}; nearest mesh that "
-                  "fits: pp {} x dp {} x tp {}; or set cluster.world_size",
-                  plan.pp, plan.dp, plan.tp,
-                  plan.servers > 0 ? fmt::format(" + {} servers", plan.servers) : "",
-                  size + plan.servers, world, pp, dp, tp));
-}
-
-int default_micro_batches(const Plan& plan) {
-  if (plan.pp == 1) return 1;
-  int most = 1, multiple = 0;
-  for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
-    most = m;
-    if (m % plan.pp != 0) continue;
-    multiple = m;
-    if (m >= 4 * plan.pp) break;
-  }
-  return multiple > 0 ? multiple : most;
-}
-
-/// Global batch and micro-batches; shares that are given fix the one by the other.
-void fill_batch(const Config& method, const JobKeys& keys, Plan& plan) {
-  if (!plan.shares.empty()) {
-    const auto at_once = std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
-    const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
-    const std::int64_t micro_batches = keys.micro_batches.value_or(
-        keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated);
-    if (constexpr std::int64_t most = std::numeric_limits<int>::max();
-        at_once > most / micro_batches)
-      throw method.error("shares", fmt::format("{} samples in {} micro-batches are more than {}",
-                                               at_once, micro_batches, most));
-    plan.micro_batches = static_cast<int>(micro_batches);
-    plan.global_batch = static_cast<int>(keys.global_batch.value_or(at_once * micro_batches));
-    return;
-  }
-  plan.global_batch =
-      static_cast<int>(keys.global_batch.value_or(16 * plan.pp * plan.dp * plan.tp));
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
-  if (const int share = plan.global_batch / plan.dp; plan.micro_batches > std::max(1, share))
-    throw method.error(
-        "micro_batches",
-        fmt::format("{}: each of {} replicas has only {} samples of train.global_batch "
-                    "{}; at most {}",
-                    plan.micro_batches, plan.dp, share, plan.global_batch, std::max(1, share)));
-}
-
 void check_precision(const Config& section, const Plan& plan, const Cluster& cluster) {
   if (plan.precision == DType::f32) return;
   for (Id device : plan.rank_to_device) {
@@ -205,29 +103,6 @@ void check_profile(const Config& cluster, const Job& job) {
     throw cluster.error("profile", fmt::format("\"{}\" does not exist; `rehearse profile -o FILE` "
                                                "writes one",
                                                job.profile));
-}
-
-/// What is stated of the mesh, the rest 1 or all: a planner decides.
-void leave_mesh(const Config& method, const JobKeys& keys, int world, Plan& plan) {
-  const int stated = product({keys.pp, keys.dp, keys.tp});
-  if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
-    const Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
-    const auto [pp, dp, tp] = nearest_mesh(world, any, static_cast<double>(keys.pp.value_or(1)),
-                                           static_cast<double>(keys.dp.value_or(1)),
-                                           static_cast<double>(keys.tp.value_or(1)));
-    throw method.error(
-        keys.pp   ? "pp"
-        : keys.tp ? "tp"
-                  : "dp",
-        fmt::format("no mesh of the {} ranks has the sizes that are stated; nearest: pp {} x dp {} "
-                    "x tp {}; or set cluster.world_size",
-                    world, pp, dp, tp));
-  }
-  plan.pp = static_cast<int>(keys.pp.value_or(1));
-  plan.tp = static_cast<int>(keys.tp.value_or(1));
-  plan.dp = static_cast<int>(keys.dp.value_or(world / (plan.pp * plan.tp)));
-  plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
 }
 
 /// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
@@ -255,10 +130,9 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
 
   Plan& plan = job.plan;
   if (to_plan) {
-    leave_mesh(method, keys, static_cast<int>(world), plan);
+    leave_mesh(file, keys, static_cast<int>(world), job.model, plan);
   } else {
-    fill_mesh(file, keys, static_cast<int>(world), strategy, job.model, plan);
-    fill_batch(method, keys, plan);
+    fill_mesh_and_batch(file, keys, static_cast<int>(world), strategy, job.model, plan);
   }
   plan.clip = keys.train.clip > 0;
   plan.rank_to_device = std::move(devices);
@@ -324,9 +198,22 @@ void prepare_plan(const Config& method, Job& job) {
   agree("staleness", stated.staleness, job.plan.staleness);
 }
 
+/// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
+void check_countable(const Config& train, const Job& job) {
+  const ModelSpec& m = job.model;
+  const double tokens = double(job.plan.global_batch) * m.seq_len;
+  const double a_token = 8.0 * m.hidden + 4.0 * m.ffn + 4.0 * double(m.heads) * m.seq_len;
+  const double bytes = 8 * tokens * (a_token * m.layers + m.padded_vocab);
+  if (bytes < 4e18) return;
+  throw train.error("global_batch",
+                    fmt::format("{} samples of {} tokens: a step of {} would keep {:.1e} bytes, "
+                                "more than can be counted; at most {:.0f} samples",
+                                job.plan.global_batch, m.seq_len, m.name, bytes,
+                                std::max(1.0, job.plan.global_batch * (4e18 / bytes) - 1)));
+}
+
 void fill_job(const Config& file, Job& job, bool to_plan) {
   JobKeys keys = read_keys(file);
-  job.file = file.file();
   for (const std::string& section : file.names())
     for (const std::string& key : file.section(section).names())
       job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
@@ -341,6 +228,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   else
     read_plan(file, keys, job);
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
+  check_countable(file.section("train"), job);
 
   job.train = std::move(keys.train);
   job.train.seq_len = job.model.seq_len;
@@ -365,7 +253,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
 }
 
 Job read_job(const Config& file, bool to_plan = false) {
-  Job job;
+  Job job{.file = file.file()};
   try {
     fill_job(file, job, to_plan);
   } catch (const InputError& e) {
@@ -395,16 +283,16 @@ Job parse_job(const std::string& text, const std::string& file,
 }
 
 InputError located(const Job& job, const InputError& error) {
-  // "method.pp: 3: must ..."; anything else is not about a key.
+  // "method.pp: 3: must ..."; what begins with anything but a key is left as it is.
+  static const std::set<std::string> known = [] {
+    std::set<std::string> paths;
+    for (const Config::Key& key : job_keys()) paths.insert(key.path);
+    return paths;
+  }();
   const std::string text = error.what();
   const auto colon = text.find(": ");
   const std::string key = text.substr(0, colon);
-  const bool is_key =
-      colon != std::string::npos && std::count(key.begin(), key.end(), '.') == 1 &&
-      std::all_of(key.begin(), key.end(), [](char c) {
-        return c == '.' || c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-      });
-  if (!is_key) return error;
+  if (colon == std::string::npos || !known.contains(key)) return error;
   const auto it = job.where.find(key);
   return InputError(fmt::format("{}: key \"{}\": {}", it == job.where.end() ? job.file : it->second,
                                 key, text.substr(colon + 2)));

@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "engine/heartbeat.h"
+#include "engine/limits.h"
 #include "engine/names.h"
 
 namespace rehearse {
@@ -18,6 +20,8 @@ namespace {
 constexpr Limits count = between(1, std::numeric_limits<int>::max());
 constexpr Limits ranks = between(1, 1 << 20);
 constexpr Limits natural = between(0, std::numeric_limits<int>::max());
+/// More samples a step, or tokens a sample, than anyone trains with; their products stay countable.
+constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
 
 /// The enumerator whose spelling stands in the same place.
 template <class E>
@@ -39,11 +43,12 @@ void read_method(const Config& c, JobKeys& keys) {
                       {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
   plan.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batches = c.maybe_integer("micro_batches", count);
-  for (const std::int64_t share : c.integers("shares", count))
+  for (const std::int64_t share : c.integers("shares", samples))
     plan.shares.push_back(static_cast<int>(share));
-  if (!plan.shares.empty() && !keys.dp) keys.dp = static_cast<std::int64_t>(plan.shares.size());
+  keys.dp_of_shares = !plan.shares.empty() && !keys.dp;
+  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.shares.size());
   plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
-  plan.bucket = c.bytes("bucket", plan.bucket, above(0));
+  plan.bucket = c.bytes("bucket", plan.bucket, between(1, 1e15));
   plan.precision = choose<DType>(c, "precision", {"fp32", "bf16", "fp16"},
                                  {DType::f32, DType::bf16, DType::f16});
   plan.recompute = c.flag("recompute", false);
@@ -94,9 +99,9 @@ void check_plan_alone(const Config& c, const JobKeys& keys) {
 void read_train(const Config& c, JobKeys& keys) {
   Train& t = keys.train;
   const Limits part{.least = 0, .most = 1};
-  keys.global_batch = c.maybe_integer("global_batch", count);
-  keys.seq_len = c.maybe_integer("seq_len", count);
-  t.steps = c.integer("steps", t.steps, at_least(1));
+  keys.global_batch = c.maybe_integer("global_batch", samples);
+  keys.seq_len = c.maybe_integer("seq_len", tokens);
+  t.steps = c.integer("steps", t.steps, count);
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
   keys.plan.optimizer =
       choose<Optimizer>(c, "optimizer", {"adamw", "sgd"}, {Optimizer::adamw, Optimizer::sgd});
@@ -106,55 +111,63 @@ void read_train(const Config& c, JobKeys& keys) {
   t.eps = c.number("eps", t.eps, above(0));
   t.momentum = c.number("momentum", t.momentum, part);
   t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));
-  keys.warmup_steps = c.maybe_integer("warmup_steps", at_least(0));
+  keys.warmup_steps = c.maybe_integer("warmup_steps", natural);
   t.decay = choose<Decay>(c, "schedule", {"linear", "cosine", "constant"},
                           {Decay::linear, Decay::cosine, Decay::constant});
   t.min_lr = c.number("min_lr", t.min_lr, at_least(0));
   t.clip = c.number("clip", t.clip, at_least(0));
-  t.eval_every = c.integer("eval_every", t.eval_every, at_least(0));
-  t.eval_batches = c.integer("eval_batches", t.eval_batches, at_least(1));
-  t.save_every = c.integer("save_every", t.save_every, at_least(0));
+  t.eval_every = c.integer("eval_every", t.eval_every, natural);
+  t.eval_batches = c.integer("eval_batches", t.eval_batches, count);
+  t.save_every = c.integer("save_every", t.save_every, natural);
   t.data = c.text("data", "");
   t.out = c.text("out", "out");
 }
 
 void read_adaptive(const Config& c, Adaptive& a, std::optional<std::int64_t>& warmup_steps) {
-  warmup_steps = c.maybe_integer("warmup_steps", at_least(1));
+  warmup_steps = c.maybe_integer("warmup_steps", count);
   a.warmup_plan = c.text("warmup_plan", "");
-  a.balance_every = c.integer("balance_every", a.balance_every, at_least(0));
+  a.balance_every = c.integer("balance_every", a.balance_every, natural);
   a.balance_bound = c.number("balance_bound", a.balance_bound, between(0, 1));
   a.placement = c.flag("placement", a.placement);
-  a.plan_timeout = c.seconds("plan_timeout", a.plan_timeout, above(0));
+  a.plan_timeout = c.seconds("plan_timeout", a.plan_timeout, limits::patience);
 }
 
 void read_run(const Config& c, Run& run) {
-  run.timeout = c.seconds("timeout", run.timeout, above(0));
-  run.connect_timeout = c.seconds("connect_timeout", run.connect_timeout, above(0));
-  run.heartbeat = c.seconds("heartbeat", run.heartbeat, above(0));
+  run.timeout = c.seconds("timeout", run.timeout, limits::patience);
+  run.connect_timeout = c.seconds("connect_timeout", run.connect_timeout, limits::patience);
+  const Seconds longest = longest_heartbeat(run.timeout);
+  run.heartbeat = c.seconds("heartbeat", std::min(run.heartbeat, longest),
+                            {.least = 0, .most = limits::patience.most, .open = true});
   run.threads = static_cast<int>(c.integer("threads", 0, natural));
-  run.log_every = c.integer("log_every", run.log_every, at_least(1));
-  if (run.heartbeat * 2 > run.timeout)
-    throw c.error("heartbeat", "must be at most half of run.timeout, or a healthy peer looks dead");
+  run.log_every = c.integer("log_every", run.log_every, count);
+  if (run.heartbeat > longest)
+    throw c.error("heartbeat",
+                  fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "
+                              "looks dead; at most {}",
+                              to_text(run.heartbeat), to_text(run.timeout), to_text(longest)));
 }
 
 void read_disturb(const Config& c, Disturbance& d) {
   d.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
-  d.compute_sigma = c.number("compute_jitter", 0, at_least(0));
+  d.compute_sigma = c.number("compute_jitter", 0, between(0, most_jitter));
   for (const Config& s : c.sections("stragglers"))
     d.stragglers.push_back({static_cast<Id>(s.integer("rank", std::nullopt, natural)),
-                            s.number("factor", std::nullopt, above(0))});
+                            s.number("factor", std::nullopt, limits::factor)});
   d.straggler_probability = c.number("straggler_probability", 0, between(0, 1));
-  d.straggler_factor = c.number("straggler_factor", d.straggler_factor, above(0));
-  d.link_sigma = c.number("link_jitter", 0, at_least(0));
+  d.straggler_factor = c.number("straggler_factor", d.straggler_factor, limits::factor);
+  d.link_sigma = c.number("link_jitter", 0, between(0, most_jitter));
   for (const Config& s : c.sections("slow_links"))
     d.slow_links.push_back(
-        {s.text("link", std::nullopt), s.number("factor", std::nullopt, above(0))});
+        {s.text("link", std::nullopt), s.number("factor", std::nullopt, limits::factor)});
 }
 
 }  // namespace
 
 JobKeys read_keys(const Config& file) {
   JobKeys keys;
+  // All known sections first: a misspelt one is told by being none of them.
+  for (const char* known : {"model", "cluster", "method", "train", "adaptive", "run", "disturb"})
+    file.section(known);
   keys.model = file.section("model").text("name", std::nullopt);
   const Config cluster = file.section("cluster");
   keys.cluster = cluster.text("name", std::nullopt);

@@ -19,6 +19,7 @@ struct JobKeys {
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},
                               adaptive_warmup_steps = {};
+  bool dp_of_shares = false;  // dp is as many as there are shares: nobody stated it
   Train train = {};
   Adaptive adaptive = {};
   Run run = {};

@@ -26,6 +26,28 @@ REHEARSE_CLONES double total(const double* start, const double* end, std::size_t
   return sum;
 }
 
+/// What devices draw: watts of all places of a role.
+struct Power {
+  double idle = 0;                   // summed
+  std::vector<double> working = {};  // more than idle, by place; one where all are alike
+  double joules = 0;                 // of working, while it did
+
+  void add(const DeviceKind& kind) {
+    idle += kind.idle.value;
+    working.push_back(kind.busy.value - kind.idle.value);
+  }
+  void squeeze() {
+    if (std::all_of(working.begin(), working.end(), [&](double w) { return w == working[0]; }))
+      working.resize(1);
+  }
+  void work(Id first, const double* start, const double* end, std::size_t n, double seconds) {
+    if (working.size() == 1)
+      joules += working[0] * seconds;
+    else
+      for (std::size_t i = 0; i < n; ++i) joules += working[first + i] * (end[i] - start[i]);
+  }
+};
+
 }  // namespace
 
 struct MetricsSink::Impl {
@@ -34,7 +56,7 @@ struct MetricsSink::Impl {
   int samples;
   Steps steps;
   double peak = 0;  // FLOP/s of all ranks that compute
-  bool peak_known = true;
+  bool peak_known = true, power_known = true;
   std::int64_t computing = 0;
   double sent_mean = 0, sent_max = 0, sent_total = 0;
 
@@ -43,8 +65,9 @@ struct MetricsSink::Impl {
     std::vector<std::uint8_t> kind = {};  // by op: what it is to us
     Occupancy occupancy = {0, 1};
     double busy = 0, covered = 0;  // of steady steps, seconds summed over places
+    Power power = {};
   };
-  enum Kind : std::uint8_t { other, compute, communication };
+  enum Kind : std::uint8_t { other, compute, communication, serving };
   std::vector<RoleState> roles = {};
   std::vector<double> ends = {};           // by step
   std::vector<std::int64_t> missing = {};  // by step: (rank, op) instances still to come
@@ -76,8 +99,15 @@ struct MetricsSink::Impl {
       }
       for (const Op& op : role.ops)
         state.kind.push_back(communicates(op.work)           ? communication
+                             : state.compute_lane == none    ? serving
                              : op.lane == state.compute_lane ? compute
                                                              : other);
+      for (Id rank : role.ranks) {
+        const DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
+        state.power.add(kind);
+        power_known = power_known && kind.busy.value > 0;
+      }
+      state.power.squeeze();
       if (!role.free_running)
         instances += static_cast<std::int64_t>(role.ops.size() * role.ranks.size());
       if (state.compute_lane == none) continue;
@@ -128,13 +158,17 @@ void MetricsSink::record(Id role, Id op, int step, Id first_place, std::span<con
   }
   Impl::RoleState& state = m.roles[role];
   const auto kind = state.kind[op];
-  if (kind == Impl::other || state.compute_lane == none) return;
-  const double covered = state.occupancy.cover(first_place, starts.data(), ends.data(), n);
+  if (kind == Impl::other || (kind == Impl::communication && state.compute_lane == none)) return;
+  const double covered =
+      kind == Impl::serving ? 0 : state.occupancy.cover(first_place, starts.data(), ends.data(), n);
   // A free-running role counts steps of its own: what it does while the others are at steady ones.
   const int at = m.linked.program.roles[role].free_running ? m.served : step;
   if (at < m.steps.warm_up || at >= m.steps.warm_up + m.steps.steady) return;
   state.covered += covered;
-  if (kind == Impl::compute) state.busy += total(starts.data(), ends.data(), n);
+  if (kind == Impl::communication) return;
+  const double seconds = total(starts.data(), ends.data(), n);
+  state.power.work(first_place, starts.data(), ends.data(), n, seconds);
+  if (kind == Impl::compute) state.busy += seconds;
 }
 
 Metrics MetricsSink::finish() const {
@@ -167,13 +201,17 @@ Metrics MetricsSink::finish() const {
   }
   double busy = 0, covered = 0;
   for (const auto& role : m.roles) {
+    if (m.power_known)
+      out.joules_per_step +=
+          role.power.idle * times.mean + role.power.joules / std::max(1, m.steps.steady);
     if (role.compute_lane == none) continue;
     busy += role.busy, covered += role.covered;
     out.exposed_exact = out.exposed_exact && role.occupancy.exact();
   }
   if (m.computing > 0) {
     if (duration > 0)
-      out.bubble_fraction = 1 - busy / (duration * static_cast<double>(m.computing));
+      // Sums of many steps may pass their own length by a rounding.
+      out.bubble_fraction = std::max(0.0, 1 - busy / (duration * static_cast<double>(m.computing)));
     out.exposed_comm_s =
         std::max(0.0, covered - busy) / (static_cast<double>(m.computing) * m.steps.steady);
   }
@@ -225,6 +263,7 @@ Summary summarise(std::span<const Metrics> seeds) {
     out.bytes_sent_mean += m.bytes_sent_mean / n;
     out.bytes_sent_max += m.bytes_sent_max / n;
     out.bytes_per_step += m.bytes_per_step / n;
+    out.joules_per_step += m.joules_per_step / n;
     out.robustness += m.robustness / n;
   }
   out.step_time = spread(std::move(steps));

@@ -10,6 +10,8 @@
 //   steady steps and all ranks that compute.
 //   - exposed communication = seconds a step, mean over ranks, during which the compute lane idles
 //   while at least one communication op of the rank is under way.
+//   - energy = joules a step of all ranks' devices: each draws its idle power throughout and, while
+//   an op of its compute lane runs (a server: an update or a kernel), its busy power instead.
 //   - robustness = 1 - std / mean of the step times within a seed, averaged over seeds.
 #pragma once
 #include <cstdint>
@@ -38,7 +40,8 @@ struct Metrics {
   double exposed_comm_s = 0;
   double bytes_sent_mean = 0, bytes_sent_max = 0;  // per rank and step
   double bytes_per_step = 0;                       // all ranks
-  bool exposed_exact = true;  // false: some late interval met a gap that had been given up
+  double joules_per_step = 0;  // all ranks; 0: the power of some device is not known
+  bool exposed_exact = true;   // false: some late interval met a gap that had been given up
 };
 
 class MetricsSink : public TraceSink {
@@ -71,7 +74,8 @@ double student_t95(int degrees_of_freedom);
 struct Summary {
   Spread step_time = {};
   double samples_per_s = 0, tokens_per_s = 0, mfu = 0, bubble_fraction = 0, exposed_comm_s = 0;
-  double bytes_sent_mean = 0, bytes_sent_max = 0, bytes_per_step = 0, robustness = 1;
+  double bytes_sent_mean = 0, bytes_sent_max = 0, bytes_per_step = 0, joules_per_step = 0,
+         robustness = 1;
 };
 Summary summarise(std::span<const Metrics> seeds);
 

@@ -65,14 +65,9 @@ std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int sa
 }
 
 void check_tensor_groups(const Plan& plan, const ModelSpec& model) {
-  for (const auto& [size, what] : {std::pair{model.heads, "heads"},
-                                   {model.kv_heads, "key-value heads"},
-                                   {model.ffn, "columns of the feed-forward layers"},
-                                   {model.padded_vocab, "rows of the padded vocabulary"}})
-    if (size % plan.tp != 0)
-      refuse("tp", std::to_string(plan.tp),
-             fmt::format("must divide the {} {} of {}; nearest: {}", size, what, model.name,
-                         nearest_divisor(tensor_divisor(model), plan.tp)));
+  if (const std::string rule = split_rule(model, plan.tp); !rule.empty())
+    refuse("tp", std::to_string(plan.tp),
+           fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.tp)));
   if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
     refuse("sequence_parallel", "true",
            fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
@@ -101,8 +96,8 @@ void check_batch(const Plan& plan) {
   }
 }
 
-/// Sizes that no machine holds, refused before anything is made of them.
-void check_sizes(const Plan& plan, const ModelSpec& model) {
+/// A program that is too long to compile, refused before anything is made of it.
+void check_passes(const Plan& plan, const ModelSpec& model) {
   const std::int64_t passes = passes_of(plan, model);
   if (passes > most_passes)
     refuse("micro_batches", std::to_string(plan.micro_batches),
@@ -110,17 +105,6 @@ void check_sizes(const Plan& plan, const ModelSpec& model) {
                        "{} micro-batches",
                        model.segments.size(), passes, most_passes,
                        std::max<std::int64_t>(1, most_passes * plan.micro_batches / passes)));
-  // Of all activations of a replica: beyond that, 64 bits do not count their bytes.
-  constexpr double most_elements = 1e17;
-  const double samples = static_cast<double>(plan.global_batch) / plan.dp;
-  const double widest = std::max({3 * model.hidden, 2 * model.ffn, model.padded_vocab});
-  const double sample = widest * model.seq_len * static_cast<double>(model.segments.size());
-  if (samples * sample > most_elements)
-    throw InputError(fmt::format(
-        "train.global_batch: {}: {:.0f} samples of {} tokens a replica have more activations than "
-        "can be counted; at most {:.0f} samples a replica",
-        plan.global_batch, samples, model.seq_len,
-        std::max(1.0, std::floor(most_elements / sample))));
 }
 
 }  // namespace
@@ -128,6 +112,17 @@ void check_sizes(const Plan& plan, const ModelSpec& model) {
 std::int64_t passes_of(const Plan& plan, const ModelSpec& model) {
   return static_cast<std::int64_t>(model.segments.size()) * plan.micro_batches *
          (plan.recompute ? 3 : 2);
+}
+
+bool splits(const ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
+
+std::string split_rule(const ModelSpec& model, int tp) {
+  for (const auto& [size, what] : {std::pair{model.heads, "heads"},
+                                   {model.kv_heads, "heads of keys and values"},
+                                   {model.ffn, "columns of the feed-forward layers"},
+                                   {model.padded_vocab, "rows of the padded vocabulary"}})
+    if (size % tp != 0) return fmt::format("must divide the {} {} of {}", size, what, model.name);
+  return "";
 }
 
 Plan complete(Plan plan, const ModelSpec& model) {
@@ -139,10 +134,10 @@ Plan complete(Plan plan, const ModelSpec& model) {
   at_least("micro_batches", plan.micro_batches, 1),
       at_least("virtual_stages", plan.virtual_stages, 1);
   at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
-  // A wait reaches back over versions - age steps, in eight bits (Lag); an index in sixteen.
+  // A wait reaches back over versions - age steps, in eight bits (Lag).
   if (constexpr int most = decltype(After::lag)::most - 1; plan.staleness > most)
     refuse("staleness", std::to_string(plan.staleness), fmt::format("must be at most {}", most));
-  // ... an index in sixteen, of which forward and backward of a micro-batch may have one each.
+  // An index has sixteen bits, and forward and backward of a micro-batch may have one each.
   if (constexpr int most = (decltype(Ref::index)::most + 1) / 2; plan.micro_batches > most)
     refuse("micro_batches", std::to_string(plan.micro_batches),
            fmt::format("must be at most {}", most));
@@ -153,7 +148,7 @@ Plan complete(Plan plan, const ModelSpec& model) {
     refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
   check_tensor_groups(plan, model);
   check_batch(plan);
-  check_sizes(plan, model);
+  check_passes(plan, model);
   const int chunks = plan.pp * plan.virtual_stages;
   if (plan.stages.empty()) {
     if (chunks > model.layers && chunks > 1)

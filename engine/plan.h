@@ -71,6 +71,10 @@ struct Plan {
 std::int64_t passes_of(const Plan& plan, const ModelSpec& model);
 /// What `complete` accepts of them: gigabytes of ops, and a minute or so to compile them.
 inline constexpr std::int64_t most_passes = 2'000'000;
+/// Whether everything that tensor parallelism splits divides by tp.
+bool splits(const ModelSpec& model, int tp);
+/// What of it does not: "must divide the 25 heads of gpt2-1.5b".
+std::string split_rule(const ModelSpec& model, int tp);
 
 /// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
 /// model. Throws InputError that names the key, the value, the constraint and the nearest choice

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/data_dir.h"
+#include "engine/limits.h"
 
 namespace rehearse {
 namespace {
@@ -27,18 +28,26 @@ constexpr Bytes usual_reserve(1.5e9);
 DeviceKind read_device(const Config& c) {
   DeviceKind kind;
   kind.name = c.text("name", std::nullopt);
-  kind.memory = c.bytes("memory", std::nullopt, above(0));
-  kind.reserve = c.bytes("reserve", usual_reserve, at_least(0));
-  kind.peak_f32 = c.flop_rate("f32", std::nullopt, above(0));
-  kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), at_least(0));
-  kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), at_least(0));
-  kind.memory_bandwidth = c.bandwidth("memory_bandwidth", std::nullopt, above(0));
-  kind.efficiency = c.number("efficiency", 1, {.least = 0, .most = 1, .open = true});
-  kind.memory_efficiency = c.number("memory_efficiency", 1, {.least = 0, .most = 1, .open = true});
-  kind.half_flops = c.flops("half_flops", Flops(0), at_least(0));
-  kind.launch = c.seconds("launch", Seconds(0), at_least(0));
-  kind.idle = c.watts("idle", Watts(0), at_least(0));
-  kind.busy = c.watts("busy", Watts(0), at_least(0));
+  kind.memory = c.bytes("memory", std::nullopt, limits::memory);
+  kind.reserve = c.bytes("reserve", usual_reserve, limits::reserve);
+  kind.peak_f32 = c.flop_rate("f32", std::nullopt, limits::rate);
+  kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
+  kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
+  for (const auto& [key, peak] : {std::pair("f16", kind.peak_f16), {"bf16", kind.peak_bf16}})
+    if (peak.value > 0 && peak.value < limits::rate.least)
+      throw c.error(key,
+                    "is out of range: must be 0, which is not supported, or at least 1000 "
+                    "FLOP/s");
+  kind.memory_bandwidth = c.bandwidth("memory_bandwidth", std::nullopt, limits::bandwidth);
+  kind.efficiency = c.number("efficiency", 1, limits::efficiency);
+  kind.memory_efficiency = c.number("memory_efficiency", 1, limits::efficiency);
+  kind.half_flops = c.flops("half_flops", Flops(0), limits::maybe_rate);
+  kind.launch = c.seconds("launch", Seconds(0), limits::latency);
+  kind.idle = c.watts("idle", Watts(0), limits::power);
+  kind.busy = c.watts("busy", Watts(0), limits::power);
+  if (kind.idle > kind.busy)
+    throw c.error("idle",
+                  fmt::format("{:g} W is above busy, {:g} W", kind.idle.value, kind.busy.value));
   kind.calibrated = c.flag("calibrated", false);
   kind.source = c.text("source", std::nullopt);
   return kind;
@@ -97,9 +106,9 @@ std::vector<std::string> expand(const std::string& pattern, const std::vector<st
 class Fabric {
  public:
   Fabric(const Config& c, Cluster& cluster) : cluster_(cluster) {
-    nodes_per_leaf_ = c.integer("nodes_per_leaf", 0, at_least(0));
-    oversubscription_ = c.number("oversubscription", 1, at_least(1));
-    latency_ = c.seconds("latency", Seconds(0), at_least(0));
+    nodes_per_leaf_ = c.integer("nodes_per_leaf", 0, between(0, most_nodes));
+    oversubscription_ = c.number("oversubscription", 1, between(1, limits::factor.most));
+    latency_ = c.seconds("latency", Seconds(0), limits::latency);
     if (nodes_per_leaf_ == 0 && c.has("oversubscription"))
       throw c.error("oversubscription",
                     "needs nodes_per_leaf: a fabric of one switch blocks nothing");
@@ -181,8 +190,8 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       return found;
     };
     const std::vector<std::string> from = ends("from"), to = ends("to");
-    const BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, between(1e3, 1e16));
-    const Seconds latency = link.seconds("latency", std::nullopt, at_least(0));
+    const BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
+    const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
     if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
       throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
                                          from.size()));

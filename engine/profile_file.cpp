@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -14,6 +15,8 @@
 
 #include "engine/errors.h"
 #include "engine/json_reader.h"
+#include "engine/json_text.h"
+#include "engine/limits.h"
 #include "engine/names.h"
 #include "engine/profile.h"
 
@@ -23,6 +26,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 using Reader = JsonReader;
+
+/// A platform's slowest, at its least efficiency or on its slowest link.
+constexpr Limits measured_rate = between(1e-3, limits::bandwidth.most);
+constexpr Limits measured_spread = between(0, limits::bandwidth.most);
+
+double number(Reader& in, const char* key, Limits limits) {
+  const double value = in.number(key);
+  if (value < limits.least || value > limits.most)
+    in.fail(
+        fmt::format("\"{}\" = {}: must be from {} to {}", key, value, limits.least, limits.most));
+  return value;
+}
 
 /// The lists of times; `kind` reads the device kind of an entry.
 template <class F>
@@ -35,32 +50,32 @@ void read_times(Reader& in, F kind, Profile& p) {
                           .seq_len = r.integer("seq_len"),
                           .tp = r.integer("tp"),
                           .dtype = r.choice<DType>("dtype"),
-                          .seconds = r.number("seconds"),
+                          .seconds = number(r, "seconds", limits::latency),
                           .device_kind = kind(r)});
   });
   in.list("updates", [&](Reader& r) {
     p.updates.push_back({.optimizer = r.choice<Optimizer>("optimizer"),
                          .dtype = r.choice<DType>("dtype"),
-                         .seconds_per_element = r.number("seconds_per_element"),
-                         .launch = r.number("launch"),
+                         .seconds_per_element = number(r, "seconds_per_element", limits::latency),
+                         .launch = number(r, "launch", limits::latency),
                          .device_kind = kind(r)});
   });
   in.list("kernels", [&](Reader& r) {
     p.kernels.push_back({.kind = r.choice<Local>("kind"),
-                         .bytes_per_second = r.number("bytes_per_second"),
-                         .launch = r.number("launch"),
+                         .bytes_per_second = number(r, "bytes_per_second", measured_rate),
+                         .launch = number(r, "launch", limits::latency),
                          .device_kind = kind(r)});
   });
   in.list("collectives", [&](Reader& r) {
     p.collectives.push_back({.move = r.choice<Move>("move"),
                              .members = r.integer("members"),
                              .bytes = r.integer<std::int64_t>("bytes"),
-                             .seconds = r.number("seconds"),
+                             .seconds = number(r, "seconds", limits::latency),
                              .device_kind = kind(r)});
   });
   in.list("transfers", [&](Reader& r) {
     p.transfers.push_back({.bytes = r.integer<std::int64_t>("bytes"),
-                           .seconds = r.number("seconds"),
+                           .seconds = number(r, "seconds", limits::latency),
                            .device_kind = kind(r)});
   });
 }
@@ -79,12 +94,11 @@ void read_pairs(Reader& in, Profile& p) {
   in.list("pairs", [&](Reader& r) {
     const PairTime pair{.from = r.integer<Id>("from"),
                         .to = r.integer<Id>("to"),
-                        .latency = r.number("latency"),
-                        .latency_spread = r.number("latency_spread"),
-                        .bandwidth = r.number("bandwidth"),
-                        .bandwidth_spread = r.number("bandwidth_spread")};
+                        .latency = number(r, "latency", limits::latency),
+                        .latency_spread = number(r, "latency_spread", limits::latency),
+                        .bandwidth = number(r, "bandwidth", measured_rate),
+                        .bandwidth_spread = number(r, "bandwidth_spread", measured_spread)};
     if (pair.from == pair.to) r.fail(fmt::format("device {} is paired with itself", pair.from));
-    if (pair.bandwidth <= 0) r.fail("\"bandwidth\" = 0: must be a number > 0");
     p.pairs.push_back(pair);
   });
   const auto ends = [](const PairTime& t) { return std::pair(t.from, t.to); };
@@ -184,9 +198,10 @@ std::string to_json(const Profile& p) {
 Profile parse_profile(const std::string& text, const std::string& source) {
   Json json;
   try {
-    json = Json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw InputError(fmt::format("{}: not a profile: {}", source, e.what()));
+    json = parse_json(text, source);
+  } catch (const InputError& error) {
+    throw InputError(
+        fmt::format("{}; rehearse profile -o FILE writes a profile, which is JSON", error.what()));
   }
   Reader in(json, source);
   const int version = in.integer("profile_version");
@@ -200,7 +215,7 @@ Profile parse_profile(const std::string& text, const std::string& source) {
   p.cores = in.integer("cores");
   p.ranks = in.integer("ranks");
   p.threads_per_rank = in.integer("threads_per_rank");
-  p.cpu_seconds_per_byte = in.number("cpu_seconds_per_byte");
+  p.cpu_seconds_per_byte = number(in, "cpu_seconds_per_byte", limits::latency);
   if (version == 1) {
     const std::string kind = in.text("device_kind");
     read_times(
@@ -221,9 +236,10 @@ Profile parse_profile(const std::string& text, const std::string& source) {
 Profile load_profile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
+  if (!in || std::filesystem::is_directory(path))
     throw InputError(
         fmt::format("{}: cannot be read; rehearse profile -o FILE writes a profile", path));
+  text << in.rdbuf();
   return parse_profile(text.str(), path);
 }
 

@@ -46,7 +46,11 @@ void check_combination(const Plan& plan, const Combines& can) {
     refuse("virtual_stages", std::to_string(plan.virtual_stages),
            "must be 1; interleaved has more");
   if (plan.recompute && !can.recompute) refuse("recompute", "true", "must be false");
-  if (plan.clip && !can.clip) refuse("clip", "true", "gradients have no common norm to clip by");
+  if (plan.clip && !can.clip)
+    throw InputError(
+        fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
+                    "norm to clip by; leave it out",
+                    plan.method));
   if (plan.precision == DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "engine/errors.h"
+#include "engine/numbers.h"
 
 namespace rehearse {
 namespace {
@@ -86,6 +87,7 @@ double parse(std::string_view text, const Dimension& dimension) {
   if (unit.empty()) throw fail("it has no unit");
   const std::optional<double> scale = scale_of(unit, dimension);
   if (!scale) throw fail(fmt::format("unit \"{}\" does not fit", unit));
+  if (!std::isfinite(number * *scale)) throw fail("it is not finite");
   return number * *scale;
 }
 
@@ -123,7 +125,7 @@ std::string three_digits(double value,
   const double scaled = value / chosen->first;
   const double magnitude = std::abs(scaled);
   const int decimals = magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
-  std::string number = fmt::format("{:.{}f}", scaled, decimals);
+  std::string number = fixed(scaled, decimals);
   if (magnitude != 0 && magnitude < 0.01) number = fmt::format("{:.3g}", scaled);
   if (number.find('.') != std::string::npos && number.find('e') == std::string::npos) {
     number.erase(number.find_last_not_of('0') + 1);
@@ -156,6 +158,10 @@ std::string to_text(Bytes b) {
 std::string to_text(BytesPerSecond b) {
   return three_digits(b.value,
                       {{1, "B/s"}, {1e3, "kB/s"}, {1e6, "MB/s"}, {1e9, "GB/s"}, {1e12, "TB/s"}});
+}
+std::string to_text(Joules j) {
+  return three_digits(
+      j.value, {{1e-3, "mJ"}, {1, "J"}, {1e3, "kJ"}, {1e6, "MJ"}, {1e9, "GJ"}, {1e12, "TJ"}});
 }
 
 }  // namespace rehearse

@@ -33,7 +33,9 @@ using Flops = Quantity<struct FlopsDim>;
 using BytesPerSecond = Quantity<struct BytesPerSecondDim>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondDim>;
 using Watts = Quantity<struct WattsDim>;
+using Joules = Quantity<struct JoulesDim>;
 
+constexpr Joules operator*(Watts a, Seconds b) { return Joules(a.value * b.value); }
 constexpr Seconds operator/(Bytes a, BytesPerSecond b) { return Seconds(a.value / b.value); }
 constexpr Seconds operator/(Flops a, FlopsPerSecond b) { return Seconds(a.value / b.value); }
 
@@ -51,5 +53,6 @@ Watts parse_watts(std::string_view text);
 std::string to_text(Seconds s);
 std::string to_text(Bytes b);
 std::string to_text(BytesPerSecond b);
+std::string to_text(Joules j);
 
 }  // namespace rehearse

@@ -30,6 +30,8 @@ class Inputs:
     runs: list = field(default_factory=list)  # predictions
     losses: list = field(default_factory=list)
     placements: list = field(default_factory=list)
+    commands: list = field(default_factory=list)  # that wrote the results
+    versions: list = field(default_factory=list)  # of `rehearse`, of the results
 
 
 @dataclass
@@ -172,11 +174,13 @@ def _load_one(path, label, inputs):
     elif "results" in value:
         top.version()
         inputs.results += [_result(item, label) for item in top.get("results").items()]
+        _origin(top, inputs)
     elif "runs" in value:
         top.version()
         inputs.runs += [_run(item) for item in top.get("runs").items()]
     elif "method" in value and "step_time_s" in value:
         inputs.results.append(_result(top, label))
+        _origin(top, inputs)
     elif "step" in value and "loss" in value:
         inputs.losses.append(_losses(path, label or stem, lines))
     else:
@@ -185,6 +189,13 @@ def _load_one(path, label, inputs):
             " (placement), a trace (traceEvents), predictions (runs) nor training metrics (step,"
             " loss)"
         )
+
+
+def _origin(top, inputs):
+    """Which command of which version wrote it, where it says so."""
+    for key, found in (("command", inputs.commands), ("version", inputs.versions)):
+        if text := top.get(key, "").text():
+            found.append(text)
 
 
 def _is_object(line):
@@ -207,6 +218,12 @@ def _result(item, label):
     return {
         "method": item.get("method").text(),
         "label": label,
+        "model": item.get("model", "").text(),
+        "cluster": item.get("cluster", "").text(),
+        "global_batch": item.get("global_batch", 0).integer(),
+        "seq_len": item.get("seq_len", 0).integer(),
+        "precision": item.get("precision", "").text(),
+        "energy": _energy(item.get("energy_j", None)),
         "world_size": item.get("world_size").integer(),
         "mesh": mesh_text(item.get("mesh", {})),
         "seeds": item.get("seeds", None).value,
@@ -230,6 +247,10 @@ def _result(item, label):
         "cluster_hash": str(item.get("cluster_hash", "").value),
         "warnings": [w.text() for w in item.get("warnings", []).items()],
     }
+
+
+def _energy(item):
+    return None if item.value is None else item.get("per_step").number(0)
 
 
 def _run(item):

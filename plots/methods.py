@@ -123,7 +123,7 @@ def _bars(axis, title, unit, values, best, text, spread=None):
 def _memory(axis, results):
     kinds = list(dict.fromkeys(k for r in results for k in r["peak_memory"]))
     largest = max((v for r in results for v in r["peak_memory"].values()), default=0)
-    divisor, unit = style.byte_unit(largest, binary=True)
+    divisor, unit = style.byte_unit(largest)
     thickness = 0.62 / max(1, len(kinds))
     least = {k: min(r["peak_memory"][k] for r in results if k in r["peak_memory"]) for k in kinds}
     for place, kind in enumerate(kinds):

@@ -91,9 +91,16 @@ def time_cell(seconds, spread=None):
     return f"{style.number(seconds * factor)}{around} {unit}"
 
 
-def size_cell(count, binary=False):
-    divisor, unit = style.byte_unit(count, binary)
+def size_cell(count):
+    divisor, unit = style.byte_unit(count)
     return f"{style.number(count / divisor)} {unit}"
+
+
+def energy_cell(joules):
+    if joules is None:
+        return "–"
+    divisor, unit = style.energy_unit(joules)
+    return f"{style.number(joules / divisor)} {unit}"
 
 
 def methods_table(results):
@@ -107,6 +114,7 @@ def methods_table(results):
         ("bubble_fraction", min),
         ("exposed_comm_s", min),
         ("sent_mean", min),
+        ("energy", min),
         ("robustness", max),
     )
     best = {}
@@ -124,7 +132,7 @@ def methods_table(results):
         share = f"--share:{100 * result['samples_per_s'] / fastest:.1f}%"
         memory = (
             "<br>".join(
-                f"{size_cell(v, True)}"
+                f"{size_cell(v)}"
                 + (f" <small>{escape(k)}</small>" if len(result["peak_memory"]) > 1 else "")
                 for k, v in result["peak_memory"].items()
             )
@@ -151,6 +159,7 @@ def methods_table(results):
                 ),
                 marked(result, "sent_mean", size_cell(result["sent_mean"])),
                 memory,
+                marked(result, "energy", energy_cell(result["energy"])),
                 marked(
                     result,
                     "robustness",
@@ -169,6 +178,7 @@ def methods_table(results):
             ("Exposed", "comm. a step"),
             ("Sent", "per rank and step"),
             ("Peak memory", "per device"),
+            ("Energy", "all devices, a step"),
             ("Robustness", "1 − std/mean"),
         ),
         body,
@@ -190,7 +200,7 @@ def prediction_table(runs):
                 (
                     "–"
                     if off is None
-                    else (f"{100 * off:+.1f}%".replace("-", "−"), 'class="good"' if good else "")
+                    else (style.percent(off, sign="+"), 'class="good"' if good else "")
                 ),
                 f"<small><code>{escape(run['hash'][:12] or '–')}</code></small>",
             ]
@@ -297,8 +307,11 @@ def notes(inputs):
 
 
 def provenance(inputs):
-    """Fidelity, seeds and hashes: what it takes to get the same numbers again."""
-    parts = []
+    """Commands, version, fidelity and hashes: what it takes to get the same numbers again."""
+    parts = [f"<code>{escape(command)}</code>" for command in dict.fromkeys(inputs.commands)]
+    versions = sorted(set(inputs.versions))
+    if versions:
+        parts.append(f"rehearse {escape(', '.join(versions))}")
     for key, title in (("fidelity", "fidelity"), ("cluster_hash", "cluster")):
         values = sorted({r[key] for r in inputs.results if r[key]})
         if values:
@@ -311,6 +324,24 @@ def provenance(inputs):
     if programs:
         parts.append("programs: " + ", ".join(programs))
     return "; ".join(parts)
+
+
+def subjects(inputs):
+    """What was simulated: each model, batch and cluster once."""
+    found = []
+    for result in inputs.results:
+        if not result["model"]:
+            continue
+        text = result["model"]
+        if result["global_batch"] and result["seq_len"]:
+            text += f", {result['global_batch']:,} samples of {result['seq_len']:,} tokens a step"
+        if result["precision"]:
+            text += f", {result['precision']}"
+        if result["cluster"]:
+            text += f", on {result['cluster']}"
+        if text not in found:
+            found.append(text)
+    return "; ".join(found)
 
 
 def page(title, intro, parts, foot):

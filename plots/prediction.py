@@ -84,7 +84,7 @@ def _dumbbells(axis, runs, factor, unit):
         reach = max(reach, predicted + (run["ci95"] or 0) * factor)
     for row, run in enumerate(runs):
         off = error(run)
-        text = "not yet measured" if off is None else f"{100 * off:+.1f}%".replace("-", "−")
+        text = "not yet measured" if off is None else style.percent(off, sign="+")
         if run["oversubscribed"]:
             text += "  oversubscribed"
         good = off is not None and abs(off) <= BAND

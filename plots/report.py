@@ -196,6 +196,8 @@ def report(options, given):
     sizes = sorted({r["world_size"] for r in given.results})
     if sizes:
         intro += f", on {'/'.join(map(str, sizes))} ranks"
+    if of := page.subjects(given):
+        intro = f"{of}: {intro}"
     return page.page(options.title, page.escape(intro), parts, page.provenance(given)), pictures
 
 

@@ -92,15 +92,18 @@ def time_unit(seconds):
     return 1.0, "s"
 
 
-def byte_unit(count, binary=False):
-    """(divisor, name) for traffic (GB, decimal) or memory (GiB, binary)."""
-    base, names = (
-        (1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-        if binary
-        else (1000, ("B", "kB", "MB", "GB", "TB"))
-    )
-    power = 0 if count <= 0 else min(len(names) - 1, int(math.log(count, base) + 1e-9))
-    return float(base**power), names[power]
+def _unit(count, names):
+    power = 0 if count <= 0 else min(len(names) - 1, int(math.log10(count) / 3 + 1e-9))
+    return 1000.0 ** max(0, power), names[max(0, power)]
+
+
+def byte_unit(count):
+    """(divisor, name), decimal as the command prints them."""
+    return _unit(count, ("B", "kB", "MB", "GB", "TB"))
+
+
+def energy_unit(joules):
+    return _unit(joules, ("J", "kJ", "MJ", "GJ", "TJ"))
 
 
 def number(value, digits=3):
@@ -111,5 +114,7 @@ def number(value, digits=3):
     return f"{value:,.{places}f}"
 
 
-def percent(value, digits=1):
-    return f"{100 * value:.{digits}f}%"
+def percent(value, digits=1, sign=""):
+    """Of a fraction; `sign` "+": with its sign. What rounds to nothing has none."""
+    text = f"{100 * value:{sign}.{digits}f}"
+    return f"{text if float(text) else f'{0:.{digits}f}'}%".replace("-", "−")

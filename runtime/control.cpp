@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/heartbeat.h"
 #include "runtime/control_impl.h"
 
 namespace rehearse {
@@ -13,11 +14,10 @@ namespace rehearse {
 Control::Control(const Environment& environment, ControlOptions options)
     : impl_(std::make_unique<Impl>(environment, std::move(options))) {
   if (impl_->options.heartbeat.value <= 0 ||
-      impl_->options.timeout.value < 4 * impl_->options.heartbeat.value) {
-    throw InputError(fmt::format("run.timeout ({}) must be at least four times run.heartbeat ({})",
-                                 to_text(impl_->options.timeout),
-                                 to_text(impl_->options.heartbeat)));
-  }
+      impl_->options.heartbeat > longest_heartbeat(impl_->options.timeout))
+    throw InputError(fmt::format("a heartbeat of {} with a timeout of {}: at most {}",
+                                 to_text(impl_->options.heartbeat), to_text(impl_->options.timeout),
+                                 to_text(longest_heartbeat(impl_->options.timeout))));
   try {
     impl_->start();
   } catch (...) {

@@ -51,7 +51,7 @@ class LaneProgress {
 
 struct ControlOptions {
   Seconds timeout = Seconds(60);    // to blame a rank that is silent or stuck
-  Seconds heartbeat = Seconds(1);   // at most a quarter of the timeout
+  Seconds heartbeat = Seconds(1);   // at most longest_heartbeat(timeout)
   Seconds join = Seconds(120);      // for all ranks to come
   Seconds exit_after = Seconds(5);  // a process that has not ended so long after a verdict is ended
   /// Names an op of a rank in messages: "backward L3.mlp". Called in rank 0's supervisor thread.

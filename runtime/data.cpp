@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/json_text.h"
 
 namespace rehearse {
 namespace {
@@ -51,11 +53,9 @@ nlohmann::json manifest_of(const std::string& folder) {
   const fs::path path = fs::path(folder) / "manifest.json";
   std::ifstream file(path);
   if (!file) return {};
-  try {
-    return nlohmann::json::parse(file);
-  } catch (const nlohmann::json::exception& error) {
-    throw InputError(fmt::format("{}: {}", path.string(), error.what()));
-  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_json(text.str(), path.string());
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ Data::Data(DataSettings settings)
     const nlohmann::json special =
         manifest.is_object() ? manifest.value("special_token_ids", nlohmann::json::object())
                              : nlohmann::json::object();
-    if (!special.contains("mask") || !special["mask"].is_number_integer())
+    if (!special.is_object() || !special.contains("mask") || !special["mask"].is_number_integer())
       throw InputError(fmt::format(
           "train.data = \"{}\": a masked language model needs the mask token's id "
           "(manifest.json, special_token_ids.mask); make the data with data/prepare.py --masked-lm",

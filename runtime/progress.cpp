@@ -14,6 +14,7 @@
 
 #include "engine/errors.h"
 #include "engine/model.h"
+#include "engine/numbers.h"
 #include "runtime/optimizer.h"
 #include "runtime/run_folder.h"
 
@@ -155,7 +156,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
-  if (mfu > 0) text += fmt::format("  MFU {:.1f}%{}", 100 * mfu, doubt_);
+  if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), doubt_);
   const std::int64_t every = std::max<std::int64_t>(job_.run.log_every, 1);
   line(text, !terminal_ && ((step + 1) % every == 0 || step + 1 == job_.train.steps));
 }
@@ -253,7 +254,7 @@ void Progress::finish(const TrainSummary& summary) {
     text += fmt::format(", {:.0f} tok/s, {} a step (median)", summary.tokens_per_s,
                         to_text(Seconds(summary.median_step_s)));
   if (summary.mfu > 0)
-    text += fmt::format(", MFU {:.1f}%{}", 100 * summary.mfu, doubt_);
+    text += fmt::format(", MFU {}{}", percent(summary.mfu, 1), doubt_);
   else if (!no_mfu_.empty())
     text += fmt::format(", MFU not known ({})", no_mfu_);
   if (!summary.checkpoint.empty()) text += ", saved " + summary.checkpoint;

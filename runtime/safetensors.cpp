@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/json_text.h"
 
 namespace rehearse {
 namespace {
@@ -177,7 +178,8 @@ SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
     }
   } catch (const json::exception& error) {
     munmap(address_, bytes_);
-    throw InputError(fmt::format("{}: damaged, or no safetensors file: {}", path_, error.what()));
+    throw InputError(
+        fmt::format("{}: damaged, or no safetensors file: {}", path_, words_of(error)));
   } catch (...) {
     munmap(address_, bytes_);
     throw;

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -28,14 +26,13 @@
 #include "runtime/progress.h"
 #include "runtime/replan.h"
 #include "runtime/run_folder.h"
+#include "runtime/run_start.h"
 #include "runtime/stop_on_signal.h"
 #include "runtime/together.h"
 #include "runtime/variance.h"
 
 namespace rehearse {
 namespace {
-
-namespace fs = std::filesystem;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -48,55 +45,6 @@ void set_threads(const Job& job, const Environment& environment) {
   // Activations come and go every step: keep their pages instead of asking the kernel each time.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
-}
-
-/// Where a run goes on; no checkpoint: it begins.
-struct Start {
-  std::string checkpoint = {};
-  bool within = false;  // the run in train.out goes on
-};
-
-/// In rank 0, before anything is changed there.
-void check_folder(const Job& job, const TrainOptions& options, const Start& start) {
-  std::error_code error;
-  fs::create_directories(job.train.out, error);
-  const fs::path probe = fs::path(job.train.out) / ".writable";
-  if (error || !std::ofstream(probe).put('\n'))
-    throw InputError(fmt::format("train.out = \"{}\": cannot write there{}", job.train.out,
-                                 error ? ": " + error.message() : std::string()));
-  fs::remove(probe, error);
-  if (!start.within && !options.overwrite) check_unused(job.train.out);
-}
-
-/// Reads of a checkpoint; what is refused of a damaged one says which one to take instead.
-void reading(const std::string& checkpoint, const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const InputError& error) {
-    throw InputError(error.what() + whole_one_before(checkpoint));
-  }
-}
-
-/// Every rank calls it: they go on from one checkpoint, into a folder that may be written, or all
-/// refuse.
-Start find_start(const Job& job, const TrainOptions& options, Control& control) {
-  Start start;
-  if (options.resume) {
-    std::string step;
-    together(control, "checkpoint to go on from", [&] {
-      start.checkpoint =
-          find_checkpoint(options.resume_from.empty() ? job.train.out : options.resume_from);
-      reading(start.checkpoint,
-              [&] { step = std::to_string(read_manifest(start.checkpoint).step); });
-    });
-    control.agree("the step of " + start.checkpoint, step);
-    start.within = !job.train.out.empty() && lies_in(start.checkpoint, job.train.out);
-  }
-  together(control, "train.out", [&] {
-    if (!job.train.out.empty() && control.environment().rank == 0)
-      check_folder(job, options, start);
-  });
-  return start;
 }
 
 DataSettings data_settings(const Job& job) {
@@ -146,7 +94,7 @@ std::int64_t next_boundary(const Train& train, std::int64_t step) {
 class Trainer {
  public:
   Trainer(const Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
-          int placements, const Start& start, const Data& data, Control& control,
+          int placements, const RunStart& start, const Data& data, Control& control,
           const StopOnSignal& stop, Described& described)
       : job_(job),
         options_(options),
@@ -170,6 +118,7 @@ class Trainer {
     summary.first_step = observed_from_ = step;
     if (start_.within) summary.checkpoint = start_.checkpoint;
     bool ended = step >= train.steps;
+    if (ended && options_.resume) summary.checkpoint = checkpoint_of(job_, options_);
     while (!ended) {
       const std::int64_t boundary = next_stop(step);
       const std::int64_t end = replan(step, summary) ? run_until(step, boundary) : step;
@@ -203,7 +152,7 @@ class Trainer {
     current_->executor.initialise();
     together(control_, "state to begin with", [&] {
       if (!start_.checkpoint.empty()) {
-        reading(start_.checkpoint, [&] {
+        reading_checkpoint(start_.checkpoint, [&] {
           step = load_checkpoint(start_.checkpoint, current_->context, current_->executor);
         });
       } else if (!options_.import_weights.empty()) {
@@ -342,7 +291,7 @@ class Trainer {
 
   const Job& job_;
   const TrainOptions& options_;
-  const Start& start_;
+  const RunStart& start_;
   const Data& data_;
   Control& control_;
   const StopOnSignal& stop_;
@@ -384,7 +333,7 @@ TrainSummary train(const Job& job, const Environment& environment, const TrainOp
   Control control(environment, control_options(job, described));
   const StopOnSignal stop(control);
   try {
-    const Start start = find_start(job, options, control);
+    const RunStart start = find_start(job, options, control);
     if (!start.checkpoint.empty() && options.policy != nullptr)
       if (const PlanRecord record = resumed_plan(start.checkpoint, job); record.placements > 0) {
         placements = record.placements;

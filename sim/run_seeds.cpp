@@ -9,8 +9,8 @@ namespace rehearse {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, mean_step, std_step, robustness,
                                    samples_per_s, tokens_per_s, mfu, bubble_fraction,
                                    exposed_comm_s, bytes_sent_mean, bytes_sent_max, bytes_per_step,
-                                   exposed_exact)
-static_assert(sizeof(Metrics) == 120, "a new metric must cross too");
+                                   joules_per_step, exposed_exact)
+static_assert(sizeof(Metrics) == 128, "a new metric must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulated, seconds, instances, transfers, flows, bypassed)
 static_assert(sizeof(Simulated) == 40, "a new figure must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeedRun, metrics, simulated)

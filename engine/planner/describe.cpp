@@ -8,6 +8,7 @@
 #include <map>
 
 #include "engine/names.h"
+#include "engine/numbers.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sensitivity.h"
 #include "engine/units.h"
@@ -207,8 +208,8 @@ class Describer {
       else if (best.bound < std::numeric_limits<double>::infinity())
         other.why = fmt::format("at least {}: not tried", rehearse::text(best.bound));
       else if (best.memory < std::numeric_limits<double>::infinity())
-        other.why = fmt::format("does not fit: needs {:.0f}% of what a device has to use",
-                                100 * best.memory);
+        other.why =
+            fmt::format("does not fit: needs {} of what a device has to use", percent(best.memory, 0));
       else
         other.why = "refused";
       choice.runners_up.push_back(std::move(other));
@@ -236,11 +237,11 @@ class Describer {
       return (seconds < 0 ? "-" : "+") + rehearse::text(std::abs(seconds));
     };
     const double compute = mean(i) - mean(best_), all = of(i).seconds - of(best_).seconds;
-    std::string out = ratio >= 0 ? fmt::format("{:.1f}% slower", 100 * ratio)
-                                 : fmt::format("{:.1f}% faster without contention", -100 * ratio);
+    std::string out = ratio >= 0 ? percent(ratio, 1) + " slower"
+                                 : percent(-ratio, 1) + " faster without contention";
     out += fmt::format(": compute {}, waiting {}", change(compute), change(all - compute));
     if (of(i).memory.share > 0.75)
-      out += fmt::format(", {:.0f}% of memory", 100 * of(i).memory.share);
+      out += fmt::format(", {} of memory", percent(of(i).memory.share, 0));
     return out;
   }
 

@@ -14,6 +14,7 @@
 #include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/metrics.h"
+#include "engine/numbers.h"
 #include "engine/planner/estimate.h"
 #include "engine/planner/shares.h"
 #include "engine/strategy.h"
@@ -242,16 +243,15 @@ Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh
 
 std::string gap_text(const Placement& p) {
   const auto above = [](double cost, double than) {
-    return than > 0 ? 100 * (cost / than - 1) : 0.0;
+    return percent(than > 0 ? cost / than - 1 : 0, 1);
   };
   if (!p.exact)
     return fmt::format(
-        "eq. 1: greedy {:.4g} s, local search {:.4g} s ({:.1f}% below greedy), taken "
-        "{:.4g} s",
-        p.greedy, p.local, -above(p.local, p.greedy), p.cost);
+        "eq. 1: greedy {:.4g} s, local search {:.4g} s ({} below greedy), taken {:.4g} s", p.greedy,
+        p.local, percent(p.greedy > 0 ? 1 - p.local / p.greedy : 0, 1), p.cost);
   return fmt::format(
-      "eq. 1: greedy {:.4g} s ({:.1f}% above the optimum), local search {:.4g} s "
-      "({:.1f}%), exact {:.4g} s, taken {:.4g} s",
+      "eq. 1: greedy {:.4g} s ({} above the optimum), local search {:.4g} s ({}), exact {:.4g} s, "
+      "taken {:.4g} s",
       p.greedy, above(p.greedy, *p.exact), p.local, above(p.local, *p.exact), *p.exact, p.cost);
 }
 

@@ -1,6 +1,7 @@
 """Whatever can be told before the first step is exit status 2 and one line that names the place, the
 value, the constraint and the nearest choice."""
 
+import json
 import os
 import unittest
 
@@ -9,7 +10,10 @@ from cli_test_case import TINY, CliTestCase
 
 class CommandLine(CliTestCase):
     def test_unknown_command(self):
-        self.refused("simulat", self.job(), says=["unknown command simulat", "mean simulate?"])
+        self.refused("simulat", self.job(), says=["unknown command simulat; did you mean simulate? Commands: "])
+        self.refused("sweep", self.job(), says=["unknown command sweep. Commands: simulate, "])
+        self.refused("help", "sweep", says=["unknown command sweep. Commands: simulate, "])
+        self.refused("simulate", self.job(), "--qqqqqqqq", says=["unknown option --qqqqqqqq. See "])
 
     def test_no_command(self):
         self.refused(says=["which command?", "simulate", "doctor"])
@@ -36,6 +40,7 @@ class CommandLine(CliTestCase):
         self.refused("compare", job, "--methods", "dpp", says=['method "dpp"', 'mean "ddp"?'])
         self.refused("compare", job, "--methods", "ddp@pp", says=["ddp@pp", "KEY=VALUE"])
         self.refused("compare", job, "--methods", ",ddp", says=["a name is missing"])
+        self.refused("compare", job, "--methods", "ddp@shares=[1,2", says=["bracket is not closed"])
 
     def test_program_source(self):
         self.refused("program", says=["JOB.toml or --from"])
@@ -56,7 +61,7 @@ class Jobs(CliTestCase):
         self.refused("simulate", self.tmp, says=["cannot be read"])
 
     def test_not_toml(self):
-        self.simulate("model.name = \n", "job.toml:1", "not TOML")
+        self.simulate("model.name = \n", "job.toml:1:14: not TOML")
 
     def test_unknown_key(self):
         self.simulate(TINY + "train.global_bach = 8\n", "job.toml:6", '"train.global_bach"', "global_batch")
@@ -71,7 +76,16 @@ class Jobs(CliTestCase):
         self.simulate(TINY + 'train.steps = "ten"\n', '"train.steps"', "integer")
 
     def test_missing_key(self):
-        self.simulate('model.name = "gpt-tiny"\ncluster.name = "paper"\n', '"method.name"')
+        """The file is named once, whatever dots are in its name, and a misspelt section is named."""
+        two = 'model.name = "gpt-tiny"\ncluster.name = "paper"\n'
+        for name, text, says in (
+            ("d2.toml", two, 'd2.toml: key "method.name": is required and missing'),
+            ("run.toml", two, 'run.toml: key "method.name": is required and missing'),
+            ("d2.toml", two + '[methods]\nname = "ddp"\n', 'd2.toml:3: key "methods": unknown; did you mean "method"?'),
+        ):
+            self.job(text, name)
+            said = self.refused("simulate", name, cwd=self.tmp)
+            self.assertEqual(said, f"rehearse: {says}\n")
 
     def test_unknown_names(self):
         self.simulate(self.with_line('method.name = "zero4"'), '"zero4"', "zero3")
@@ -85,7 +99,8 @@ class Jobs(CliTestCase):
     def test_layers_and_heads(self):
         mesh = "method.dp = 1\nmethod.tp = 3\n"
         text = TINY.replace('"ddp"', '"megatron"').replace("world_size = 4", "world_size = 3") + mesh
-        self.simulate(text, '"method.tp"', "heads", "nearest")
+        self.simulate(text, '"method.tp"', "heads", "no mesh of 3 ranks fits this model and batch")
+        self.simulate(text, '"method.tp"', "heads", "nearest mesh that fits: pp 1 x dp 3 x tp 1", more=["--set", "train.global_batch=15"])
         text = TINY.replace('"ddp"', '"1f1b"').replace("world_size = 4", "world_size = 32")
         self.simulate(text + "method.pp = 32\nmethod.dp = 1\n", '"method.pp"', "layers")
 
@@ -114,8 +129,92 @@ class Jobs(CliTestCase):
         bad.write_text('{"profile_version": 99}')
         self.simulate(TINY + f'cluster.profile = "{bad}"\n', "profile.json", "99")
 
+    def test_not_json(self):
+        """Of whatever reads JSON: file, line and column, in words of its own."""
+        job = self.job()
+        said = self.refused("plan", job, "--profile", job, says=["job.toml:1:1: not JSON: ", "writes a profile"])
+        self.assertNotIn("exception", said)
+        bad = self.tmp / "profile.json"
+        for text, where in (('{\n "profile_version": 2,\n "host": nope\n}\n', ":3:"), ("", ":1:1:"), ('{"a": 1e999}', ": not JSON: number overflow")):
+            bad.write_text(text)
+            said = self.refused("simulate", job, "--set", f"cluster.profile={bad}", says=[f"profile.json{where}"])
+            self.assertNotIn("exception", said)
+        self.assertNotIn('key "', said)  # the profile's fault, no key of the job
+        plan = self.tmp / "plan.toml"
+        self.rehearse("plan", job, "-o", plan, "--budget", "20", "--no-rescore")
+        self.refused("simulate", job, "--set", "method.name=", "--set", f"method.plan={job}", says=["job.toml", '"version"'])
+        planned = ["--set", "method.name=", "--set", f"method.plan={plan}"]
+        self.rehearse("simulate", job, *planned, "--fidelity", "analytic")
+        (self.tmp / "plan.rehearsal.json").write_text('{"schema_version": 1,\n\n oops}')
+        if "\n  train " in self.rehearse("--help").stdout:  # where there is a runtime
+            said = self.refused("train", job, "--nproc", "4", "--rehearsed", *planned, says=["plan.rehearsal.json:3:2: not JSON: "])
+            self.assertNotIn("exception", said)
+
     def test_disturbance(self):
         self.simulate(TINY + '[[disturb.slow_links]]\nlink = "node0/nic>fabric"\nfactor = 2.0\n', "node0/nic0")
+
+
+PLATFORM = """summary = "mine"
+[[nodes]]
+count = 4
+devices = ["mine"]
+parts = ["nic"]
+links = [
+  {{ from = "gpu0", to = "nic", bandwidth = "{bandwidth}", latency = "{latency}" }},
+  {{ from = "nic", to = "fabric", bandwidth = "1GB/s", latency = "1us" }},
+]
+[[device]]
+name = "mine"
+memory = "{memory}"
+f32 = "{f32}"
+memory_bandwidth = "{memory_bandwidth}"
+efficiency = {efficiency}
+memory_efficiency = {memory_efficiency}
+half_flops = "{half_flops}"
+launch = "{launch}"
+idle = "{idle}"
+busy = "{busy}"
+source = "a test"
+[fabric]
+nodes_per_leaf = 2
+oversubscription = {oversubscription}
+"""
+GOOD = dict(
+    bandwidth="1GB/s", latency="1us", memory="16GB", f32="1TFLOP/s", memory_bandwidth="100GB/s", efficiency="1",
+    memory_efficiency="1", half_flops="0FLOP", launch="0s", idle="0W", busy="0W", oversubscription="1",
+)  # fmt: skip
+WRONG = dict(
+    bandwidth=("0B/s", "1e300B/s", "-1GB/s"), latency=("-1us", "1e300s"), memory=("0B", "1e300B", "-1B"),
+    f32=("0FLOP/s", "1e300FLOP/s", "1e-300FLOP/s"), memory_bandwidth=("0B/s", "1e300B/s", "1e-300B/s"),
+    efficiency=("0", "1e-300", "2", "nan", "inf"), memory_efficiency=("0", "1e-300", "2"), half_flops=("-1FLOP", "1e300FLOP"),
+    launch=("-1s", "1e300s"), idle=("-1W", "1e300W", "9W"), busy=("-1W", "1e300W"), oversubscription=("0", "1e300"),
+)  # fmt: skip
+
+
+class Platforms(CliTestCase):
+    def simulate(self, **changes):
+        path = self.tmp / "mine.toml"
+        path.write_text(PLATFORM.format(**GOOD | changes))
+        return "simulate", self.job(), "--json", "--fidelity", "analytic", "--set", f"cluster.name={path}"
+
+    def test_every_quantity_has_a_range(self):
+        self.rehearse(*self.simulate())
+        for key, values in WRONG.items():
+            for value in values:
+                with self.subTest(key=key, value=value):
+                    said = self.refused(*self.simulate(**{key: value}), says=["mine.toml:"])
+                    self.assertRegex(said, rf'mine\.toml:\d+: key "[\w.\[\]]*\b{key}": ')
+
+    def test_the_extremes_of_the_ranges_give_numbers(self):
+        slow = dict(bandwidth="1kB/s", latency="1h", f32="1kFLOP/s", memory_bandwidth="1kB/s", efficiency="1e-6",
+                    memory_efficiency="1e-6", half_flops="1e21FLOP", launch="1h", oversubscription="1e6")  # fmt: skip
+        fast = dict(bandwidth="10PB/s", latency="0s", f32="1e21FLOP/s", memory_bandwidth="10PB/s", memory="1EB")
+        rough = ["--set", "disturb.straggler_factor=1e6", "--set", "disturb.straggler_probability=1"]
+        for changes in (slow, fast, {"busy": "1MW", "idle": "1MW"}):
+            for more in ([], rough):
+                one = json.loads(self.rehearse(*self.simulate(**changes), *more).stdout, parse_constant=self.fail)
+                self.assertGreater(one["step_time_s"]["mean"], 0)
+                self.assertGreater(one["samples_per_s"], 0)
 
 
 class Outputs(CliTestCase):

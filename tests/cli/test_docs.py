@@ -65,13 +65,28 @@ class Documents(CliTestCase):
                     with self.subTest(document=path.name, command=line):
                         self.output(shlex.join(words))
 
-    def test_every_command_and_option_is_documented(self):
-        text = (ROOT / "docs/cli.md").read_text()
+    def commands(self):
         listed = self.output("rehearse --help")
         commands = re.findall(r"^  (\w+) {2,}", listed[listed.index("Subcommands") :], re.M)
         self.assertIn("simulate", commands)
-        for command in commands:
+        return commands
+
+    def test_every_command_and_option_is_documented(self):
+        text = (ROOT / "docs/cli.md").read_text()
+        for command in self.commands():
             self.assertIn(f"$ rehearse {command} --help", text)
+
+    def test_help_of_a_command(self):
+        self.assertEqual(self.output("rehearse help"), self.output("rehearse --help"))
+        for command in self.commands():
+            self.assertEqual(self.output(f"rehearse help {command}"), self.output(f"rehearse {command} --help"))
+
+    def test_every_file_that_help_names_exists(self):
+        named = set()
+        for text in [self.output("rehearse --help"), *(self.output(f"rehearse {c} --help") for c in self.commands())]:
+            named |= set(re.findall(r"\b(?:experiments|docs|models|platforms|data)/[\w./-]+\.\w+", text))
+        self.assertIn("experiments/demo-ddp.toml", named)
+        self.assertEqual([name for name in sorted(named) if not (ROOT / name).is_file()], [])
 
     def test_json_fields_are_documented(self):
         text = (ROOT / "docs/cli.md").read_text()

@@ -3,14 +3,17 @@ holds together."""
 
 import json
 import os
+import shlex
+import subprocess
+import time
 import unittest
 
-from cli_test_case import ROOT, TINY, CliTestCase
+from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
-FIELDS = """schema_version method world_size mesh rank_to_device seeds step_time_s samples_per_s
-tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total
-collectives peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
+FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds step_time_s samples_per_s
+tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
+peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
 class Simulate(CliTestCase):
@@ -32,6 +35,60 @@ class Simulate(CliTestCase):
             self.assertAlmostEqual(one["samples_per_s"] * step["mean"] / 16, 1, places=2)
             self.assertIs(one["calibrated"], False)
             self.assertTrue(0 < one["robustness"] < 1)
+
+    def test_it_says_of_what_it_is(self):
+        job = self.job()
+        more = ["--fidelity", "analytic", "--set", "train.seq_len=32"]
+        one = self.json("simulate", job, *more)
+        of = {"model": "gpt-tiny", "cluster": "paper", "global_batch": 16, "seq_len": 32, "precision": "fp32"}
+        self.assertEqual({key: one[key] for key in of}, of)
+        version = self.rehearse("--version").stdout.split()[1]
+        self.assertEqual(one["version"], version)
+        self.assertEqual(shlex.split(one["command"]), ["rehearse", "simulate", job, *more, "--json"])
+        out = self.rehearse("simulate", job, *more).stdout
+        self.assertRegex(out, r"\nmodel +gpt-tiny, 16 samples of 32 tokens a step, fp32\ncluster +paper\n")
+        both = self.json("compare", job, "--methods", "ddp,zero1", *more)
+        self.assertEqual(shlex.split(both["command"])[:2], ["rehearse", "compare"])
+        self.assertEqual(both["version"], version)
+        for row in both["results"]:
+            self.assertEqual({key: row[key] for key in of}, of)
+        out = self.rehearse("compare", job, "--methods", "ddp,zero1", *more).stdout
+        self.assertIn("\ngpt-tiny, 16 samples of 32 tokens a step, fp32 on paper\n", out)
+        plan = self.json("plan", job, "--budget", "20", "--no-rescore", "--set", "train.seq_len=32")
+        self.assertEqual({key: plan[key] for key in of}, of)
+        self.assertEqual(plan["version"], version)
+        for flags in ([], ["--explain"]):
+            out = self.rehearse("plan", job, "--budget", "20", "--no-rescore", *flags).stdout
+            self.assertRegex(out, r"\Amodel +gpt-tiny, 16 samples of 64 tokens a step, fp32\ncluster +paper\n")
+
+    def test_the_command_can_be_pasted(self):
+        job = self.job(name="my job's.toml")
+        one = self.json("simulate", job, "--fidelity", "analytic")
+        self.assertEqual(shlex.split(one["command"])[2], job)
+
+    def test_energy(self):
+        """Of like devices: ranks x step x (idle + (busy - idle) x (1 - bubble)); the table's 4090 draws 450 W."""
+        one = self.json("simulate", self.job(JITTER), "--seeds", "2")
+        watts = 450 * (1 - one["bubble_fraction"])
+        step = one["step_time_s"]["mean"]
+        self.assertAlmostEqual(one["energy_j"]["per_step"] / (4 * step * watts), 1, places=2)
+        self.assertAlmostEqual(one["energy_j"]["per_rank"], one["energy_j"]["per_step"] / 4)
+        self.assertEqual(one["energy_j"]["idle_unknown"], ["RTX 4090"])
+        out = self.rehearse("simulate", self.job()).stdout
+        self.assertRegex(out, r"\nenergy +[\d.]+ m?J a step, [\d.]+ m?J a rank, [\d.]+ m?J a sample; idle power of RTX 4090 counts as 0, not known\n")
+        table = self.rehearse("compare", self.job(), "--methods", "ddp").stdout
+        self.assertIn("J a step", table.splitlines()[0])
+        here = self.json("simulate", self.job(), "--set", "cluster.name=this-machine", "--set", "cluster.world_size=")
+        self.assertIsNone(here["energy_j"])
+
+    def test_nothing_is_minus_nothing(self):
+        for method in ("ddp", "1f1b", "zero3"):
+            one = ["--set", "cluster.world_size=1", "--set", f"method.name={method}", "--fidelity", "analytic"]
+            self.assertNotRegex(self.rehearse("simulate", self.job(), *one).stdout, r"-0[.%\s]")
+            self.assertNotRegex(self.rehearse("simulate", self.job(), *one, "--json").stdout, r": -0\.0")
+            self.rehearse("compare", self.job(), *one[:2], "--methods", method, "--fidelity", "analytic")
+        explained = self.rehearse("plan", self.job(), "--explain", "--budget", "200").stdout
+        self.assertNotRegex(explained, r"-0\.0+%")
 
     def test_ring_bytes(self):
         """A ring sends 2 (n - 1) / n of the gradient from each rank."""
@@ -104,7 +161,10 @@ class Simulate(CliTestCase):
     def test_report(self):
         out = self.tmp / "report.html"
         self.rehearse("simulate", self.job(), "--report", out)
-        self.assertTrue("image/svg+xml" in out.read_text())
+        page = out.read_text()
+        self.assertTrue("image/svg+xml" in page)
+        self.assertIn("gpt-tiny, 16 samples of 64 tokens a step, fp32, on paper", page)
+        self.assertIn("<code>rehearse simulate ", page)
 
 
 class Compare(CliTestCase):
@@ -124,11 +184,19 @@ class Compare(CliTestCase):
         self.assertIn("method.tp", refused["reason"])
         # The job's own method keeps its micro-batches; a row equals simulate of the same.
         alone = self.json("simulate", job, "--fidelity", "analytic")
-        self.assertEqual(both["results"][1], alone)
+        self.assertEqual(both["results"][1], {k: v for k, v in alone.items() if k not in ("version", "command")})
         table = self.rehearse("compare", job, "--methods", given, "--fidelity", "analytic").stdout
         lines = [line.split()[0] for line in table.splitlines()[1:6]]
         self.assertEqual(lines, ["zero1", "ddp", "1f1b@pp=2,micro_batches=4", "megatron@tp=3", self.SERVERS])
         self.assertIn("cannot run: ", table)
+
+    def test_values_with_commas(self):
+        given = "megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order=\"tp,pp,dp\",tp=2"
+        both = self.json("compare", self.job(), "--methods", given, "--fidelity", "analytic")
+        self.assertEqual(both["cannot_run"], [])
+        labels = ["megatron@order=dp,pp,tp,tp=2", "ddp@shares=[5,3,4,4]", 'megatron@order="tp,pp,dp",tp=2']
+        self.assertEqual([r["method"] for r in both["results"]], labels)
+        self.assertEqual([list(r["mesh"])[0] for r in both["results"]], ["dp", "pp", "tp"])
 
     def test_all_methods(self):
         both = self.json("compare", self.job(), "--fidelity", "analytic")
@@ -143,7 +211,42 @@ class Compare(CliTestCase):
         out = self.tmp / "report.html"
         arguments = ["--methods", "ddp,zero1", "--report", out, "--fidelity", "analytic"]
         self.rehearse("compare", self.job(), *arguments)
-        self.assertTrue("zero1" in out.read_text())
+        page = out.read_text()
+        self.assertTrue("zero1" in page)
+        self.assertIn("gpt-tiny, 16 samples of 64 tokens a step, fp32, on paper", page)
+        self.assertIn("<code>rehearse compare ", page)
+
+
+class Progress(CliTestCase):
+    LONG = """model.name = "llama-7b"
+cluster.name = "dgx-h100:16"
+method = { name = "1f1b", precision = "bf16" }
+train.global_batch = 1024
+"""
+
+    def first_line(self, *flags):
+        """What a command that takes minutes says into a pipe, and when."""
+        command = [REHEARSE, "plan", self.job(self.LONG), *flags]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            begin = time.monotonic()
+            os.set_blocking(child.stderr.fileno(), False)
+            said = ""
+            while not said and child.poll() is None and time.monotonic() < begin + 25:
+                said = child.stderr.readline() or ""
+                time.sleep(0.1)
+            ended = child.poll() is not None
+            child.kill()
+        self.assertFalse(ended, "the job is not long enough for this test")
+        return said
+
+    def test_a_pipe_hears_every_ten_seconds(self):
+        self.assertRegex(self.first_line(), r"\A\.\.\. planning: .* \(\d+(\.\d+)? s so far\)\n\Z")
+
+    def test_quiet_is_quiet(self):
+        self.assertEqual(self.first_line("--quiet"), "")
+
+    def test_a_short_command_says_nothing(self):
+        self.assertEqual(self.rehearse("simulate", self.job(), "--fidelity", "analytic").stderr, "")
 
 
 class Doctor(CliTestCase):

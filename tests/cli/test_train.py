@@ -65,6 +65,29 @@ class Train(TrainingCase):
             ).stdout
         )
         self.assertEqual((more["first_step"], more["end_step"]), (12, 16))
+        of = ("model", "cluster", "global_batch", "seq_len", "precision", "version", "command")
+        self.assertEqual([key for key in of if key not in more], [])
+
+    def test_nothing_left_to_train(self):
+        """--resume of a run that is at its end says so, and has no losses to tell."""
+        job = self.job(3)
+        first = self.json("train", job, "--nproc", "2")
+        said = self.rehearse("train", job, "--nproc", "2", "--resume").stdout
+        self.assertIn("nothing to do: the run is at its last step 3", said)
+        self.assertNotIn("0.0000", said)
+        again = self.json("train", job, "--nproc", "2", "--resume", "--export", self.tmp / "model.safetensors")
+        self.assertEqual((again["first_step"], again["end_step"], again["losses"]), (3, 3, []))
+        self.assertEqual((again["first_loss"], again["last_loss"]), (None, None))
+        self.assertEqual(again["checkpoint"], first["checkpoint"])
+        self.assertTrue((self.tmp / "model.safetensors").exists())
+
+    def test_heartbeat_and_timeout(self):
+        """What the reader of jobs accepts, the control plane accepts."""
+        job = self.job(2)
+        close = ["--set", "run.timeout=3s"]
+        self.rehearse("train", job, "--nproc", "2", *close)
+        says = ['key "run.heartbeat"', "at most a quarter of run.timeout", "at most 750 ms"]
+        self.refused("train", job, "--nproc", "2", *close, "--set", "run.heartbeat=1s", says=says)
 
     def test_mfu_is_told_with_its_doubts_or_not_at_all(self):
         job = self.job(4)

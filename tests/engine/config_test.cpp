@@ -101,7 +101,7 @@ TEST(Config, WrongTypeRangeUnitAndChoiceSayWhatFits) {
   EXPECT_EQ(error_of("method = 3"),
             "job.toml:1: key \"method\": 3 is an integer; must be a table: [method]");
   EXPECT_EQ(error_of("nodes = 3\n[method]\nname = \"ddp\""),
-            "job.toml:1: key \"nodes\": is an integer; must be an array of tables: [[nodes]]");
+            "job.toml:1: key \"nodes\": 3 is an integer; must be an array of tables: [[nodes]]");
 }
 
 TEST(Config, RequiredKeyThatIsMissingOrMisspelt) {
@@ -112,9 +112,28 @@ TEST(Config, RequiredKeyThatIsMissingOrMisspelt) {
             "job.toml:2: key \"method.nmae\": unknown; did you mean \"name\"?");
 }
 
+TEST(Config, AMisspeltSectionIsNamedNotTheKeyThatIsMissingWithIt) {
+  EXPECT_EQ(error_of("title = \"x\"\n[methods]\nname = \"ddp\""),
+            "job.toml:2: key \"methods\": unknown; did you mean \"method\"?");
+  EXPECT_EQ(error_of("[something]\nname = \"ddp\""),
+            "job.toml: key \"method.name\": is required and missing");
+  // Beside the right one it is only unknown.
+  EXPECT_EQ(error_of("[method]\nname = \"ddp\"\n[methods]\nname = \"ddp\""),
+            "job.toml:3: key \"methods\": unknown; did you mean \"method\"?");
+}
+
+TEST(Config, NoTablesAndARangeWithItsUnit) {
+  EXPECT_EQ(error_of("[method]\nname = \"ddp\"\n", {"nodes=[]"}), "no error");
+  EXPECT_EQ(
+      message_of([] {
+        Config::parse("wait = \"2h\"", "job.toml").seconds("wait", std::nullopt, between(0, 60));
+      }),
+      "job.toml:1: key \"wait\": '2h' is out of range: must be from 0 to 60 s");
+}
+
 TEST(Config, BrokenFiles) {
-  EXPECT_THAT(error_of("[method]\nname = \n"), testing::StartsWith("job.toml:2: not TOML: "));
-  EXPECT_THAT(error_of("a = 1\na = 2\n"), testing::StartsWith("job.toml:2: not TOML: "));
+  EXPECT_THAT(error_of("[method]\nname = \n"), testing::StartsWith("job.toml:2:8: not TOML: "));
+  EXPECT_THAT(error_of("a = 1\na = 2\n"), testing::ContainsRegex("^job.toml:2:[0-9]+: not TOML: "));
   EXPECT_EQ(message_of([] { Config::load("no/such/file.toml"); }),
             "no/such/file.toml: cannot be read: No such file or directory");
   EXPECT_EQ(message_of([] { Config::load("/"); }), "/: cannot be read: Is a directory");

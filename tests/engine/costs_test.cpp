@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "engine/errors.h"
 #include "engine/passes/passes.h"
 #include "tests/engine/rig.h"
@@ -42,6 +44,28 @@ TEST(Costs, ComputeFollowsTheEfficiencyCurve) {
   EXPECT_FALSE(rig.costs.calibrated());
   const Id b = first_op(rig, 0, SegmentKind::mlp, Pass::backward);
   EXPECT_GT(rig.costs.seconds(0, b, 0), rig.costs.seconds(0, o, 0));
+}
+
+TEST(Costs, GathersOverManyNodesPayLatencyBandwidthAndRails) {
+  // ZeRO-3 on DGX H100: over 48 GB/s of PCIe to a NIC of its own and a fabric (4 us), then over
+  // NVLink (370 GB/s, 1.4 us), as docs/simulator.md sums it by hand.
+  constexpr double whole = 352e6;  // bytes: an mlp of Llama 3 8B in bf16
+  for (const int nodes : {2, 8, 64}) {
+    const Cluster cluster = load_cluster("dgx-h100:" + std::to_string(nodes));
+    const int ranks = 8 * nodes;
+    std::vector<Id> all(static_cast<std::size_t>(ranks));
+    std::iota(all.begin(), all.end(), Id{0});
+    const auto seconds = [&](Algorithm algorithm) {
+      return collective_seconds(cluster, Move::all_gather, algorithm,
+                                static_cast<std::int64_t>(whole / 2), DType::bf16, {all})[0];
+    };
+    const double across = (nodes - 1) * (4e-6 + whole / ranks / 48e9);
+    const double inside = 7 * (1.4e-6 + whole / 8 / 370e9);
+    EXPECT_NEAR(seconds(Algorithm::hierarchical) / (across + inside), 1, 1e-4) << nodes;
+    // One ring through all ranks: each round waits for the one transfer that leaves a node.
+    const double ring = (ranks - 1) * (4e-6 + whole / ranks / 48e9);
+    EXPECT_NEAR(seconds(Algorithm::ring) / ring, 1, 1e-4) << nodes;
+  }
 }
 
 TEST(Costs, UnlikeDevicesHaveRowsOfTheirOwn) {

@@ -162,5 +162,87 @@ TEST(Metrics, SeedsCountOnce) {
   EXPECT_GT(summary.robustness, 0.5);
 }
 
+/// `n` devices on a switch that draw 100 W idle and 400 W busy; the last, where it is unlike, takes
+/// twice as long and draws 50 and 300 W.
+Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {
+  Cluster c;
+  DeviceKind kind = star(1, BytesPerSecond(1e9), Seconds(0)).kinds()[0];
+  kind.name = "like", kind.idle = idle, kind.busy = Watts(400);
+  const Id like = c.add_kind(kind);
+  kind.name = "unlike", kind.idle = Watts(50), kind.busy = Watts(300), kind.launch = Seconds(2e-6);
+  const Id other = c.add_kind(kind);
+  const Id hub = c.add_vertex("switch");
+  for (int i = 0; i < n; ++i) {
+    const Id d = c.add_device("gpu" + std::to_string(i), unlike && i + 1 == n ? other : like,
+                              static_cast<Id>(i));
+    c.connect(c.vertex_of(d), hub, "cable" + std::to_string(i), BytesPerSecond(3e8), Seconds(2e-6));
+  }
+  return c;
+}
+
+TEST(Energy, OfOneDeviceThatAlwaysComputesIsItsPowerTimesTheStep) {
+  const Rig rig(plan_of("ddp", 1, 1, 1, 1), small_model(2), powered(1, false));
+  const Metrics m = rig.metrics({.warm_up = 1, .steady = 4});
+  EXPECT_NEAR(m.bubble_fraction, 0, 1e-9);
+  EXPECT_NEAR(m.joules_per_step / (400 * m.mean_step), 1, 1e-9);
+}
+
+TEST(Energy, OfLikeDevicesFollowsFromTheBubble) {
+  for (const char* method : {"ddp", "1f1b", "zero3"}) {
+    SCOPED_TRACE(method);
+    const Plan plan = plan_of(method, strategy_named(method).combines.pp ? 2 : 1, 2, 1, 4);
+    const Rig rig(plan, small_model(4), powered(plan.world_size(), false));
+    const Metrics m =
+        rig.metrics({.warm_up = 2, .steady = 5}, {.seed = 2, .compute_sigma = 0.2}, 8);
+    EXPECT_GT(m.bubble_fraction, 0.01);
+    const double expected = plan.world_size() * m.mean_step * (100 + 300 * (1 - m.bubble_fraction));
+    EXPECT_NEAR(m.joules_per_step / expected, 1, 1e-9);
+  }
+}
+
+TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
+  for (const char* method : {"ddp", "ps-sync"}) {
+    SCOPED_TRACE(method);
+    Plan plan = plan_of(method, 1, 3, 1, 1);
+    if (strategy_named(method).combines.servers) plan.servers = 1;
+    const Rig rig(plan, small_model(2), powered(plan.world_size(), true));
+    const Steps steps{.warm_up = 1, .steady = 3};
+    Recording all;
+    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
+    Tee tee({&all, &sink});
+    rig.run(tee, steps.warm_up + steps.steady);
+    const Metrics m = sink.finish();
+    double expected = 0;
+    for (int rank = 0; rank < plan.world_size(); ++rank) {
+      const bool unlike = rank + 1 == plan.world_size();
+      const double idle = unlike ? 50 : 100, busy = unlike ? 300 : 400;
+      double working = 0;
+      for (const Interval& i : all.intervals) {
+        const Role& role = rig.linked.program.roles[i.role];
+        if (role.ranks[i.place] != static_cast<Id>(rank) || i.step < steps.warm_up) continue;
+        Id lane = none;
+        for (const Op& op : role.ops)
+          if (std::holds_alternative<Compute>(op.work)) lane = op.lane;
+        const Op& op = role.ops[i.op];
+        if (!communicates(op.work) && (lane == none || op.lane == lane)) working += i.end - i.start;
+      }
+      EXPECT_GT(working, 0);
+      expected += idle * m.mean_step + (busy - idle) * working / steps.steady;
+    }
+    EXPECT_NEAR(m.joules_per_step / expected, 1, 1e-9);
+  }
+}
+
+TEST(Energy, IsNotKnownWhereADevicesPowerIsNot) {
+  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  EXPECT_EQ(rig.metrics({.warm_up = 1, .steady = 2}).joules_per_step, 0);
+}
+
+TEST(Metrics, ABubbleIsNeverLessThanNothing) {
+  const Rig rig(plan_of("ddp", 1, 1, 1, 3), small_model(3), fast(1));
+  for (int steady = 1; steady < 60; ++steady)
+    EXPECT_GE(rig.metrics({.warm_up = 3, .steady = steady}).bubble_fraction, 0);
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "engine/errors.h"
+#include "engine/model_file.h"
+#include "tests/engine/reference.h"
 
 namespace rehearse {
 namespace {
@@ -248,6 +250,37 @@ TEST(ModelFile, NamesWhatIsWrong) {
                       "seq_len = 64\n"),
               testing::AllOf(testing::HasSubstr("mine.toml"),
                              testing::HasSubstr("heads = 5 does not divide hidden = 64")));
+}
+
+TEST(ModelFile, EveryNumberHasARange) {
+  const std::string path = testing::TempDir() + "/ranged.toml";
+  const auto error = [&](const std::string& key, const std::string& value) {
+    std::ofstream out(path);
+    out << "family = \"gpt\"\n";
+    for (const char* needed : {"layers", "hidden", "heads", "vocab", "seq_len"})
+      if (key != needed) out << needed << " = 1\n";
+    out << key << " = " << value << "\n";
+    out.close();
+    try {
+      load_model(path, 0);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  for (const Config::Key& key : model_keys()) {
+    if (key.type != "integer" && key.type != "number") continue;
+    for (const char* wrong : {"-1", "2147483648", "1e300", "\"many\""})
+      EXPECT_THAT(error(key.path, wrong),
+                  testing::AllOf(testing::StartsWith(path + ":"),
+                                 testing::HasSubstr(": key \"" + key.path + "\": ")))
+          << wrong;
+  }
+  EXPECT_EQ(error("dropout", "0.5"), "no error");
+}
+
+TEST(ModelFile, DocumentationListsExactlyTheKeysThatTheReaderKnows) {
+  expect_documented("docs/model.md", model_keys());
 }
 
 }  // namespace

@@ -207,7 +207,15 @@ TEST(Profile, RefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(message(json, "fedcba9876543210", "fedcba987654321"),
               testing::HasSubstr("16 hexadecimal digits"));
   EXPECT_THAT(message(json, "fedcba9876543210", ""), testing::HasSubstr("\"cluster_hash\""));
-  EXPECT_THAT(message(json, "{", "["), testing::HasSubstr("not a profile"));
+  EXPECT_THAT(message(json, "{", "["),
+              testing::AllOf(testing::StartsWith("p.json:2:"), testing::HasSubstr(": not JSON: "),
+                             testing::HasSubstr("rehearse profile -o FILE"),
+                             testing::Not(testing::HasSubstr("json.exception"))));
+  EXPECT_THAT(message(json, "\"seconds\": 0.02", "\"seconds\": 1e300"),
+              testing::HasSubstr("segments[0]: \"seconds\" = 1e+300: must be from 0 to 3600"));
+  EXPECT_THAT(message(json, "\"seconds\": 0.02", "\"seconds\": 1e999"),
+              testing::AllOf(testing::StartsWith("p.json: not JSON: number overflow"),
+                             testing::Not(testing::HasSubstr("json.exception"))));
   EXPECT_THROW(load_profile("no/such/file.json"), InputError);
 }
 

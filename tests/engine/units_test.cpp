@@ -2,8 +2,10 @@
 
 #include "engine/units.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/numbers.h"
 #include "tests/message_of.h"
 
 namespace rehearse {
@@ -90,6 +92,26 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("pq", keys), "pp");
   EXPECT_EQ(nearest("learning_rate", keys), "");
   EXPECT_EQ(nearest("x", {}), "");
+}
+
+TEST(Units, JoulesAndNoNegativeNothing) {
+  EXPECT_EQ(to_text(Watts(450) * Seconds(2)), "900 J");
+  EXPECT_EQ(to_text(Joules(31250)), "31.2 kJ");
+  EXPECT_EQ(to_text(Seconds(-0.0)), "0 ns");
+  EXPECT_EQ(fixed(-0.0004, 1), "0.0");
+  EXPECT_EQ(fixed(-0.04, 2), "-0.04");
+  EXPECT_EQ(fixed(-0.0, 0), "0");
+  EXPECT_EQ(percent(-1e-9, 1), "0.0%");
+  EXPECT_EQ(percent(-0.125, 1), "-12.5%");
+  EXPECT_THAT(message_of([] { parse_bytes("1e308EB"); }), testing::HasSubstr("not finite"));
+}
+
+TEST(Units, TheNearestDivisor) {
+  EXPECT_EQ(nearest_divisor(25, 3), 1);  // 1 and 5 are as far: the smaller
+  EXPECT_EQ(nearest_divisor(25, 4), 5);
+  EXPECT_EQ(nearest_divisor(12, 5), 4);
+  EXPECT_EQ(nearest_divisor(12, 100), 12);
+  EXPECT_EQ(nearest_divisor(7, 2147483647), 7);
 }
 
 }  // namespace

@@ -65,9 +65,25 @@ class Reports(ReportTest):
         fast, slow = rows[1], rows[2]
         self.assertEqual(fast[1], "256 ± 5.0 ms")
         self.assertEqual(fast[2], "2,000")
-        self.assertEqual(fast[4:9], ["31.0%", "12.5%", "20.0 ms", "4.84 GB", "9.00 GiB"])
+        self.assertEqual(fast[4:9], ["31.0%", "12.5%", "20.0 ms", "4.84 GB", "9.66 GB"])
         self.assertIn("uncalibrated", slow[1])
         self.assertIn("–", slow[4])
+
+    def test_it_says_of_what_the_results_are(self):
+        of = dict(model="gpt2-124m", cluster="rack:4", global_batch=192, seq_len=1024, precision="bf16")
+        made = dict(command="rehearse compare 'my job.toml'", version="1.2.3")
+        energy = {"per_step": 31250.0, "per_rank": 3906.25, "idle_unknown": []}
+        both = {"schema_version": 1, "results": [result("a", energy_j=energy, **of), result("b", **of)]}
+        self.run_it(self.file("compare.json", both | made), "-o", self.page)
+        parsed = PageText(self.page.read_text())
+        text = " ".join(parsed.text)
+        for words in (
+            "gpt2-124m, 192 samples of 1,024 tokens a step, bf16, on rack:4: 2 simulated methods",
+            "rehearse compare 'my job.toml'",
+            "rehearse 1.2.3",
+        ):
+            self.assertIn(words, text)
+        self.assertEqual({row[0][0]: row[9] for row in parsed.rows[1:]}, {"a": "31.2 kJ", "b": "–"})
 
     def test_what_is_missing_is_named_and_left_out(self):
         self.run_it(self.compare(), "-o", self.page)

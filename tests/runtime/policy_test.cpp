@@ -183,6 +183,7 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   job.run.heartbeat = Seconds(0.5);
   const auto messages = [&](const std::shared_ptr<Policy>& policy) {
     TrainOptions options;
+    options.overwrite = true;  // of the one before
     options.policy = policy;
     std::vector<std::string> texts;
     for (const Outcome& outcome : fail_in_processes(job, options)) {

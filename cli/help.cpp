@@ -1,0 +1,36 @@
+// `rehearse help COMMAND`: what COMMAND --help prints.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/parse_errors.h"
+#include "engine/errors.h"
+
+namespace rehearse {
+
+void add_help(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(app, "help", "Print the help of a command",
+                                  "  rehearse help\n  rehearse help simulate");
+  auto name = std::make_shared<std::string>();
+  command->add_option("COMMAND", *name, "One of the commands; none: all of them in brief");
+  command->callback([&app, &context, name] {
+    context.run = [&app, name] {
+      if (name->empty()) {
+        // app.help() would be that of the command at hand: this one's.
+        std::cout << app.get_formatter()->make_help(&app, app.get_name(),
+                                                    CLI::AppFormatMode::Normal);
+        return int{good};
+      }
+      for (const CLI::App* known : app.get_subcommands({}))
+        if (known->get_name() == *name) {
+          std::cout << known->help(app.get_name());
+          return int{good};
+        }
+      throw InputError(unknown_command(app, *name));
+    };
+  });
+}
+
+}  // namespace rehearse
