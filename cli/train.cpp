@@ -118,22 +118,21 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
         {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
   add_subject(subject_of(job.model, job.cluster, job.plan), out);
-  out.update(nlohmann::ordered_json{
-      {"world_size", job.plan.world_size()},
-      {"first_step", s.first_step},
-      {"end_step", s.end_step},
-      {"first_loss", s.first_loss},  // null where it is not a number
-      {"last_loss", s.last_loss},
-      {"validation_loss", s.validation_loss},
-      {"losses", s.losses},
-      {"step_times_s", s.step_times},
-      {"median_step_s", known(s.median_step_s)},
-      {"tokens_per_s", known(s.tokens_per_s)},
-      {"mfu", known(s.mfu)},
-      {"bytes_sent_by_rank_0", s.bytes_sent},
-      {"plan_changes", std::move(changes)},
-      {"checkpoint", s.checkpoint},
-      {"signal", s.signal}});
+  out.update(nlohmann::ordered_json{{"world_size", job.plan.world_size()},
+                                    {"first_step", s.first_step},
+                                    {"end_step", s.end_step},
+                                    {"first_loss", s.first_loss},  // null where it is not a number
+                                    {"last_loss", s.last_loss},
+                                    {"validation_loss", s.validation_loss},
+                                    {"losses", s.losses},
+                                    {"step_times_s", s.step_times},
+                                    {"median_step_s", known(s.median_step_s)},
+                                    {"tokens_per_s", known(s.tokens_per_s)},
+                                    {"mfu", known(s.mfu)},
+                                    {"bytes_sent_by_rank_0", s.bytes_sent},
+                                    {"plan_changes", std::move(changes)},
+                                    {"checkpoint", s.checkpoint},
+                                    {"signal", s.signal}});
   return out;
 }
 

@@ -173,7 +173,7 @@ JobKeys read_keys(const Config& file) {
   keys.cluster = cluster.text("name", std::nullopt);
   keys.world_size = cluster.maybe_integer("world_size", ranks);
   keys.devices = cluster.texts("devices");
-  keys.memory_reserve = cluster.maybe_bytes("memory_reserve", at_least(0));
+  keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
   keys.profile = cluster.text("profile", "");
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);

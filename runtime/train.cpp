@@ -118,7 +118,6 @@ class Trainer {
     summary.first_step = observed_from_ = step;
     if (start_.within) summary.checkpoint = start_.checkpoint;
     bool ended = step >= train.steps;
-    if (ended && options_.resume) summary.checkpoint = checkpoint_of(job_, options_);
     while (!ended) {
       const std::int64_t boundary = next_stop(step);
       const std::int64_t end = replan(step, summary) ? run_until(step, boundary) : step;

@@ -208,8 +208,8 @@ class Describer {
       else if (best.bound < std::numeric_limits<double>::infinity())
         other.why = fmt::format("at least {}: not tried", rehearse::text(best.bound));
       else if (best.memory < std::numeric_limits<double>::infinity())
-        other.why =
-            fmt::format("does not fit: needs {} of what a device has to use", percent(best.memory, 0));
+        other.why = fmt::format("does not fit: needs {} of what a device has to use",
+                                percent(best.memory, 0));
       else
         other.why = "refused";
       choice.runners_up.push_back(std::move(other));

@@ -40,6 +40,7 @@ Words wrong_types(const std::string& type) {
 /// Beyond what is accepted. A test asks that every key of a number stands here.
 const std::map<std::string, Words> out_of_range = {
     {"cluster.world_size", {"0", "-1", "99999999"}},
+    {"cluster.memory_reserve", {"\"-1GB\"", "\"1e6EB\""}},
     {"method.pp", {"0", "-1", "99999999"}},
     {"method.dp", {"0", "-1", "99999999"}},
     {"method.tp", {"0", "-1", "99999999"}},

@@ -181,7 +181,8 @@ TEST(Job, UnknownKeysAndWrongUnits) {
   EXPECT_THAT(error_of({"method.precision=fp8"}), HasSubstr("is not one of fp32, bf16, fp16"));
   EXPECT_THAT(error_of({"method.order=pp,tp"}), HasSubstr("is not one of pp,dp,tp, pp,tp,dp"));
   EXPECT_THAT(error_of({"method.density=0"}), HasSubstr("must be above 0 and at most 1"));
-  EXPECT_THAT(error_of({"train.steps=0"}), HasSubstr("0 is out of range: must be from 1 to 2147483647"));
+  EXPECT_THAT(error_of({"train.steps=0"}),
+              HasSubstr("0 is out of range: must be from 1 to 2147483647"));
 }
 
 TEST(Job, ConstraintsBetweenKeys) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/divisors.h"
 #include "engine/numbers.h"
 #include "tests/message_of.h"
 
