@@ -19,7 +19,7 @@ namespace rehearse {
 namespace {
 
 /// Of all channels: a colour for each rank takes a few characters.
-constexpr std::size_t most_colours = std::size_t{16} * most_ranks;
+constexpr std::size_t most_colours = std::size_t{4} * most_ranks;
 
 /// What has been declared under which name, in order.
 class Declared {

@@ -149,6 +149,23 @@ TEST(ProgramText, IsReadAndLinkedForAMillionRanks) {
   EXPECT_EQ(linked.events.size(), 2 * reductions + 3U);
 }
 
+// The most colours that a text may say, each a number of its own.
+TEST(ProgramText, GroupsAMillionRanksByColour) {
+  std::string channels, ops = "%0 compute cast source<W@1 target>G\n";
+  for (int c = 0; c < 4; ++c) {
+    channels += fmt::format("channel c{} sequence axes=g1 colour=1000000-2048575\n", c);
+    ops += fmt::format("%{} compute broadcast c{} root=worker source<G target>G\n", c + 1, c);
+  }
+  const auto text = [&](const std::string& more) {
+    return text_of("mesh dp=1\nworld 1048576\n" + channels + more + "role worker ranks=0-1048575",
+                   weight + "storage G buffer f32 8 indices=1 versions=1\nview G G 0 8\n",
+                   ops + "%5 compute update param+W@1 grad<G\n");
+  };
+  EXPECT_EQ(link(parse_program(text(""))).events.size(), 6U);
+  EXPECT_THAT(refusal(text("channel more sequence axes=g1 colour=0-1048575\n")),
+              HasSubstr("more than 4194304 colours"));
+}
+
 // Each server has a group of its own; there were bits for 29.
 TEST(Strategies, HaveAsManyServersAsShards) {
   const Plan plan{
