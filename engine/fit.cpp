@@ -142,17 +142,16 @@ class RemedySearch {
       : plan_(plan), model_(model), cluster_(cluster), bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
-    left_ = most_remedies - for_smaller_batches;
+    left_ = most_remedies - 2 * for_smaller_batches;
     for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
     for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
-    left_ = for_smaller_batches;
     return smaller_batch();
   }
 
  private:
-  static constexpr int for_smaller_batches = 6;
+  static constexpr int for_smaller_batches = 3;
 
   /// By arithmetic: the plan exists and may fit.
   bool open(const Plan& plan) {
@@ -197,6 +196,7 @@ class RemedySearch {
   /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, a quarter fewer
   /// each time.
   std::optional<Remedy> smaller_batch(int micro_batches) {
+    left_ = for_smaller_batches;
     const int at_once = plan_.dp * micro_batches;
     const auto with = [&](int samples) {
       Trial trial{plan_, {}};
