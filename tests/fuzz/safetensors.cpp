@@ -8,9 +8,10 @@ namespace rehearse::fuzz {
 void safetensors(std::string_view input) {
   const std::string path = write_input(input, "model.safetensors");
   accepts([&] {
-    const SafetensorsFile file(path);
+    const FileSum sum{.bytes = static_cast<std::int64_t>(input.size()),
+                      .checksum = checksum_of(std::as_bytes(std::span(input)))};
+    const SafetensorsFile file(path, sum);
     expect(file.bytes() == input.size(), "a file has as many bytes as it has");
-    expect(file.checksum() == checksum_of(std::as_bytes(std::span(input))), "checksums agree");
     for (const auto& [name, tensor] : file.tensors()) {
       std::int64_t elements = 1;
       for (const std::int64_t extent : tensor.shape) elements *= extent;
