@@ -289,7 +289,8 @@ class Reader {
     c.match = line.named<Match>(line.take());
     if (auto v = line.optional("axes")) c.group.axes = parse_axes(line, p_, *v);
     if (auto v = line.optional("colour")) {
-      if ((colours_ += ranks) > most_colours)
+      colours_ += ranks;
+      if (colours_ > most_colours)
         line.fail(fmt::format("channels have more than {} colours in all", most_colours));
       c.group.colour = parse_ids(line, *v, ranks);
     }
