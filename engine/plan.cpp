@@ -118,7 +118,7 @@ bool splits(const ModelSpec& model, int tp) { return tensor_divisor(model) % tp 
 
 std::string split_rule(const ModelSpec& model, int tp) {
   for (const auto& [size, what] : {std::pair{model.heads, "heads"},
-                                   {model.kv_heads, "heads of keys and values"},
+                                   {model.kv_heads, "key-value heads"},
                                    {model.ffn, "columns of the feed-forward layers"},
                                    {model.padded_vocab, "rows of the padded vocabulary"}})
     if (size % tp != 0) return fmt::format("must divide the {} {} of {}", size, what, model.name);

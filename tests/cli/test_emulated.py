@@ -92,11 +92,11 @@ class Emulated(CliTestCase):
     def test_commands(self):
         """Simulating and planning give the same bits on every processor; profiling ends."""
         job = ROOT / "experiments/paper-ddp.toml"
-        simulate = ["simulate", job, "--json"]
+        simulate = ["simulate", job]
         small = ["--set", "model.name=gpt-tiny", "--set", "cluster.world_size=4"]
-        plan = ["plan", job, *small, "--json"]
+        plan = ["plan", job, *small]
         for model, command in (("EPYC", simulate), ("Nehalem", simulate), ("Nehalem", plan)):
-            self.assertEqual(json.loads(self.emulate(model, *command)), self.json(*command), f"{command} on {model}")
+            self.assertEqual(json.loads(self.emulate(model, *command, "--json")), self.json(*command), f"{command} on {model}")
         write_job(self.tmp, 1)
         path = self.tmp / "profile.json"
         self.emulate("Nehalem", "profile", "-o", path, "--model", self.tmp / "model.toml", "--samples", 1, "--threads", 1)

@@ -162,7 +162,7 @@ class Planned(CliTestCase):
         for text, says in (
             (good.replace('"runs": []', '"runs": [], "more": 1'), "edited"),
             (good.replace('"schema_version": 1', '"schema_version": 2'), "reads 1"),
-            (good[: len(good) // 2], "not a rehearsal"),
+            (good[: len(good) // 2], "not JSON"),
         ):
             self.rehearsal.write_text(text)
             said = self.refused("train", job, "--nproc", "2", "--rehearsed", says=[says])

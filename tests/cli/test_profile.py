@@ -81,7 +81,7 @@ class Profile(CliTestCase):
         job = self.tmp / "job.toml"
         job.write_text(
             'model.name = "gpt-tiny"\ncluster.name = "this-machine"\nmethod = { name = "zero2", dp = 2 }\n'
-            f'train = {{ global_batch = 4, steps = 5, data = "{self.tmp}/tokens" }}\nrun.threads = 1\n'
+            f'train = {{ global_batch = 4, steps = 5, data = "{self.tmp}/tokens", out = "{self.tmp}/out" }}\nrun.threads = 1\n'
         )
         path, found = self.of_paper("paper.json")
         self.rehearse("train", job, "--nproc", "2", "--profile-out", path)
@@ -93,7 +93,7 @@ class Profile(CliTestCase):
             self.assertEqual(v["steps"], 5)
             self.assertGreater(v["total"], 0)
             self.assertLess(v["total"], v["square_norm"])
-        self.rehearse("train", job, "--nproc", "2", "--profile-out", path)  # again: in their place
+        self.rehearse("train", job, "--nproc", "2", "--overwrite", "--profile-out", path)  # again: in their place
         self.assertEqual(len(json.loads(path.read_text())["variances"]), len(layers))
         self.refused(
             "train", job, "--nproc", "3", "--profile-out", path, "--set", "method.name=ps-async", says=["ps-async", "ps-sync"]

@@ -47,11 +47,12 @@ class Sizes(CliTestCase):
         model.write_text('family = "gpt"\nlayers = 1000000\nhidden = 64\nheads = 4\nvocab = 512\nseq_len = 64\n')
         for change, says in (
             (["method.micro_batches=2000000000"], ["micro_batches", "at most"]),
-            (["train.global_batch=2147483616"], ["memory", "this would fit"]),
-            (["train.global_batch=2147483616", "method.micro_batches=67108863"], ["method.micro_batches", "at most"]),
+            (["train.global_batch=16777216"], ["memory", "this would fit"]),
+            (["train.global_batch=16777216", "method.micro_batches=524289"], ["method.micro_batches", "at most"]),
+            (["train.global_batch=2147483616"], ["train.global_batch", "to 16777216"]),
             (["method.tp=1048576"], ["method.tp", "nearest"]),
             (["cluster.world_size=1048576"], ["at most 32"]),
-            (["train.seq_len=2147483647"], ["seq_len", "at most"]),
+            (["train.seq_len=2147483647"], ["train.seq_len", "to 1048576"]),
             ([f"model.name={model}"], ["layers = 1000000", "at most"]),
             (["method.name=interleaved", "method.pp=2", "method.virtual_stages=1024"], ["virtual_stages", "layers"]),
             (["method.shares=[2147483647,2147483647]", "cluster.world_size=2"], ["shares"]),

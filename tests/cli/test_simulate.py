@@ -218,10 +218,10 @@ class Compare(CliTestCase):
 
 
 class Progress(CliTestCase):
-    LONG = """model.name = "llama-7b"
-cluster.name = "dgx-h100:16"
+    LONG = """model.name = "gpt3-175b"
+cluster.name = "dgx-a100:256"
 method = { name = "1f1b", precision = "bf16" }
-train.global_batch = 1024
+train.global_batch = 1536
 """
 
     def first_line(self, *flags):

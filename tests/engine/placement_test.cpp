@@ -267,13 +267,13 @@ TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {
   const Plan mesh = mesh_of("1f1b", 2, 1, 1, 4, 4);
   const Placement roomy = place(model, build(1e12), mesh, nullptr);
   const std::size_t half = roomy.stages[roomy.rank_to_device[0] == 0 ? 1 : 0].size();
-  const Placement tight = place(model, build(4e5), mesh, nullptr);
+  const Placement tight = place(model, build(3.6e5), mesh, nullptr);
   ASSERT_TRUE(tight.fits);
   const std::size_t on_small = tight.rank_to_device[0] == 1 ? 0 : 1;
   EXPECT_LT(tight.stages[on_small].size(), half);
   const Plan plan = prepare(with(mesh, tight), model);
   const LinkedProgram linked = link(compile(plan, model), model);
-  for (const DeviceNeed& need : device_needs(linked, build(4e5), plan.rank_to_device))
+  for (const DeviceNeed& need : device_needs(linked, build(3.6e5), plan.rank_to_device))
     EXPECT_TRUE(need.fits()) << need.kind << " " << need.need;
   EXPECT_FALSE(place(model, build(10), mesh, nullptr).fits);
 }

@@ -213,7 +213,7 @@ TEST_F(Written, UnknownKeysAndVersions) {
               HasSubstr("did you mean \"adamw\"?"));
   EXPECT_THAT(message_of(changed("embedding .. head", "embeding .. head")),
               HasSubstr("did you mean \"embedding\"?"));
-  EXPECT_THAT(message_of("version = \n"), HasSubstr("plan.toml:1: not TOML"));
+  EXPECT_THAT(message_of("version = \n"), HasSubstr("plan.toml:1:11: not TOML"));
 }
 
 TEST_F(Written, EditedPlansAreRefused) {

@@ -276,7 +276,7 @@ TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
                              testing::HasSubstr("gpt-demo has 4; at most 4")));
   EXPECT_THAT(refused("method.tp = 1000000\nmethod.pp = 3"),
               testing::AllOf(testing::HasSubstr("no mesh of the 32 ranks"),
-                             testing::HasSubstr("nearest: pp 1 x dp 1 x tp 32")));
+                             testing::HasSubstr("nearest: pp 4 x dp 2 x tp 4")));
 }
 
 TEST(Planner, NothingFits) {

@@ -239,7 +239,7 @@ TEST(Variance, PartialSumsAreNotObserved) {
   EXPECT_THAT(message([](Program&, Op&, Kernel& k) { k.stride = 2; }),
               testing::HasSubstr("at stride 2 takes"));
   EXPECT_THAT(message([](Program&, Op&, Kernel& k) { k.stride = 0; }),
-              testing::HasSubstr("at stride 0"));
+              testing::HasSubstr("stride is 0"));
 }
 
 TEST(Variance, AKernelTouchesALineAnEntry) {
