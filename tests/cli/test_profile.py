@@ -96,7 +96,7 @@ class Profile(CliTestCase):
         self.rehearse("train", job, "--nproc", "2", "--overwrite", "--profile-out", path)  # again: in their place
         self.assertEqual(len(json.loads(path.read_text())["variances"]), len(layers))
         self.refused(
-            "train", job, "--nproc", "3", "--profile-out", path, "--set", "method.name=ps-async", says=["ps-async", "ps-sync"]
+            "train", job, "--nproc", "3", "--overwrite", "--profile-out", path, "--set", "method.name=ps-async", says=["ps-async", "ps-sync"]
         )
 
 
