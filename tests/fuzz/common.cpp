@@ -39,7 +39,8 @@ void expect_finite(const nlohmann::ordered_json& json, const std::string& where)
   if (json.is_number_float())
     expect(std::isfinite(json.get<double>()), where + " is a finite number");
   if (json.is_structured())
-    for (const auto& [key, value] : json.items()) expect_finite(value, where + "/" + key);
+    for (const auto& [key, value] : json.items())
+      expect_finite(value, fmt::format("{}/{}", where, key));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST(LargeProducts, AreComparedBeforeTheirWayIsTaken) {
 
 // One way on a machine, whatever was computed before, or a resumed run would not repeat its bits.
 TEST(LargeProducts, GoOneWay) {
-  const LargeProducts before = large_products();
+  const LargeProducts& before = large_products();
   EXPECT_NE(before.why, "");
   EXPECT_EQ(before.one_dnn,
             objection_to(one_dnn_product_into).empty() && vector_instructions() == "AVX512")
