@@ -3,6 +3,7 @@
 BUILD := build
 JOBS ?= 2
 SECONDS ?= 60
+SEED ?= 0
 SHELL := /bin/bash
 
 .PHONY: help setup configure build demo test lint format bench fuzz gpu clean
@@ -45,7 +46,7 @@ bench: configure
 	@tools/bench
 
 fuzz:
-	@tools/fuzz --seconds $(SECONDS) --jobs $(JOBS)
+	@tools/fuzz --seconds $(SECONDS) --jobs $(JOBS) --timeout 30 --seed $(SEED)
 
 gpu: configure
 	@tools/gpu
