@@ -206,6 +206,7 @@ class Reader {
     if (!headed_) throw ProgramError("program text is empty");
     if (role_ != nullptr)
       throw ProgramError(fmt::format("program text: role {} has no 'end'", role_->name));
+    if (p_.world_size == 0) throw ProgramError("program text: there is no line 'world RANKS'");
     return std::move(p_);
   }
 

@@ -77,6 +77,11 @@ TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   refuses("mesh dp=2\nworld 2\nrole worker ranks=0\nrole worker ranks=1", "6", "second role");
 }
 
+TEST(ProgramText, NeedsAWorld) {
+  EXPECT_THAT(message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
+              HasSubstr("no line 'world RANKS'"));
+}
+
 TEST(ProgramText, RefusesImpossibleTablesByTheirLine) {
   const auto refuses = [](const std::string& tables, const std::string& why) {
     EXPECT_THAT(refusal(text_of(two, tables, "")), AllOf(HasSubstr("line 8"), HasSubstr(why)))
