@@ -106,10 +106,12 @@ Plan random_plan(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
       p.layers.push_back(
           {draw.part(), static_cast<Reduction>(draw(0, 2)), static_cast<Coding>(draw(0, 2))});
   p.pipeline = static_cast<Pipeline>(draw(0, 2));
-  for (int i = draw(0, 4); i > 0; --i) p.node_of.push_back(static_cast<Id>(draw(0, 3)));
+  const int world = p.world_size();
+  for (int i = draw.coin() ? world : 0; i > 0; --i)
+    p.node_of.push_back(static_cast<Id>(draw(0, 3)));
   p.collective = static_cast<Algorithm>(draw(0, 5));
   p.optimizer = static_cast<Optimizer>(draw(0, 1));
-  for (int i = draw(0, 4); i > 0; --i)
+  for (int i = draw.coin() ? world : 0; i > 0; --i)
     p.rank_to_device.push_back(static_cast<Id>(draw(0, int(cluster.devices().size()) - 1)));
   return p;
 }
@@ -221,6 +223,8 @@ TEST_F(Written, EditedPlansAreRefused) {
               AllOf(HasSubstr("\"hash\""), HasSubstr("edited"), HasSubstr("plan again")));
   EXPECT_THAT(message_of(changed("embedding .. head", "embedding .. L3.mlp")),
               AllOf(HasSubstr("edited"), HasSubstr("not even complete")));
+  EXPECT_THAT(message_of(changed("dp = 2", "dp = 16")),
+              AllOf(HasSubstr("plan.toml:"), HasSubstr("entries, but"), HasSubstr("16 ranks")));
   EXPECT_EQ(message_of(changed("# A plan", "# My plan")), "no error");  // a comment says nothing
 }
 
