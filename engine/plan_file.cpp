@@ -163,11 +163,11 @@ Plan read_plan(const Config& c, const ModelSpec& model, const Cluster& cluster) 
        list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
     plan.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
   const std::int64_t world = std::int64_t{plan.pp} * plan.dp * plan.tp + plan.servers;
-  for (const auto& [key, size] : {std::pair("node_of", plan.node_of.size()),
-                                  {"rank_to_device", plan.rank_to_device.size()}})
+  for (const auto& [key, size] :
+       {std::pair("node_of", plan.node_of.size()), {"rank_to_device", plan.rank_to_device.size()}})
     if (size != 0 && static_cast<std::int64_t>(size) != world)
-      throw c.error(key, fmt::format("has {} entries, but pp x dp x tp + servers are {} ranks",
-                                     size, world));
+      throw c.error(
+          key, fmt::format("has {} entries, but pp x dp x tp + servers are {} ranks", size, world));
   plan.layers = read_layers(c, segments);
   return plan;
 }
