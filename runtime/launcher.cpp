@@ -36,7 +36,8 @@ struct Child {
   std::optional<int> status = {};  // exit status, 128 + n after a signal
 };
 
-/// SIGINT, SIGTERM and SIGCHLD as a descriptor; the mask is put back at the end.
+/// SIGINT, SIGTERM and SIGCHLD as a descriptor. The mask is put back at the end, but not after a
+/// request to stop: the same request may come again while this process is still ending.
 class Signals {
  public:
   Signals() {
@@ -45,21 +46,25 @@ class Signals {
     sigprocmask(SIG_BLOCK, &mask_, &before_);
     fd_ = Fd(signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~Signals() {
+    if (!asked_) sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
   int fd() const { return fd_.get(); }
   const sigset_t& before() const { return before_; }
   /// The next signal that has come, 0 for none.
-  int next() const {
+  int next() {
     signalfd_siginfo info = {};
-    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
+    if (read(fd_.get(), &info, sizeof info) != sizeof info) return 0;
+    asked_ = asked_ || info.ssi_signo != SIGCHLD;
+    return static_cast<int>(info.ssi_signo);
   }
 
  private:
   sigset_t mask_ = {}, before_ = {};
   Fd fd_ = {};
+  bool asked_ = false;  // to stop
 };
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;

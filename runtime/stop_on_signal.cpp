@@ -1,5 +1,7 @@
 #include "runtime/stop_on_signal.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <ctime>
@@ -20,13 +22,13 @@ std::int64_t nanoseconds() {
 
 void on_signal(int signal) {
   Control* const control = aim.load();
-  if (control == nullptr) return;
   const std::int64_t now = nanoseconds();
   std::int64_t before = 0;
   if (first_at.compare_exchange_strong(before, now)) {
     first_signal = signal;
-    control->request_stop();
+    if (control != nullptr) control->request_stop();
   } else if (static_cast<double>(now - before) >= 1e9 * second_request_after.value) {
+    if (control == nullptr) _exit(128 + signal);
     control->interrupt(signal);
   }
 }
@@ -45,9 +47,11 @@ StopOnSignal::StopOnSignal(Control& control) {
 }
 
 StopOnSignal::~StopOnSignal() {
+  aim = nullptr;
+  // The same request may come again while the process that it stopped is still ending.
+  if (first_at != 0) return;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
-  aim = nullptr;
 }
 
 int StopOnSignal::first() const { return first_signal; }

@@ -70,6 +70,19 @@ class Signals(TrainingCase):
                     time.sleep(wait)
                 self.check_saved(child, signal.SIGINT)
 
+    def test_signals_until_the_end_are_one(self):
+        """Those that come while the processes are ending, too."""
+        for target in ("launcher", "ranks"):
+            with self.subTest(target=target), self.training("--nproc", 2) as child:
+                pids = [child.pid] if target == "launcher" else list(ranks_of(child.pid).values())
+                began = time.monotonic()
+                while child.poll() is None and time.monotonic() - began < 0.9:
+                    for pid in pids:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGINT)
+                    time.sleep(0.0005)
+                self.check_saved(child, signal.SIGINT)
+
     def test_a_process_of_its_own(self):
         with self.training("--set", "method.dp=1") as child:
             for _ in range(2):
