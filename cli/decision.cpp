@@ -12,6 +12,7 @@
 #include "engine/names.h"
 #include "engine/plan_file.h"
 #include "engine/profile.h"
+#include "engine/strategy.h"
 #include "engine/units.h"
 
 namespace rehearse {
@@ -86,7 +87,7 @@ Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
 }
 
 std::optional<Decision> decide_plan(Job& job, Teller* teller) {
-  if (!job.plan_file.empty() || !adaptive(job)) return std::nullopt;
+  if (!job.plan_file.empty() || !planned(job.plan.method)) return std::nullopt;
   Decision decision = decide_with_progress(job, {.teller = teller});
   job.plan = decision.plan;
   return decision;

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include "engine/errors.h"
+#include "engine/strategy.h"
 
 namespace rehearse {
 
 Job load(const std::string& path, const std::vector<std::string>& set) {
-  const bool open =
-      Config::load(path, set).section("method").text("name", "") == std::string_view("adaptive");
+  const bool open = planned(Config::load(path, set).section("method").text("name", ""));
   return open ? load_job_to_plan(path, set) : load_job(path, set);
 }
 

@@ -104,12 +104,8 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
       out.push_back({.label = "plan", .method = "plan"});
       continue;
     }
-    try {
-      strategy_named(name);
-    } catch (const InputError& e) {
-      const std::string text = e.what();
-      throw InputError("--methods: " + text.substr(text.find(": ") + 2));
-    }
+    if (const std::string why = unknown_method(name); !why.empty())
+      throw InputError("--methods: " + why);
     MethodChoice choice{.label = part, .method = name, .set = {}};
     if (at != std::string::npos) {
       const std::string key = part.substr(at + 1);

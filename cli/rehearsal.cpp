@@ -44,10 +44,8 @@ Baseline run_baseline(const std::string& method, const Job& job, const StudyOpti
       if (attempt == 0) out.cannot_run = error.what();
     }
     if (!other) break;
-    const auto remedy = find_remedy(other->plan, other->model, other->cluster);
-    if (!remedy || std::any_of(remedy->changes.begin(), remedy->changes.end(),
-                               [](const auto& c) { return c.starts_with("method.name="); }))
-      break;
+    const auto remedy = find_remedy(other->plan, other->model, other->cluster, true);
+    if (!remedy) break;
     out.set = remedy->changes;
   }
   out.set.clear();
@@ -97,10 +95,12 @@ void finish_rehearsal(Rehearsal& rehearsal, const Job& job, const Study& study,
   rehearsal.seeds = study.seeds;
   rehearsal.step_time = time_of(study);
   StudyOptions how = options;
-  for (const std::string method : {"ddp", "zero2", "1f1b"}) {
-    how.trace = traces.empty() ? "" : traces + method + ".json";
-    rehearsal.baselines.push_back(run_baseline(method, job, how, path, set));
-  }
+  for (const bool pipelined : {false, true})
+    for (const auto& [method, strategy] : strategies()) {
+      if (!strategy.baseline || strategy.combines.pp != pipelined) continue;
+      how.trace = traces.empty() ? "" : traces + method + ".json";
+      rehearsal.baselines.push_back(run_baseline(method, job, how, path, set));
+    }
 }
 
 void write_rehearsal(const Rehearsal& rehearsal, const Job& job) {

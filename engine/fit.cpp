@@ -50,17 +50,14 @@ Trial with_recompute(Trial trial) {
 std::vector<Trial> with_zero(const Trial& trial) {
   std::vector<Trial> out;
   const Strategy& strategy = strategy_named(trial.plan.method);
-  for (int zero = trial.plan.zero + 1; zero <= 3; ++zero) {
+  for (int zero = trial.plan.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
     Trial next = trial;
     next.plan.zero = zero;
-    if (zero <= strategy.combines.max_zero) {
-      next.changes.push_back(fmt::format("method.zero={}", zero));
+    if (strategy.at_zero != nullptr) {
+      next.plan.method = strategy.at_zero(zero);
+      next.changes.push_back("method.name=" + next.plan.method);
     } else {
-      const std::string other = fmt::format("zero{}", zero);
-      if (trial.plan.method != "ddp" && !trial.plan.method.starts_with("zero")) continue;
-      if (!strategies().contains(other)) continue;
-      next.plan.method = other;
-      next.changes.push_back("method.name=" + other);
+      next.changes.push_back(fmt::format("method.zero={}", zero));
     }
     out.push_back(std::move(next));
   }
@@ -115,12 +112,13 @@ std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
       if (world % (next.plan.tp * next.plan.pp) != 0) continue;
       next.plan.dp = world / (next.plan.tp * next.plan.pp);
       next.plan.stages.clear();
-      const Combines& can = strategy_named(plan.method).combines;
-      if ((next.plan.pp > 1 && !can.pp) || (next.plan.tp > 1 && !can.tp)) {
-        if (plan.method != "ddp" && !plan.method.starts_with("zero")) continue;
-        next.plan.method = "megatron";
+      const Strategy& strategy = strategy_named(plan.method);
+      if ((next.plan.pp > 1 && !strategy.combines.pp) ||
+          (next.plan.tp > 1 && !strategy.combines.tp)) {
+        if (strategy.with_model_parallelism == nullptr) continue;
+        next.plan.method = strategy.with_model_parallelism;
         next.plan.zero = 0;
-        next.changes.emplace_back("method.name=megatron");
+        next.changes.push_back("method.name=" + next.plan.method);
       }
       next.changes.push_back(fmt::format("method.pp={}", next.plan.pp));
       next.changes.push_back(fmt::format("method.dp={}", next.plan.dp));
@@ -138,8 +136,12 @@ std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
 
 class RemedySearch {
  public:
-  RemedySearch(const Plan& plan, const ModelSpec& model, const Cluster& cluster)
-      : plan_(plan), model_(model), cluster_(cluster), bounds_(model, cluster, nullptr) {}
+  RemedySearch(const Plan& plan, const ModelSpec& model, const Cluster& cluster, bool keep_method)
+      : plan_(plan),
+        model_(model),
+        cluster_(cluster),
+        keep_method_(keep_method),
+        bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
     left_ = most_remedies - 2 * for_smaller_batches;
@@ -155,30 +157,25 @@ class RemedySearch {
 
   /// By arithmetic: the plan exists and may fit.
   bool open(const Plan& plan) {
-    try {
-      const Plan ready = prepare(plan, model_);
-      // What servers hold is not in the bound.
-      return small_enough(ready, plan_, model_) &&
-             (ready.servers > 0 || bounds_.memory(ready).share <= 1);
-    } catch (const InputError&) {
-      return false;  // not a combination that exists
-    }
+    const auto ready = unless_refused([&] { return prepare(plan, model_); });
+    // What servers hold is not in the bound.
+    return ready && small_enough(*ready, plan_, model_) &&
+           (ready->servers > 0 || bounds_.memory(*ready).share <= 1);
   }
 
   std::optional<Remedy> try_out(const Trial& trial) {
+    if (keep_method_ && trial.plan.method != plan_.method) return std::nullopt;
     if (left_ == 0 || !open(trial.plan)) return std::nullopt;
     --left_;
-    try {
-      const LinkedProgram linked = link(compile(trial.plan, model_), model_);
-      Remedy remedy{trial.changes, 0};
-      for (const DeviceNeed& n : device_needs(linked, cluster_, trial.plan.rank_to_device)) {
-        if (!n.fits()) return std::nullopt;
-        remedy.need = std::max(remedy.need, n.need);
-      }
-      return remedy;
-    } catch (const InputError&) {
-      return std::nullopt;
+    const auto program = unless_refused([&] { return compile(trial.plan, model_); });
+    if (!program) return std::nullopt;
+    Remedy remedy{trial.changes, 0};
+    for (const DeviceNeed& n :
+         device_needs(link(*program, model_), cluster_, trial.plan.rank_to_device)) {
+      if (!n.fits()) return std::nullopt;
+      remedy.need = std::max(remedy.need, n.need);
     }
+    return remedy;
   }
 
   /// In as many micro-batches as a search has the time for, or else in as many as there are.
@@ -220,6 +217,7 @@ class RemedySearch {
   const Plan& plan_;
   const ModelSpec& model_;
   const Cluster& cluster_;
+  bool keep_method_;
   Bounds bounds_;
   int left_ = 0;  // programs to compile
 };
@@ -249,9 +247,9 @@ std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster&
   return out;
 }
 
-std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model,
-                                  const Cluster& cluster) {
-  return RemedySearch(plan, model, cluster).run();
+std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster,
+                                  bool keep_method) {
+  return RemedySearch(plan, model, cluster, keep_method).run();
 }
 
 std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {

@@ -43,7 +43,8 @@ inline constexpr std::int64_t most_tried_passes = 15'000;
 /// The first of these that fits, in this order: more micro-batches, recomputation, sharding of
 /// states (ZeRO), their combinations, other meshes of the same world, a smaller batch. Empty when
 /// none does.
-std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster);
+std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster,
+                                  bool keep_method = false);
 
 /// Throws InputError that names the device, the need, the three largest storages and the remedy.
 void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec& model,

@@ -60,6 +60,12 @@ int default_micro_batches(const Plan& plan) {
   return multiple > 0 ? multiple : most;
 }
 
+/// Throws Refused with the place of the key in the file.
+[[noreturn]] void refuse_in(const Config& file, const char* section, const char* key,
+                            const std::string& why) {
+  throw Refused({fmt::format("{}.{}", section, key), file.section(section).error(key, why).what()});
+}
+
 /// Shares that are given fix the global batch by the micro-batches, or these by it.
 void fill_shared_batch(const Config& file, const JobKeys& keys, Plan& plan) {
   const std::int64_t at_once =
@@ -69,11 +75,10 @@ void fill_shared_batch(const Config& file, const JobKeys& keys, Plan& plan) {
       keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated));
   const std::int64_t batch = keys.global_batch.value_or(at_once * plan.micro_batches);
   if (batch > std::numeric_limits<int>::max())
-    throw file.section("method").error(
-        keys.micro_batches ? "micro_batches" : "shares",
-        fmt::format(
-            "shares of {} samples and {} micro-batches are a global batch of {}; at most {}",
-            at_once, plan.micro_batches, batch, std::numeric_limits<int>::max()));
+    refuse_in(file, "method", keys.micro_batches ? "micro_batches" : "shares",
+              fmt::format(
+                  "shares of {} samples and {} micro-batches are a global batch of {}; at most {}",
+                  at_once, plan.micro_batches, batch, std::numeric_limits<int>::max()));
   plan.global_batch = static_cast<int>(batch);
 }
 
@@ -83,24 +88,24 @@ void fill_batch(const Config& file, const JobKeys& keys, Plan& plan) {
   plan.global_batch =
       static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * plan.pp * plan.dp * plan.tp));
   if (plan.global_batch % plan.dp != 0)
-    throw file.section("train").error(
-        "global_batch",
+    refuse_in(
+        file, "train", "global_batch",
         fmt::format(
             "{}: must be a multiple of dp {}; nearest: {}", plan.global_batch, plan.dp,
             std::max(1, int((std::int64_t{plan.global_batch} + plan.dp / 2) / plan.dp)) * plan.dp));
   plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
   const int share = plan.global_batch / plan.dp;
   if (plan.micro_batches > share)
-    throw file.section("method").error(
-        "micro_batches", fmt::format("{}: each of {} replicas has only {} samples of "
-                                     "train.global_batch {}; at most {}",
-                                     plan.micro_batches, plan.dp, share, plan.global_batch, share));
+    refuse_in(file, "method", "micro_batches",
+              fmt::format("{}: each of {} replicas has only {} samples of "
+                          "train.global_batch {}; at most {}",
+                          plan.micro_batches, plan.dp, share, plan.global_batch, share));
   if (share % plan.micro_batches != 0 && !keys.global_batch)
-    throw file.section("method").error(
-        "micro_batches", fmt::format("{}: must divide the {} samples of each of {} replicas; "
-                                     "nearest: {}",
-                                     plan.micro_batches, share, plan.dp,
-                                     nearest_divisor(share, plan.micro_batches)));
+    refuse_in(file, "method", "micro_batches",
+              fmt::format("{}: must divide the {} samples of each of {} replicas; "
+                          "nearest: {}",
+                          plan.micro_batches, share, plan.dp,
+                          nearest_divisor(share, plan.micro_batches)));
 }
 
 /// What to do about a mesh that does not fit: the first near one that the job would run under.
@@ -112,14 +117,13 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks, const Str
                                     implied.virtual_stages)) {
     if (!plan.shares.empty() && s.dp != static_cast<int>(plan.shares.size())) continue;
     if (++tries > most_tries) break;
-    try {
+    const auto found = unless_refused([&] {
       Plan tried = plan;
       tried.pp = s.pp, tried.dp = s.dp, tried.tp = s.tp;
       fill_batch(file, keys, tried);
       prepare(std::move(tried), model);
-      return "nearest mesh that fits: " + text(s) + "; or set cluster.world_size";
-    } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): then the next one
-    }
+    });
+    if (found) return "nearest mesh that fits: " + text(s) + "; or set cluster.world_size";
   }
   return fmt::format(
       "no mesh of {} ranks fits this model and batch: set cluster.world_size or "

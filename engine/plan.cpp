@@ -10,14 +10,10 @@
 #include <utility>
 
 #include "engine/divisors.h"
-#include "engine/errors.h"
+#include "engine/refusal.h"
 
 namespace rehearse {
 namespace {
-
-[[noreturn]] void refuse(const char* key, const std::string& value, const std::string& why) {
-  throw InputError(fmt::format("method.{}: {}: {}", key, value, why));
-}
 
 void check_order(const Plan& plan) {
   std::vector<std::string> axes;
@@ -89,10 +85,12 @@ void check_batch(const Plan& plan) {
              fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
                          plan.global_batch, plan.micro_batches, sum));
   } else if (plan.global_batch < 1 || plan.global_batch % per != 0) {
-    throw InputError(fmt::format(
-        "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; nearest: {}",
-        plan.global_batch, plan.dp, plan.micro_batches, per,
-        std::max<std::int64_t>(1, (plan.global_batch + per / 2) / per) * per));
+    throw Refused(
+        {"train.global_batch",
+         fmt::format("train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; "
+                     "nearest: {}",
+                     plan.global_batch, plan.dp, plan.micro_batches, per,
+                     std::max<std::int64_t>(1, (plan.global_batch + per / 2) / per) * per)});
   }
 }
 

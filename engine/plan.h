@@ -77,7 +77,7 @@ bool splits(const ModelSpec& model, int tp);
 std::string split_rule(const ModelSpec& model, int tp);
 
 /// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
-/// model. Throws InputError that names the key, the value, the constraint and the nearest choice
+/// model. Throws Refused, which names the key, the value, the constraint and the nearest choice
 /// that fits.
 Plan complete(Plan plan, const ModelSpec& model);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/errors.h"
+#include "engine/lowering/stage.h"
 #include "engine/names.h"
 #include "engine/passes/passes.h"
 
@@ -21,36 +22,59 @@ Register::Register(const char* name, Strategy strategy) {
 const Strategy& strategy_named(const std::string& name) {
   const auto it = strategies().find(name);
   if (it != strategies().end()) return it->second;
+  throw InputError("method.name: " + unknown_method(name));
+}
+
+std::string unknown_method(const std::string& name) {
+  if (strategies().contains(name)) return "";
   std::vector<std::string> names;
   for (const auto& [known, strategy] : strategies()) names.push_back(known);
   const std::string near = nearest(name, names);
-  throw InputError(fmt::format("method.name: unknown method \"{}\"{}; known: {}", name,
-                               near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
-                               fmt::join(names, ", ")));
+  return fmt::format("unknown method \"{}\"{}; known: {}", name,
+                     near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
+                     fmt::join(names, ", "));
+}
+
+bool planned(const std::string& method) {
+  const auto it = strategies().find(method);
+  return it != strategies().end() && it->second.planned;
 }
 
 namespace {
 
+template <class F>
+std::vector<std::string> methods_with(F can) {
+  std::vector<std::string> names;
+  for (const auto& [name, strategy] : strategies())
+    if (can(strategy.combines)) names.push_back(name);
+  return names;
+}
+
 void check_combination(const Plan& plan, const Combines& can) {
   auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
-    throw InputError(fmt::format("method.{}: {} does not combine with method \"{}\": {}", key,
-                                 value, plan.method, allowed));
+    const std::string name = fmt::format("method.{}", key);
+    throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
+                                     plan.method, allowed)});
   };
   if (plan.pp > 1 && !can.pp)
     refuse("pp", std::to_string(plan.pp),
-           "pp must be 1; pipelines: gpipe, 1f1b, interleaved, pipedream-2bw");
+           fmt::format("pp must be 1; pipelines: {}",
+                       fmt::join(methods_with([](const Combines& c) { return c.pp; }), ", ")));
   if (plan.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.tp), "tp must be 1");
   if (plan.zero > can.max_zero)
     refuse("zero", std::to_string(plan.zero), fmt::format("at most {}", can.max_zero));
   if (plan.virtual_stages > 1 && !can.interleave)
-    refuse("virtual_stages", std::to_string(plan.virtual_stages),
-           "must be 1; interleaved has more");
+    refuse(
+        "virtual_stages", std::to_string(plan.virtual_stages),
+        fmt::format("must be 1; more: {}",
+                    fmt::join(methods_with([](const Combines& c) { return c.interleave; }), ", ")));
   if (plan.recompute && !can.recompute) refuse("recompute", "true", "must be false");
   if (plan.clip && !can.clip)
-    throw InputError(
-        fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
-                    "norm to clip by; leave it out",
-                    plan.method));
+    throw Refused(
+        {"train.clip",
+         fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
+                     "norm to clip by; leave it out",
+                     plan.method)});
   if (plan.precision == DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");
@@ -69,7 +93,14 @@ Plan prepare(Plan plan, const ModelSpec& model) {
   const Strategy& strategy = strategy_named(plan.method);
   if (strategy.defaults) strategy.defaults(plan);
   check_combination(plan, strategy.combines);
-  return complete(std::move(plan), model);
+  plan = complete(std::move(plan), model);
+  if (strategy.check) strategy.check(plan, model);
+  return plan;
+}
+
+Program lower_stages(const Plan& prepared, const ModelSpec& model) {
+  const Strategy& strategy = strategy_named(prepared.method);
+  return lower(prepared, model, strategy.order(prepared, model), strategy.sync(prepared));
 }
 
 Program compile(const Plan& plan, const ModelSpec& model) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/errors.h"
 #include "engine/packets.h"
+#include "engine/refusal.h"
 
 namespace rehearse {
 namespace {
@@ -60,7 +60,7 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
 std::vector<Id> node_leaders(const Plan& plan, const Program& program) {
   if (!axis_named(program, "dp")) return {};
   if (plan.node_of.size() != static_cast<std::size_t>(plan.world_size()))
-    throw InputError("method.reduction: two_level: needs to know the node of every rank");
+    refuse("reduction", "two_level", "needs to know the node of every rank");
   std::vector<Id> leader(plan.node_of.size(), none);
   for (const auto& group : replicas(program)) {
     std::map<Id, Id> lowest;  // by node
@@ -112,13 +112,13 @@ void check_copies(const Stage& stage, const Bucket& bucket) {
     return true;
   };
   if (stage.tp() && !alike(groups_of(p, {.group = {.axes = stage.tp()}})))
-    throw InputError(
-        "method.reduction: two_level: tensor ranks lie differently on nodes, so that what they all "
-        "hold would be summed differently; keep them on one node, or use sparse or dense");
+    refuse("reduction", "two_level",
+           "tensor ranks lie differently on nodes, so that what they all "
+           "hold would be summed differently; keep them on one node, or use sparse or dense");
   if (tied != none && !alike(groups_of(p, p.channels[tied])))
-    throw InputError(
-        "method.reduction: two_level: the stages that share the word embedding lie differently on "
-        "nodes, so that their copies would be summed differently; use sparse or dense for it");
+    refuse("reduction", "two_level",
+           "the stages that share the word embedding lie differently on "
+           "nodes, so that their copies would be summed differently; use sparse or dense for it");
 }
 
 }  // namespace rehearse

@@ -20,7 +20,7 @@ bool uses(const Plan& plan, Reduction reduction);
 bool chooses(const Plan& plan);
 
 /// By rank, the lowest rank of its data-parallel group on its node; empty without data parallelism.
-/// Throws InputError when the plan does not say where ranks stand.
+/// Throws Refused when the plan does not say where ranks stand.
 std::vector<Id> node_leaders(const Plan& plan, const Program& program);
 
 /// Axes of their own, by which layouts name the ranks of a node and the leaders of a group. (The
@@ -32,7 +32,7 @@ Id node_channel(Stage& stage, const std::string& name);
 Id leader_channel(Stage& stage);
 
 /// Copies of weights, on tensor ranks or of tied ones on stages, must be summed in the same order,
-/// or they choose differently and drift apart: throws InputError when those that have them lie
+/// or they choose differently and drift apart: throws Refused when those that have them lie
 /// differently on nodes.
 void check_copies(const Stage& stage, const Bucket& bucket);
 

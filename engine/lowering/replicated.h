@@ -17,7 +17,6 @@ class Replicated : public GradientSync {
   int scale_age(const Plan& plan) const override { return weight_age(plan); }
 
  protected:
-  virtual int weight_versions(const Plan&) const { return 1; }
   virtual int weight_age(const Plan&) const { return 1; }
   virtual int grad_versions(const Plan&, const ModelSpec&) const { return 1; }
   virtual bool owns_optimizer() const { return true; }

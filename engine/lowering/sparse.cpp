@@ -308,7 +308,7 @@ class Sparse final : public GradientSync {
 
 }  // namespace
 
-const GradientSync& sparse() {
+const GradientSync& sparse(const Plan&) {
   static const Sparse sync;
   return sync;
 }

@@ -268,13 +268,13 @@ void Stage::lower(const std::vector<Action>& actions) {
   }
 }
 
-Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
+Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
               const GradientSync& sync) {
   Program program = make_mesh(plan);
   const std::vector<StageRole> roles = stage_roles(program, plan, sync);
   for (auto who = roles.begin(); who != roles.end();) {
     Stage stage(program, plan, model, *who, sync);
-    stage.lower(order(plan, who->stage));
+    stage.lower(order.actions(plan, who->stage));
     // Replicas of other kinds do the same, unless one exchanges for another.
     std::vector<Role> others;
     for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0; ++who)
@@ -285,13 +285,17 @@ Program lower(const Plan& plan, const ModelSpec& model, StageOrder order,
   return program;
 }
 
-std::vector<Action> one_by_one(const Plan& plan, int) {
-  std::vector<Action> actions;
-  for (int mb = 0; mb < plan.micro_batches; ++mb) {
-    actions.push_back({.pass = Pass::forward, .microbatch = mb});
-    actions.push_back({.pass = Pass::backward, .microbatch = mb});
-  }
-  return actions;
-}
+const PassOrder one_by_one{
+    .actions =
+        [](const Plan& plan, int) {
+          std::vector<Action> actions;
+          for (int mb = 0; mb < plan.micro_batches; ++mb) {
+            actions.push_back({.pass = Pass::forward, .microbatch = mb});
+            actions.push_back({.pass = Pass::backward, .microbatch = mb});
+          }
+          return actions;
+        },
+    .in_flight = [](const Plan&, int) { return 1; },
+};
 
 }  // namespace rehearse

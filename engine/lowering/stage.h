@@ -11,22 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/pass_order.h"
 #include "engine/plan.h"
 #include "engine/role_builder.h"
 
 namespace rehearse {
-
-/// One entry of a pipeline schedule. `chunk` counts the model chunks of this rank (0 without
-/// interleaving). `shift` as in Op.
-struct Action {
-  Pass pass = Pass::forward;
-  int chunk = 0, microbatch = 0, shift = 0;
-  /// The shift of the update that follows; without one in the whole list it follows the last
-  /// backward of the step.
-  std::optional<int> update = {};
-};
-/// What stage `stage` does in one iteration, in order. A pure function.
-using StageOrder = std::vector<Action> (*)(const Plan& plan, int stage);
 
 /// Parameter groups that share flat storage and are reduced together. Split groups come first, so
 /// that the gradients that are partial over tp (of groups that every tensor rank holds whole) are
@@ -81,6 +70,8 @@ class GradientSync {
   /// The loss scale that a step's backward applies and its update takes out again: as old as its
   /// weights.
   virtual int scale_age(const Plan&) const { return 1; }
+  /// Copies of the weights, of different steps, that a rank keeps.
+  virtual int weight_versions(const Plan&) const { return 1; }
   /// By rank, the rank that exchanges for it in some exchange of this sync; empty: each for itself.
   virtual std::vector<Id> leaders(const Plan&, const Program&) const { return {}; }
   /// After the backward that completed a bucket's gradient of one micro-batch; `last`: of the step.
@@ -203,7 +194,8 @@ class Stage {
 
 /// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
 /// are still to be inferred.
-Program lower(const Plan& plan, const ModelSpec& model, StageOrder order, const GradientSync& sync);
+Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
+              const GradientSync& sync);
 
 /// The axis of that name; 0 when it has but one place.
 Axes axis_named(const Program& program, const std::string& name);
@@ -224,9 +216,6 @@ const GradientSync& gradient_sync(const Plan& plan);
 /// Each layer as plan.layers says: dense, or packets of chosen entries with error feedback, over
 /// all ranks or across nodes; ZeRO 1 and 2 beside it. Without plan.layers, buckets as large as
 /// plan.bucket, by plan.reduction (none: dense) at plan.density.
-const GradientSync& sparse();
-
-/// Forward and backward of one micro-batch after the other: one stage, with gradient accumulation.
-std::vector<Action> one_by_one(const Plan& plan, int stage);
+const GradientSync& sparse(const Plan& plan);
 
 }  // namespace rehearse

@@ -7,6 +7,7 @@
 
 #include "engine/planner/candidates.h"
 #include "engine/planner/mesh.h"
+#include "engine/strategy.h"
 
 namespace rehearse {
 
@@ -190,6 +191,7 @@ const std::vector<double>& Bounds::saved(int samples, const Plan& plan) {
 
 MemoryNeed Bounds::memory(const Plan& plan) {
   MemoryNeed most;
+  const PassOrder order = strategy_named(plan.method).order(plan, model_);
   const double element = static_cast<double>(size_of(plan.precision)), dp = plan.dp;
   const double optimizer =
       (plan.optimizer == Optimizer::adamw ? 8.0 : 4.0) + (plan.precision == DType::f32 ? 0.0 : 4.0);
@@ -199,13 +201,7 @@ MemoryNeed Bounds::memory(const Plan& plan) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {
       const auto& sums = saved(replica.samples, plan);
-      // Chunks whose micro-batches are alive when the first backward begins.
-      int alive = plan.pp == 1                       ? 1
-                  : plan.pipeline == Pipeline::gpipe ? plan.micro_batches
-                                                     : std::min(plan.pp - s, plan.micro_batches);
-      if (plan.virtual_stages > 1)
-        alive = std::min((plan.pp - s - 1) * 2 + (plan.virtual_stages - 1) * plan.pp,
-                         plan.micro_batches * plan.virtual_stages);
+      const int alive = order.in_flight(plan, s);
       double least = std::numeric_limits<double>::infinity();
       for (auto c = static_cast<std::size_t>(s); c < plan.stages.size();
            c += static_cast<std::size_t>(plan.pp))

@@ -60,7 +60,7 @@ class Enumeration {
   std::vector<T> choices(const char* key, T stated, std::vector<T> free) const {
     return states(key) ? std::vector<T>{stated} : free;
   }
-  void refuse(const std::string& reason, const std::string& nearest) {
+  void count(const std::string& reason, const std::string& nearest) {
     auto& entry = refused_[reason];
     ++entry.first;
     if (entry.second.empty()) entry.second = nearest;
@@ -72,20 +72,20 @@ class Enumeration {
     plan.stages.clear(), plan.shares.clear(), plan.layers.clear();
     plan.virtual_stages = 1;
     if (pp > 1 && pp > model_.layers)
-      return refuse(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
-                    fmt::format("pp {}", model_.layers));
+      return count(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
+                   fmt::format("pp {}", model_.layers));
     if (const int most = tensor_divisor(model_); most % tp != 0)
-      return refuse(fmt::format("tp must divide {}, which heads, key-value heads, feed-forward "
-                                "width and padded vocabulary of {} have in common",
-                                most, model_.name),
-                    fmt::format("tp {}", nearest_divisor(most, tp)));
+      return count(fmt::format("tp must divide {}, which heads, key-value heads, feed-forward "
+                               "width and padded vocabulary of {} have in common",
+                               most, model_.name),
+                   fmt::format("tp {}", nearest_divisor(most, tp)));
     if (!states("tp") && only_assumed(tp))
-      return refuse(
+      return count(
           fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
           fmt::format("rehearse profile --tp 1,{} measures them", tp));
     if (plan.global_batch < dp)
-      return refuse("train.global_batch must give each replica a sample",
-                    fmt::format("train.global_batch={}", dp));
+      return count("train.global_batch must give each replica a sample",
+                   fmt::format("train.global_batch={}", dp));
     for (const std::string& order : orders(plan)) {
       plan.order = order;
       for (const int m :
@@ -185,14 +185,15 @@ class Enumeration {
   }
 
   void schedules(Plan plan) {
-    if (plan.pp == 1) {
-      plan.pipeline = Pipeline::one_f_one_b;
-      return sharding(plan);
-    }
-    for (const Pipeline kind : {Pipeline::one_f_one_b, Pipeline::gpipe, Pipeline::interleaved}) {
-      plan.pipeline = kind;
+    for (const auto& [name, strategy] : strategies()) {
+      if (!strategy.proposed || strategy.combines.pp != (plan.pp > 1)) continue;
+      plan.pipeline = *strategy.proposed;
       plan.virtual_stages = 1;
-      if (kind != Pipeline::interleaved) {
+      if (plan.pp == 1) {
+        sharding(plan);
+        continue;
+      }
+      if (!strategy.combines.interleave) {
         if (!states("virtual_stages") || job_.plan.virtual_stages == 1) sharding(plan);
         continue;
       }
@@ -207,12 +208,12 @@ class Enumeration {
 
   void sharding(Plan plan) {
     const int plain = strategy_named(method_of(plan)).combines.max_zero;
-    const int most =
-        adaptive(job_) ? std::max(plain, strategy_named("adaptive").combines.max_zero) : plain;
+    const Strategy& stated = strategy_named(job_.plan.method);
+    const int most = stated.planned ? std::max(plain, stated.combines.max_zero) : plain;
     for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.dp == 1)) continue;
       plan.zero = zero;
-      plan.method = zero > plain ? "adaptive" : method_of(plan);
+      plan.method = zero > plain ? job_.plan.method : method_of(plan);
       for (const bool recompute : flags("recompute", job_.plan.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
                                          plan.tp > 1 && model_.seq_len % plan.tp == 0))
@@ -236,17 +237,13 @@ class Enumeration {
   }
 
   void add(const Plan& plan) {
-    try {
-      Plan ready = plan;
-      const std::tuple key{plan.pp, plan.virtual_stages, plan.tp};
-      if (const auto it = stages_.find(key); it != stages_.end()) ready.stages = it->second;
-      ready = prepare(std::move(ready), model_);
-      stages_.try_emplace(key, ready.stages);
-      out_.plans.push_back(std::move(ready));
-    } catch (const InputError& e) {
-      const std::string text = e.what();  // "method.key: value: constraint"
-      refuse(text.substr(0, text.find(": ")), text);
-    }
+    Plan with_stages = plan;
+    const std::tuple key{plan.pp, plan.virtual_stages, plan.tp};
+    if (const auto it = stages_.find(key); it != stages_.end()) with_stages.stages = it->second;
+    auto ready = unless_refused([&] { return prepare(std::move(with_stages), model_); });
+    if (!ready) return count(ready.error().key, ready.error().text);
+    stages_.try_emplace(key, ready->stages);
+    out_.plans.push_back(*std::move(ready));
   }
 
   const Job& job_;
@@ -272,15 +269,18 @@ std::vector<std::string> stated_choices(const Job& job) {
   return out;
 }
 
-bool adaptive(const Job& job) { return job.plan.method == "adaptive"; }
-
 bool must_be_sparse(const Job& job) {
-  return adaptive(job) && job.plan.reduction.value_or(Reduction::dense) != Reduction::dense;
+  return planned(job.plan.method) &&
+         job.plan.reduction.value_or(Reduction::dense) != Reduction::dense;
 }
 
 std::string method_of(const Plan& plan) {
-  if (plan.pp == 1) return "ddp";
-  return std::string(name_of(plan.pipeline));
+  for (const auto& [name, strategy] : strategies())
+    if (strategy.proposed && strategy.combines.pp == (plan.pp > 1) &&
+        (plan.pp == 1 || strategy.proposed == plan.pipeline))
+      return name;
+  throw ProgramError(
+      fmt::format("no method is proposed for {} stages of {}", plan.pp, name_of(plan.pipeline)));
 }
 
 double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,

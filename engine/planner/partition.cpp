@@ -7,7 +7,9 @@
 #include <string>
 
 #include "engine/device_time.h"
+#include "engine/lowering/stage.h"
 #include "engine/planner/mesh.h"
+#include "engine/strategy.h"
 #include "engine/workspace.h"
 
 namespace rehearse {
@@ -18,22 +20,14 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 /// The slowest chunk so far, and all of them.
 using Score = std::pair<double, double>;
 
-/// Micro-batches whose activations a stage holds at once.
-int in_flight(const Plan& plan, int stage) {
-  const bool all = plan.method == "gpipe" || plan.pipeline == Pipeline::gpipe;
-  if (plan.pp == 1) return 1;
-  return all ? plan.micro_batches : std::min(plan.micro_batches, plan.pp - stage);
-}
-
 /// Bytes of states and gradients a parameter, on one of dp ranks (Rajbhandari et al. 2020, section
 /// 3.1).
-double bytes_per_parameter(const Plan& plan) {
+double bytes_per_parameter(const Plan& plan, int weight_versions) {
   const bool low = plan.precision != DType::f32;
   const double param = low ? 2 : 4, grad = param;
   const double optimizer = (plan.optimizer == Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
   const auto part = [&](int level) { return plan.zero >= level ? 1.0 / plan.dp : 1.0; };
-  const double versions = plan.method == "pipedream-2bw" ? 2 : 1;
-  return param * versions * part(3) + grad * part(2) + optimizer * part(1);
+  return param * weight_versions * part(3) + grad * part(2) + optimizer * part(1);
 }
 
 }  // namespace
@@ -61,6 +55,9 @@ std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chu
 SegmentTable::SegmentTable(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
                            const Profile* profile)
     : model_(model), plan_(plan), cluster_(cluster), profile_(profile) {
+  const Strategy& strategy = strategy_named(plan.method);
+  order_ = strategy.order(plan, model);
+  bytes_per_parameter_ = bytes_per_parameter(plan, strategy.sync(plan).weight_versions(plan));
   std::set<Id> seen;
   for (const Segment& segment : model.segments) {
     double own = 0;
@@ -126,8 +123,10 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
   for (std::size_t s = begin; s < end; ++s)
     working = std::max(working, a.workspace[s] + (plan_.recompute ? a.saved[s] : 0));
   const double boundary = boundary_bytes(model_, plan_, samples);  // an output, two gradients
-  return elements * bytes_per_parameter(plan_) +
-         in_flight(plan_, stage) * (a.kept[end] - a.kept[begin]) + 3 * boundary + working;
+  // Of one chunk, when the rank's chunks hold equally many.
+  const double alive = static_cast<double>(order_.in_flight(plan_, stage)) / plan_.virtual_stages;
+  return elements * bytes_per_parameter_ + alive * (a.kept[end] - a.kept[begin]) + 3 * boundary +
+         working;
 }
 
 }  // namespace rehearse

@@ -10,6 +10,7 @@
 
 #include "engine/cluster.h"
 #include "engine/model.h"
+#include "engine/pass_order.h"
 #include "engine/plan.h"
 #include "engine/profile.h"
 
@@ -48,6 +49,8 @@ class SegmentTable {
   const Plan& plan_;
   const Cluster& cluster_;
   const Profile* profile_;
+  PassOrder order_ = {};
+  double bytes_per_parameter_ = 0;
   std::vector<double> elements_ = {0};  // parameters before each segment; a tied table once
   double tied_ = 0;                     // ... and what the head adds where it is without it
   mutable std::map<std::pair<Id, int>, std::vector<double>> seconds_ = {};

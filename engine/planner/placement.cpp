@@ -222,8 +222,9 @@ std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster
   const auto ranks = static_cast<std::size_t>(plan.pp) * static_cast<std::size_t>(plan.dp) *
                      static_cast<std::size_t>(plan.tp);
   if (devices.size() < ranks)
-    throw InputError(fmt::format("method.pp: {}: pp {} x dp {} x tp {} = {} ranks, but {} devices",
-                                 plan.pp, plan.pp, plan.dp, plan.tp, ranks, devices.size()));
+    refuse("pp", std::to_string(plan.pp),
+           fmt::format("pp {} x dp {} x tp {} = {} ranks, but {} devices", plan.pp, plan.dp,
+                       plan.tp, ranks, devices.size()));
   const int micro_batch = plan.global_batch / std::max(1, plan.micro_batches);
   if (unequal && plan.dp > 1 && micro_batch >= plan.dp && micro_batch % plan.dp != 0)
     plan.shares = apportion(std::vector<double>(static_cast<std::size_t>(plan.dp), 1), micro_batch);

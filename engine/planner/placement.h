@@ -34,7 +34,7 @@ struct Placement {
 /// used (empty: all of the cluster; there may be more than ranks); its stages and shares are
 /// ignored. Unequal shares are chosen only when `unequal`, and where the mesh has no equal ones: a
 /// method has to know how to weigh them. Stages are kept within what plans may use of each device
-/// where that is possible. `pace`: by rank as in Costs. Deterministic. Throws InputError when the
+/// where that is possible. `pace`: by rank as in Costs. Deterministic. Throws Refused when the
 /// mesh fits neither the model nor the devices.
 Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
                 const Profile* profile, bool unequal = true, std::span<const double> pace = {});

@@ -73,7 +73,7 @@ class Planner {
     bound();
     score();
     place_best();
-    if (adaptive(job_) && job_.plan.reduction != Reduction::dense) sparsify();
+    if (planned(job_.plan.method) && job_.plan.reduction != Reduction::dense) sparsify();
     choose_finalists();
     rescore();
     if (search_.rescored) widen();
@@ -98,10 +98,9 @@ class Planner {
   template <class F>
   bool attempt(Id i, F f) {
     try {
-      f();
-      return true;
-    } catch (const InputError& e) {
-      at(i).refusal = e.what();
+      const auto done = unless_refused(f);
+      if (done) return true;
+      at(i).refusal = done.error().text;
     } catch (const ProgramError& e) {
       at(i).refusal = e.what();
       at(i).fault = true;
@@ -198,22 +197,20 @@ class Planner {
       if (meshes.size() == meshes_placed) break;
       if (!meshes.insert(mesh_text(plan(i))).second) continue;
       Plan placed = plan(i);
-      try {
-        const Placement found =
-            place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty(), pace_);
-        search_.placements[mesh_text(placed)] = gap_text(found);
-        placed.rank_to_device = found.rank_to_device;
-        placed.stages = found.stages;
-        placed.shares = found.shares;
-        placed.node_of = nodes_of(placed, job_.cluster);
-        if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
-            placed.shares == plan(i).shares)
-          continue;
-        placed = prepare(std::move(placed), job_.model);
-      } catch (const InputError&) {
-        continue;  // no partition fits: what stands in device order does
-      }
-      add(std::move(placed));
+      const auto found = unless_refused([&] {
+        return place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty(), pace_);
+      });
+      if (!found) continue;  // no partition fits: what stands in device order does
+      search_.placements[mesh_text(placed)] = gap_text(*found);
+      placed.rank_to_device = found->rank_to_device;
+      placed.stages = found->stages;
+      placed.shares = found->shares;
+      placed.node_of = nodes_of(placed, job_.cluster);
+      if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
+          placed.shares == plan(i).shares)
+        continue;
+      auto ready = unless_refused([&] { return prepare(std::move(placed), job_.model); });
+      if (ready) add(*std::move(ready));
     }
   }
 
@@ -252,18 +249,15 @@ class Planner {
     for (const auto& [bound, i] : order) {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
       Plan sparse = plan(i);
-      sparse.method = "adaptive";
-      try {
-        sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
-        if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
-                        [](const auto& x) { return x.reduction == Reduction::dense; }))
-          continue;
-        --left;
-        sparse = prepare(std::move(sparse), job_.model);
-      } catch (const InputError&) {
-        continue;  // a combination that sparse sums do not know
-      }
-      add(std::move(sparse));
+      sparse.method = job_.plan.method;
+      sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
+      if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
+                      [](const auto& x) { return x.reduction == Reduction::dense; }))
+        continue;
+      --left;
+      auto ready = unless_refused([&] { return prepare(std::move(sparse), job_.model); });
+      if (!ready) continue;  // a combination that sparse sums do not know
+      add(*std::move(ready));
       if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
         best.insert(std::upper_bound(best.begin(), best.end(), s.seconds), s.seconds);
     }

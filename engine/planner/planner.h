@@ -79,15 +79,13 @@ struct Decision {
 };
 
 /// The best plan for the job's model on its cluster. What the job's file states in [method] and
-/// [train] (batch, precision, optimizer, a mesh) is kept, the rest is decided. A job of the method
-/// "adaptive" may sparsify gradients layer by layer (planner/sparsity.h), any other gets a plan
-/// whose mathematics are those of plain training. Of plans that differ by less than
-/// `plainer_within`, the one with the fewest mechanisms is taken. Throws InputError that names the
-/// binding constraint and the nearest feasible change when no plan fits.
+/// [train] (batch, precision, optimizer, a mesh) is kept, the rest is decided. A job whose method
+/// leaves its plan to the planner (Strategy::planned) may sparsify gradients layer by layer
+/// (planner/sparsity.h), any other gets a plan whose mathematics are those of plain training. Of
+/// plans that differ by less than `plainer_within`, the one with the fewest mechanisms is taken.
+/// Throws InputError that names the binding constraint and the nearest feasible change when no plan
+/// fits.
 Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options);
-
-/// The job's method is the adaptive one, whose gradients may be sparse.
-bool adaptive(const Job& job);
 
 /// The decision as text for people: each choice with its score and runners-up.
 std::string explain(const Decision& decision);

@@ -4,14 +4,13 @@
 // to choose is the planner's affair; this file only says what a plan means.
 #include <fmt/format.h>
 
-#include "engine/errors.h"
-#include "engine/strategies/schedules.h"
+#include "engine/lowering/stage.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
 namespace {
 
-StageOrder order_of(const Plan& plan) {
+PassOrder order_of(const Plan& plan, const ModelSpec&) {
   if (plan.virtual_stages > 1) return interleave;
   if (plan.pp == 1) return one_by_one;
   switch (plan.pipeline) {
@@ -35,15 +34,19 @@ const Register adaptive(
            // More than one chunk a rank is what interleaving is.
            if (plan.virtual_stages > 1) plan.pipeline = Pipeline::interleaved;
          },
-     .compile =
+     .check =
          [](const Plan& plan, const ModelSpec& model) {
            if (!plan.layers.empty() && plan.layers.size() != model.segments.size())
-             throw InputError(fmt::format("method.layers: {} exchanges for the {} segments of {}",
-                                          plan.layers.size(), model.segments.size(), model.name));
+             refuse("layers", fmt::format("{}", plan.layers.size()),
+                    fmt::format("must be one exchange for each of the {} segments of {}",
+                                model.segments.size(), model.name));
            if (plan.pp > 1 && plan.pipeline == Pipeline::interleaved && plan.virtual_stages < 2)
-             throw InputError("method.virtual_stages: 1: an interleaved pipeline needs at least 2");
-           return lower(plan, model, order_of(plan), sparse());
-         }});
+             refuse("virtual_stages", "1", "an interleaved pipeline needs at least 2");
+           if (order_of(plan, model).actions == interleave.actions) check_interleaving(plan);
+         },
+     .order = order_of,
+     .sync = sparse,
+     .planned = true});
 
 }  // namespace
 }  // namespace rehearse

@@ -2,7 +2,6 @@
 // are all-reduced bucket by bucket under backward (PyTorch DistributedDataParallel, Li et al., VLDB
 // 2020; Horovod). With micro-batches: gradient accumulation, one reduction a step. Unlike devices
 // get equal shares unless method.shares says otherwise, so the slowest sets the pace.
-#include "engine/lowering/stage.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -11,9 +10,9 @@ namespace {
 const Register ddp("ddp", {.summary = "data parallelism, bucketed all-reduce under backward",
                            .source = "Li et al., VLDB 2020",
                            .combines = {.tp = true, .max_zero = 3, .shares = true},
-                           .compile = [](const Plan& plan, const ModelSpec& model) {
-                             return lower(plan, model, one_by_one, gradient_sync(plan));
-                           }});
+                           .proposed = Pipeline::one_f_one_b,
+                           .baseline = true,
+                           .with_model_parallelism = "megatron"});
 
 }  // namespace
 }  // namespace rehearse

@@ -1,18 +1,21 @@
 // GPipe: all forwards, then all backwards, one flush a step; bubble (S-1)/(M+S-1); all M
 // micro-batches alive at once, which is why it is usually run with recompute (Huang et al., NeurIPS
 // 2019).
-#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
 
-std::vector<Action> all_forward_all_backward(const Plan& plan, int) {
-  std::vector<Action> actions;
-  for (const Pass pass : {Pass::forward, Pass::backward})
-    for (int mb = 0; mb < plan.micro_batches; ++mb)
-      actions.push_back({.pass = pass, .microbatch = mb});
-  return actions;
-}
+const PassOrder all_forward_all_backward{
+    .actions =
+        [](const Plan& plan, int) {
+          std::vector<Action> actions;
+          for (const Pass pass : {Pass::forward, Pass::backward})
+            for (int mb = 0; mb < plan.micro_batches; ++mb)
+              actions.push_back({.pass = pass, .microbatch = mb});
+          return actions;
+        },
+    .in_flight = [](const Plan& plan, int) { return plan.micro_batches; },
+};
 
 namespace {
 
@@ -20,10 +23,9 @@ const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backw
                                .source = "Huang et al., NeurIPS 2019",
                                .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
                                .pp = 4,
-                               .compile = [](const Plan& plan, const ModelSpec& model) {
-                                 return lower(plan, model, all_forward_all_backward,
-                                              gradient_sync(plan));
-                               }});
+                               .order = [](const Plan&,
+                                           const ModelSpec&) { return all_forward_all_backward; },
+                               .proposed = Pipeline::gpipe});
 
 }  // namespace
 }  // namespace rehearse

@@ -5,20 +5,27 @@
 
 #include <algorithm>
 
-#include "engine/errors.h"
-#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
 
-std::vector<Action> interleave(const Plan& plan, int stage) {
-  if (plan.pp < 2)
-    throw InputError("method.pp: 1: interleaved needs a pipeline of at least 2 stages");
+void check_interleaving(const Plan& plan) {
+  if (plan.pp < 2) refuse("pp", "1", "interleaved needs a pipeline of at least 2 stages");
   if (plan.micro_batches % plan.pp != 0)
-    throw InputError(
-        fmt::format("method.micro_batches: {}: interleaved needs a multiple of pp {}; nearest: {}",
-                    plan.micro_batches, plan.pp,
-                    std::max(1, (plan.micro_batches + plan.pp / 2) / plan.pp) * plan.pp));
+    refuse("micro_batches", std::to_string(plan.micro_batches),
+           fmt::format("interleaved needs a multiple of pp {}; nearest: {}", plan.pp,
+                       std::max(1, (plan.micro_batches + plan.pp / 2) / plan.pp) * plan.pp));
+}
+
+namespace {
+
+/// Forwards before the first backward.
+int warm_up_of(const Plan& plan, int stage) {
+  return std::min((plan.pp - stage - 1) * 2 + (plan.virtual_stages - 1) * plan.pp,
+                  plan.micro_batches * plan.virtual_stages);
+}
+
+std::vector<Action> actions_of(const Plan& plan, int stage) {
   const int v = plan.virtual_stages, pp = plan.pp, total = plan.micro_batches * v;
   // The k-th virtual micro-batch: groups of pp micro-batches pass through all chunks before the
   // next group starts.
@@ -28,7 +35,7 @@ std::vector<Action> interleave(const Plan& plan, int stage) {
                   .chunk = pass == Pass::forward ? chunk : v - 1 - chunk,
                   .microbatch = k / (pp * v) * pp + k % pp};
   };
-  const int warm_up = std::min((pp - stage - 1) * 2 + (v - 1) * pp, total);
+  const int warm_up = warm_up_of(plan, stage);
   std::vector<Action> actions;
   for (int k = 0; k < total + warm_up; ++k) {
     if (k < total) actions.push_back(action(k, Pass::forward));
@@ -36,6 +43,13 @@ std::vector<Action> interleave(const Plan& plan, int stage) {
   }
   return actions;
 }
+
+}  // namespace
+
+const PassOrder interleave{.actions = actions_of, .in_flight = [](const Plan& plan, int stage) {
+                             return std::min(warm_up_of(plan, stage) + 1,
+                                             plan.micro_batches * plan.virtual_stages);
+                           }};
 
 namespace {
 
@@ -49,10 +63,9 @@ const Register interleaved(
          [](Plan& plan) {
            if (plan.virtual_stages == 1) plan.virtual_stages = 2;
          },
-     .compile =
-         [](const Plan& plan, const ModelSpec& model) {
-           return lower(plan, model, interleave, gradient_sync(plan));
-         }});
+     .check = [](const Plan& plan, const ModelSpec&) { check_interleaving(plan); },
+     .order = [](const Plan&, const ModelSpec&) { return interleave; },
+     .proposed = Pipeline::interleaved});
 
 }  // namespace
 }  // namespace rehearse

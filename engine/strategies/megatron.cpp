@@ -2,8 +2,6 @@
 // vocabulary-parallel embedding and loss; with sequence parallelism reduce-scatter and all-gather
 // in the place of all-reduce), a 1F1B pipeline across them, data parallelism over the rest (Shoeybi
 // et al. 2019; Narayanan et al., SC 2021; Korthikanti et al. 2022).
-#include "engine/lowering/stage.h"
-#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -16,9 +14,7 @@ const Register megatron(
      .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
      .pp = 2,
      .tp = 2,
-     .compile = [](const Plan& plan, const ModelSpec& model) {
-       return lower(plan, model, one_forward_one_backward, gradient_sync(plan));
-     }});
+     .order = [](const Plan&, const ModelSpec&) { return one_forward_one_backward; }});
 
 }  // namespace
 }  // namespace rehearse

@@ -2,20 +2,25 @@
 // micro-batches alive as stages follow it (PipeDream-Flush, Narayanan et al., ICML 2021).
 #include <algorithm>
 
-#include "engine/strategies/schedules.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
 
-std::vector<Action> one_forward_one_backward(const Plan& plan, int stage) {
-  const int warm_up = std::min(plan.pp - stage - 1, plan.micro_batches);
-  std::vector<Action> actions;
-  for (int k = 0; k < plan.micro_batches + warm_up; ++k) {
-    if (k < plan.micro_batches) actions.push_back({.pass = Pass::forward, .microbatch = k});
-    if (k >= warm_up) actions.push_back({.pass = Pass::backward, .microbatch = k - warm_up});
-  }
-  return actions;
-}
+const PassOrder one_forward_one_backward{
+    .actions =
+        [](const Plan& plan, int stage) {
+          const int warm_up = std::min(plan.pp - stage - 1, plan.micro_batches);
+          std::vector<Action> actions;
+          for (int k = 0; k < plan.micro_batches + warm_up; ++k) {
+            if (k < plan.micro_batches) actions.push_back({.pass = Pass::forward, .microbatch = k});
+            if (k >= warm_up)
+              actions.push_back({.pass = Pass::backward, .microbatch = k - warm_up});
+          }
+          return actions;
+        },
+    .in_flight = [](const Plan& plan,
+                    int stage) { return std::min(plan.pp - stage, plan.micro_batches); },
+};
 
 namespace {
 
@@ -24,10 +29,10 @@ const Register one_f_one_b("1f1b",
                             .source = "Narayanan et al., ICML 2021",
                             .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
                             .pp = 4,
-                            .compile = [](const Plan& plan, const ModelSpec& model) {
-                              return lower(plan, model, one_forward_one_backward,
-                                           gradient_sync(plan));
-                            }});
+                            .order = [](const Plan&,
+                                        const ModelSpec&) { return one_forward_one_backward; },
+                            .proposed = Pipeline::one_f_one_b,
+                            .baseline = true});
 
 }  // namespace
 }  // namespace rehearse

@@ -11,7 +11,6 @@
 //   updates moves as far as one synchronous update.
 #include <fmt/format.h>
 
-#include "engine/errors.h"
 #include "engine/lowering/replicated.h"
 #include "engine/strategy.h"
 #include "engine/variance.h"
@@ -146,28 +145,28 @@ class Shard {
   std::int64_t elements_;
 };
 
-Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
-  static const Served in_step;
-  static const ServedAtOnce free;
-  if (plan.servers < 1)
-    throw InputError(
-        fmt::format("method.servers: {}: {} needs at least 1 server", plan.servers, plan.method));
-  if (at_once && plan.observe > 0)
-    throw InputError(
-        fmt::format("method.name: {} applies every worker's gradient as it arrives: there is no "
-                    "gradient of a step whose variance could be observed; ps-sync has one",
-                    plan.method));
+const GradientSync& in_step(const Plan&) {
+  static const Served sync;
+  return sync;
+}
+const GradientSync& at_once(const Plan&) {
+  static const ServedAtOnce sync;
+  return sync;
+}
+
+template <bool AtOnce>
+Program serve(const Plan& plan, const ModelSpec& model) {
   Program program = make_mesh(plan);
-  const GradientSync& sync = at_once ? static_cast<const GradientSync&>(free) : in_step;
+  const GradientSync& sync = AtOnce ? at_once(plan) : in_step(plan);
   Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
   const auto& buckets = workers.buckets();
   if (buckets.size() < static_cast<std::size_t>(plan.servers))
-    throw InputError(
-        fmt::format("method.servers: {}: the weights of {} make {} shards; nearest: {}",
-                    plan.servers, model.name, buckets.size(), buckets.size()));
-  workers.lower(one_by_one(plan, 0));
+    refuse("servers", std::to_string(plan.servers),
+           fmt::format("the weights of {} make {} shards; nearest: {}", model.name, buckets.size(),
+                       buckets.size()));
+  workers.lower(one_by_one.actions(plan, 0));
   program.roles.push_back(workers.role().take());
-  program.roles.back().free_running = at_once;
+  program.roles.back().free_running = AtOnce;
   for (int s = 0; s < plan.servers; ++s) {
     RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
     role.lane("compute");
@@ -176,7 +175,7 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
       const Shard shard(role, plan, buckets[b]);
       const Ref grads = shard.ref("G.", Slot::target, Mode::write),
                 weights = shard.ref("W.", Slot::source, Mode::read);
-      if (at_once) {
+      if constexpr (AtOnce) {
         const Id push = channel(program, on_server("push", s)),
                  pull = channel(program, on_server("pull", s));
         for (int contribution = 0; contribution < plan.dp; ++contribution) {
@@ -206,36 +205,45 @@ Program serve(const Plan& plan, const ModelSpec& model, bool at_once) {
   return program;
 }
 
-Strategy parameter_server(const char* summary, const char* source, bool staleness,
-                          void (*defaults)(Plan&),
-                          Program (*compile)(const Plan&, const ModelSpec&)) {
+template <bool AtOnce>
+void check(const Plan& plan, const ModelSpec&) {
+  if (plan.servers < 1)
+    refuse("servers", std::to_string(plan.servers),
+           fmt::format("{} needs at least 1 server", plan.method));
+  if (AtOnce && plan.observe > 0)
+    refuse("name", plan.method,
+           "applies every worker's gradient as it arrives: there is no gradient of a step whose "
+           "variance could be observed; ps-sync has one");
+}
+
+template <bool AtOnce>
+Strategy parameter_server(const char* summary, const char* source, bool staleness = false) {
   return {
       .summary = summary,
       .source = source,
       .combines = {.servers = true, .staleness = staleness, .clip = false, .low_precision = false},
-      .defaults = defaults,
-      .compile = compile};
+      .defaults = [](Plan& plan) { plan.servers = std::max(plan.servers, 1); },
+      .check = check<AtOnce>,
+      .sync = AtOnce ? at_once : in_step,
+      .compile = serve<AtOnce>};
 }
 
-void one_server(Plan& plan) { plan.servers = std::max(plan.servers, 1); }
+const Register sync("ps-sync", parameter_server<false>("parameter servers, all workers every step",
+                                                       "Li et al., OSDI 2014"));
+const Register async(
+    "ps-async", parameter_server<true>("parameter servers, every gradient applied as it arrives",
+                                       "Dean et al., NeurIPS 2012"));
 
-const Register sync("ps-sync", parameter_server("parameter servers, all workers every step",
-                                                "Li et al., OSDI 2014", false, one_server,
-                                                [](const Plan& plan, const ModelSpec& model) {
-                                                  return serve(plan, model, false);
-                                                }));
-const Register ssp(
-    "ps-ssp",
-    parameter_server(
-        "parameter servers, weights a fixed number of steps old", "Ho et al., NeurIPS 2013", true,
-        [](Plan& plan) { one_server(plan), plan.staleness = std::max(plan.staleness, 1); },
-        [](const Plan& plan, const ModelSpec& model) { return serve(plan, model, false); }));
-const Register async("ps-async",
-                     parameter_server("parameter servers, every gradient applied as it arrives",
-                                      "Dean et al., NeurIPS 2012", false, one_server,
-                                      [](const Plan& plan, const ModelSpec& model) {
-                                        return serve(plan, model, true);
-                                      }));
+Strategy stale_synchronous() {
+  Strategy strategy = parameter_server<false>(
+      "parameter servers, weights a fixed number of steps old", "Ho et al., NeurIPS 2013", true);
+  strategy.defaults = [](Plan& plan) {
+    plan.servers = std::max(plan.servers, 1), plan.staleness = std::max(plan.staleness, 1);
+  };
+  return strategy;
+}
+
+const Register ssp("ps-ssp", stale_synchronous());
 
 }  // namespace
 }  // namespace rehearse

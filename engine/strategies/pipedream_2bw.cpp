@@ -4,7 +4,6 @@
 // In an iteration the last `warm-up` backwards belong to the step before.
 #include <fmt/format.h>
 
-#include "engine/errors.h"
 #include "engine/lowering/replicated.h"
 #include "engine/strategy.h"
 
@@ -28,7 +27,7 @@ class TwoVersions final : public Replicated {
 };
 
 template <bool Late>
-std::vector<Action> without_flush(const Plan& plan, int stage) {
+std::vector<Action> actions_of(const Plan& plan, int stage) {
   const int m = plan.micro_batches, warm_up = plan.pp - stage - 1;
   std::vector<Action> actions;
   for (int k = 0; k < m; ++k) {
@@ -43,21 +42,31 @@ std::vector<Action> without_flush(const Plan& plan, int stage) {
   return actions;
 }
 
+template <bool Late>
+constexpr PassOrder without_flush{
+    .actions = actions_of<Late>,
+    .in_flight = [](const Plan& plan, int stage) { return plan.pp - stage; }};
+
 const Register pipedream_2bw(
     "pipedream-2bw",
     {.summary = "pipeline without flush, two weight versions, gradients one step late",
      .source = "Narayanan et al., ICML 2021",
      .combines = {.pp = true, .tp = true, .shares = true},
      .pp = 4,
-     .compile = [](const Plan& plan, const ModelSpec& model) {
-       if (plan.micro_batches < plan.pp)
-         throw InputError(
-             fmt::format("method.micro_batches: {}: pipedream-2bw needs at least as many as "
-                         "stages; nearest: {}",
-                         plan.micro_batches, plan.pp));
+     .check =
+         [](const Plan& plan, const ModelSpec&) {
+           if (plan.micro_batches < plan.pp)
+             refuse("micro_batches", std::to_string(plan.micro_batches),
+                    fmt::format("pipedream-2bw needs at least as many as stages; nearest: {}",
+                                plan.pp));
+         },
+     .order =
+         [](const Plan& plan, const ModelSpec& model) {
+           return late(plan, model) ? without_flush<true> : without_flush<false>;
+         },
+     .sync = [](const Plan&) -> const GradientSync& {
        static const TwoVersions sync;
-       return lower(plan, model, late(plan, model) ? without_flush<true> : without_flush<false>,
-                    sync);
+       return sync;
      }});
 
 }  // namespace

@@ -9,16 +9,14 @@ namespace rehearse {
 namespace {
 
 const Register topk_sync(
-    "topk-sync",
-    {.summary = "data parallelism, uniform top-k gradients with error feedback",
-     .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
-     .combines = {.tp = true, .max_zero = 2, .shares = true},
-     .defaults =
-         [](Plan& plan) {
-           if (!plan.reduction) plan.reduction = Reduction::sparse;
-         },
-     .compile = [](const Plan& plan,
-                   const ModelSpec& model) { return lower(plan, model, one_by_one, sparse()); }});
+    "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
+                  .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
+                  .combines = {.tp = true, .max_zero = 2, .shares = true},
+                  .defaults =
+                      [](Plan& plan) {
+                        if (!plan.reduction) plan.reduction = Reduction::sparse;
+                      },
+                  .sync = sparse});
 
 }  // namespace
 }  // namespace rehearse

@@ -3,8 +3,6 @@
 // it takes it by `zero = N`.
 #include <fmt/format.h>
 
-#include "engine/errors.h"
-#include "engine/lowering/stage.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -18,16 +16,15 @@ Strategy zero(const char* what) {
           .defaults =
               [](Plan& plan) {
                 if (plan.zero != 0 && plan.zero != Level)
-                  throw InputError(
-                      fmt::format("method.zero: {}: method \"zero{}\" is level {}; leave the key "
-                                  "out or use method \"ddp\"",
-                                  plan.zero, Level, Level));
+                  refuse("zero", std::to_string(plan.zero),
+                         fmt::format("method \"zero{}\" is level {}; leave the key out or use "
+                                     "method \"ddp\"",
+                                     Level, Level));
                 plan.zero = Level;
               },
-          .compile =
-              [](const Plan& plan, const ModelSpec& model) {
-                return lower(plan, model, one_by_one, gradient_sync(plan));
-              }};
+          .baseline = Level == 2,
+          .at_zero = [](int level) { return fmt::format("zero{}", level); },
+          .with_model_parallelism = "megatron"};
 }
 
 const Register zero1("zero1", zero<1>("data parallelism, optimizer state sharded"));

@@ -1,7 +1,8 @@
 """The arrows between folders, checked on the text: cli -> {sim, runtime} -> engine, runtime -> models -> engine.
 
-The engine includes neither SimGrid nor torch, sim and runtime do not include each other, and no executor names a training
-method: executors see programs only.
+The engine includes neither SimGrid nor torch, sim and runtime do not include each other. No executor names a training method:
+executors see programs only. Nothing else asks for a method by its name either: what a search wants to know of a method is a field of
+Strategy, in the method's file.
 """
 
 import pathlib
@@ -19,10 +20,11 @@ FORBIDDEN_INCLUDES = {
     "runtime": rf"{SIMGRID}|(sim|cli)/",
     "cli": rf"{SIMGRID}|{TORCH}",
 }
-METHODS = (
-    r"ddp|zero[_-]?[123]|fsdp|gpipe|1f1b|one_f_one_b|interleaved|pipedream|2bw|two_bw|megatron|top_?k_sync|"
-    r"parameter_server|local_sgd|byteps"
-)
+# The names that methods register under.
+REGISTERED = re.compile(r'\bRegister\s+\w+\(\s*"([^"]+)"')
+# A plan's method compared with a name or set to one. That a default plan is plain data parallelism is the one exception.
+BRANCH = r'\bmethod\s*[=!]?=\s*"({})"|\bstrategy_named\("|\bmethod\.starts_with\('
+DEFAULT_METHOD = pathlib.Path("engine/plan.h")
 
 
 def sources(folder):
@@ -35,34 +37,52 @@ def code_of(line):
     return line.split("//", 1)[0]
 
 
-def violations(folder_files, includes, executors):
+def registered_methods():
+    names = [name for path in sources("engine/strategies") for name in REGISTERED.findall(path.read_text())]
+    if len(names) < 10:
+        sys.exit(f"only {len(names)} methods were found: the pattern is wrong")
+    return names
+
+
+def pattern_of(methods):
+    """Matches a method's name however a C++ name or a text spells it."""
+    return "|".join(re.escape(name).replace(r"\-", "[-_]?") for name in methods)
+
+
+def violations(folder_files, includes, executors, methods):
     for folder, files in folder_files.items():
         for path, text in files:
             for number, line in enumerate(text.splitlines(), 1):
                 found = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
                 if found and re.match(includes[folder], found[1]):
                     yield f"{path}:{number}: {folder}/ must not include {found[1]}"
-                if folder in executors and not found:
-                    named = re.search(rf"(?<![a-z0-9])({METHODS})(?![a-z0-9])", code_of(line).lower())
+                if found:
+                    continue
+                if folder in executors:
+                    named = re.search(rf"(?<![a-z0-9.])({methods})(?![a-z0-9])", code_of(line).lower())
                     if named:
                         yield f"{path}:{number}: an executor names a method: {named[0]}"
+                if re.search(BRANCH.format(methods), code_of(line)) and "strategies" not in path.parts and path != DEFAULT_METHOD:
+                    yield f"{path}:{number}: a method is asked for by its name"
 
 
 def self_check():
     """The patterns find what they are for."""
+    path = pathlib.Path
     bad = {
-        "engine": [("e.cpp", "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n")],
-        "sim": [("s.cpp", '#include "runtime/rank.h"\nif (name == "ddp") return;\n// as in DDP\n')],
-        "runtime": [("r.cpp", '#include "sim/run.h"\n#include "models/gpt.h"\nbool is_gpipe_like;\n')],
+        "engine": [(path("e.cpp"), "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n"),
+                   (path("engine/strategies/s.cpp"), 'plan.method = "zero1";\n'), (path("engine/f.cpp"), 'if (plan.method != "ddp") return;\n')],
+        "sim": [(path("s.cpp"), '#include "runtime/rank.h"\nif (name == "ddp") return;\n// as in DDP\n')],
+        "runtime": [(path("r.cpp"), '#include "sim/run.h"\n#include "models/gpt.h"\nbool is_gpipe_like;\n')],
     }
-    found = list(violations(bad, FORBIDDEN_INCLUDES, {"sim", "runtime"}))
-    assert len(found) == 7, found
+    found = list(violations(bad, FORBIDDEN_INCLUDES, {"sim", "runtime"}, pattern_of(["ddp", "gpipe"])))
+    assert len(found) == 8, found
 
 
 def main():
     self_check()
     files = {f: [(p.relative_to(ROOT), p.read_text()) for p in sources(f)] for f in FORBIDDEN_INCLUDES}
-    found = list(violations(files, FORBIDDEN_INCLUDES, {"sim", "runtime"}))
+    found = list(violations(files, FORBIDDEN_INCLUDES, {"sim", "runtime"}, pattern_of(registered_methods())))
     print("\n".join(found) or f"{sum(map(len, files.values()))} files keep to the arrows")
     return 1 if found else 0
 

@@ -60,6 +60,24 @@ Plan applied(Plan plan, const Remedy& remedy) {
   return plan;
 }
 
+/// A level that is part of the method's name changes with the name.
+TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("zero1", 1, 4, 1, 1);
+  plan.global_batch = 4;  // one sample a replica: nothing but states is left to make smaller
+  plan.recompute = true;
+  Plan whole = plan;
+  whole.method = "zero3";
+  const std::int64_t need = need_of(whole, model);
+  ASSERT_LT(need, need_of(plan, model));
+  const auto remedy = find_remedy(plan, model, with_memory(4, need));
+  ASSERT_TRUE(remedy);
+  EXPECT_THAT(remedy->changes, ElementsAre("method.name=zero3"));
+  EXPECT_EQ(need_of(applied(plan, *remedy), model), need);
+  const auto kept = find_remedy(plan, model, with_memory(4, need), true);
+  EXPECT_EQ(kept ? applied(plan, *kept).method : "zero1", "zero1");
+}
+
 Plan start() {
   Plan plan = plan_of("ddp", 1, 4, 1, 1);
   plan.global_batch = 4 * 4;

@@ -12,7 +12,6 @@
 #include "engine/errors.h"
 #include "engine/lowering/stage.h"
 #include "engine/passes/passes.h"
-#include "engine/strategies/schedules.h"
 #include "engine/tensor_parts.h"
 #include "tests/engine/interpret.h"
 #include "tests/engine/rig.h"
@@ -233,8 +232,8 @@ TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
   Plan wide = four;
   wide.method = "megatron";
   wide.dp = 2, wide.tp = 2;
-  const auto compiled = [&](const Plan& plan, StageOrder order) {
-    return link(infer_after(lower(prepare(plan, model), model, order, sparse())));
+  const auto compiled = [&](const Plan& plan, const PassOrder& order) {
+    return link(infer_after(lower(prepare(plan, model), model, order, sparse(plan))));
   };
   const LinkedProgram programs[] = {compiled(four, one_by_one),
                                     compiled(deep, one_forward_one_backward),

@@ -263,6 +263,38 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
   }
 }
 
+/// The closed form of a schedule's activations against the schedule itself. A backward with a shift
+/// belongs to the iteration before, so its forward has been done when this one begins.
+TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
+  const Strategy& strategy = strategy_named(GetParam());
+  const ModelSpec model = small_model(12);
+  int seen = 0;
+  for (const int pp : {1, 2, 3, 4, 6})
+    for (const int v : {1, 2, 3})
+      for (const int micro_batches : {1, 2, 3, 4, 6, 8, 12}) {
+        Plan plan{.method = GetParam(),
+                  .pp = pp,
+                  .global_batch = micro_batches,
+                  .micro_batches = micro_batches,
+                  .virtual_stages = v};
+        const auto ready = unless_refused([&] { return prepare(plan, model); });
+        if (!ready || ready->virtual_stages != v) continue;
+        const PassOrder order = strategy.order(*ready, model);
+        for (int stage = 0; stage < pp; ++stage) {
+          SCOPED_TRACE(testing::Message() << "pp " << pp << " v " << v << " micro-batches "
+                                          << micro_batches << " stage " << stage);
+          const std::vector<Action> actions = order.actions(*ready, stage);
+          int alive = 0, most = 0;
+          for (const Action& a : actions) alive += a.pass == Pass::backward && a.shift > 0;
+          for (const Action& a : actions)
+            most = std::max(most, alive += a.pass == Pass::forward ? 1 : -1);
+          EXPECT_EQ(order.in_flight(*ready, stage), most);
+          ++seen;
+        }
+      }
+  EXPECT_GE(seen, 7);  // each number of micro-batches, if only on one stage
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(all_methods()), method_name);
 
 }  // namespace
