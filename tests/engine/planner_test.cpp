@@ -171,11 +171,13 @@ TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
 struct Fault {
   Program (*const before)(const Plan&, const ModelSpec&);
   static inline Program (*good)(const Plan&, const ModelSpec&) = nullptr;
+  static inline bool another_error = false;
   Fault() : before(strategies().at("ddp").compile) {
     good = before;
     strategies().at("ddp").compile = [](const Plan& plan, const ModelSpec& model) {
       if (plan.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
-      if (plan.zero == 1) throw InputError("method.zero: 1: refused for the test");
+      if (plan.zero == 1) refuse("zero", "1", "refused for the test");
+      if (plan.zero == 2 && another_error) throw InputError("no refusal of a combination");
       return good(plan, model);
     };
   }
@@ -207,6 +209,11 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
                        nullptr, {.budget = 1000});
               }),
               testing::HasSubstr("layout mismatch"));
+  // An error that is no refusal of a combination is not taken for one.
+  Fault::another_error = true;
+  EXPECT_THAT(message_of([&] { decide(job, nullptr, {.prune = false}); }),
+              testing::HasSubstr("no refusal of a combination"));
+  Fault::another_error = false;
 }
 
 TEST(Planner, GoesOnWhereContentionMayHurtLess) {
