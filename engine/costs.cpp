@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "engine/contention.h"
-#include "engine/device_time.h"
 #include "engine/errors.h"
+#include "engine/local_prices.h"
 #include "engine/rendezvous.h"
 
 namespace rehearse {
@@ -36,6 +36,7 @@ struct Costs::Impl {
   std::vector<double> slow;
   CollectivePrices* prices = nullptr;
   std::span<const double> pace = {};
+  LocalPrices local_prices{model, profile};
 
   struct Entry {
     std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
@@ -104,25 +105,17 @@ struct Costs::Impl {
     const Ref* param = find(op, Slot::param);
     const DType dtype =
         param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
-    std::optional<double> measured;
-    const auto* compute = std::get_if<Compute>(&op.work);
-    if (profiled(device)) {
-      if (compute)
-        measured = profile->segment_seconds(model.name, model.segments[compute->segment].kind,
-                                            compute->pass, compute->samples, model.seq_len, tp,
-                                            dtype, kind.name);
-      else if (const auto* k = std::get_if<Kernel>(&op.work))
-        measured = profile->kernel_seconds(k->kind, l.bytes, kind.name);
-      else if (param)
-        measured = profile->update_seconds(optimizer, dtype,
-                                           elements_of(linked.program, role(r), *param), kind.name);
-    }
+    const LocalPrice price = [&] {
+      if (const auto* c = std::get_if<Compute>(&op.work))
+        return local_prices.pass(kind, c->segment, c->pass, c->samples, tp, dtype);
+      if (const auto* k = std::get_if<Kernel>(&op.work))
+        return local_prices.kernel(kind, k->kind, l.bytes);
+      return local_prices.update(kind, optimizer, dtype,
+                                 param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
+    }();
     // What was played on a model of the machine is as good as the model.
-    if (!measured || profile->simulated) calibrated = calibrated && kind.calibrated;
-    if (measured) return *measured * crowding(device);
-    return compute ? compute_seconds(kind, model, compute->segment, compute->pass, compute->samples,
-                                     tp, dtype)
-                   : kernel_seconds(kind, static_cast<double>(l.bytes));
+    if (!price.measured || profile->simulated) calibrated = calibrated && kind.calibrated;
+    return price.measured ? price.seconds * crowding(device) : price.seconds;
   }
 
   /// Layers are alike; the embedding and the head are one each: a role's passes cost what the first

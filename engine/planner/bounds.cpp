@@ -15,7 +15,7 @@ Bounds::Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* pr
                std::span<const double> slow, std::span<const double> pace)
     : model_(model),
       cluster_(cluster),
-      profile_(profile),
+      local_(model, profile),
       pace_(pace.begin(), pace.end()),
       network_known_(profile == nullptr || profile->collectives.empty()),
       prices_(cluster, slow) {}
@@ -85,8 +85,7 @@ const std::vector<double>& Bounds::passes(Id kind, int samples, const Plan& plan
     double seconds = 0;
     for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
       if (pass != Pass::recompute || recompute)
-        seconds +=
-            pass_seconds(model_, device, s, pass, samples, plan.tp, plan.precision, profile_);
+        seconds += local_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds;
     it->second.push_back(it->second.back() + seconds);
   }
   return it->second;

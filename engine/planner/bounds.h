@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/collective_prices.h"
+#include "engine/local_prices.h"
 #include "engine/plan.h"
 #include "engine/planner/evaluator.h"
 #include "engine/profile.h"
@@ -69,7 +70,7 @@ class Bounds {
 
   const ModelSpec& model_;
   const Cluster& cluster_;
-  const Profile* profile_;
+  LocalPrices local_;
   std::vector<double> pace_;
   bool network_known_;  // no measured collective is quicker than what prices say
   CollectivePrices prices_;

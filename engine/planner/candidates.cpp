@@ -9,9 +9,9 @@
 #include <set>
 #include <tuple>
 
-#include "engine/device_time.h"
 #include "engine/divisors.h"
 #include "engine/errors.h"
+#include "engine/local_prices.h"
 #include "engine/names.h"
 #include "engine/planner/mesh.h"
 #include "engine/planner/shares.h"
@@ -38,6 +38,7 @@ class Enumeration {
       : job_(job),
         profile_(profile),
         model_(job.model),
+        prices_(job.model, profile),
         pace_(rank_slowdowns(job.disturb, job.plan.rank_to_device.size())) {}
 
   Candidates run() {
@@ -179,8 +180,7 @@ class Enumeration {
     for (Id s = 0; s < model_.segments.size(); ++s)
       for (const Pass pass : {Pass::forward, Pass::backward})
         it->second +=
-            pass_seconds(model_, device, s, pass, samples, plan.tp, plan.precision, profile_) /
-            samples;
+            prices_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds / samples;
     return it->second;
   }
 
@@ -249,6 +249,7 @@ class Enumeration {
   const Job& job_;
   const Profile* profile_;
   const ModelSpec& model_;
+  LocalPrices prices_;
   std::vector<double> pace_;  // by rank; empty: all alike
   std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
   std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
@@ -281,16 +282,6 @@ std::string method_of(const Plan& plan) {
       return name;
   throw ProgramError(
       fmt::format("no method is proposed for {} stages of {}", plan.pp, name_of(plan.pipeline)));
-}
-
-double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,
-                    int samples, int tp, DType dtype, const Profile* profile) {
-  if (profile != nullptr)
-    if (const auto measured =
-            profile->segment_seconds(model.name, model.segments[segment].kind, pass, samples,
-                                     model.seq_len, tp, dtype, kind.name))
-      return *measured;
-  return compute_seconds(kind, model, segment, pass, samples, tp, dtype);
 }
 
 }  // namespace rehearse

@@ -30,9 +30,4 @@ std::vector<std::string> stated_choices(const Job& job);
 /// The method whose program a planned plan compiles to, if no other is needed.
 std::string method_of(const Plan& plan);
 
-/// One pass over one micro-batch on a device of its own, as the profile (may be null) measured it
-/// or as assumed.
-double pass_seconds(const ModelSpec& model, const DeviceKind& kind, Id segment, Pass pass,
-                    int samples, int tp, DType dtype, const Profile* profile);
-
 }  // namespace rehearse

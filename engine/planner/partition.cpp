@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 
-#include "engine/device_time.h"
 #include "engine/lowering/stage.h"
 #include "engine/planner/mesh.h"
 #include "engine/strategy.h"
@@ -54,7 +53,7 @@ std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chu
 
 SegmentTable::SegmentTable(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
                            const Profile* profile)
-    : model_(model), plan_(plan), cluster_(cluster), profile_(profile) {
+    : model_(model), plan_(plan), cluster_(cluster), prices_(model, profile) {
   const Strategy& strategy = strategy_named(plan.method);
   order_ = strategy.order(plan, model);
   bytes_per_parameter_ = bytes_per_parameter(plan, strategy.sync(plan).weight_versions(plan));
@@ -76,16 +75,8 @@ std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
   std::vector<double> sums{0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
-    for (Pass pass : passes) {
-      std::optional<double> measured;
-      if (profile_ != nullptr)
-        measured =
-            profile_->segment_seconds(model_.name, model_.segments[s].kind, pass, samples,
-                                      model_.seq_len, plan_.tp, plan_.precision, device.name);
-      seconds += measured
-                     ? *measured
-                     : compute_seconds(device, model_, s, pass, samples, plan_.tp, plan_.precision);
-    }
+    for (Pass pass : passes)
+      seconds += prices_.pass(device, s, pass, samples, plan_.tp, plan_.precision).seconds;
     sums.push_back(sums.back() + seconds);
   }
   return sums;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cluster.h"
+#include "engine/local_prices.h"
 #include "engine/model.h"
 #include "engine/pass_order.h"
 #include "engine/plan.h"
@@ -48,7 +49,7 @@ class SegmentTable {
   const ModelSpec& model_;
   const Plan& plan_;
   const Cluster& cluster_;
-  const Profile* profile_;
+  LocalPrices prices_;
   PassOrder order_ = {};
   double bytes_per_parameter_ = 0;
   std::vector<double> elements_ = {0};  // parameters before each segment; a tied table once

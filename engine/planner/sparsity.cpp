@@ -14,6 +14,7 @@
 
 #include "engine/costs.h"
 #include "engine/errors.h"
+#include "engine/local_prices.h"
 #include "engine/lowering/stage.h"
 #include "engine/packets.h"
 
@@ -102,7 +103,7 @@ class Prices {
       : plan_(plan),
         model_(model),
         cluster_(cluster),
-        profile_(profile),
+        prices_(model, profile),
         program_(make_mesh(plan)),
         owner_(owner_of(model)),
         node_(nodes_of(plan, cluster)),
@@ -236,15 +237,8 @@ class Prices {
   /// The slowest device's.
   double local(const Groups& g, Local kind, std::int64_t bytes) const {
     double slowest = 0;
-    for (const Id d : g.devices) {
-      const DeviceKind& k = cluster_.kind_of(d);
-      std::optional<double> measured;
-      if (profile_ != nullptr) measured = profile_->kernel_seconds(kind, bytes, k.name);
-      slowest =
-          std::max(slowest, measured.value_or(static_cast<double>(bytes) /
-                                                  (k.memory_bandwidth.value * k.memory_efficiency) +
-                                              k.launch.value));
-    }
+    for (const Id d : g.devices)
+      slowest = std::max(slowest, prices_.kernel(cluster_.kind_of(d), kind, bytes).seconds);
     return slowest;
   }
 
@@ -279,7 +273,7 @@ class Prices {
   const Plan& plan_;
   const ModelSpec& model_;
   const Cluster& cluster_;
-  const Profile* profile_;
+  LocalPrices prices_;
   Program program_;
   std::vector<Id> owner_, node_;
   std::vector<std::optional<Groups>> stages_;
