@@ -12,7 +12,7 @@
 #include "sim/meetings.h"
 #include "sim/network.h"
 #include "sim/player.h"
-#include "sim/readiness.h"
+#include "engine/readiness.h"
 
 namespace rehearse {
 namespace {

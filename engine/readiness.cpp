@@ -1,4 +1,4 @@
-#include "sim/readiness.h"
+#include "engine/readiness.h"
 
 #include <fmt/format.h>
 
