@@ -113,8 +113,8 @@ class Events {
                              fmt::format("rank {} replies before any message came: {}", rank,
                                          to_text(linked_.program, role(lane.role), o)));
                        to = last->second;
-                       seconds = costs_.transfer_seconds(rank, to,
-                                                         linked_.roles[lane.role].ops[o].bytes);
+                       seconds =
+                           costs_.transfer_seconds(rank, to, linked_.roles[lane.role].ops[o].bytes);
                      }
                      schedule(id, o, step, seconds * disturber_.link_factor(rank, step, o), to);
                    },
@@ -200,9 +200,9 @@ class Events {
   }
 
   [[noreturn]] void stuck() const {
-    throw ProgramError(fmt::format("the program stops at {:.6f} s with {} of {} ops done; waiting:{}",
-                                   now_, readiness_.finished(), readiness_.expected(),
-                                   readiness_.stuck(8)));
+    throw ProgramError(
+        fmt::format("the program stops at {:.6f} s with {} of {} ops done; waiting:{}", now_,
+                    readiness_.finished(), readiness_.expected(), readiness_.stuck(8)));
   }
 
   struct Table {

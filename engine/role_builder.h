@@ -45,6 +45,10 @@ class RoleBuilder {
   void remember(Place place);
 };
 
+inline Ref ref(Id view, Slot slot, Mode mode, int index = 0, int age = 0, Layout layout = {}) {
+  return {.view = view, .slot = slot, .mode = mode, .index = index, .age = age, .layout = layout};
+}
+
 /// The channel of that name, added when new.
 Id channel(Program& program, std::string_view name, Group group = {},
            Match match = Match::sequence);

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/readiness.h"
 #include "sim/crowding.h"
 #include "sim/meetings.h"
 #include "sim/network.h"
 #include "sim/player.h"
-#include "engine/readiness.h"
 
 namespace rehearse {
 namespace {

@@ -1,46 +1,85 @@
-// What a stage keeps of its samples, and the role of replicas that take other numbers of them.
-#include "engine/lowering/stage.h"
+#include "engine/lowering/activations.h"
+
+#include <array>
+#include <utility>
 
 namespace rehearse {
+namespace {
 
-std::string StageRole::name(const Plan& plan) const {
-  return (plan.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
-         (kinds > 1 ? "." + std::to_string(kind) : "");
-}
+constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // of names, by Boundary
 
-std::int64_t Stage::elements(const Activation& a, int samples) const {
+}  // namespace
+
+Activations::Activations(RoleBuilder& role, const Plan& plan, const ModelSpec& model,
+                         const StageRole& who)
+    : role_(role),
+      plan_(plan),
+      model_(model),
+      who_(who),
+      boundaries_(prefixes.size(), std::vector<Id>(model.segments.size() + 1, none)),
+      saved_(model.segments.size(), none) {}
+
+std::int64_t Activations::elements(const Sized& s, int samples) const {
   const std::int64_t tokens = std::int64_t{samples} * model_.seq_len;
-  switch (a.size) {
-    case Activation::Size::boundary:
+  switch (s.size) {
+    case Size::boundary:
       return tokens * model_.hidden;
-    case Activation::Size::shard:
+    case Size::shard:
       return tokens * model_.hidden / plan_.tp;
-    case Activation::Size::saved:
-      return saved_bytes(model_, a.segment, samples, plan_.tp, plan_.precision);
-    case Activation::Size::stats:
+    case Size::saved:
+      return saved_bytes(model_, s.segment, samples, plan_.tp, plan_.precision);
+    case Size::stats:
       return tokens * 3;
-    case Activation::Size::all_stats:
+    case Size::all_stats:
       return tokens * 3 * plan_.tp;
   }
   return 0;
 }
 
-Id Stage::activation(Activation a, std::string name, DType dtype, int indices) {
-  const std::size_t known = role_.role().views.size();
-  a.view = role_.storage({.name = std::move(name),
-                          .dtype = dtype,
-                          .elements = elements(a, who_.samples),
-                          .indices = indices});
-  if (a.view == known) activations_.push_back(a);
-  return a.view;
+Id Activations::add(Sized sized, std::string name, DType dtype, int indices) {
+  sized.view = role_.storage({.name = std::move(name),
+                              .dtype = dtype,
+                              .elements = elements(sized, who_.samples),
+                              .indices = indices});
+  sized_.push_back(sized);
+  return sized.view;
 }
 
-Role Stage::as(const StageRole& who) const {
+Id Activations::boundary(Boundary what, Id segment, bool shard, bool per_pass) {
+  const auto at = static_cast<std::size_t>(what);
+  Id& view = boundaries_[at][segment];
+  if (view == none)
+    view =
+        add({.size = shard ? Size::shard : Size::boundary}, prefixes[at] + std::to_string(segment),
+            plan_.precision, plan_.micro_batches * (per_pass ? 2 : 1));
+  return view;
+}
+
+Id Activations::saved(Id segment) {
+  Id& view = saved_[segment];
+  if (view == none)
+    view = add({.size = Size::saved, .segment = segment}, "saved" + std::to_string(segment),
+               DType::u8, plan_.micro_batches);
+  return view;
+}
+
+Id Activations::stats() {
+  if (stats_ == none) stats_ = add({.size = Size::stats}, "stats", DType::f32, plan_.micro_batches);
+  return stats_;
+}
+
+Id Activations::all_stats() {
+  if (all_stats_ == none)
+    all_stats_ = add({.size = Size::all_stats}, "stats.all", DType::f32, plan_.micro_batches);
+  return all_stats_;
+}
+
+Role Activations::as(const StageRole& who) const {
   Role role = role_.role();
   role.name = who.name(plan_), role.ranks = who.ranks;
-  for (const Activation& a : activations_) {
-    View& view = role.views[a.view];
-    view.end = role.storages[view.storage].elements = elements(a, who.samples);
+  for (const Sized& s : sized_) {
+    View& view = role.views[s.view];
+    view.end = role.storages[view.storage].elements = elements(s, who.samples);
   }
   const auto meet = [&](auto& transfer) { transfer.peer += static_cast<Id>(who.kind - who_.kind); };
   for (Op& op : role.ops)
@@ -49,24 +88,6 @@ Role Stage::as(const StageRole& who) const {
                    [&](Send& send) { meet(send); }, [&](Recv& recv) { meet(recv); }, [](auto&) {}},
         op.work);
   return role;
-}
-
-/// A boundary activation or gradient of this role, one instance a micro-batch (twice that when
-/// forward and backward materialise it separately).
-Id Stage::boundary(Kept what, Id segment, bool shard, bool per_pass) {
-  static constexpr const char* prefixes[]{"x", "y", "dx", "dy", "xg", "dxg"};
-  Id& view = kept_[static_cast<std::size_t>(what)][segment];
-  if (view != none) return view;
-  return view = activation({.size = shard ? Activation::Size::shard : Activation::Size::boundary},
-                           prefixes[static_cast<std::size_t>(what)] + std::to_string(segment),
-                           plan_.precision, plan_.micro_batches * (per_pass ? 2 : 1));
-}
-
-Id Stage::saved(Id segment) {
-  Id& view = kept_[static_cast<std::size_t>(Kept::saved)][segment];
-  if (view != none) return view;
-  return view = activation({.segment = segment, .size = Activation::Size::saved},
-                           "saved" + std::to_string(segment), DType::u8, plan_.micro_batches);
 }
 
 }  // namespace rehearse

@@ -1,12 +1,23 @@
-// Which ranks are alike and share a role: a role for each pipeline stage, and of each stage one for
-// each kind of replica.
+#include "engine/lowering/roles.h"
+
 #include <algorithm>
 #include <map>
 
-#include "engine/lowering/stage.h"
+#include "engine/lowering/gradient_sync.h"
 #include "engine/tensor_map.h"
 
 namespace rehearse {
+
+std::string StageRole::name(const Plan& plan) const {
+  return (plan.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
+         (kinds > 1 ? "." + std::to_string(kind) : "");
+}
+
+Axes axis_named(const Program& p, const std::string& name) {
+  for (std::size_t a = 0; a < p.mesh.size(); ++a)
+    if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
+  return 0;
+}
 
 Program make_mesh(const Plan& plan) {
   Program p{.method = plan.method, .world_size = plan.world_size()};

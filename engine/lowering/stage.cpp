@@ -1,18 +1,11 @@
-// See stage.h.
 #include "engine/lowering/stage.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "engine/collectives/schedule.h"
-#include "engine/tensor_map.h"
 
 namespace rehearse {
-Axes axis_named(const Program& p, const std::string& name) {
-  for (std::size_t a = 0; a < p.mesh.size(); ++a)
-    if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
-  return 0;
-}
 
 Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
              const GradientSync& sync)
@@ -21,22 +14,46 @@ Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const S
       model_(model),
       sync_(sync),
       who_(who),
-      stage_(who.stage),
       role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
       dp_(axis_named(program, "dp")),
-      tp_(axis_named(program, "tp")) {
+      tp_(axis_named(program, "tp")),
+      activations_(role_, plan, model, who_),
+      optimizer_(role_, plan, sync.scale_age(plan)),
+      buckets_(make_buckets(program, plan, model, who.stage, sync)) {
   role_.lane("compute");
-  kept_.assign(7, std::vector<Id>(model.segments.size() + 1, none));
   weights_.assign(model.groups.size(), none);
-  grads_ = weights_;
+  grads_ = bucket_of_ = weights_;
   touched_.resize(model.groups.size() * static_cast<std::size_t>(plan.micro_batches));
-  make_buckets();
-  for (const Bucket& b : buckets_) sync_.declare(*this, b);
+  for (Id b = 0; b < buckets_.size(); ++b)
+    for (Id g : buckets_[b].groups) bucket_of_[g] = b;
+  for (Bucket& b : buckets_) sync_.declare(*this, b);
 }
 
-Ref Stage::ref(Id view, Slot slot, Mode mode, int index, int age, Layout layout) const {
-  return {.view = view, .slot = slot, .mode = mode, .index = index, .age = age, .layout = layout};
+void Stage::views_of_groups(const Bucket& b, Id of, const char* prefix, std::vector<Id>& views) {
+  const Id storage = role_.role().views[of].storage;
+  for (std::size_t i = 0; i < b.groups.size(); ++i)
+    views[b.groups[i]] = role_.view({.name = prefix + model_.groups[b.groups[i]].name,
+                                     .storage = storage,
+                                     .begin = b.begin[i],
+                                     .end = i + 1 < b.groups.size() ? b.begin[i + 1] : b.elements});
+}
+void Stage::declare_weights_of_groups(const Bucket& b) {
+  views_of_groups(b, b.views.weight, "W.", weights_);
+}
+void Stage::declare_grads_of_groups(const Bucket& b) {
+  views_of_groups(b, b.views.grad, "G.", grads_);
+}
+
+Id Stage::own_part(Id whole, const Bucket& bucket) {
+  const View& view = role_.role().views[whole];
+  return role_.view(
+      {.name = view.name + ".own", .storage = view.storage, .end = bucket.elements, .slice = dp_});
+}
+
+Axes Stage::partial_of(Id group) const {
+  return dp_ | (model_.groups[group].split ? Axes{0} : tp_) |
+         (bucket_of(group).tied ? tied_axis(program_) : Axes{0});
 }
 
 Id Stage::axis_channel(Axes axes) {
@@ -62,20 +79,15 @@ void Stage::computed(Id op) {
   history_.push_back(op);
 }
 
-Id Stage::of_group(std::vector<Id>& known, const char* prefix, Id group) const {
-  Id& view = known[group];
-  if (view == none) view = role_.view(prefix + model_.groups[group].name);
-  return view;
-}
-
 /// The copy of a segment's input: the boundary itself, or gathered along the sequence for one use.
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
-  if (!(plan_.sequence_parallel && tp_)) return boundary(Kept::x, segment, false);
-  const Id copy = boundary(Kept::xg, segment, false, true);
+  if (!(plan_.sequence_parallel && tp_))
+    return activations_.boundary(Boundary::input, segment, false);
+  const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.micro_batches : 0);
   role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
-           {ref(boundary(Kept::x, segment, true), Slot::source, Mode::read, action.microbatch, 0,
-                {.shard = tp_}),
+           {ref(activations_.boundary(Boundary::input, segment, true), Slot::source, Mode::read,
+                action.microbatch, 0, {.shard = tp_}),
             ref(copy, Slot::target, Mode::write, index)},
            action.shift);
   return copy;
@@ -89,9 +101,10 @@ std::vector<Ref> Stage::params(Id segment, const Action& action) {
   return refs;
 }
 
-void Stage::transfer(bool sending, Id segment, Kept what, int from, int to, const Action& action) {
-  const bool shard = plan_.sequence_parallel && tp_, forward = what == Kept::x;
-  const Id view = boundary(what, segment, shard);
+void Stage::transfer(bool sending, Id segment, Boundary what, int from, int to,
+                     const Action& action) {
+  const bool shard = plan_.sequence_parallel && tp_, forward = what == Boundary::input;
+  const Id view = activations_.boundary(what, segment, shard);
   const Id link = channel(program_, forward ? "activations" : "gradients");
   const Layout layout{.shard = shard ? tp_ : Axes{0}};
   const char* lane =
@@ -123,29 +136,28 @@ void Stage::run_segment_forward(Id s, const Action& action) {
     refs.push_back(ref(readable_input(s, action, false), Slot::input, Mode::read, mb));
   Id out = none;
   if (head) {
-    out = activation({.size = Activation::Size::stats}, "stats", DType::f32, plan_.micro_batches);
+    out = activations_.stats();
     refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
   } else {
-    out = boundary(sharded_sequence ? Kept::y : Kept::x, s + 1, false);
+    out = activations_.boundary(sharded_sequence ? Boundary::partial_output : Boundary::input,
+                                s + 1, false);
     refs.push_back(ref(out, Slot::output, Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!plan_.recompute) refs.push_back(ref(saved(s), Slot::saved, Mode::write, mb));
+  if (!plan_.recompute) refs.push_back(ref(activations_.saved(s), Slot::saved, Mode::write, mb));
   computed(role_.op("compute", compute(s, Pass::forward, action), std::move(refs), action.shift));
   if (!tp_) return;
   const Id link = axis_channel(tp_);
   if (head) {
-    const Id all = activation({.size = Activation::Size::all_stats}, "stats.all", DType::f32,
-                              plan_.micro_batches);
     role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
              {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
-              ref(all, Slot::target, Mode::write, mb)},
+              ref(activations_.all_stats(), Slot::target, Mode::write, mb)},
              action.shift);
   } else if (sharded_sequence) {
-    role_.op(
-        "tp", Collective{.channel = link, .move = Move::reduce_scatter},
-        {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-         ref(boundary(Kept::x, s + 1, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
-        action.shift);
+    role_.op("tp", Collective{.channel = link, .move = Move::reduce_scatter},
+             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
+              ref(activations_.boundary(Boundary::input, s + 1, true), Slot::target, Mode::write,
+                  mb, 0, {.shard = tp_})},
+             action.shift);
   } else {
     role_.op("tp", Collective{.channel = link, .move = Move::all_reduce},
              {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
@@ -165,7 +177,7 @@ void Stage::run_segment_backward(Id s, const Action& action) {
 
   const int gathered = sharded_sequence ? mb + plan_.micro_batches : mb;
   const Id input = embedding ? none : readable_input(s, action, true);
-  const Id kept = saved(s);
+  const Id kept = activations_.saved(s);
   if (plan_.recompute) {
     std::vector<Ref> again = params(s, action);
     if (!embedding) again.push_back(ref(input, Slot::input, Mode::read, gathered));
@@ -176,11 +188,12 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   if (!embedding) refs.push_back(ref(input, Slot::input, Mode::read, gathered));
   refs.push_back(ref(kept, Slot::saved, Mode::read, mb));
   if (head) {
-    refs.push_back(ref(tp_ ? "stats.all" : "stats", Slot::stats, Mode::read, mb));
+    refs.push_back(
+        ref(tp_ ? activations_.all_stats() : activations_.stats(), Slot::stats, Mode::read, mb));
   } else {
-    Id grad = boundary(Kept::dx, s + 1, sharded_sequence);
+    Id grad = activations_.boundary(Boundary::grad, s + 1, sharded_sequence);
     if (sharded_sequence) {
-      const Id copy = boundary(Kept::dxg, s + 1, false);
+      const Id copy = activations_.boundary(Boundary::gathered_grad, s + 1, false);
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
                {ref(grad, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
                 ref(copy, Slot::target, Mode::write, mb)},
@@ -190,11 +203,12 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     refs.push_back(ref(grad, Slot::grad_output, Mode::read, mb));
   }
   const Id grad_input =
-      embedding ? none : boundary(sharded_sequence ? Kept::dy : Kept::dx, s, false);
+      embedding ? none
+                : activations_.boundary(sharded_sequence ? Boundary::partial_grad : Boundary::grad,
+                                        s, false);
   if (!embedding)
     refs.push_back(ref(grad_input, Slot::grad_input, Mode::write, mb, 0, {.partial = tp_}));
-  if (head && plan_.precision == DType::f16)
-    refs.push_back(ref("scale", Slot::scale, Mode::read, 0, sync_.scale_age(plan_)));
+  if (head && plan_.precision == DType::f16) refs.push_back(optimizer_.scale());
   for (Id g : segment.groups) {
     const int index = sync_.grad_index(mb);
     // The first backward into an instance writes, the others add; a tied group is touched twice in
@@ -204,14 +218,15 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     const bool first = !touched_[touch] && mb == index;
     touched_[touch] = true;
     refs.push_back(ref(grad(g), Slot::grad, first ? Mode::write : Mode::add, index, 0,
-                       {.partial = partial_of(g, bucket_of(g))}));
+                       {.partial = partial_of(g)}));
   }
   computed(role_.op("compute", compute(s, Pass::backward, action), std::move(refs), action.shift));
   if (!embedding && tp_) {
     if (sharded_sequence)
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::reduce_scatter},
                {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-                ref(boundary(Kept::dx, s, true), Slot::target, Mode::write, mb, 0, {.shard = tp_})},
+                ref(activations_.boundary(Boundary::grad, s, true), Slot::target, Mode::write, mb,
+                    0, {.shard = tp_})},
                action.shift);
     else
       role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_reduce},
@@ -222,25 +237,27 @@ void Stage::run_segment_backward(Id s, const Action& action) {
 }
 
 void Stage::forward(const Action& action) {
-  const int chunk = action.chunk * plan_.pp + stage_;
+  const int chunk = action.chunk * plan_.pp + who_.stage;
   const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
   const int chunks = static_cast<int>(plan_.stages.size());
-  if (chunk > 0) transfer(false, segments.front(), Kept::x, chunk - 1, chunk, action);
+  if (chunk > 0) transfer(false, segments.front(), Boundary::input, chunk - 1, chunk, action);
   for (Id s : segments) run_segment_forward(s, action);
-  if (chunk + 1 < chunks) transfer(true, segments.back() + 1, Kept::x, chunk, chunk + 1, action);
+  if (chunk + 1 < chunks)
+    transfer(true, segments.back() + 1, Boundary::input, chunk, chunk + 1, action);
 }
 
 void Stage::backward(const Action& action) {
-  const int chunk = action.chunk * plan_.pp + stage_;
+  const int chunk = action.chunk * plan_.pp + who_.stage;
   const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
   const int chunks = static_cast<int>(plan_.stages.size());
-  if (chunk + 1 < chunks) transfer(false, segments.back() + 1, Kept::dx, chunk + 1, chunk, action);
+  if (chunk + 1 < chunks)
+    transfer(false, segments.back() + 1, Boundary::grad, chunk + 1, chunk, action);
   const bool last = action.microbatch == plan_.micro_batches - 1;
   for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
     run_segment_backward(*s, action);
     if (s + 1 == segments.rend() && chunk > 0)
-      transfer(true, *s, Kept::dx, chunk, chunk - 1, action);
-    for (const Bucket& b : buckets_)
+      transfer(true, *s, Boundary::grad, chunk, chunk - 1, action);
+    for (Bucket& b : buckets_)
       if (b.completes_at == *s) sync_.reduce(*this, b, action.microbatch, last, action.shift);
   }
 }

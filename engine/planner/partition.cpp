@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "engine/lowering/stage.h"
+#include "engine/lowering/gradient_sync.h"
 #include "engine/planner/mesh.h"
 #include "engine/strategy.h"
 #include "engine/workspace.h"

@@ -15,7 +15,7 @@
 #include "engine/costs.h"
 #include "engine/errors.h"
 #include "engine/local_prices.h"
-#include "engine/lowering/stage.h"
+#include "engine/lowering/roles.h"
 #include "engine/packets.h"
 
 namespace rehearse {

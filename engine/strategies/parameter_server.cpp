@@ -13,7 +13,6 @@
 
 #include "engine/lowering/replicated.h"
 #include "engine/strategy.h"
-#include "engine/variance.h"
 
 namespace rehearse {
 namespace {
@@ -41,8 +40,7 @@ class Served : public Replicated {
   void finish(Stage& stage, int shift) const override {
     for (std::size_t b = 0; b < stage.buckets().size(); ++b) {
       const int server = server_of(stage.plan(), b);
-      pull(stage, stage.ref("W." + stage.buckets()[b].name, Slot::target, Mode::write), server,
-           shift);
+      pull(stage, ref(stage.buckets()[b].views.weight, Slot::target, Mode::write), server, shift);
     }
   }
 
@@ -56,8 +54,7 @@ class Served : public Replicated {
 
   void exchange(Stage& stage, const Bucket& bucket, int shift) const override {
     const auto at = static_cast<std::size_t>(&bucket - stage.buckets().data());
-    push(stage,
-         stage.ref("G." + bucket.name, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
+    push(stage, ref(bucket.views.grad, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
          server_of(stage.plan(), at), shift);
   }
   virtual void push(Stage& stage, Ref grad, int server, int shift) const {
@@ -98,52 +95,22 @@ class ServedAtOnce final : public Served {
   }
 };
 
-/// The storages of one bucket on its server and the operands of its update.
-class Shard {
- public:
-  Shard(RoleBuilder& role, const Plan& plan, const Bucket& bucket)
-      : role_(role), plan_(plan), name_(bucket.name), elements_(bucket.elements) {
-    auto state = [&](const char* prefix, DType dtype) {
-      role.storage({.name = prefix + name_,
-                    .life = Life::state,
-                    .dtype = dtype,
-                    .elements = bucket.elements});
-    };
-    state("W.", plan.precision);
-    state("M.", DType::f32);
-    if (plan.optimizer == Optimizer::adamw) state("V.", DType::f32);
-    if (plan.precision != DType::f32) state("master.", DType::f32);
-    role.storage({.name = "G." + name_,
-                  .life = Life::buffer,
-                  .dtype = plan.precision,
-                  .elements = bucket.elements});
-  }
-  Ref ref(const char* prefix, Slot slot, Mode mode, int age = 0) const {
-    return {.view = role_.view(prefix + name_), .slot = slot, .mode = mode, .age = age};
-  }
-  void observe(int stride) const {
-    role_.storage({.name = "variance." + name_,
-                   .life = Life::state,
-                   .elements = 1 + 2 * observed_entries(elements_, stride)});
-    role_.op("compute", Kernel{.kind = Local::observe, .stride = stride},
-             {ref("G.", Slot::source, Mode::read), ref("variance.", Slot::target, Mode::add, 1)});
-  }
-  /// `age` 1: the step's first update, on top of the last step's; 0: on top of this step's.
-  void update(int age) const {
-    std::vector<Ref> refs{ref("W.", Slot::param, Mode::add, age), ref("G.", Slot::grad, Mode::read),
-                          ref("M.", Slot::moment1, Mode::add, age)};
-    if (plan_.optimizer == Optimizer::adamw)
-      refs.push_back(ref("V.", Slot::moment2, Mode::add, age));
-    if (plan_.precision != DType::f32) refs.push_back(ref("master.", Slot::master, Mode::add, age));
-    role_.op("compute", Update{}, std::move(refs));
-  }
-
- private:
-  RoleBuilder& role_;
-  const Plan& plan_;
-  std::string name_;
-  std::int64_t elements_;
-};
+/// A bucket as it lies on its server.
+Bucket shard_of(RoleBuilder& role, OptimizerOps& optimizer, const Plan& plan,
+                const Bucket& bucket) {
+  Bucket shard = bucket;
+  shard.views = {};
+  shard.views.weight = role.storage({.name = "W." + bucket.name,
+                                     .life = Life::state,
+                                     .dtype = plan.precision,
+                                     .elements = bucket.elements});
+  optimizer.declare(shard, bucket.elements);
+  shard.views.sum = role.storage({.name = "G." + bucket.name,
+                                  .life = Life::buffer,
+                                  .dtype = plan.precision,
+                                  .elements = bucket.elements});
+  return shard;
+}
 
 const GradientSync& in_step(const Plan&) {
   static const Served sync;
@@ -170,17 +137,19 @@ Program serve(const Plan& plan, const ModelSpec& model) {
   for (int s = 0; s < plan.servers; ++s) {
     RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
     role.lane("compute");
+    OptimizerOps optimizer(role, plan);
     for (std::size_t b = static_cast<std::size_t>(s); b < buckets.size();
          b += static_cast<std::size_t>(plan.servers)) {
-      const Shard shard(role, plan, buckets[b]);
-      const Ref grads = shard.ref("G.", Slot::target, Mode::write),
-                weights = shard.ref("W.", Slot::source, Mode::read);
+      const Bucket shard = shard_of(role, optimizer, plan, buckets[b]);
+      const Ref grads = ref(shard.views.sum, Slot::target, Mode::write),
+                weights = ref(shard.views.weight, Slot::source, Mode::read);
       if constexpr (AtOnce) {
         const Id push = channel(program, on_server("push", s)),
                  pull = channel(program, on_server("pull", s));
         for (int contribution = 0; contribution < plan.dp; ++contribution) {
           role.op("compute", Take{.channel = push}, {grads});
-          shard.update(contribution == 0 ? 1 : 0);
+          // The step's first update comes on top of the last step's.
+          optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
           role.op("compute", Put{.channel = pull, .peer = 0, .reply = push}, {weights});
         }
       } else {
@@ -190,8 +159,9 @@ Program serve(const Plan& plan, const ModelSpec& model) {
                            .algorithm = Algorithm::direct,
                            .root = server_role(s)},
                 {grads});
-        if (plan.observe > 0) shard.observe(workers.observe_stride(buckets[b]));
-        shard.update(1);
+        if (plan.observe > 0)
+          optimizer.observe(shard, grads, shard.elements, optimizer.stride(shard, model));
+        optimizer.update(shard, weights, grads);
         role.op("pull",
                 Collective{.channel = star(program, plan, "pull", s),
                            .move = Move::broadcast,
