@@ -112,7 +112,6 @@ class Stage {
   Axes dp() const { return dp_; }
   Axes tp() const { return tp_; }
   Axes pp() const { return pp_; }
-  Axes tied_axis() const { return tied_; }
   Id axis_channel(Axes axes);
   /// A collective by the plan's algorithm, or, where that does not serve the move, by the fastest.
   Collective collective(Id channel, Move move) const;
