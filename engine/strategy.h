@@ -20,6 +20,7 @@ struct Combines {
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
   bool shares = false;  // unlike numbers of samples on the dp ranks
+  bool sparse = false;  // gradients of chosen entries; all go once a step, whatever is sharded
 };
 
 struct Strategy {
@@ -27,6 +28,9 @@ struct Strategy {
   std::string source = {};  // paper, section
   Combines combines = {};
   int pp = 1, tp = 1;  // of a job that does not say, or the largest smaller sizes that fit
+  /// A gradient is taken at weights that lack the updates of so many steps, and of plan.staleness
+  /// more. 0, no staleness: what is learnt is what one process learns.
+  int late = 0;
   void (*defaults)(Plan&) = nullptr;  // what the method's name implies (zero3: plan.zero = 3)
   Program (*compile)(const Plan&, const ModelSpec&) = nullptr;  // waits are inferred afterwards
 };

@@ -49,6 +49,7 @@ const Register pipedream_2bw(
      .source = "Narayanan et al., ICML 2021",
      .combines = {.pp = true, .tp = true, .shares = true},
      .pp = 4,
+     .late = 1,
      .compile = [](const Plan& plan, const ModelSpec& model) {
        if (plan.micro_batches < plan.pp)
          throw InputError(
