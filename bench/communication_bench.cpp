@@ -1,6 +1,6 @@
 // Our sockets against Gloo between processes of this machine, in interleaved rounds: all-reduce and
-// reduce-scatter of 100 MB, all-reduce of 64 bytes, and a message there and back. What
-// Transport::automatic means was chosen on these figures.
+// reduce-scatter of 100 MB, all-reduce of 64 bytes, and a message there and back. The default of
+// run.transport was chosen on these figures.
 
 #include <fmt/format.h>
 

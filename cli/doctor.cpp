@@ -113,7 +113,8 @@ Finding python() {
 Finding gpus() {
   const Gpus found = find_gpus();
   if (found.list.empty())
-    return {"GPUs", false, found.problem, "training on GPUs; simulating them works"};
+    return {"GPUs", false, found.problem,
+            "nothing: train computes on CPUs, and GPUs are simulated without one"};
   std::vector<std::string> names;
   for (const Gpu& gpu : found.list)
     names.push_back(
@@ -150,7 +151,8 @@ std::string program_folder() {
 Finding plugin() {
   const std::string path = program_folder() + "/../lib/librehearse_cuda.so";
   if (access(path.c_str(), R_OK) == 0) return {"CUDA plug-in", true, path, ""};
-  return {"CUDA plug-in", false, "not built; `make gpu` builds it", "training on GPUs"};
+  return {"CUDA plug-in", false, "not built; `make gpu` builds it",
+          "nothing: train does not load it, only its own tests do"};
 }
 
 Finding files() {

@@ -144,16 +144,17 @@ class RemedySearch {
         bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
-    left_ = most_remedies - 2 * for_smaller_batches;
+    left_ = most_remedies - 2 * for_smaller_batches - for_other_meshes;
     for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
+    left_ += for_other_meshes;
     for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
       if (auto remedy = try_out(trial)) return remedy;
     return smaller_batch();
   }
 
  private:
-  static constexpr int for_smaller_batches = 3;
+  static constexpr int for_smaller_batches = 3, for_other_meshes = 2;
 
   /// By arithmetic: the plan exists and may fit.
   bool open(const Plan& plan) {

@@ -198,6 +198,18 @@ void prepare_plan(const Config& method, Job& job) {
   agree("staleness", stated.staleness, job.plan.staleness);
 }
 
+/// Gloo has rings alone, and every executor plays what the run plays.
+bool plays_rings(const Job& job) { return job.run.transport == Transport::gloo; }
+
+void check_transport(const Config& run, const Job& job) {
+  const Algorithm stated = job.plan.collective;
+  if (plays_rings(job) && stated != Algorithm::automatic && stated != Algorithm::ring)
+    throw run.error("transport",
+                    fmt::format("gloo has rings alone, and method.collective is \"{}\"; "
+                                "sockets play it, or leave method.collective out",
+                                name_of(stated)));
+}
+
 /// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
 void check_countable(const Config& train, const Job& job) {
   const ModelSpec& m = job.model;
@@ -240,6 +252,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.adaptive.warmup_steps = keys.adaptive_warmup_steps.value_or(
       std::clamp<std::int64_t>(job.train.steps / 4, 1, job.adaptive.warmup_steps));
   job.run = keys.run;
+  check_transport(file.section("run"), job);
   job.disturb = std::move(keys.disturb);
   const std::size_t world = job.plan.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
@@ -300,7 +313,9 @@ InputError located(const Job& job, const InputError& error) {
 
 Program compile(const Job& job) {
   try {
-    return choose_collectives(compile(job.plan, job.model), job.cluster, job.plan.rank_to_device);
+    Plan plan = job.plan;
+    if (plays_rings(job)) plan.collective = Algorithm::ring;
+    return choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device);
   } catch (const InputError& error) {
     throw located(job, error);
   }

@@ -63,12 +63,19 @@ struct Adaptive {
   bool placement = true;
 };
 
+/// What carries the collectives of a real run (runtime/network.h).
+enum class Transport : std::uint8_t {
+  sockets,  // our own play the schedules of engine/collectives
+  gloo      // Gloo's rings where it has them (runtime/gloo_communicator.h)
+};
+
 /// [run]: of real execution.
 struct Run {
   Seconds timeout = Seconds(60);          // without progress of a peer
   Seconds connect_timeout = Seconds(60);  // for all ranks to appear
   Seconds heartbeat = Seconds(1);
   int threads = 0;  // of tensor work per rank; 0: the machine's cores divided by its ranks
+  Transport transport = Transport::sockets;
   std::int64_t log_every = 1;  // steps
 };
 

@@ -140,6 +140,8 @@ void read_run(const Config& c, Run& run) {
                             {.least = 0, .most = limits::patience.most, .open = true});
   run.threads = static_cast<int>(c.integer("threads", 0, natural));
   run.log_every = c.integer("log_every", run.log_every, count);
+  run.transport =
+      choose<Transport>(c, "transport", {"sockets", "gloo"}, {Transport::sockets, Transport::gloo});
   if (run.heartbeat > longest)
     throw c.error("heartbeat",
                   fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "

@@ -25,13 +25,6 @@ std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {
   return 4 * k + 4 * k;
 }
 
-Coding smallest_coding(std::int64_t n, std::int64_t k) {
-  Coding best = Coding::index32;
-  for (const Coding other : {Coding::bitmap, Coding::delta16})
-    if (packet_bytes(n, k, other) < packet_bytes(n, k, best)) best = other;
-  return best;
-}
-
 std::int64_t packet_capacity(std::int64_t n, std::int64_t k, Selector selector) {
   return selector == Selector::threshold ? std::min(n, 2 * k) : k;
 }

@@ -18,8 +18,6 @@ std::int64_t entries_kept(std::int64_t n, double density);
 /// Bytes of k values and of their places among n entries: 4k and 4k (index32), ceil(n / 8) (bitmap)
 /// or 2k + 4 ceil(n / 65536) (delta16).
 std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding);
-/// The coding with the fewest bytes; of equal ones the one that is listed first.
-Coding smallest_coding(std::int64_t n, std::int64_t k);
 
 /// Bytes of the count that a packet begins with.
 constexpr std::int64_t packet_header(Selector selector) {

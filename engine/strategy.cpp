@@ -83,6 +83,9 @@ void check_combination(const Plan& plan, const Combines& can) {
   if (!plan.shares.empty() && !can.shares)
     refuse("shares", fmt::format("[{}]", fmt::join(plan.shares, ", ")),
            "every rank takes equally many samples");
+  if (!plan.layers.empty() && !can.sparse)
+    refuse("layers", fmt::format("of {} segments", plan.layers.size()),
+           "its gradients are summed whole");
   if (plan.staleness > 0 && !can.staleness)
     refuse("staleness", std::to_string(plan.staleness), "must be 0");
 }

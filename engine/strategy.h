@@ -32,6 +32,7 @@ struct Combines {
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
   bool shares = false;  // unlike numbers of samples on the dp ranks
+  bool sparse = false;  // gradients of chosen entries; all go once a step, whatever is sharded
 };
 
 struct Strategy {

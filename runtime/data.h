@@ -70,8 +70,6 @@ class Data {
   std::int64_t training_labels(std::int64_t step) const;
   std::int64_t validation_labels(std::int64_t first, std::int64_t samples) const;
 
-  std::int64_t training_windows() const { return train_.windows(); }
-  std::int64_t training_tokens() const { return train_.tokens(); }
   std::int64_t validation_windows() const;
 
  private:

@@ -70,7 +70,6 @@ struct Executor::Impl {
         role.ops.size(), std::move(lanes), main_lane,
         LaneRunner::Hooks{
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
-            .ready = {},
             .begin_step =
                 [this](std::int64_t step) { return c.control.begin_step(step, role.free_running); },
             .failed = [this](const std::string& what) { c.control.fail(what); },
@@ -82,7 +81,6 @@ struct Executor::Impl {
         role.ops.size(), std::move(forward), main_lane,
         LaneRunner::Hooks{
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
-            .ready = {},
             .begin_step = {},
             .failed = [this](const std::string& what) { c.control.fail(what); },
         });
@@ -232,7 +230,6 @@ const std::vector<std::vector<Stamp>>& Executor::stamps() const {
   return impl_->training->stamps();
 }
 std::int64_t Executor::bytes_sent() const { return impl_->operations.bytes_sent(); }
-std::int64_t Executor::allocated_bytes() const { return impl_->memory.bytes(); }
 std::int64_t Executor::scratch_bytes() const { return impl_->operations.scratch_bytes(); }
 
 }  // namespace rehearse

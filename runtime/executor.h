@@ -105,8 +105,7 @@ class Executor {
   const Wiring& wiring() const;
 
   std::int64_t bytes_sent() const;
-  std::int64_t allocated_bytes() const;  // state and buffers
-  std::int64_t scratch_bytes() const;    // of communicators
+  std::int64_t scratch_bytes() const;  // of communicators
 
  private:
   struct Impl;

@@ -3,22 +3,28 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <mutex>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 #include "engine/collectives/schedule.h"
 #include "engine/errors.h"
 #include "runtime/members.h"
+#include "runtime/socket.h"
 
 namespace rehearse {
 namespace {
@@ -31,52 +37,98 @@ std::chrono::milliseconds patience_of(const Control& control) {
   return std::chrono::milliseconds(static_cast<long>(1e4 * control.options().timeout.value));
 }
 
-/// Whether Gloo has the collective at the bytes of the schedule. Its algorithms for these are the
-/// ring (all-reduce, all-gather) and a binomial tree (broadcast).
+/// Whether Gloo has the collective at the bytes of the schedule: by rings, of 32-bit numbers.
 bool has(const CollectiveSpec& spec, int members) {
   if (spec.dtype != DType::f32 && spec.dtype != DType::i32) return false;
   if (spec.algorithm != Algorithm::automatic && spec.algorithm != Algorithm::ring) return false;
-  switch (spec.move) {
-    case Move::all_reduce:
-      return true;
-    case Move::all_gather:
-      return spec.elements % members == 0;
-    case Move::broadcast:
-      return spec.algorithm == Algorithm::automatic;
-    default:
-      return false;
-  }
+  return spec.move == Move::all_reduce ||
+         (spec.move == Move::all_gather && spec.elements % members == 0);
 }
 
-/// Payload of Gloo's ring, which is our ring's, or of its binomial tree.
+/// Payload of Gloo's ring, which is our ring's.
 std::int64_t sent_bytes(const CollectiveSpec& spec, int members, int member) {
-  if (spec.move != Move::broadcast) {
-    const std::vector<Id> nodes(static_cast<std::size_t>(members), 0);
-    return schedule(spec.move, Algorithm::ring, spec.elements, nodes)->sent(member) *
-           size_of(spec.dtype);
+  const std::vector<Id> nodes(static_cast<std::size_t>(members), 0);
+  return schedule(spec.move, Algorithm::ring, spec.elements, nodes)->sent(member) *
+         size_of(spec.dtype);
+}
+
+/// Where the members of Gloo's groups find each other: the control plane's values. Who waits there
+/// for a rank that has died is told so, which c10d's own stores cannot do.
+class ControlStore : public c10d::Store {
+ public:
+  ControlStore(Control& control, std::string prefix)
+      : control_(control), prefix_(std::move(prefix)) {}
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<ControlStore>(control_, prefix_);
   }
-  // Place p, counted from the root, sends to p + 2^k for every 2^k > p.
-  const int place = (member - spec.root + members) % members;
-  std::int64_t children = 0;
-  for (int step = 1; step < members; step *= 2) {
-    if (step > place && place + step < members) ++children;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    control_.publish(prefix_ + key, {value.begin(), value.end()});
   }
-  return children * spec.elements * size_of(spec.dtype);
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    const std::string value = control_.await(prefix_ + key);
+    return {value.begin(), value.end()};
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    return std::ranges::all_of(
+        keys, [&](const std::string& key) { return control_.lookup(prefix_ + key).has_value(); });
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) control_.await(prefix_ + key);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+  std::int64_t add(const std::string&, std::int64_t) override { lacking("add"); }
+  bool deleteKey(const std::string&) override { lacking("deleteKey"); }
+  std::int64_t getNumKeys() override { lacking("getNumKeys"); }
+
+ private:
+  /// Gloo connects a full mesh with set, get and wait.
+  [[noreturn]] static void lacking(const char* what) {
+    throw BackendError(fmt::format("Gloo asks for {}, which the control plane has not", what));
+  }
+
+  Control& control_;
+  std::string prefix_;
+};
+
+/// This host's address as `other` sees it: the one that the way there begins at.
+std::string address_towards(const std::string& other) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(other.c_str(), "9", &hints, &found) != 0) return other;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
+  const Fd fd(::socket(found->ai_family, found->ai_socktype, 0));
+  sockaddr_storage own = {};
+  socklen_t size = sizeof own;
+  std::array<char, NI_MAXHOST> name = {};
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  // A datagram socket sends nothing when it is connected.
+  if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(fd.get(), address, &size) != 0 ||
+      getnameinfo(address, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    throw BackendError(fmt::format("no way to {}: {}", other, error_text(errno)));
+  return name.data();
 }
 
 class GlooCommunicator : public Communicator {
  public:
-  GlooCommunicator(Control& control, std::unique_ptr<SocketCommunicator> sockets, GlooGroup group)
+  /// `connect`: with the other members, when the first collective is prepared that Gloo has.
+  GlooCommunicator(Control& control, std::unique_ptr<SocketCommunicator> sockets,
+                   std::function<GlooGroup()> connect)
       : Communicator(sockets->channel(), sockets->ranks(), sockets->member()),
         control_(control),
         sockets_(std::move(sockets)),
-        group_(std::move(group)) {}
+        connect_(std::move(connect)) {}
 
   int prepare(const CollectiveSpec& spec) override {
     const auto known =
         std::ranges::find_if(entries_, [&](const Entry& e) { return e.spec == spec; });
     if (known != entries_.end()) return static_cast<int>(known - entries_.begin());
     const bool own = size() == 1 || !has(spec, size());
+    if (!own && !group_) group_ = connect_();
     entries_.push_back(
         {spec, own ? sockets_->prepare(spec) : -1, own ? 0 : sent_bytes(spec, size(), member())});
     return static_cast<int>(entries_.size()) - 1;
@@ -88,29 +140,16 @@ class GlooCommunicator : public Communicator {
       sockets_->run(by_sockets, source, target);
       return;
     }
-    const std::int64_t part = spec.elements / size();
     std::vector<at::Tensor> whole = {tensor(target, spec.elements, spec.dtype)};
-    switch (spec.move) {
-      case Move::all_reduce:
-        copy(target, source, spec.elements * size_of(spec.dtype));
-        finish(group_->allreduce(whole), spec);
-        break;
-      case Move::all_gather: {
-        at::Tensor own = tensor(source, part, spec.dtype);
-        finish(group_->_allgather_base(whole[0], own), spec);
-        break;
-      }
-      default: {
-        if (member() == spec.root) copy(target, source, spec.elements * size_of(spec.dtype));
-        c10d::BroadcastOptions options;
-        options.rootRank = spec.root;
-        finish(group_->broadcast(whole, options), spec);
-      }
+    if (spec.move == Move::all_reduce) {
+      if (target != source)
+        std::memcpy(target, source, static_cast<std::size_t>(spec.elements * size_of(spec.dtype)));
+      finish(group_->allreduce(whole), spec);
+    } else {
+      at::Tensor own = tensor(source, spec.elements / size(), spec.dtype);
+      finish(group_->_allgather_base(whole[0], own), spec);
     }
-    sent_ += sent;
-    received_ += spec.move == Move::broadcast
-                     ? (member() == spec.root ? 0 : spec.elements * size_of(spec.dtype))
-                     : sent;
+    moved_ += sent;
   }
 
   void send(Buffer buffer, int to) override { sockets_->send(buffer, to); }
@@ -121,7 +160,7 @@ class GlooCommunicator : public Communicator {
   void barrier() override { sockets_->barrier(); }
   Traffic traffic() const override {
     const Traffic own = sockets_->traffic();
-    return {own.sent + sent_.load(), own.received + received_.load()};
+    return {own.sent + moved_.load(), own.received + moved_.load()};
   }
   std::int64_t scratch_bytes() const override { return sockets_->scratch_bytes(); }
 
@@ -134,9 +173,6 @@ class GlooCommunicator : public Communicator {
 
   static at::Tensor tensor(void* data, std::int64_t elements, DType dtype) {
     return at::from_blob(data, {elements}, dtype == DType::f32 ? at::kFloat : at::kInt);
-  }
-  static void copy(void* to, const void* from, std::int64_t bytes) {
-    if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
   /// Waits for Gloo and for the control plane at once.
@@ -172,42 +208,50 @@ class GlooCommunicator : public Communicator {
 
   Control& control_;
   std::unique_ptr<SocketCommunicator> sockets_;
-  GlooGroup group_;
+  std::function<GlooGroup()> connect_;
+  GlooGroup group_ = {};
   std::vector<Entry> entries_ = {};
-  std::atomic<std::int64_t> sent_ = 0, received_ = 0;
+  std::atomic<std::int64_t> moved_ = 0;  // bytes; a ring sends as much as it receives
 };
 
 }  // namespace
 
 struct Gloo::Impl {
   Control& control;
-  c10::intrusive_ptr<c10d::Store> store = {};
   std::shared_ptr<::gloo::transport::Device> device = {};
+  std::map<std::string, int> made = {};  // groups by channel and members
+
+  GlooGroup connect(const std::string& name, int member, int members) {
+    try {
+      auto options = c10d::ProcessGroupGloo::Options::create(patience_of(control));
+      options->devices.push_back(device);
+      options->threads = 1;
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(
+          c10::make_intrusive<ControlStore>(control,
+                                            fmt::format("gloo {}#{}/", name, made[name]++)),
+          member, members, std::move(options));
+    } catch (const BackendError&) {
+      throw;
+    } catch (const std::exception& error) {
+      control.blame(fmt::format("Gloo cannot connect the group {}: {}", name, error.what()));
+    }
+  }
 };
 
-Gloo::Gloo(Control& control) : impl_(new Impl{control}) {
+Gloo::Gloo(Control& control) : impl_(new Impl{.control = control}) {
+  // Gloo writes to sockets without MSG_NOSIGNAL: a dead peer must be an error, not our end.
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto& members = Members::of(control);
+  const std::string& host = members[static_cast<std::size_t>(control.environment().rank)].host;
+  const auto elsewhere =
+      std::ranges::find_if(members, [&](const MemberInfo& m) { return m.host != host; });
   try {
-    const auto& members = Members::of(control);
-    const bool serves = control.environment().rank == 0;
-    c10d::TCPStoreOptions options;
-    options.isServer = serves;
-    options.port = serves ? 0 : static_cast<std::uint16_t>(std::stoul(control.await("gloo port")));
-    options.waitWorkers = false;
-    options.timeout = patience_of(control);
-    auto store =
-        c10::make_intrusive<c10d::TCPStore>(serves ? "localhost" : members[0].address, options);
-    // Gloo and its store write to sockets without MSG_NOSIGNAL: a dead peer must be an error, not
-    // our end.
-    std::signal(SIGPIPE, SIG_IGN);
-    if (serves) control.publish("gloo port", std::to_string(store->getPort()));
-    impl_->store = std::move(store);
-    const bool one_host = std::ranges::all_of(
-        members, [&](const MemberInfo& m) { return m.host == members[0].host; });
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     impl_->device = interface != nullptr
                         ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                    : one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                               : c10d::ProcessGroupGloo::createDefaultDevice();
+                        : c10d::ProcessGroupGloo::createDeviceForHostname(
+                              elsewhere == members.end() ? std::string("127.0.0.1")
+                                                         : address_towards(elsewhere->address));
   } catch (const BackendError&) {
     throw;
   } catch (const std::exception& error) {
@@ -218,24 +262,12 @@ Gloo::Gloo(Control& control) : impl_(new Impl{control}) {
 Gloo::~Gloo() = default;
 
 std::unique_ptr<Communicator> Gloo::communicator(std::unique_ptr<SocketCommunicator> sockets) {
-  try {
-    std::string name = sockets->channel();
-    for (const Id rank : sockets->ranks()) name += fmt::format("/{}", rank);
-    auto options = c10d::ProcessGroupGloo::Options::create(patience_of(impl_->control));
-    options->devices.push_back(impl_->device);
-    options->threads = 1;
-    GlooGroup group;
-    if (sockets->size() > 1) {
-      group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-          c10::make_intrusive<c10d::PrefixStore>(name, impl_->store), sockets->member(),
-          sockets->size(), std::move(options));
-    }
-    return std::make_unique<GlooCommunicator>(impl_->control, std::move(sockets), std::move(group));
-  } catch (const BackendError&) {
-    throw;
-  } catch (const std::exception& error) {
-    impl_->control.blame(fmt::format("Gloo cannot connect a group: {}", error.what()));
-  }
+  std::string name = sockets->channel();
+  for (const Id rank : sockets->ranks()) name += fmt::format("/{}", rank);
+  const int member = sockets->member(), size = sockets->size();
+  return std::make_unique<GlooCommunicator>(
+      impl_->control, std::move(sockets),
+      [impl = impl_.get(), name, member, size] { return impl->connect(name, member, size); });
 }
 
 }  // namespace rehearse

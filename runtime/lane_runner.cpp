@@ -160,17 +160,14 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
       if (!open(next[i])) continue;
       any_left = true;
       const Task& task = lane.tasks[i];
-      if (!satisfied(task, next[i]) || (hooks_.ready && !hooks_.ready(task.op))) continue;
+      if (!satisfied(task, next[i])) continue;
       if (!perform(index, task, next[i]++)) return false;
       any_ran = true;
     }
     if (!any_left) return true;
     if (any_ran) continue;
     if (stopped_) return false;
-    if (hooks_.ready)  // what comes from outside gives no pulse
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    else
-      pulse_.wait(pulse, std::memory_order_acquire);
+    pulse_.wait(pulse, std::memory_order_acquire);
   }
 }
 

@@ -50,8 +50,6 @@ class LaneRunner {
   struct Hooks {
     /// False: what the op waits for will never come, the run ends before this step.
     std::function<bool(Id op, std::int64_t step)> execute = {};
-    /// For ops on arrival lanes: true when it would not block now. Null: always.
-    std::function<bool(Id op)> ready = {};
     /// Once per step, in order, before its first op: false ends the run before that step. Null:
     /// always true.
     std::function<bool(std::int64_t step)> begin_step = {};

@@ -76,8 +76,7 @@ Pairs variables_of(int rank, int nproc, const Fd& listener) {
           {"LOCAL_WORLD_SIZE", std::to_string(nproc)},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", std::to_string(port_of(listener.get()))},
-          {"REHEARSE_LISTENER", std::to_string(rank == 0 ? listener.get() : 0)},
-          {"REHEARSE_TERMINAL", isatty(STDERR_FILENO) != 0 ? "1" : "0"}};
+          {"REHEARSE_LISTENER", std::to_string(rank == 0 ? listener.get() : 0)}};
 }
 
 /// After fork, in the child: becomes the rank, or ends with 127.
@@ -311,11 +310,6 @@ int launch(const std::vector<std::string>& arguments, const LaunchOptions& optio
 }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
-bool terminal() {
-  const auto told = process_variable("REHEARSE_TERMINAL");
-  return told ? *told == "1" : isatty(STDERR_FILENO) != 0;
-}
 
 bool launched() { return process_variable("REHEARSE_LISTENER").has_value(); }
 

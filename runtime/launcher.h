@@ -29,8 +29,5 @@ int launch(const std::vector<std::string>& arguments, const LaunchOptions& optio
 std::string own_path();
 /// True in a process that `launch` started.
 bool launched();
-/// Whether standard error is a terminal in the end (a launched rank writes to a pipe): for live
-/// progress lines.
-bool terminal();
 
 }  // namespace rehearse

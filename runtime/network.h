@@ -6,24 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/job.h"
 #include "engine/units.h"
 #include "runtime/communicator.h"
 #include "runtime/control.h"
 
 namespace rehearse {
 
-/// `make bench` measures both (bench_communication). On a busy 2-core machine over loopback,
-/// medians of 9 interleaved rounds: all-reduce of 100 MB over 2 processes 58 ms by sockets and 109
-/// ms by Gloo (ratio 2.1, range 1.5 to 2.7), over 4 processes 122 and 219 ms (1.8, 1.1 to 2.9);
-/// all-reduce of 64 bytes over 2 processes 0.04 and 4.0 ms.
-enum class Transport : std::uint8_t {
-  automatic,  // sockets, by the figures above
-  sockets,    // our own sockets play the schedules
-  gloo        // c10d::ProcessGroupGloo where it has the move at the schedule's bytes
-};
-
 struct NetworkOptions {
-  Transport transport = Transport::automatic;
+  Transport transport = Transport::sockets;
   /// By rank: the node it lies on, for hierarchical algorithms. Empty: from host names.
   std::vector<Id> node_of = {};
   /// A mailbox holds at most this much on its way out, and as much on its way in.
@@ -44,8 +35,7 @@ class Network {
   /// For a channel within one group: `ranks` in the group's order, this rank among them. For
   /// point-to-point channels give all ranks of the run. Name and ranks are the same at every
   /// member; a lane that shares a channel with another (one sends, one receives) may share the
-  /// communicator, or make a second one under the same name. No communication happens here, save
-  /// with Transport::gloo.
+  /// communicator, or make a second one under the same name. No communication happens here.
   std::unique_ptr<Communicator> communicator(const std::string& channel, std::vector<Id> ranks);
   /// For a mailbox channel; one per channel and process, on every rank that puts or takes.
   /// `senders`: the ranks that may put; `receivers`: those that take.

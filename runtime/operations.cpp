@@ -13,8 +13,6 @@
 
 namespace rehearse {
 
-bool Operations::ready(Id) { return true; }
-
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
   bool goes_on = true;

@@ -38,8 +38,6 @@ class Operations {
   /// Runs the instance of an op that serves a step. Called from the op's lane. False when it takes
   /// from a mailbox to which nobody will put any more.
   bool execute(Id op, std::int64_t step);
-  /// For an op that takes from a mailbox: a message is there.
-  bool ready(Id op);
 
   /// Before a run: what its batches are, and which ops it will run (all of them, or a slice). The
   /// head's backward is where a micro-batch's loss is read; while not training that is all it does.

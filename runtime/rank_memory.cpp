@@ -160,13 +160,4 @@ at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
   return storages_[storage].tensors[(((step - age) % versions) + versions) % versions];
 }
 
-std::int64_t RankMemory::bytes() const {
-  std::int64_t sum = 0;
-  for (std::size_t s = 0; s < storages_.size(); ++s)
-    if (role_.storages[s].life != Life::value)
-      for (const at::Tensor& tensor : storages_[s].tensors)
-        sum += static_cast<std::int64_t>(tensor.nbytes());
-  return sum;
-}
-
 }  // namespace rehearse

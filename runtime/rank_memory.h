@@ -56,8 +56,6 @@ class RankMemory {
 
   /// A version of a state storage: the one that an age-1 read at `step` sees when age is 1.
   at::Tensor state(Id storage, std::int64_t step, int age) const;
-  /// Bytes of state and buffers, as allocated.
-  std::int64_t bytes() const;
 
  private:
   struct Instances {

@@ -103,7 +103,7 @@ class Trainer {
         control_(control),
         stop_(stop),
         described_(described),
-        network_(control, {.node_of = {}}),
+        network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
         parts_{data, network_, control, job.plan.rank_to_device, traced() ? &trace_ : nullptr},
         current_(std::make_unique<Placed>(std::move(plan), placements, parts_)),

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "engine/errors.h"
 #include "engine/strategy.h"
 
 namespace rehearse {
@@ -23,5 +25,42 @@ inline std::string method_name(const testing::TestParamInfo<std::string>& info) 
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;
 }
+
+/// Whether the rules that hold for all methods allow a plan of what one combines with.
+inline bool allowed(Plan plan, const ModelSpec& model) {
+  try {
+    if (auto* defaults = strategy_named(plan.method).defaults) defaults(plan);
+  } catch (const InputError&) {
+    return false;  // a name that implies a level of ZeRO takes no other
+  }
+  return splits(model, plan.tp) && plan.pp * plan.virtual_stages <= model.layers &&
+         (plan.pp == 1 || plan.zero < 2);
+}
+
+/// Plans that tests make of what methods combine with: none may get lost in silence. A method may
+/// refuse some for reasons of its own, which the test counts here; of one that is not listed all
+/// plans compile.
+class Refusals {
+ public:
+  bool refuses(const Plan& plan, const ModelSpec& model) {
+    if (!allowed(plan, model)) return true;
+    try {
+      compile(plan, model);
+      return false;
+    } catch (const InputError& error) {
+      ++count_;
+      last_ = error.what();
+      return true;
+    }
+  }
+  void expect(const std::string& method, const std::map<std::string, int>& known) const {
+    const auto at = known.find(method);
+    EXPECT_EQ(count_, at == known.end() ? 0 : at->second) << method << ": " << last_;
+  }
+
+ private:
+  int count_ = 0;
+  std::string last_ = {};
+};
 
 }  // namespace rehearse

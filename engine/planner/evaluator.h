@@ -13,7 +13,6 @@
 #include "engine/link.h"
 #include "engine/model.h"
 #include "engine/plan.h"
-#include "engine/planner/schedule.h"
 #include "engine/profile.h"
 
 namespace rehearse {
@@ -27,6 +26,11 @@ struct MemoryNeed {
 };
 /// If `bytes` on a device of this kind are a larger part than `most`, they take its place.
 void add_need(MemoryNeed& most, double bytes, const DeviceKind& kind);
+
+/// How a stage spends a step, seconds: what eq. 6 of Sun 2026 asks to balance.
+struct StageBalance {
+  double compute = 0, communication = 0, bubble = 0;
+};
 
 class Evaluator {
  public:

@@ -1,8 +1,9 @@
 // Placement (Sun 2026, section 3.2): which segments form which pipeline stage, which device plays
 // which rank, and how many samples each replica takes. Eq. 1 prices a seam between layers l and l+1
 // at c_l x d(pi(l), pi(l+1)): bytes times the shortest-path distance in seconds a byte, the edges
-// of the cluster graph weighing 1 / bandwidth. The paper's greedy co-location is where the search
-// starts; what follows is exact where the instance is small.
+// of the cluster graph weighing 1 / bandwidth. The search starts from a greedy assignment of our
+// own, because ranks talk in rings too; what follows is exact where the instance is small. The
+// paper's greedy co-location (colocate.h) is computed to be compared with.
 #pragma once
 #include <optional>
 #include <span>
@@ -21,10 +22,14 @@ struct Placement {
   std::vector<std::vector<Id>> stages = {};  // segments of each model chunk, as in Plan
   std::vector<int> shares = {};              // samples of a micro-batch by dp rank; empty: equal
   double cost = 0;  // eq. 1 of this placement, summed over all ranks that talk, seconds a step
-  // How the devices were found: eq. 1's value as greedy leaves it, after local search, and the
-  // optimum where the instance is small enough to prove it.
+  // How the devices were found: eq. 1's value as greedy_assignment leaves it, after local search,
+  // and the optimum where the instance is small enough to prove it.
   double greedy = 0, local = 0;
   std::optional<double> exact = {};
+  // Eq. 1 as printed, of the seams between layers alone: of this placement, over its replicas, and
+  // of one copy of the model by the paper's co-location (worlds whose distances have a table).
+  double seams = 0;
+  std::optional<double> colocated = {};
   double seconds = 0;  // estimated step time that this placement was chosen by (estimate.h)
   bool fits = true;    // by the estimate of memory; false: found without its limits
 };

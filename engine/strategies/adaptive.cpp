@@ -28,7 +28,12 @@ const Register adaptive(
     "adaptive",
     {.summary = "pipeline x tensor x data parallelism, each layer's gradient dense or sparse",
      .source = "Sun 2026, section 3",
-     .combines = {.pp = true, .tp = true, .max_zero = 2, .interleave = true, .shares = true},
+     .combines = {.pp = true,
+                  .tp = true,
+                  .max_zero = 2,
+                  .interleave = true,
+                  .shares = true,
+                  .sparse = true},
      .defaults =
          [](Plan& plan) {
            // More than one chunk a rank is what interleaving is.

@@ -11,7 +11,7 @@ namespace {
 const Register topk_sync(
     "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
                   .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
-                  .combines = {.tp = true, .max_zero = 2, .shares = true},
+                  .combines = {.tp = true, .max_zero = 2, .shares = true, .sparse = true},
                   .defaults =
                       [](Plan& plan) {
                         if (!plan.reduction) plan.reduction = Reduction::sparse;

@@ -129,6 +129,7 @@ def main():
         "steps": options.steps,
         "fidelity": options.fidelity,
         **study.plain(found),
+        "inputs": learning.inputs(),
         "paper": printed_values,
     }
     study.write(

@@ -1,6 +1,7 @@
 """The real half of Figure 2: what layer-wise sparsity and error feedback do to the loss of a small GPT, trained by four processes
 on real text, over seeds that fix initial weights and data order."""
 
+import hashlib
 import json
 import math
 import os
@@ -145,6 +146,21 @@ def form_against_form(rows):
                 f"{'' if told else ': these seeds cannot tell them apart'}); none diverged."
             )
     return lines
+
+
+def inputs():
+    """What the losses are made of besides the text, for a test to say whether it is still what it was when they were: files by
+    their hash, and the program of each variant whose plan is not decided by measurements."""
+    variants = {DENSE: {"method.name": "ddp"}} | forms_of_feedback()
+    programs = {
+        name: study.rehearse("simulate", JOB, *study.sets(settings), "--fidelity", "analytic", "--seeds", 1)["program_hash"]
+        for name, settings in variants.items()
+    }
+    files = (JOB, "models/gpt-tiny.toml")
+    return {
+        "files": {name: hashlib.sha256((study.ROOT / name).read_bytes()).hexdigest() for name in files},
+        "programs": programs,
+    }
 
 
 def oversubscribed():

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 from cli_test_case import REHEARSE, ROOT, CliTestCase
+from test_experiments import differences
 
 FOLDER = ROOT / "experiments/figure2"
 os.environ["REHEARSE"] = str(REHEARSE)
@@ -177,6 +178,21 @@ class Expected(unittest.TestCase):
                 self.assertEqual(row["same"], row is not one["rows"][0] and sample.values == full.values)
                 if row["p"] is not None:
                     self.assertAlmostEqual(row["p"], study.welch(sample, full), places=12)
+
+    def test_simulated_numbers_are_not_stale(self):
+        """The first seed of the first row of each reading, planned and simulated again."""
+        options = argparse.Namespace(seeds=1, fidelity=self.found["fidelity"])
+        for name, one in self.found["time"].items():
+            with self.subTest(reading=name):
+                row = one["rows"][0]
+                now = timing.planned_and_simulated(one["job"], row["settings"], options)
+                now["step_time_s"] = now["step_time_s"].values
+                then = {key: row[key] for key in now} | {"step_time_s": row["step_time_s"]["values"][:1]}
+                self.assertEqual(list(differences(now, then)), [])
+
+    def test_what_was_trained_has_not_changed(self):
+        """Runs of minutes are not repeated; what went into them is compared."""
+        self.assertEqual(learning.inputs(), self.found["inputs"])
 
     def test_the_report_is_made_of_the_numbers(self):
         """The Markdown beside it is what the script writes of this JSON."""

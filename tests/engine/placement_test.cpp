@@ -211,29 +211,30 @@ TEST(Placement, SharesFollowSpeed) {
   EXPECT_EQ(std::accumulate(odd.shares.begin(), odd.shares.end(), 0), 500);
 }
 
+/// Two nodes of four devices, numbered node by node or across nodes in turn.
+Cluster two_nodes(bool in_turn) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(1e12),
+                              .peak_f32 = FlopsPerSecond(1e12),
+                              .memory_bandwidth = BytesPerSecond(1e12)});
+  const Id fabric = c.add_vertex("fabric");
+  std::vector<Id> bus;
+  for (Id n = 0; n < 2; ++n) {
+    bus.push_back(c.add_vertex("bus" + std::to_string(n), n));
+    c.connect(bus[n], fabric, "nic" + std::to_string(n), BytesPerSecond(1e9), Seconds(1e-6));
+  }
+  for (Id i = 0; i < 8; ++i) {
+    const Id n = in_turn ? i % 2 : i / 4;
+    const Id d = c.add_device("gpu" + std::to_string(i), kind, n);
+    c.connect(c.vertex_of(d), bus[n], "", BytesPerSecond(1e10), Seconds(1e-6));
+  }
+  return c;
+}
+
 TEST(Placement, NumberingOfSymmetricDevicesDoesNotMatter) {
-  // Two nodes of four; then the same with devices numbered across nodes in turn.
-  const auto build = [](bool in_turn) {
-    Cluster c;
-    const Id kind = c.add_kind({.name = "unit",
-                                .memory = Bytes(1e12),
-                                .peak_f32 = FlopsPerSecond(1e12),
-                                .memory_bandwidth = BytesPerSecond(1e12)});
-    const Id fabric = c.add_vertex("fabric");
-    std::vector<Id> bus;
-    for (Id n = 0; n < 2; ++n) {
-      bus.push_back(c.add_vertex("bus" + std::to_string(n), n));
-      c.connect(bus[n], fabric, "nic" + std::to_string(n), BytesPerSecond(1e9), Seconds(1e-6));
-    }
-    for (Id i = 0; i < 8; ++i) {
-      const Id n = in_turn ? i % 2 : i / 4;
-      const Id d = c.add_device("gpu" + std::to_string(i), kind, n);
-      c.connect(c.vertex_of(d), bus[n], "", BytesPerSecond(1e10), Seconds(1e-6));
-    }
-    return c;
-  };
   const ModelSpec model = small_model(8);
-  const Cluster straight = build(false), mixed = build(true);
+  const Cluster straight = two_nodes(false), mixed = two_nodes(true);
   for (const auto& [pp, dp, tp] :
        {std::tuple{2, 1, 4}, {2, 2, 2}, {4, 2, 1}, {1, 8, 1}, {8, 1, 1}}) {
     const Plan mesh = mesh_of(tp > 1 ? "megatron" : pp > 1 ? "1f1b" : "ddp", pp, dp, tp, 8, 8 * dp);
@@ -246,6 +247,25 @@ TEST(Placement, NumberingOfSymmetricDevicesDoesNotMatter) {
     EXPECT_NEAR(*a.exact, *b.exact, 1e-9 * *a.exact);
     EXPECT_NEAR(a.cost, *a.exact, 1e-9 * a.cost);  // small enough to be solved
   }
+}
+
+TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
+  // c = 2 x 8 samples x 12 tokens x 24 x 4 bytes. A seam costs 2 / 1e10 a byte inside a node, and
+  // 2 / 1e9 more across. The paper: two runs of four layers, a device a layer.
+  const double c = 2.0 * 8 * 12 * 24 * 4, inside = 2e-10, across = 2.2e-9;
+  const auto placed = [&](const std::string& method, int pp, int dp, int tp) {
+    return place(small_model(8), two_nodes(false), mesh_of(method, pp, dp, tp, 1, 8), nullptr);
+  };
+  const Placement whole = placed("ddp", 1, 8, 1);
+  EXPECT_EQ(whole.seams, 0);
+  ASSERT_TRUE(whole.colocated);
+  EXPECT_NEAR(*whole.colocated, c * (6 * inside + across), 1e-12 * c);
+  const Placement nodes = placed("megatron", 2, 1, 4);  // a stage a node
+  EXPECT_NEAR(nodes.seams, c * across, 1e-12 * c);
+  EXPECT_NE(gap_text(nodes).find("of the layers' seams alone 4.055e-05 s, by the paper's "
+                                 "co-location 6.267e-05 s"),
+            std::string::npos)
+      << gap_text(nodes);
 }
 
 TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {

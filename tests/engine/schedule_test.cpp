@@ -1,21 +1,41 @@
-// Eq. 6 and 7 of Sun 2026 by hand.
-#include "engine/planner/schedule.h"
-
+// Eq. 7 of Sun 2026 as printed, which the planner does not use, and why: it always picks the fewest
+// micro-batches. Samples by speed, which it does use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
 #include <vector>
 
-#include "engine/planner/candidates.h"
 #include "engine/planner/shares.h"
 
 namespace rehearse {
 namespace {
 
-TEST(Eq6, ResidualOfAStage) {
-  // 10 - (4 + 6) = 0 is balanced; 10 - (1 + 2) = 7 computes more than it waits.
-  EXPECT_DOUBLE_EQ((StageBalance{10, 4, 6}.residual()), 0);
-  EXPECT_DOUBLE_EQ((StageBalance{10, 1, 2}.residual()), 7);
+constexpr std::array eq7_choices{2, 4, 8, 16};
+
+/// The objective. `step`: forward and backward of one micro-batch; `transfer`: between stages.
+double eq7_seconds(int micro_batches, int stages, int layers, double step, double transfer) {
+  return static_cast<double>(stages) / layers * micro_batches * step +
+         (micro_batches - 1) * transfer;
+}
+
+/// M*, among those that fit into memory. Ties: the smaller.
+std::optional<int> eq7_micro_batches(
+    int stages, int layers, double step, double transfer,
+    const std::function<bool(int)>& fits = [](int) { return true; }) {
+  std::optional<int> best;
+  for (const int m : eq7_choices)
+    if (fits(m) && (!best || eq7_seconds(m, stages, layers, step, transfer) <
+                                 eq7_seconds(*best, stages, layers, step, transfer)))
+      best = m;
+  return best;
+}
+
+/// A flushed pipeline of equal stages: M + G - 1 turns, and a transfer both ways between stages.
+double flushed_seconds(int micro_batches, int stages, double turn, double transfer) {
+  return (micro_batches + stages - 1) * turn + 2 * (stages - 1) * transfer;
 }
 
 TEST(Eq7, HandWorkedValues) {

@@ -5,7 +5,6 @@
 
 #include <numeric>
 
-#include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/names.h"
 #include "engine/strategy.h"
@@ -47,7 +46,10 @@ struct Case {
 };
 
 /// All valid plans of a method on `ranks` ranks: its meshes, ZeRO levels and techniques.
-std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
+std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
+                           Refusals* refusals = nullptr) {
+  Refusals uncounted;
+  if (refusals == nullptr) refusals = &uncounted;
   std::vector<Case> cases;
   const Combines& can = strategy_named(method).combines;
   auto add = [&](Plan plan, const std::string& what) {
@@ -58,11 +60,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
     if (!plan.shares.empty())
       plan.global_batch =
           std::accumulate(plan.shares.begin(), plan.shares.end(), 0) * plan.micro_batches;
-    try {
-      compile(plan, small_model(layers));
-    } catch (const InputError&) {
-      return;
-    }
+    if (refusals->refuses(plan, small_model(layers))) return;
     cases.push_back({method + what, plan, layers});
   };
   // Every layer in another way, on nodes with three, two and one ranks.
@@ -123,9 +121,9 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers) {
 class Methods : public testing::TestWithParam<std::string> {};
 
 TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
-  EXPECT_GE(cases_of(GetParam(), 4, 8).size(), 2u);
+  Refusals refusals;
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
-    for (const Case& c : cases_of(GetParam(), ranks, 8)) {
+    for (const Case& c : cases_of(GetParam(), ranks, 8, &refusals)) {
       SCOPED_TRACE(c.name);
       const Program program = compile(c.plan, small_model(c.layers));
       const LinkedProgram linked = link(program);
@@ -139,6 +137,8 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
         return ops;
       }());
     }
+  // Numbers of micro-batches that do not suit the number of stages.
+  refusals.expect(GetParam(), {{"interleaved", 282}, {"pipedream-2bw", 93}});
 }
 
 /// Dense plans of the odd models, too: an encoder's parts that every tensor rank holds whole end

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/strategy.h"
 #include "tests/engine/sent_bytes.h"
@@ -31,7 +30,7 @@ ModelSpec model_of(int layers) {
 std::int64_t formula(Plan plan, const ModelSpec& model) {
   if (plan.dp == 1) plan.zero = 0;  // nothing to shard
   // Exchanges of which any could be sparse go once a step, whatever is sharded.
-  if (plan.method == "adaptive") plan.zero = std::min(plan.zero, 1);
+  if (strategy_named(plan.method).combines.sparse) plan.zero = std::min(plan.zero, 1);
   const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
   // Of all replicas together, whatever their shares.
   const std::int64_t samples = plan.global_batch / m;
@@ -86,9 +85,8 @@ std::int64_t formula(Plan plan, const ModelSpec& model) {
 
 std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
   const std::int64_t params = parameters_of(model), n = plan.dp;
-  if (plan.method.starts_with("ps-"))
-    return 2 * n * params * 4;  // every worker pushes and pulls everything
-  if (plan.method == "topk-sync") {
+  if (plan.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
+  if (plan.reduction == Reduction::sparse) {
     // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
     // what it does not are a bucket each, and rounding up happens bucket by bucket.
     const std::int64_t t = plan.tp;
@@ -98,11 +96,9 @@ std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
     std::int64_t pairs = 0;
     for (const std::int64_t part : {split, whole})
       pairs += static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(part)));
-    Plan once = plan;
-    once.zero = std::min(plan.zero, 1);
     // ZeRO's weights are still gathered: half of the dense volume.
     const std::int64_t dense = (plan.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
-    return formula(once, model) - dense + t * n * (n - 1) * pairs * 8;
+    return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
   }
   return formula(plan, model);
 }
@@ -111,7 +107,7 @@ class Volumes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Volumes, EqualTheFormula) {
   const Combines& can = strategy_named(GetParam()).combines;
-  int checked = 0;
+  Refusals refusals;
   auto check = [&](Plan plan, const ModelSpec& model) {
     plan.method = GetParam();
     plan.bucket = Bytes(1e12);
@@ -119,13 +115,8 @@ TEST_P(Volumes, EqualTheFormula) {
     const int at_once =
         plan.shares.empty() ? plan.dp : std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
     plan.global_batch = at_once * plan.micro_batches;
-    try {
-      plan = prepare(plan, model);
-      compile(plan, model);
-    } catch (const InputError&) {
-      return;
-    }
-    ++checked;
+    if (refusals.refuses(plan, model)) return;
+    plan = prepare(plan, model);
     SCOPED_TRACE(testing::Message()
                  << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
                  << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
@@ -160,7 +151,8 @@ TEST_P(Volumes, EqualTheFormula) {
           if (can.max_zero == 3) check(plan, model);
         }
       }
-  EXPECT_GE(checked, 7);
+  // Numbers of micro-batches that do not suit the number of stages.
+  refusals.expect(GetParam(), {{"interleaved", 325}, {"pipedream-2bw", 88}});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(all_methods()), method_name);

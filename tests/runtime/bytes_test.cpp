@@ -44,6 +44,7 @@ std::int64_t program_bytes(const LinkedProgram& linked, Id rank) {
 struct BytesCase {
   std::string name = {};
   Plan plan = {};
+  Transport transport = Transport::sockets;
 };
 std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
 
@@ -53,7 +54,8 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
   constexpr int steps = 8;
   ScratchFolder data;
   write_training_data(data);
-  const Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
+  Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
+  job.run.transport = GetParam().transport;
   const LinkedProgram linked = link(compile(job));
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
@@ -87,6 +89,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(std::vector<BytesCase>{
         {"ddp", {.method = "ddp", .dp = 2}},
         {"ddp_3", {.method = "ddp", .dp = 3, .global_batch = 9}},
+        {"ddp_by_gloo", {.method = "ddp", .dp = 2}, Transport::gloo},
+        {"ddp_3_by_gloo", {.method = "ddp", .dp = 3, .global_batch = 9}, Transport::gloo},
+        {"zero2_by_gloo", {.method = "zero2", .dp = 2}, Transport::gloo},
         {"zero1", {.method = "zero1", .dp = 2}},
         {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}},
         {"zero3_accumulating", {.method = "zero3", .dp = 2, .micro_batches = 2}},

@@ -27,7 +27,7 @@ RankRun::RankRun(const Job& job, const LinkedProgram& linked, const Environment&
             .vocab = job.model.vocab,
             .seed = job.train.seed}),
       control(environment, {.timeout = job.run.timeout, .heartbeat = job.run.heartbeat}),
-      network(control),
+      network(control, {.transport = job.run.transport}),
       disturber(job.disturb, job.plan.world_size()),
       executor({linked, job.model, job.plan, job.train, static_cast<Id>(environment.rank), data,
                 network, control, &disturber}) {

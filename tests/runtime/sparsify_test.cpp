@@ -259,10 +259,6 @@ TEST(Packets, BytesAreTheFormulas) {
       EXPECT_EQ(packet_bytes(n, k, Coding::bitmap), 4 * k + n / 8 + (n % 8 != 0));
       EXPECT_EQ(packet_bytes(n, k, Coding::delta16), 6 * k + 4 * blocks);
     }
-  // Beside 4k of values: 4k, n / 8, or 2k and 4 for each of 16 blocks.
-  EXPECT_EQ(smallest_coding(1'000'000, 10), Coding::index32);      // 40 < 20 + 64
-  EXPECT_EQ(smallest_coding(1'000'000, 50'000), Coding::delta16);  // 100,064 < 125,000
-  EXPECT_EQ(smallest_coding(1'000'000, 100'000), Coding::bitmap);  // 125,000 < 200,064
 }
 
 TEST(Packets, NothingIsSaidInAsManyBytes) {

@@ -27,7 +27,10 @@ Job small_job(Plan plan, const std::string& data, const std::string& out,
               const std::string& model) {
   Job job;
   job.model = load_model(model, 16);
-  if (plan.pp * std::max(plan.virtual_stages, plan.method == "interleaved" ? 2 : 1) > 2) {
+  Plan implied = plan;
+  if (const Strategy& strategy = strategy_named(plan.method); strategy.defaults != nullptr)
+    strategy.defaults(implied);
+  if (plan.pp * implied.virtual_stages > 2) {
     job.model.layers = 4;  // one for each model chunk
     job.model.groups.clear();
     job.model.segments.clear();
@@ -103,42 +106,80 @@ reference::Weights weights_of(const std::string& checkpoint, const ModelSpec& mo
   return weights;
 }
 
+Data data_of(const Job& job) {
+  return Data(
+      {.path = job.train.data,
+       .objective = job.model.family == Family::bert ? Objective::masked : Objective::causal,
+       .seq_len = job.model.seq_len,
+       .global_batch = job.plan.global_batch,
+       .vocab = job.model.vocab,
+       .seed = job.train.seed});
+}
+
+ReferenceOptimizer::ReferenceOptimizer(const Job& job) : job_(job) {
+  const ModelSpec& model = job.model;
+  for (Id g = 0; g < model.groups.size(); ++g) {
+    const at::Tensor flat = at::empty({elements_of(model.groups[g], 1)});
+    initialise(model, g, 1, 0, job.train.seed, flat);
+    for (std::size_t t = 0; t < model.groups[g].tensors.size(); ++t) {
+      const TensorSpec& spec = model.groups[g].tensors[t];
+      weights_[spec.name] = tensor_view(model, g, t, 1, flat).clone();
+      first_[spec.name] = at::zeros_like(weights_[spec.name]);
+      second_[spec.name] = at::zeros_like(weights_[spec.name]);
+      decays_[spec.name] = spec.decay;
+    }
+  }
+}
+
+reference::Weights ReferenceOptimizer::copy() const {
+  reference::Weights copy;
+  for (const auto& [name, tensor] : weights_) copy[name] = tensor.clone();
+  return copy;
+}
+
+void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_t step) {
+  const Train& settings = job_.train;
+  const double lr = learning_rate(settings, step);
+  double factor = 1;
+  if (settings.clip > 0) factor = std::min(1.0, settings.clip / (global_norm(gradients) + 1e-6));
+  for (auto& [name, weight] : weights_) {
+    const at::Tensor gradient = gradients.at(name) * factor;
+    const double decay = decays_.at(name) ? settings.weight_decay : 0;
+    at::Tensor &first = first_[name], &second = second_[name];
+    if (job_.plan.optimizer == Optimizer::sgd) {
+      first.mul_(settings.momentum).add_(gradient + decay * weight);
+      weight.sub_(first * lr);
+      continue;
+    }
+    weight.mul_(1 - lr * decay);
+    first.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
+    second.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
+    const double t = static_cast<double>(step + 1);
+    const at::Tensor denominator =
+        (second / (1 - std::pow(settings.beta2, t))).sqrt() + settings.eps;
+    weight.addcdiv_(first, denominator, -lr / (1 - std::pow(settings.beta1, t)));
+  }
+}
+
 ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
   at::set_num_threads(1);
   const ModelSpec& model = job.model;
   const Train& settings = job.train;
-  const Data data(
-      {.path = settings.data,
-       .objective = model.family == Family::bert ? Objective::masked : Objective::causal,
-       .seq_len = model.seq_len,
-       .global_batch = job.plan.global_batch,
-       .vocab = model.vocab,
-       .seed = settings.seed});
-  reference::Weights weights, first, second;
-  std::map<std::string, bool> decays;
-  for (Id g = 0; g < model.groups.size(); ++g) {
-    const at::Tensor flat = at::empty({elements_of(model.groups[g], 1)});
-    initialise(model, g, 1, 0, settings.seed, flat);
-    for (std::size_t t = 0; t < model.groups[g].tensors.size(); ++t) {
-      const TensorSpec& spec = model.groups[g].tensors[t];
-      weights[spec.name] = tensor_view(model, g, t, 1, flat).clone();
-      first[spec.name] = at::zeros_like(weights[spec.name]);
-      second[spec.name] = at::zeros_like(weights[spec.name]);
-      decays[spec.name] = spec.decay;
-    }
-  }
+  const Data data = data_of(job);
+  ReferenceOptimizer optimizer(job);
   const int batch = job.plan.global_batch, length = model.seq_len;
   const auto samples_of = [&](int worker) {
     return rules.workers == job.plan.dp ? job.plan.samples(worker) * job.plan.micro_batches
                                         : batch / rules.workers;
   };
-  std::deque<reference::Weights> history;  // newest first
+  std::deque<reference::Weights> history;  // newest first; a step computes with the last
+  const auto keep = [&] {
+    history.push_front(optimizer.copy());
+    if (history.size() > std::size_t(rules.staleness) + 1) history.pop_back();
+  };
+  keep();
   ReferenceRun run;
   for (std::int64_t step = 0; step < settings.steps; ++step) {
-    reference::Weights copy;
-    for (const auto& [name, tensor] : weights) copy[name] = tensor.clone();
-    history.push_front(std::move(copy));
-    if (history.size() > std::size_t(rules.staleness) + 1) history.pop_back();
     const reference::Weights& used = history.back();
 
     const at::Tensor tokens = at::empty({batch, length}, at::kLong);
@@ -161,25 +202,8 @@ ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
         for (const auto& [name, gradient] : one)
           gradients[name] = gradients.count(name) ? gradients[name] + gradient : gradient.clone();
 
-    const double lr = learning_rate(settings, step);
-    double factor = 1;
-    if (settings.clip > 0) factor = std::min(1.0, settings.clip / (global_norm(gradients) + 1e-6));
-    for (auto& [name, weight] : weights) {
-      const at::Tensor gradient = gradients.at(name) * factor;
-      const double decay = decays.at(name) ? settings.weight_decay : 0;
-      if (job.plan.optimizer == Optimizer::sgd) {
-        first[name].mul_(settings.momentum).add_(gradient + decay * weight);
-        weight.sub_(first[name] * lr);
-        continue;
-      }
-      weight.mul_(1 - lr * decay);
-      first[name].mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
-      second[name].mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
-      const double t = static_cast<double>(step + 1);
-      const at::Tensor denominator =
-          (second[name] / (1 - std::pow(settings.beta2, t))).sqrt() + settings.eps;
-      weight.addcdiv_(first[name], denominator, -lr / (1 - std::pow(settings.beta1, t)));
-    }
+    optimizer.update(gradients, step);
+    keep();
   }
   double sum = 0;
   const std::int64_t samples = settings.eval_batches * batch;
@@ -187,10 +211,10 @@ ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
     const at::Tensor tokens = at::empty({1, length}, at::kLong);
     const at::Tensor labels = at::empty({1, length}, at::kLong);
     data.validation(i, 1, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
-    sum += reference::loss_sum(model, weights, tokens, labels).item<double>();
+    sum += reference::loss_sum(model, history.back(), tokens, labels).item<double>();
   }
   run.validation_loss = sum / static_cast<double>(data.validation_labels(0, samples));
-  run.weights = std::move(weights);
+  run.weights = optimizer.copy();
   return run;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,22 @@ std::vector<Outcome> fail_in_processes(const Job& job, const TrainOptions& optio
 
 /// All weights of a checkpoint by tensor name, in fp32, without padding rows' meaning changed.
 reference::Weights weights_of(const std::string& checkpoint, const ModelSpec& model);
+
+/// Weights of one process and the optimizer that moves them.
+class ReferenceOptimizer {
+ public:
+  explicit ReferenceOptimizer(const Job& job);
+  reference::Weights copy() const;
+  /// With the learning rate of a step; Adam's moments are as old as that step.
+  void update(const reference::Weights& gradients, std::int64_t step);
+
+ private:
+  const Job& job_;
+  reference::Weights weights_ = {}, first_ = {}, second_ = {};
+  std::map<std::string, bool> decays_ = {};
+};
+/// The data of a job as its ranks open it.
+Data data_of(const Job& job);
 
 /// What single-process autograd gives for the same job.
 struct ReferenceRun {

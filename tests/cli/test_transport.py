@@ -1,0 +1,94 @@
+"""run.transport = gloo trains what sockets train: the same bits in two ranks, the same bytes; and who is to blame is named."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from cli_test_case import REHEARSE
+from cli_test_train_data import TrainingCase
+from test_failures import ENDLESS, ranks_of
+
+GLOO = ["--set", "run.transport=gloo"]
+
+
+def threads_of(pid):
+    names = (path / "comm" for path in pathlib.Path(f"/proc/{pid}/task").iterdir())
+    return [name.read_text().strip() for name in names]
+
+
+class Transport(TrainingCase):
+    def both(self, ranks, *more):
+        """The same run by sockets and by Gloo; both play rings."""
+        job = self.job(6)
+        given = ["--nproc", ranks, "--set", f"method.dp={ranks}", *more]
+        sockets = self.json("train", job, *given, "--set", "method.collective=ring")
+        return sockets, self.json("train", job, "--overwrite", *given, *GLOO)
+
+    def test_two_ranks_compute_the_same_bits(self):
+        for method in ("ddp", "zero2", "zero3"):
+            with self.subTest(method=method):
+                sockets, gloo = self.both(2, "--set", f"method.name={method}", "--overwrite")
+                self.assertEqual(gloo["losses"], sockets["losses"])
+                self.assertEqual(gloo["bytes_sent_by_rank_0"], sockets["bytes_sent_by_rank_0"])
+
+    def test_three_ranks_add_in_another_order(self):
+        sockets, gloo = self.both(3, "--set", "train.global_batch=9")
+        self.assertEqual(gloo["bytes_sent_by_rank_0"], sockets["bytes_sent_by_rank_0"])
+        for ours, theirs in zip(sockets["losses"], gloo["losses"], strict=True):
+            self.assertAlmostEqual(theirs / ours, 1, places=4)
+
+    def test_a_change_of_plan(self):
+        """Groups are made anew under the second plan."""
+        adaptive = ["method.name=adaptive", "adaptive.warmup_steps=3", "train.steps=6"]
+        sets = [word for key in adaptive for word in ("--set", key)]
+        one = self.json("train", self.job(6), "--nproc", "2", *sets, *GLOO)
+        self.assertEqual(one["end_step"], 6)
+        self.assertEqual([change["step"] for change in one["plan_changes"]], [3])
+
+    def test_only_rings(self):
+        job = self.job(2)
+        tree = ["--set", "method.collective=double_tree"]
+        says = ["run.transport", "gloo has rings alone", '"double_tree"', "sockets"]
+        self.refused("train", job, "--nproc", "2", *GLOO, *tree, says=says)
+        one = self.json("simulate", job, *GLOO, "--fidelity", "analytic")
+        self.assertEqual({c["algorithm"] for c in one["collectives"]}, {"ring"})
+
+    def failing(self, rank, sign, seconds):
+        """An endless run by Gloo of two ranks, one of which gets a signal: what is said, once all have ended."""
+        (self.tmp / "out/metrics.jsonl").unlink(missing_ok=True)
+        command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2", "--quiet", *GLOO, "--set", "run.timeout=3s"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+            try:
+                deadline = time.monotonic() + 60
+                while len(self.losses()) < 3:
+                    self.assertIsNone(child.poll())
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.05)
+                pids = ranks_of(child.pid)
+                # It is Gloo that runs, and not our sockets in its name.
+                self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
+                began = time.monotonic()
+                os.kill(pids[rank], sign)
+                said = child.communicate(timeout=60)[1]
+                self.assertLess(time.monotonic() - began, seconds)
+                self.assertEqual(child.returncode, 1, said)
+                return said
+            finally:
+                child.kill()
+
+    def test_who_dies_or_stops_is_named(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                said = self.failing(rank, signal.SIGKILL, 10)
+                self.assertRegex(said, rf"rehearse: rank {rank} \(\S+, pid \d+\) ended without a word")
+                self.assertNotIn(f"rehearse: rank {1 - rank} ", said)
+        said = self.failing(1, signal.SIGSTOP, 20)
+        self.assertTrue(re.search(r"rehearse: rank 1 \(\S+, pid \d+\) has been silent for", said), said)
+
+
+if __name__ == "__main__":
+    unittest.main()
