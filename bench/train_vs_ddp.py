@@ -58,7 +58,7 @@ def write_job(folder, args):
         'cluster.name = "this-machine"\n'
         'method = { name = "ddp", dp = 2 }\n'
         f'train = {{ seq_len = {args.seq}, global_batch = {2 * args.samples}, data = "{folder}", out = "" }}\n'
-        "run = { threads = 1, timeout = \"300 s\" }\n"
+        'run = { threads = 1, timeout = "300 s" }\n'
     )
 
 

@@ -35,10 +35,7 @@ _BOILERPLATE_FILE = re.compile(
     r"index-all|py-modindex|bookindex|lintian|overrides?)([._-][^/]*)?(/|$)",
     re.I,
 )
-_COMMON = frozenset(
-    "the of and to a in is that for it be with as on or this are not by you was i he she had his"
-    " her at".split()
-)
+_COMMON = frozenset("the of and to a in is that for it be with as on or this are not by you was i he she had his her at".split())
 LONG_PARAGRAPH = 100  # characters of letters and digits: below, repetition is ordinary language
 
 
@@ -153,9 +150,7 @@ def _distinct(documents, removed):
         for paragraph in document.text.split("\n\n"):
             letters = re.sub(r"[\W_]+", "", paragraph).lower()
             if len(letters) >= LONG_PARAGRAPH:
-                key = hashlib.blake2b(
-                    letters.encode("utf-8", "surrogatepass"), digest_size=8
-                ).digest()
+                key = hashlib.blake2b(letters.encode("utf-8", "surrogatepass"), digest_size=8).digest()
                 if key in seen_paragraphs or key in keys:
                     continue
                 keys.add(key)
@@ -179,11 +174,7 @@ def cut(documents, characters):
     for document in documents:
         text = document.text
         while len(text) > characters:
-            at = (
-                max(text.rfind("\n\n", 1, characters), 0)
-                or max(text.rfind("\n", 1, characters), 0)
-                or characters
-            )
+            at = max(text.rfind("\n\n", 1, characters), 0) or max(text.rfind("\n", 1, characters), 0) or characters
             pieces.append(Document(document.source, document.name, text[:at].strip("\n")))
             text = text[at:].lstrip("\n")
         pieces.append(Document(document.source, document.name, text))

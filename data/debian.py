@@ -56,10 +56,7 @@ def fetch(packages, cache, refresh=False, offline=False):
     """
     for package in packages:
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package):
-            raise InputError(
-                f"--debian: '{package}' is not a package name (lower-case letters, digits, '+', '-'"
-                " and '.')"
-            )
+            raise InputError(f"--debian: '{package}' is not a package name (lower-case letters, digits, '+', '-' and '.')")
     found = {} if refresh else {p: path for p in packages if (path := cached(p, cache))}
     missing = [p for p in packages if p not in found]
     if missing and offline:
@@ -105,9 +102,7 @@ def _download(packages, cache):
     with beside as folder:
         code, output = _apt(["download", *packages], folder)
         unknown = re.findall(r"Unable to locate package (\S+)", output)
-        if code and (
-            unknown or "no installation candidate" in output or "Can't find a source" in output
-        ):
+        if code and (unknown or "no installation candidate" in output or "Can't find a source" in output):
             # A misspelt name or a machine without package lists: a private copy of them tells.
             private = os.path.join(os.path.dirname(cache), "apt")
             for part in ("state/lists/partial", "cache/archives/partial"):
@@ -150,9 +145,7 @@ def _download(packages, cache):
 
 def _known(options):
     try:
-        return subprocess.run(
-            ["apt-cache", *options, "pkgnames"], capture_output=True, text=True, timeout=60
-        ).stdout.split()
+        return subprocess.run(["apt-cache", *options, "pkgnames"], capture_output=True, text=True, timeout=60).stdout.split()
     except (OSError, subprocess.TimeoutExpired):
         return []
 
@@ -193,10 +186,7 @@ def _data_tar(path, data):
             except (OSError, EOFError, lzma.LZMAError, subprocess.SubprocessError) as error:
                 raise InputError(f"{path}: damaged Debian package ({error})") from None
         position += 60 + int(size) + int(size) % 2
-    raise InputError(
-        f"{path}: damaged Debian package (no complete data.tar in it); delete it to download it"
-        " again"
-    )
+    raise InputError(f"{path}: damaged Debian package (no complete data.tar in it); delete it to download it again")
 
 
 def _unpack(path, name, body):
@@ -206,9 +196,7 @@ def _unpack(path, name, body):
         return gzip.decompress(body)
     if name == "data.tar":
         return body
-    return subprocess.run(
-        ["dpkg-deb", "--fsys-tarfile", path], check=True, capture_output=True
-    ).stdout
+    return subprocess.run(["dpkg-deb", "--fsys-tarfile", path], check=True, capture_output=True).stdout
 
 
 def sha256(data):

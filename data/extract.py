@@ -49,9 +49,7 @@ def kind_of(name):
             return kind
     if re.search(r"\.info-\d+$", base):
         return "info"
-    if re.search(
-        r"(^|/)man/(?:[^/]+/)?man[1-9]/|\.[1-9](?:p|pm|perl|ssl|x)?$", name.removesuffix(".gz")
-    ):
+    if re.search(r"(^|/)man/(?:[^/]+/)?man[1-9]/|\.[1-9](?:p|pm|perl|ssl|x)?$", name.removesuffix(".gz")):
         return "man"
     return None
 
@@ -113,9 +111,7 @@ def json_lines(name, text):
         try:
             documents.append(json.loads(line)["text"])
         except (json.JSONDecodeError, KeyError, TypeError):
-            raise InputError(
-                f'{name}:{number}: expected a JSON object with a "text" field'
-            ) from None
+            raise InputError(f'{name}:{number}: expected a JSON object with a "text" field') from None
         if not isinstance(documents[-1], str):
             raise InputError(f'{name}:{number}: the "text" field is not a string')
     return documents
@@ -135,10 +131,7 @@ class _HtmlText(html.parser.HTMLParser):
         "form",
         "select",
     }
-    BLOCK = set(
-        "p div li dt dd h1 h2 h3 h4 h5 h6 blockquote section article tr table ul ol dl pre hr body"
-        .split()
-    )
+    BLOCK = set("p div li dt dd h1 h2 h3 h4 h5 h6 blockquote section article tr table ul ol dl pre hr body".split())
     VOID = set("area base br col embed hr img input link meta source track wbr".split())
     NAVIGATION = re.compile(
         r"\b(nav\w*|toc\w*|menu|sphinxsidebar\w*|related|footer|header-?link|headerlink|breadcrumbs?|"
@@ -158,9 +151,7 @@ class _HtmlText(html.parser.HTMLParser):
                 self.skipped.append(tag)
             return
         named = " ".join(v or "" for k, v in attrs if k in ("class", "role", "id"))
-        if tag in self.SKIP or (
-            tag != "body" and tag != "html" and named and self.NAVIGATION.search(named)
-        ):
+        if tag in self.SKIP or (tag != "body" and tag != "html" and named and self.NAVIGATION.search(named)):
             if tag not in self.VOID:
                 self.flush()
                 self.skipped.append(tag)
@@ -215,9 +206,7 @@ def from_rst(text):
     for line in text.splitlines():
         if literal and line and not line[0].isspace():
             literal = False
-        if re.match(r"\s*(\.\. |:[\w-]+:(\s|$)|\.\.$)", line) or re.fullmatch(
-            r"\s*([=\-~^\"'`#*+.:_])\1{2,}\s*", line
-        ):
+        if re.match(r"\s*(\.\. |:[\w-]+:(\s|$)|\.\.$)", line) or re.fullmatch(r"\s*([=\-~^\"'`#*+.:_])\1{2,}\s*", line):
             lines.append(None)
             continue
         if literal and line.strip():
@@ -262,9 +251,7 @@ def _unpod(line):
         lambda m: {"lt": "\1", "gt": "\2", "sol": "/", "verbar": "|"}.get(m.group(1), ""),
         line,
     )
-    line = re.sub(
-        r"[A-Z]<<+ (.*?) >>+", lambda m: m.group(1).replace("<", "\1").replace(">", "\2"), line
-    )
+    line = re.sub(r"[A-Z]<<+ (.*?) >>+", lambda m: m.group(1).replace("<", "\1").replace(">", "\2"), line)
     for _ in range(4):
         line = re.sub(
             r"L<(?:([^<>|]*)\|)?([^<>]*)>",

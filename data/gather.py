@@ -28,9 +28,7 @@ class Gathering:
         if only_prose and (kind is None or corpus.is_boilerplate_file(name)):
             return 0
         documents = [
-            corpus.Document(
-                source, f"{name}#{i}" if i else name, text, _RANK.get(kind, 2), only_prose
-            )
+            corpus.Document(source, f"{name}#{i}" if i else name, text, _RANK.get(kind, 2), only_prose)
             for i, text in enumerate(extract.extract(name, data, kind))
         ]
         self.skipped += not documents
@@ -63,11 +61,7 @@ class Gathering:
                 stem = extract.split_name(name)[0].split(".")[0].lower()
                 best[stem] = min(best.get(stem, 9), _RANK[kind])
                 files.append((stem, _RANK[kind], name, content))
-        count = sum(
-            self._add(name, content, source, True)
-            for stem, rank, name, content in files
-            if rank == best[stem]
-        )
+        count = sum(self._add(name, content, source, True) for stem, rank, name, content in files if rank == best[stem])
         self.inputs.append(
             {
                 "kind": "debian",
@@ -89,9 +83,7 @@ class Gathering:
         checksum, size, count, used, packages = hashlib.sha256(), 0, 0, 0, []
         for file in sorted(files):
             name = os.path.relpath(file, path)
-            if not os.path.isfile(file) or (
-                installed and (os.path.islink(file) or not os.access(file, os.R_OK))
-            ):
+            if not os.path.isfile(file) or (installed and (os.path.islink(file) or not os.access(file, os.R_OK))):
                 continue
             if name.endswith(".deb") and not installed:
                 packages.append(file)
@@ -106,9 +98,7 @@ class Gathering:
                 installed,
             )
             if found:
-                checksum.update(
-                    f"{name}\n{debian.sha256(data)}\n".encode("utf-8", "surrogateescape")
-                )
+                checksum.update(f"{name}\n{debian.sha256(data)}\n".encode("utf-8", "surrogateescape"))
                 size, count, used = size + len(data), count + found, used + 1
         self.inputs.append(
             {
@@ -148,10 +138,7 @@ def gather(options, progress):
         _debian(options, gathering, progress)
     if not gathering.documents:
         where = ", ".join(options.inputs) or "the Debian packages"
-        raise InputError(
-            f"no text found in {where}"
-            + (f" ({gathering.skipped} binary files)" if gathering.skipped else "")
-        )
+        raise InputError(f"no text found in {where}" + (f" ({gathering.skipped} binary files)" if gathering.skipped else ""))
     return gathering
 
 
@@ -166,9 +153,7 @@ def _debian(options, gathering, progress):
         paths = debian.fetch(packages, cache, options.refresh, options.offline)
     except debian.AptUnavailable as error:
         paths = [path for p in packages if (path := debian.cached(p, cache))]
-        instead = (
-            "the packages in the cache" if paths else "the documentation installed on this machine"
-        )
+        instead = "the packages in the cache" if paths else "the documentation installed on this machine"
         warn(f"cannot download packages ({error}); using {instead}")
     for at, path in enumerate(paths):
         gathering.file(path, os.path.basename(path))

@@ -116,19 +116,11 @@ def from_man(text):
             "Re",
         ):
             lines.append(_mdoc(name + " " + rest))
-    return fill(
-        [
-            line if line is None or isinstance(line, tuple) else re.sub(r"\s+", " ", line)
-            for line in lines
-        ]
-    )
+    return fill([line if line is None or isinstance(line, tuple) else re.sub(r"\s+", " ", line) for line in lines])
 
 
 def _arguments(rest):
-    return [
-        _unroff(a or b)
-        for a, b in re.findall(r'"((?:[^"]|"")*)"|(\S+)', re.sub(r"\\\".*", "", rest))
-    ]
+    return [_unroff(a or b) for a, b in re.findall(r'"((?:[^"]|"")*)"|(\S+)', re.sub(r"\\\".*", "", rest))]
 
 
 def _mdoc(rest):

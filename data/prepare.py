@@ -33,9 +33,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="data/prepare.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=(
-            "Make llm.c token shards (train and val), a tokenizer and a manifest from any text."
-        ),
+        description=("Make llm.c token shards (train and val), a tokenizer and a manifest from any text."),
         epilog=(
             "examples:\n  data/prepare.py -o tokens                        the default Debian set,"
             " about 9 MB of text\n  data/prepare.py books/ 'notes/*.md' -o tokens    files,"
@@ -75,15 +73,9 @@ def arguments(argv):
     )
     source.add_argument("--refresh", action="store_true", help="download again")
     token = parser.add_argument_group("tokenizer")
-    token.add_argument(
-        "--vocab-size", type=int, metavar="N", help="of the byte-level BPE to train (8192)"
-    )
-    token.add_argument(
-        "--tokenizer", metavar="FILE", help="use this tokenizer.json instead of training one"
-    )
-    token.add_argument(
-        "--end-of-text", metavar="TOKEN", help="the loaded tokenizer's end-of-text token"
-    )
+    token.add_argument("--vocab-size", type=int, metavar="N", help="of the byte-level BPE to train (8192)")
+    token.add_argument("--tokenizer", metavar="FILE", help="use this tokenizer.json instead of training one")
+    token.add_argument("--end-of-text", metavar="TOKEN", help="the loaded tokenizer's end-of-text token")
     token.add_argument(
         "--masked-lm",
         action="store_true",
@@ -97,9 +89,7 @@ def arguments(argv):
         metavar="F",
         help="share of documents held out (0.05)",
     )
-    clean.add_argument(
-        "--max-mb", type=float, metavar="N", help="stop after N million characters of clean text"
-    )
+    clean.add_argument("--max-mb", type=float, metavar="N", help="stop after N million characters of clean text")
     clean.add_argument(
         "--max-document-chars",
         type=int,
@@ -111,9 +101,7 @@ def arguments(argv):
         action="store_true",
         help="keep indentation and blank lines (program text)",
     )
-    clean.add_argument(
-        "--keep-duplicates", action="store_true", help="keep repeated documents and paragraphs"
-    )
+    clean.add_argument("--keep-duplicates", action="store_true", help="keep repeated documents and paragraphs")
     clean.add_argument("--keep-licences", action="store_true", help="keep licence texts")
     clean.add_argument(
         "--shard-tokens",
@@ -122,9 +110,7 @@ def arguments(argv):
         metavar="N",
         help="tokens a shard (100000000)",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="prepare again even if DIR already holds this result"
-    )
+    parser.add_argument("--force", action="store_true", help="prepare again even if DIR already holds this result")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     options = parser.parse_args(argv)
     if not 0 < options.val_fraction < 1:
@@ -134,13 +120,9 @@ def arguments(argv):
         if value is not None and not value >= least:
             raise InputError(f"--{flag.replace('_', '-')} {value}: at least {least}")
     if options.tokenizer and options.vocab_size is not None:
-        raise InputError(
-            "--vocab-size and --tokenizer exclude each other: a loaded tokenizer has its size"
-        )
+        raise InputError("--vocab-size and --tokenizer exclude each other: a loaded tokenizer has its size")
     if options.end_of_text and not options.tokenizer:
-        raise InputError(
-            "--end-of-text needs --tokenizer: a trained tokenizer uses " + bpe.END_OF_TEXT
-        )
+        raise InputError("--end-of-text needs --tokenizer: a trained tokenizer uses " + bpe.END_OF_TEXT)
     if options.vocab_size is not None:
         bpe.check_size(options.vocab_size)
     return options
@@ -169,18 +151,11 @@ def prepare(options):
             os.makedirs(parent, exist_ok=True)
             os.mkdir(beside)
         except OSError as error:
-            raise InputError(
-                f"-o {options.output}: cannot write in {parent}: {error.strerror}"
-            ) from None
+            raise InputError(f"-o {options.output}: cannot write in {parent}: {error.strerror}") from None
         progress = Progress(options.quiet)
         gathering = gather.gather(options, progress)
         recipe_hash = result.recipe(options, gathering.inputs)
-        if (
-            before
-            and not options.force
-            and before.get("recipe_sha256") == recipe_hash
-            and result.intact(output, before)
-        ):
+        if before and not options.force and before.get("recipe_sha256") == recipe_hash and result.intact(output, before):
             progress.done()
             manifest, note = before, "up to date: "
         else:

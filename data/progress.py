@@ -25,15 +25,11 @@ class Progress:
         width = max(10, min(40, shutil.get_terminal_size().columns - 45))
         filled = int(width * min(1.0, at / max(total, 1)))
         bar = "█" * filled + "·" * (width - filled)
-        self._stream.write(
-            f"\r\x1b[K{self._stage:<22} {bar} {100 * min(1.0, at / max(total, 1)):3.0f}%"
-        )
+        self._stream.write(f"\r\x1b[K{self._stage:<22} {bar} {100 * min(1.0, at / max(total, 1)):3.0f}%")
         self._stream.flush()
 
     def done(self):
         if self._on and self._stage:
-            self._stream.write(
-                f"\r\x1b[K{self._stage:<22} {time.monotonic() - self._began:.1f} s\n"
-            )
+            self._stream.write(f"\r\x1b[K{self._stage:<22} {time.monotonic() - self._began:.1f} s\n")
             self._stream.flush()
         self._stage = ""

@@ -72,9 +72,7 @@ def existing(output):
     except (OSError, ValueError, AttributeError):
         pass
     if os.listdir(output):
-        raise InputError(
-            f"-o {output}: holds files that this program did not write; choose another folder"
-        )
+        raise InputError(f"-o {output}: holds files that this program did not write; choose another folder")
     return None
 
 
@@ -109,19 +107,14 @@ def encode(tokenizer, documents, progress, done, total):
 def build(options, gathering, recipe_hash, folder, progress):
     """Writes tokenizer, shards and manifest into `folder`; returns the manifest."""
     progress.stage("cleaning")
-    documents, removed = corpus.clean(
-        gathering.documents, options.keep_whitespace, options.keep_duplicates, options.keep_licences
-    )
+    documents, removed = corpus.clean(gathering.documents, options.keep_whitespace, options.keep_duplicates, options.keep_licences)
     if options.max_document_chars:
         documents = corpus.cut(documents, options.max_document_chars)
     if options.max_mb:
         documents = corpus.limit(documents, options.max_mb * 1e6, removed)
     if not documents:
         raise InputError(
-            "no text left after cleaning: "
-            + ", ".join(
-                f"{v} {k.replace('_', ' ')}" for k, v in dataclasses.asdict(removed).items() if v
-            )
+            "no text left after cleaning: " + ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in dataclasses.asdict(removed).items() if v)
         )
     if len(documents) == 1:
         raise InputError(
@@ -138,15 +131,10 @@ def build(options, gathering, recipe_hash, folder, progress):
     special = bpe.special_ids(tokenizer, options.end_of_text)
     if options.masked_lm and (special["mask"] is None or special["pad"] is None):
         missing = [n for n in ("mask", "pad") if special[n] is None]
-        raise InputError(
-            f"--masked-lm: {options.tokenizer} has no {' and no '.join(missing)} token"
-        )
+        raise InputError(f"--masked-lm: {options.tokenizer} has no {' and no '.join(missing)} token")
     vocabulary = bpe.vocabulary_size(tokenizer)
     if not options.tokenizer and vocabulary < (options.vocab_size or 8192):
-        warn(
-            f"the text supports a vocabulary of {vocabulary}, less than"
-            f" {options.vocab_size or 8192}"
-        )
+        warn(f"the text supports a vocabulary of {vocabulary}, less than {options.vocab_size or 8192}")
     content = tokenizer.to_str(pretty=True).encode()
     with open(os.path.join(folder, "tokenizer.json"), "wb") as file:
         file.write(content)
@@ -201,9 +189,7 @@ def recover(output):
         left = [entry for entry in os.listdir(parent) if entry.startswith(prefix)]
     except OSError:
         return
-    for entry in sorted(
-        left, reverse=True
-    ):  # the moved result, NAME.old, before the unfinished NAME
+    for entry in sorted(left, reverse=True):  # the moved result, NAME.old, before the unfinished NAME
         number = entry.removeprefix(prefix).removesuffix(".old")
         if not number.isdigit() or os.path.exists(f"/proc/{number}"):
             continue

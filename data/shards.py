@@ -44,10 +44,7 @@ def read(path):
     if header[1] != VERSION:
         raise InputError(f"{path}: shard version {header[1]}, only {VERSION} is known")
     if len(content) != HEADER * 4 + 2 * int(header[2]):
-        raise InputError(
-            f"{path}: truncated: {header[2]} tokens announced, {(len(content) - HEADER * 4) // 2}"
-            " there"
-        )
+        raise InputError(f"{path}: truncated: {header[2]} tokens announced, {(len(content) - HEADER * 4) // 2} there")
     return np.frombuffer(content[HEADER * 4 :], dtype="<u2")
 
 

@@ -21,13 +21,9 @@ SMALLEST = 256 + 3  # every byte, and the three special tokens
 
 def check_size(size):
     if size > MAX_TOKEN:
-        raise InputError(
-            f"--vocab-size {size}: tokens are stored in 16 bits, so at most {MAX_TOKEN}"
-        )
+        raise InputError(f"--vocab-size {size}: tokens are stored in 16 bits, so at most {MAX_TOKEN}")
     if size < SMALLEST:
-        raise InputError(
-            f"--vocab-size {size}: at least {SMALLEST} (256 bytes and 3 special tokens)"
-        )
+        raise InputError(f"--vocab-size {size}: at least {SMALLEST} (256 bytes and 3 special tokens)")
 
 
 def train(texts, size):
@@ -58,10 +54,7 @@ def load(path):
         raise InputError(f"--tokenizer {path}: not a tokenizer.json ({error})") from None
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest > MAX_TOKEN:
-        raise InputError(
-            f"--tokenizer {path}: vocabulary of {largest + 1}; tokens are stored in 16 bits, "
-            f"so at most {MAX_TOKEN + 1}"
-        )
+        raise InputError(f"--tokenizer {path}: vocabulary of {largest + 1}; tokens are stored in 16 bits, so at most {MAX_TOKEN + 1}")
     return tokenizer
 
 
@@ -76,17 +69,9 @@ def special_ids(tokenizer, end_of_text=None):
     exist."""
     ids = {}
     for role, names in _NAMES.items():
-        found = (
-            tokenizer.token_to_id(n)
-            for n in ([end_of_text] if role == "end_of_text" and end_of_text else names)
-        )
+        found = (tokenizer.token_to_id(n) for n in ([end_of_text] if role == "end_of_text" and end_of_text else names))
         ids[role] = next((i for i in found if i is not None), None)
     if ids["end_of_text"] is None:
-        wanted = (
-            f"'{end_of_text}'" if end_of_text else "none of " + ", ".join(_NAMES["end_of_text"])
-        )
-        raise InputError(
-            f"the tokenizer has {'no ' if end_of_text else ''}{wanted}: name its end-of-text token"
-            " with --end-of-text"
-        )
+        wanted = f"'{end_of_text}'" if end_of_text else "none of " + ", ".join(_NAMES["end_of_text"])
+        raise InputError(f"the tokenizer has {'no ' if end_of_text else ''}{wanted}: name its end-of-text token with --end-of-text")
     return ids

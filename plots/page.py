@@ -55,30 +55,17 @@ def picture(content, form, alt):
     """An <img> that holds its picture; as an image, its ids cannot meet those of another SVG on the
     page."""
     kind = {"svg": "image/svg+xml", "png": "image/png"}[form]
-    return (
-        f'<figure><img alt="{escape(alt)}"'
-        f' src="data:{kind};base64,{base64.b64encode(content).decode()}"></figure>'
-    )
+    return f'<figure><img alt="{escape(alt)}" src="data:{kind};base64,{base64.b64encode(content).decode()}"></figure>'
 
 
 def table(head, rows):
     """`head`: (title, unit) pairs; `rows`: lists of cells, a cell being HTML or (HTML,
     attributes)."""
-    titles = "".join(
-        f"<th>{escape(t)}{f'<small>{escape(u)}</small>' if u else ''}</th>" for t, u in head
-    )
+    titles = "".join(f"<th>{escape(t)}{f'<small>{escape(u)}</small>' if u else ''}</th>" for t, u in head)
     body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td {c[1]}>{c[0]}</td>" if isinstance(c, tuple) else f"<td>{c}</td>" for c in row
-        )
-        + "</tr>\n"
-        for row in rows
+        "<tr>" + "".join(f"<td {c[1]}>{c[0]}</td>" if isinstance(c, tuple) else f"<td>{c}</td>" for c in row) + "</tr>\n" for row in rows
     )
-    return (
-        "<div"
-        f' class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>\n{body}</tbody></table></div>'
-    )
+    return f'<div class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>\n{body}</tbody></table></div>'
 
 
 def section(title, text, *parts):
@@ -132,17 +119,14 @@ def methods_table(results):
         share = f"--share:{100 * result['samples_per_s'] / fastest:.1f}%"
         memory = (
             "<br>".join(
-                f"{size_cell(v)}"
-                + (f" <small>{escape(k)}</small>" if len(result["peak_memory"]) > 1 else "")
+                f"{size_cell(v)}" + (f" <small>{escape(k)}</small>" if len(result["peak_memory"]) > 1 else "")
                 for k, v in result["peak_memory"].items()
             )
             or "–"
         )
         body.append(
             [
-                (
-                    f"{escape(name)}<br><small>{escape(result['mesh'] or str(result['world_size']) + ' ranks')}</small>"
-                ),
+                (f"{escape(name)}<br><small>{escape(result['mesh'] or str(result['world_size']) + ' ranks')}</small>"),
                 marked(result, "step_time", time_cell(result["step_time"], result["ci95"]) + tag),
                 marked(result, "samples_per_s", style.number(result["samples_per_s"], 4), share),
                 style.number(result["tokens_per_s"], 4),
@@ -197,11 +181,7 @@ def prediction_table(runs):
                 str(run["world_size"]),
                 time_cell(run["predicted"], run["ci95"]),
                 "not yet" if off is None else time_cell(run["measured"], run.get("deviation")),
-                (
-                    "–"
-                    if off is None
-                    else (style.percent(off, sign="+"), 'class="good"' if good else "")
-                ),
+                ("–" if off is None else (style.percent(off, sign="+"), 'class="good"' if good else "")),
                 f"<small><code>{escape(run['hash'][:12] or '–')}</code></small>",
             ]
         )
@@ -259,17 +239,12 @@ def facts(inputs):
         found.append(
             fact(
                 escape(name),
-                f"fastest of {len(inputs.results)}: {style.number(best['samples_per_s'])}"
-                " samples/s",
+                f"fastest of {len(inputs.results)}: {style.number(best['samples_per_s'])} samples/s",
             )
             if len(inputs.results) > 1
             else fact(time_cell(best["step_time"], best["ci95"]), f"step time, {name}")
         )
-    errors = [
-        abs(prediction.error(r))
-        for r in inputs.runs
-        if r["measured"] is not None and not r["oversubscribed"]
-    ]
+    errors = [abs(prediction.error(r)) for r in inputs.runs if r["measured"] is not None and not r["oversubscribed"]]
     if errors:
         found.append(
             fact(
@@ -297,13 +272,8 @@ def notes(inputs):
             said.setdefault(warning, []).append(name)
     if not said:
         return ""
-    items = "".join(
-        f"<li>{escape(w)} <small>({escape(', '.join(names))})</small></li>"
-        for w, names in said.items()
-    )
-    return section(
-        "Warnings", "What the simulator said about its own results.", f"<ul>{items}</ul>"
-    )
+    items = "".join(f"<li>{escape(w)} <small>({escape(', '.join(names))})</small></li>" for w, names in said.items())
+    return section("Warnings", "What the simulator said about its own results.", f"<ul>{items}</ul>")
 
 
 def provenance(inputs):
@@ -316,11 +286,7 @@ def provenance(inputs):
         values = sorted({r[key] for r in inputs.results if r[key]})
         if values:
             parts.append(f"{title} {', '.join(f'<code>{escape(v)}</code>' for v in values)}")
-    programs = [
-        f"{escape(n)} <code>{escape(r['program_hash'])}</code>"
-        for n, r in methods.ranked(inputs.results)
-        if r["program_hash"]
-    ]
+    programs = [f"{escape(n)} <code>{escape(r['program_hash'])}</code>" for n, r in methods.ranked(inputs.results) if r["program_hash"]]
     if programs:
         parts.append("programs: " + ", ".join(programs))
     return "; ".join(parts)

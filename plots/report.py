@@ -34,9 +34,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="plots/report.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=(
-            "Make a self-contained HTML report, or one figure, from the JSON that rehearse writes."
-        ),
+        description=("Make a self-contained HTML report, or one figure, from the JSON that rehearse writes."),
         epilog=(
             "examples:\n  plots/report.py compare.json predictions.json simulated=a.json"
             " real=b.json run.jsonl -o report.html\n  plots/report.py compare.json -o methods.svg\n"
@@ -56,9 +54,7 @@ def arguments(argv):
         metavar="FILE",
         help=".html for the report; .svg, .png or .pdf for one figure",
     )
-    parser.add_argument(
-        "--only", choices=FIGURES, help="which figure, when the inputs allow several"
-    )
+    parser.add_argument("--only", choices=FIGURES, help="which figure, when the inputs allow several")
     parser.add_argument(
         "--figures",
         metavar="DIR",
@@ -173,8 +169,7 @@ def report(options, given):
         parts.append(
             page.section(
                 "Training",
-                "Real processes on real text; the pale line is each step, the strong one its "
-                "moving average.",
+                "Real processes on real text; the pale line is each step, the strong one its moving average.",
                 shown["loss"],
                 page.loss_table(given.losses),
             )
@@ -182,15 +177,9 @@ def report(options, given):
     parts.append(page.notes(given))
     absent = [WHAT[name] for name in FIGURES if name not in pictures]
     if absent:
-        parts.append(
-            f"<p>Left out, because no input for it was given: {page.escape('; '.join(absent))}.</p>"
-        )
+        parts.append(f"<p>Left out, because no input for it was given: {page.escape('; '.join(absent))}.</p>")
     seeds = {len(r["values"]) for r in given.results if r["values"]}
-    intro = (
-        f"{len(given.results)} simulated method{'s' * (len(given.results) != 1)}"
-        if given.results
-        else ""
-    )
+    intro = f"{len(given.results)} simulated method{'s' * (len(given.results) != 1)}" if given.results else ""
     if seeds:
         intro += f", {'/'.join(map(str, sorted(seeds)))} seed{'s' * (max(seeds) > 1)} each"
     sizes = sorted({r["world_size"] for r in given.results})
@@ -236,9 +225,7 @@ def run(options):
         ]
         name = options.only or able[0]
         if not options.only and len(able) > 1:
-            raise InputError(
-                f"the inputs allow several figures: choose with --only {' or '.join(able)}"
-            )
+            raise InputError(f"the inputs allow several figures: choose with --only {' or '.join(able)}")
         if name not in able:
             raise InputError(f"--only {name}: no input for {WHAT[name]}")
         write(options.output, rendered(drawing(name, given), options.form))

@@ -63,7 +63,17 @@ def loss_cells(row):
     ]
 
 
-LOSS_HEADER = ["variant", "kept", "validation loss", "more than full", "of full, by seed", "p", "diverged", "paper: loss", "paper: diverged"]
+LOSS_HEADER = [
+    "variant",
+    "kept",
+    "validation loss",
+    "more than full",
+    "of full, by seed",
+    "p",
+    "diverged",
+    "paper: loss",
+    "paper: diverged",
+]
 
 
 def time_part(readings, options):

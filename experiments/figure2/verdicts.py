@@ -108,5 +108,8 @@ def of_loss(rows, as_much, dense):
             "sparsification at all",
             f"Loss of dense gradients minus the full method's: {higher(of[dense])}. The paper does not compare them.",
         ),
-        ("placement", "It moves the same sums to other devices: the loss is the full method's by construction, so it was not trained again."),
+        (
+            "placement",
+            "It moves the same sums to other devices: the loss is the full method's by construction, so it was not trained again.",
+        ),
     ]

@@ -64,9 +64,7 @@ def settle(job, method, folder):
 
 
 def simulate(job, settings, seed, options):
-    return study.rehearse(
-        "simulate", job, *study.sets(settings | {"disturb.seed": seed}), "--seeds", 1, "--fidelity", options.fidelity
-    )
+    return study.rehearse("simulate", job, *study.sets(settings | {"disturb.seed": seed}), "--seeds", 1, "--fidelity", options.fidelity)
 
 
 def summary(method, settings, runs):
@@ -112,9 +110,7 @@ def reading(name, options):
 
 
 def markdown_row(row, printed):
-    changed = " ".join(
-        f"{k.rpartition('.')[2]}={v}" for k, v in row["settings"].items() if v and k not in ("method.name", "method.plan")
-    )
+    changed = " ".join(f"{k.rpartition('.')[2]}={v}" for k, v in row["settings"].items() if v and k not in ("method.name", "method.plan"))
     mesh = " x ".join(f"{axis} {n}" for axis, n in row["mesh"].items())
     return [
         row["method"] + (f" ({changed})" if changed else ""),
@@ -178,9 +174,7 @@ def main():
         "seeds": options.seeds,
         "fidelity": options.fidelity,
         "readings": study.plain(found),
-        "paper": {
-            m: {"name": r[0], "samples_per_s": r[1], "gb_per_step": r[3], "robustness": r[4]} for m, r in paper.ROWS.items()
-        },
+        "paper": {m: {"name": r[0], "samples_per_s": r[1], "gb_per_step": r[3], "robustness": r[4]} for m, r in paper.ROWS.items()},
     }
     study.write(
         options.output,

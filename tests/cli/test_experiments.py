@@ -28,11 +28,7 @@ def differences(found, expected, path=""):
 
 class Experiments(CliTestCase):
     def test_expected_output(self):
-        jobs = [
-            path
-            for path in sorted((ROOT / "experiments").glob("*.toml"))
-            if "this-machine" not in path.read_text()
-        ]
+        jobs = [path for path in sorted((ROOT / "experiments").glob("*.toml")) if "this-machine" not in path.read_text()]
         self.assertGreaterEqual(len(jobs), 7)
         for job in jobs:
             with self.subTest(job=job.name):

@@ -124,7 +124,10 @@ class Signals(TrainingCase):
     def test_before_the_first_step(self):
         command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2"]
         for pause in (0.05, 0.2, 0.4, 0.7, 1.0):
-            with self.subTest(pause=pause), subprocess.Popen([*command, "--overwrite"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            with (
+                self.subTest(pause=pause),
+                subprocess.Popen([*command, "--overwrite"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child,
+            ):
                 time.sleep(pause)
                 child.send_signal(signal.SIGINT)
                 out, said = child.communicate(timeout=60)

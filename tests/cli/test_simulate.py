@@ -75,7 +75,9 @@ class Simulate(CliTestCase):
         self.assertAlmostEqual(one["energy_j"]["per_rank"], one["energy_j"]["per_step"] / 4)
         self.assertEqual(one["energy_j"]["idle_unknown"], ["RTX 4090"])
         out = self.rehearse("simulate", self.job()).stdout
-        self.assertRegex(out, r"\nenergy +[\d.]+ m?J a step, [\d.]+ m?J a rank, [\d.]+ m?J a sample; idle power of RTX 4090 counts as 0, not known\n")
+        self.assertRegex(
+            out, r"\nenergy +[\d.]+ m?J a step, [\d.]+ m?J a rank, [\d.]+ m?J a sample; idle power of RTX 4090 counts as 0, not known\n"
+        )
         table = self.rehearse("compare", self.job(), "--methods", "ddp").stdout
         self.assertIn("J a step", table.splitlines()[0])
         here = self.json("simulate", self.job(), "--set", "cluster.name=this-machine", "--set", "cluster.world_size=")
@@ -102,8 +104,7 @@ class Simulate(CliTestCase):
     def test_equal_job_and_seed_equal_bytes(self):
         for fidelity in ("analytic", "fluid"):
             runs = [
-                self.rehearse("simulate", self.job(JITTER), "--json", "--fidelity", fidelity, "--seeds", n).stdout
-                for n in ("4", "4", "3")
+                self.rehearse("simulate", self.job(JITTER), "--json", "--fidelity", fidelity, "--seeds", n).stdout for n in ("4", "4", "3")
             ]
             self.assertEqual(runs[0], runs[1])
             values = [json.loads(text)["step_time_s"]["values"] for text in runs]
@@ -191,7 +192,7 @@ class Compare(CliTestCase):
         self.assertIn("cannot run: ", table)
 
     def test_values_with_commas(self):
-        given = "megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order=\"tp,pp,dp\",tp=2"
+        given = 'megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order="tp,pp,dp",tp=2'
         both = self.json("compare", self.job(), "--methods", given, "--fidelity", "analytic")
         self.assertEqual(both["cannot_run"], [])
         labels = ["megatron@order=dp,pp,tp,tp=2", "ddp@shares=[5,3,4,4]", 'megatron@order="tp,pp,dp",tp=2']

@@ -28,9 +28,7 @@ WORDS = (
 def prose(seed, sentences=40):
     """Paragraphs of five sentences of English-looking words, different for every seed."""
     draw = random.Random(seed)
-    made = [
-        " ".join(draw.choice(WORDS) for _ in range(12)).capitalize() + "." for _ in range(sentences)
-    ]
+    made = [" ".join(draw.choice(WORDS) for _ in range(12)).capitalize() + "." for _ in range(sentences)]
     return "\n\n".join(" ".join(made[i : i + 5]) for i in range(0, sentences, 5))
 
 
@@ -53,11 +51,7 @@ def make_deb(path, files):
             ("control.tar.xz", tar({})),
             ("data.tar.xz", tar(files)),
         ):
-            file.write(
-                f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode()
-                + body
-                + b"\n" * (len(body) % 2)
-            )
+            file.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode() + body + b"\n" * (len(body) % 2))
 
 
 class DataTest(unittest.TestCase):
@@ -84,9 +78,7 @@ class DataTest(unittest.TestCase):
         return out.getvalue(), err.getvalue()
 
     def prepare(self, *arguments, out=None, vocab=300, expect=0):
-        return self.run_it(
-            *arguments, "-o", out or self.out, "--vocab-size", vocab, expect=expect
-        )
+        return self.run_it(*arguments, "-o", out or self.out, "--vocab-size", vocab, expect=expect)
 
     def books(self, count=30, folder="books"):
         path = self.tmp / folder

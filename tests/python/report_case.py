@@ -86,10 +86,7 @@ def trace(ranks=2, steps=3, length=1.0):
                 "args": {"name": f"rank {rank} (worker)"},
             }
         ]
-        events += [
-            {"ph": "M", "pid": rank, "tid": t, "name": "thread_name", "args": {"name": n}}
-            for t, n in enumerate(("compute", "dp"))
-        ]
+        events += [{"ph": "M", "pid": rank, "tid": t, "name": "thread_name", "args": {"name": n}} for t, n in enumerate(("compute", "dp"))]
         for step in range(steps):
             events += [
                 event(
@@ -213,9 +210,7 @@ class ReportTest(unittest.TestCase):
         return str(path)
 
     def compare(self, *results):
-        return self.file(
-            "compare.json", {"schema_version": 1, "results": list(results or [result()])}
-        )
+        return self.file("compare.json", {"schema_version": 1, "results": list(results or [result()])})
 
     def run_it(self, *arguments, expect=0):
         out, err = io.StringIO(), io.StringIO()

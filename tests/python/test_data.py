@@ -32,9 +32,7 @@ class EndToEnd(DataTest):
             *manifest["train"]["shards"],
             *manifest["val"]["shards"],
         ]:
-            self.assertEqual(
-                hashlib.sha256((self.out / entry["file"]).read_bytes()).hexdigest(), entry["sha256"]
-            )
+            self.assertEqual(hashlib.sha256((self.out / entry["file"]).read_bytes()).hexdigest(), entry["sha256"])
         raw = (self.out / "train_000000.bin").read_bytes()
         self.assertEqual(
             [int.from_bytes(raw[i : i + 4], "little") for i in (0, 4, 8)],
@@ -53,9 +51,7 @@ class EndToEnd(DataTest):
         self.prepare(books, vocab=400)
         self.prepare(other, out=self.tmp / "again", vocab=400)
         for path in self.out.iterdir():
-            self.assertEqual(
-                path.read_bytes(), (self.tmp / "again" / path.name).read_bytes(), path.name
-            )
+            self.assertEqual(path.read_bytes(), (self.tmp / "again" / path.name).read_bytes(), path.name)
 
     def test_the_split_is_by_document_hash_and_stable_when_documents_are_added(self):
         books = self.books(40)
@@ -94,9 +90,7 @@ class EndToEnd(DataTest):
         (self.tmp / "one.txt").write_text("\n\n".join(prose(i) for i in range(30)))
         self.prepare(self.tmp / "one.txt", "--max-document-chars", 5000)
         sides = self.documents()
-        self.assertTrue(
-            all(len(t) <= 5000 and t.endswith(".") for t in sides["train"] + sides["val"])
-        )
+        self.assertTrue(all(len(t) <= 5000 and t.endswith(".") for t in sides["train"] + sides["val"]))
 
     def test_limit_keeps_the_validation_share(self):
         self.prepare(self.books(60), "--val-fraction", 0.3, "--max-mb", 0.05)
@@ -106,12 +100,8 @@ class EndToEnd(DataTest):
 
     def test_formats_patterns_and_compression(self):
         (self.tmp / "a.md.gz").write_bytes(gzip.compress(prose(1).encode()))
-        (self.tmp / "b.jsonl").write_text(
-            "".join(json.dumps({"text": prose(i)}) + "\n" for i in (2, 3))
-        )
-        (self.tmp / "c.html").write_text(
-            f"<html><body><p>{prose(4)}</p><script>var x;</script></body></html>"
-        )
+        (self.tmp / "b.jsonl").write_text("".join(json.dumps({"text": prose(i)}) + "\n" for i in (2, 3)))
+        (self.tmp / "c.html").write_text(f"<html><body><p>{prose(4)}</p><script>var x;</script></body></html>")
         self.prepare(self.tmp / "a*", self.tmp / "*.jsonl", self.tmp / "c.html")
         manifest = self.manifest()
         self.assertEqual([i["path"] for i in manifest["inputs"]], ["a.md.gz", "b.jsonl", "c.html"])
@@ -131,9 +121,7 @@ class EndToEnd(DataTest):
     def test_a_saved_tokenizer_can_be_loaded(self):
         books = self.books(8)
         self.prepare(books)
-        self.run_it(
-            books, "-o", self.tmp / "two", "--tokenizer", self.out / "tokenizer.json", "--masked-lm"
-        )
+        self.run_it(books, "-o", self.tmp / "two", "--tokenizer", self.out / "tokenizer.json", "--masked-lm")
         one, two = self.manifest(), self.manifest(self.tmp / "two")
         self.assertEqual(one["train"]["shards"], two["train"]["shards"])
         self.assertFalse(two["tokenizer"]["trained_here"])

@@ -16,17 +16,13 @@ class Packages(DataTest):
         cache = self.tmp / "cache"
         cache.mkdir()
         files = {
-            f"usr/share/doc/foo/ch{i}.html": (
-                f"<html><body><p>{prose(i).replace(chr(10) * 2, '<p>')}</body></html>".encode()
-            )
+            f"usr/share/doc/foo/ch{i}.html": (f"<html><body><p>{prose(i).replace(chr(10) * 2, '<p>')}</body></html>".encode())
             for i in range(6)
         }
         files["usr/share/doc/foo/copyright"] = prose(100).encode()
         files["usr/share/doc/foo/changelog.gz"] = gzip.compress(prose(101).encode())
         files["usr/share/doc/foo/ch0.txt"] = prose(102).encode()  # the source of ch0.html
-        files["usr/share/doc/foo/german.html"] = (
-            b"<p>" + b"Der Fuchs springt jetzt schnell davon. " * 20
-        )
+        files["usr/share/doc/foo/german.html"] = b"<p>" + b"Der Fuchs springt jetzt schnell davon. " * 20
         files["usr/bin/foo"] = b"\x7fELF\0"
         make_deb(cache / "foo-doc_1%3a2.5-1_all.deb", files)
         return cache
@@ -49,9 +45,7 @@ class Packages(DataTest):
     def test_a_package_made_by_dpkg(self):
         root = self.tmp / "root"
         (root / "DEBIAN").mkdir(parents=True)
-        (root / "DEBIAN/control").write_text(
-            "Package: bar\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: d\n"
-        )
+        (root / "DEBIAN/control").write_text("Package: bar\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: d\n")
         (root / "page.txt").write_text(prose(1))
         for compression in ("none", "gzip", "xz", "zstd"):
             path = self.tmp / f"bar_1_{compression}.deb"
@@ -86,19 +80,12 @@ class Packages(DataTest):
         for _ in range(2):
             paths = debian.fetch(["foo-doc"], str(self.tmp / "fresh"))
             self.assertEqual(os.path.basename(paths[0]), source.name)
-            (self.tmp / "bin/apt-get").unlink(
-                missing_ok=True
-            )  # the second time it must come from the cache
+            (self.tmp / "bin/apt-get").unlink(missing_ok=True)  # the second time it must come from the cache
         self.assertEqual(os.listdir(self.tmp / "fresh"), [source.name])
 
     def test_an_unknown_package_is_an_error_that_names_the_nearest(self):
-        self.fake_apt(
-            '#!/bin/sh\ncase "$*" in *download*) echo "E: Unable to locate package foo-dok" ; exit'
-            " 100 ;; esac\n"
-        )
-        _, err = self.run_it(
-            "--debian", "foo-dok", "--cache", self.tmp / "c", "-o", self.out, expect=2
-        )
+        self.fake_apt('#!/bin/sh\ncase "$*" in *download*) echo "E: Unable to locate package foo-dok" ; exit 100 ;; esac\n')
+        _, err = self.run_it("--debian", "foo-dok", "--cache", self.tmp / "c", "-o", self.out, expect=2)
         self.assertIn("no package named 'foo-dok'", err)
         self.assertIn("nearest: foo-doc", err)
 

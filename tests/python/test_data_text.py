@@ -16,9 +16,7 @@ class Cleaning(DataTest):
         return corpus.clean([corpus.Document(0, str(i), t) for i, t in enumerate(texts)], **options)
 
     def test_normalisation(self):
-        self.assertEqual(
-            corpus.normalise("ﬁne\u00a0 words\r\n  x²\t\n\n\n\nend\u200b "), "fine words\nx2\n\nend"
-        )
+        self.assertEqual(corpus.normalise("ﬁne\u00a0 words\r\n  x²\t\n\n\n\nend\u200b "), "fine words\nx2\n\nend")
         self.assertEqual(corpus.normalise("if x:\n    y\n", keep_whitespace=True), "if x:\n    y")
 
     def test_equal_documents_count_once(self):
@@ -39,13 +37,8 @@ class Cleaning(DataTest):
         self.assertEqual(len(kept), 5)
 
     def test_licences_go(self):
-        grant = (
-            "Permission is hereby granted, free of charge, to any person obtaining a copy of this"
-            " software."
-        )
-        kept, removed = self.clean(
-            "GNU GENERAL PUBLIC LICENSE\nVersion 2\n\n" + prose(1), prose(2) + "\n\n" + grant
-        )
+        grant = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software."
+        kept, removed = self.clean("GNU GENERAL PUBLIC LICENSE\nVersion 2\n\n" + prose(1), prose(2) + "\n\n" + grant)
         self.assertEqual((len(kept), removed.licences), (1, 1))
         self.assertEqual(kept[0].text, prose(2))
         self.assertTrue(corpus.is_boilerplate_file("usr/share/doc/x/copyright"))
@@ -54,14 +47,8 @@ class Cleaning(DataTest):
 
     def test_english(self):
         self.assertTrue(corpus.looks_english(prose(1)))
-        self.assertFalse(
-            corpus.looks_english(
-                "Der schnelle Fuchs springt über den faulen Hund und läuft davon. " * 5
-            )
-        )
-        self.assertFalse(
-            corpus.looks_english("int main(void) { return printf(x); } /* code */ " * 20)
-        )
+        self.assertFalse(corpus.looks_english("Der schnelle Fuchs springt über den faulen Hund und läuft davon. " * 5))
+        self.assertFalse(corpus.looks_english("int main(void) { return printf(x); } /* code */ " * 20))
 
 
 class Extraction(unittest.TestCase):
@@ -77,17 +64,11 @@ class Extraction(unittest.TestCase):
         )
 
     def test_html_charset(self):
-        page = (
-            '<html><head><meta charset="iso-8859-1"></head><body><p>caf\xe9</p></body></html>'
-            .encode("latin-1")
-        )
+        page = '<html><head><meta charset="iso-8859-1"></head><body><p>caf\xe9</p></body></html>'.encode("latin-1")
         self.assertEqual(extract.extract("x.htm", page), ["café"])
 
     def test_rst(self):
-        text = (
-            "Title\n=====\n\n.. note:: hidden\n\nSee :ref:`the guide <g>` and ``code``\nwrapped"
-            " *here*.\n\n- item one\n- item two\n"
-        )
+        text = "Title\n=====\n\n.. note:: hidden\n\nSee :ref:`the guide <g>` and ``code``\nwrapped *here*.\n\n- item one\n- item two\n"
         self.assertEqual(
             extract.extract("x.rst", text.encode()),
             ["Title\n\nSee the guide and code wrapped here.\n\n- item one\n\n- item two"],
@@ -101,8 +82,7 @@ class Extraction(unittest.TestCase):
         text = extract.extract("man/man1/x.1", page.encode())[0]
         self.assertEqual(
             text,
-            "NAME\n\nx - does\n\nDESCRIPTION\n\nThe x program reads open(2) or file.\n\nx -a\nx"
-            " -b\n\nDone— really.",
+            "NAME\n\nx - does\n\nDESCRIPTION\n\nThe x program reads open(2) or file.\n\nx -a\nx -b\n\nDone— really.",
         )
         self.assertEqual(extract.extract("man1/y.1", b".so man1/x.1\n"), [""])
 
@@ -111,23 +91,17 @@ class Extraction(unittest.TestCase):
             "=head1 NAME\n\nx - B<bold> C<< a->b >> L<text|perlop/Ops> E<lt>\n\n  code\n\n=begin"
             " html\n\n<b>\n\n=end html\n\n=cut\n\nsub f;\n"
         )
-        self.assertEqual(
-            extract.extract("x.pod", text.encode()), ["NAME\n\nx - bold a->b text <\n\n  code"]
-        )
+        self.assertEqual(extract.extract("x.pod", text.encode()), ["NAME\n\nx - bold a->b text <\n\n  code"])
 
     def test_info(self):
         text = (
             "head\n\x1f\nFile: a.info,  Node: Top,  Next: B\n\nTop\n***\n\n* Menu:\n\n* B::"
             " b\n\x1f\nFile: a.info,  Node: B\n\n1 B\n===\n\nBody.\n\x1f\nTag Table:\nNode: Top\n"
         )
-        self.assertEqual(
-            extract.extract("a.info", text.encode())[0].split(), ["Top", "1", "B", "Body."]
-        )
+        self.assertEqual(extract.extract("a.info", text.encode())[0].split(), ["Top", "1", "B", "Body."])
 
     def test_r_books(self):
-        lines = [b"Title"] + (
-            [b"CHAPTER I", b""] + [b"It was a fine day and", b"the end.", b""] * 400
-        ) * 2
+        lines = [b"Title"] + ([b"CHAPTER I", b""] + [b"It was a fine day and", b"the end.", b""] * 400) * 2
         body = (
             b"X\n"
             + struct.pack(">iiiii", 2, 0, 0, 16, len(lines))
@@ -136,9 +110,7 @@ class Extraction(unittest.TestCase):
         block = zlib.compress(body)
         documents = extract.extract("Rdata.rdb", struct.pack(">i", len(body)) + block)
         self.assertEqual(len(documents), 2)
-        self.assertTrue(
-            documents[0].startswith("CHAPTER I\n\nIt was a fine day and the end.\n\nIt was")
-        )
+        self.assertTrue(documents[0].startswith("CHAPTER I\n\nIt was a fine day and the end.\n\nIt was"))
 
     def test_encodings_and_binary(self):
         self.assertEqual(extract.extract("x.txt", "naïve".encode("utf-16")), ["naïve"])
@@ -148,9 +120,7 @@ class Extraction(unittest.TestCase):
     def test_damaged_inputs(self):
         with self.assertRaisesRegex(InputError, "x.txt.gz: not a readable gz file"):
             extract.extract("x.txt.gz", gzip.compress(b"hello")[:-6])
-        with self.assertRaisesRegex(
-            InputError, 'x.jsonl:2: expected a JSON object with a "text" field'
-        ):
+        with self.assertRaisesRegex(InputError, 'x.jsonl:2: expected a JSON object with a "text" field'):
             extract.extract("x.jsonl", b'{"text": "a"}\n{"body": "b"}\n')
 
 

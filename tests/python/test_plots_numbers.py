@@ -23,10 +23,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual(given.results[0]["mesh"], "pp 4 × dp 8")
 
     def test_labels_are_unique(self):
-        given = [
-            {"method": m, "mesh": mesh, "label": ""}
-            for m, mesh in (("a", "dp 2"), ("b", "dp 2"), ("a", "pp 2"), ("a", "pp 2"))
-        ]
+        given = [{"method": m, "mesh": mesh, "label": ""} for m, mesh in (("a", "dp 2"), ("b", "dp 2"), ("a", "pp 2"), ("a", "pp 2"))]
         self.assertEqual(methods.labels(given), ["a (dp 2)", "b", "a (pp 2) #1", "a (pp 2) #2"])
 
     def test_the_throughput_interval_follows_from_the_step_time(self):
@@ -54,15 +51,9 @@ class Numbers(unittest.TestCase):
         self.assertEqual(len(events), 6)
         self.assertAlmostEqual(begin, 101)
         self.assertAlmostEqual(length, 0.9)
-        self.assertEqual(
-            [timeline.kind_of(e) for e in events[:3]], ["forward", "backward", "collective"]
-        )
+        self.assertEqual([timeline.kind_of(e) for e in events[:3]], ["forward", "backward", "collective"])
         self.assertEqual([e.micro_batch for e in events[:3]], [0, 1, None])
-        self.assertIsNone(
-            timeline.common_step(
-                self.load({"traceEvents": [event(0, 0, "x", "send", 0, 1)]}).traces
-            )
-        )
+        self.assertIsNone(timeline.common_step(self.load({"traceEvents": [event(0, 0, "x", "send", 0, 1)]}).traces))
 
     def test_many_ranks_are_thinned_but_every_role_is_shown(self):
         value = trace(ranks=64)
@@ -90,9 +81,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual([r["loss"] for r in rows], [2.0, None])
 
     def test_numbers_read_well(self):
-        self.assertEqual(
-            [style.number(v) for v in (2268.4, 0.042134, 12, 0)], ["2,268", "0.0421", "12.0", "0"]
-        )
+        self.assertEqual([style.number(v) for v in (2268.4, 0.042134, 12, 0)], ["2,268", "0.0421", "12.0", "0"])
         self.assertEqual(style.time_unit(0.436), (1e3, "ms"))
         self.assertEqual(style.time_unit(1.5), (1.0, "s"))
         self.assertEqual(style.byte_unit(4.84e9), (1e9, "GB"))

@@ -44,7 +44,7 @@ FIGURE = {
         trained("literal, 10% kept", 4.6),
         trained("literal, 1% kept", 5.0, 2),
         trained("printed, 10% kept", None, 5),
-    ]
+    ],
 }
 
 
