@@ -23,10 +23,10 @@ except ImportError as missing:
     )
     sys.exit(2)
 
-from data import debian, gather, result  # noqa: E402
-from data import tokenizer as bpe  # noqa: E402
-from data.errors import InputError  # noqa: E402
-from data.progress import Progress  # noqa: E402
+from data import debian, gather, result
+from data import tokenizer as bpe
+from data.errors import InputError
+from data.progress import Progress
 
 
 def arguments(argv):

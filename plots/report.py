@@ -16,8 +16,8 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python package matplotlib ({missing})", file=sys.stderr)
     sys.exit(2)
 
-from plots import inputs, loss, methods, page, placement, prediction, style, timeline  # noqa: E402
-from plots.inputs import InputError  # noqa: E402
+from plots import inputs, loss, methods, page, placement, prediction, style, timeline
+from plots.inputs import InputError
 
 FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss")
 WHAT = {

@@ -12,8 +12,8 @@ namespace rehearse {
 /// From when on after the first one a signal is a second request.
 inline constexpr Seconds second_request_after = Seconds(1);
 
-/// Signals mean this while it lives, and after a first one until the process ends; one at a time in a
-/// process.
+/// Signals mean this while it lives, and after a first one until the process ends; one at a time in
+/// a process.
 class StopOnSignal {
  public:
   explicit StopOnSignal(Control& control);

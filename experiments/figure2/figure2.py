@@ -19,6 +19,7 @@ import printed  # noqa: E402
 import study  # noqa: E402
 import timing  # noqa: E402
 import verdicts  # noqa: E402
+
 from plots import figure2 as picture  # noqa: E402
 
 

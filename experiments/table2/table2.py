@@ -16,6 +16,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 import paper  # noqa: E402
 import study  # noqa: E402
+
 from plots import table2 as picture  # noqa: E402
 
 READINGS = ("110m", "110m-fp16", "110m-homogeneous", "1.3b")
@@ -34,8 +35,8 @@ ASSUMED = [
     "TopK-Sync keeps 10% and gathers (value, 32-bit index) pairs among all ranks.",
     "±: half of the 95% interval of the mean over the seeds (Student's t). The paper does not say what its ± is; its p-values"
     " below take it for a standard deviation.",
-    "p: Welch's two-sided t-test against the fastest method of the reading, not corrected for the number of comparisons. It knows the spread"
-    " between seeds, nothing of what a model gets wrong: a tiny p does not make an uncalibrated second true.",
+    "p: Welch's two-sided t-test against the fastest method of the reading, not corrected for the number of comparisons. It knows the"
+    " spread between seeds, nothing of what a model gets wrong: a tiny p does not make an uncalibrated second true.",
     "Bytes are counted exactly and do not differ between seeds, so they have neither interval nor p.",
 ]
 

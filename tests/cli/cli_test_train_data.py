@@ -11,7 +11,7 @@ import tempfile
 from cli_test_case import ROOT, CliTestCase
 
 sys.path.insert(0, str(ROOT))
-from data import prepare  # noqa: E402
+from data import prepare
 
 
 def write_tokens(folder, model="gpt-tiny"):

@@ -102,9 +102,9 @@ def write(job, folder):
     for one in job["nodes"]:
         cables = ",\n".join(
             '  {{ from = "{}", to = "{}", bandwidth = "{:g}B/s", latency = "{:g}us" }}'.format(
-                l["from"], l["to"], l["bandwidth"] / unit, l["latency"] * unit
+                cable["from"], cable["to"], cable["bandwidth"] / unit, cable["latency"] * unit
             )
-            for l in one["links"]
+            for cable in one["links"]
         )
         text.append(
             "[[nodes]]\ncount = 1\ndevices = [%s]\nparts = [%s]\nlinks = [\n%s\n]\n"

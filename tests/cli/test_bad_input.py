@@ -54,7 +54,7 @@ class Jobs(CliTestCase):
     def with_line(self, line):
         """The tiny job with a line that replaces the one of the same key."""
         key = line.split(" = ")[0]
-        return "".join(l + "\n" for l in TINY.splitlines() if not l.startswith(key + " ")) + line + "\n"
+        return "".join(kept + "\n" for kept in TINY.splitlines() if not kept.startswith(key + " ")) + line + "\n"
 
     def test_no_file(self):
         self.refused("simulate", self.tmp / "none.toml", says=["none.toml", "No such file"])
@@ -243,6 +243,7 @@ class Outputs(CliTestCase):
     def test_full_disk(self):
         with open("/dev/full", "w") as full:
             import subprocess
+
             from cli_test_case import REHEARSE
 
             done = subprocess.run([REHEARSE, "program", self.job()], stdout=full, stderr=subprocess.PIPE, text=True)

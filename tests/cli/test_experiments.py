@@ -17,7 +17,7 @@ def differences(found, expected, path=""):
         for key in expected.keys() | found.keys():
             yield from differences(found.get(key), expected.get(key), f"{path}.{key}")
     elif isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
-        for i, (a, b) in enumerate(zip(found, expected)):
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             yield from differences(a, b, f"{path}[{i}]")
     elif isinstance(expected, float) and isinstance(found, float):
         if abs(found - expected) > TOLERANCE * abs(expected):

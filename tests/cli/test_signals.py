@@ -12,7 +12,6 @@ from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
 
-
 # A step that no test waits for.
 SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.timeout=300s"]
 
@@ -116,7 +115,7 @@ class Signals(TrainingCase):
                 os.kill(pid, signal.SIGINT)
                 time.sleep(1.2)
                 os.kill(pid, signal.SIGINT)
-                out, said = child.communicate(timeout=10)
+                _, said = child.communicate(timeout=10)
                 self.assertEqual(child.returncode, 130, said)
                 self.assertEqual(said.count("interrupted by a second SIGINT"), 1)
                 self.assertNotIn("ended without a word", said)

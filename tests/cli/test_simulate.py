@@ -8,11 +8,11 @@ import subprocess
 import time
 import unittest
 
-from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
+from cli_test_case import REHEARSE, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
-FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds step_time_s samples_per_s
-tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
+FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds
+step_time_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
 peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
@@ -197,7 +197,7 @@ class Compare(CliTestCase):
         self.assertEqual(both["cannot_run"], [])
         labels = ["megatron@order=dp,pp,tp,tp=2", "ddp@shares=[5,3,4,4]", 'megatron@order="tp,pp,dp",tp=2']
         self.assertEqual([r["method"] for r in both["results"]], labels)
-        self.assertEqual([list(r["mesh"])[0] for r in both["results"]], ["dp", "pp", "tp"])
+        self.assertEqual([next(iter(r["mesh"])) for r in both["results"]], ["dp", "pp", "tp"])
 
     def test_all_methods(self):
         both = self.json("compare", self.job(), "--fidelity", "analytic")

@@ -1,12 +1,9 @@
 """train: real processes on real text through the command, and what it refuses before the first step."""
 
 import json
-import os
 import pathlib
-import re
 import signal
 import subprocess
-import sys
 import time
 import unittest
 

@@ -106,7 +106,7 @@ class DataTest(unittest.TestCase):
             self.assertEqual(tokens[0], end)
             self.assertEqual(len(tokens), manifest[side]["tokens"])
             current = []
-            for token in tokens[1:] + [end]:
+            for token in [*tokens[1:], end]:
                 if token == end:
                     sides[side].append(tokenizer.decode(current, skip_special_tokens=False))
                     current = []

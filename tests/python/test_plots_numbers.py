@@ -28,7 +28,7 @@ class Numbers(unittest.TestCase):
 
     def test_the_throughput_interval_follows_from_the_step_time(self):
         drawn = methods.draw(self.load(result(samples=1000)).results)
-        bars = [c for c in drawn.axes[0].containers if hasattr(c, "has_xerr")][0]
+        bars = next(c for c in drawn.axes[0].containers if hasattr(c, "has_xerr"))
         (start, _), (end, _) = bars.lines[2][0].get_segments()[0]
         self.assertAlmostEqual((end - start) / 2, 1000 * 0.005 / 0.512)
         style.plt.close(drawn)
