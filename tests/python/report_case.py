@@ -174,7 +174,7 @@ class PageText(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.text, self.images, self.loads, self.rows = [], [], [], []
+        self.text, self.images, self.loads, self.rows, self.cell = [], [], [], [], False
         self.feed(source)
 
     def handle_starttag(self, tag, attributes):
@@ -185,12 +185,16 @@ class PageText(HTMLParser):
             self.loads.append(tag)
         if tag == "tr":
             self.rows.append([])
-        if tag in ("td", "th") and self.rows:
+        if tag in ("td", "th"):
             self.rows[-1].append("")
+            self.cell = True
+
+    def handle_endtag(self, tag):
+        self.cell = self.cell and tag not in ("td", "th")
 
     def handle_data(self, data):
         self.text.append(data)
-        if self.rows and self.rows[-1]:
+        if self.cell:
             self.rows[-1][-1] += data
 
 
