@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
 from data_case import make_deb, prose  # noqa: E402
 from report_case import metrics, result, run, trace  # noqa: E402
 
-from data import debian, prepare, tokenizer  # noqa: E402
+from data import prepare, sources, tokenizer  # noqa: E402
 from plots import report  # noqa: E402
 
 
@@ -61,9 +61,10 @@ class Commands(unittest.TestCase):
             path.write_text(prose(name))
         (self.tmp / "more.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"text": prose(i)}) + "\n" for i in range(3)).encode()))
         (self.tmp / "corpus.txt").write_text("\n\n".join(prose(i) for i in range(60)))
+        self.enterContext(mock.patch.object(sources, "LIBRARIES", ("matplotlib",)))
         debs = self.tmp / "cache/rehearse/debs"
         debs.mkdir(parents=True)
-        for package in (*debian.DEFAULT_PACKAGES, "linux-doc-6.1", "perl-doc"):
+        for package in ("git-doc", "debian-policy"):
             make_deb(
                 debs / f"{package}_1_all.deb",
                 {f"usr/share/doc/{package}/{i}.txt": prose(f"{package}{i}").encode() for i in range(3)},
