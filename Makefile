@@ -11,8 +11,8 @@ SHELL := /bin/bash
 help:
 	@echo "make demo     set up, build, and rehearse and train a small model"
 	@echo "make test     set up, build, run all tests"
-	@echo "make lint     formatting, clang-tidy and architecture checks"
-	@echo "make format   format every C++ file"
+	@echo "make lint     formatting, clang-tidy, ruff and architecture checks"
+	@echo "make format   format every C++ and Python file"
 	@echo "make bench    the speed figures"
 	@echo "make fuzz     fuzzers of all that reads a file, SECONDS each (60)"
 	@echo "make gpu      the CUDA and NCCL plug-in (toolkit, or PyPI's nvcc)"

@@ -16,6 +16,7 @@ optimizer, whose loops wait for memory.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -58,7 +59,7 @@ def write_job(folder, args):
         'cluster.name = "this-machine"\n'
         'method = { name = "ddp", dp = 2 }\n'
         f'train = {{ seq_len = {args.seq}, global_batch = {2 * args.samples}, data = "{folder}", out = "" }}\n'
-        "run = { threads = 1, timeout = \"300 s\" }\n"
+        'run = { threads = 1, timeout = "300 s" }\n'
     )
 
 
@@ -81,13 +82,13 @@ def peer(folder, args, steps, cap):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    options = ["--steps", str(steps), "--seq", str(args.seq), "--samples", str(args.samples), "--shape", args.shape]
     ranks = []
     for rank in range(2):
         variables = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
         ranks.append(
             subprocess.Popen(
-                [sys.executable, HERE, "--peer", folder, "--steps", str(steps), "--seq", str(args.seq)]
-                + ["--samples", str(args.samples), "--shape", args.shape],
+                [sys.executable, HERE, "--peer", folder, *options],
                 env=os.environ | cap | {name: str(value) for name, value in variables.items()},
                 stdout=subprocess.PIPE,
                 text=True,
@@ -164,7 +165,7 @@ def be_peer(args):
         losses.append(loss.item())
         ends.append(time.perf_counter())
     if rank == 0:
-        times = [b - a for a, b in zip(ends, ends[1:])]
+        times = [b - a for a, b in itertools.pairwise(ends)]
         print(json.dumps({"step_times_s": times, "first_loss": losses[0]}))
     torch.distributed.destroy_process_group()
 
@@ -194,7 +195,8 @@ def main():
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peer:
-        return be_peer(args)
+        be_peer(args)
+        return
     if args.quick:
         args.shape, args.rounds = "quick", 3
     tokens = 2 * args.samples * args.seq
@@ -233,12 +235,12 @@ def main():
 
 def summarise(what, ours, peers):
     """Prints and records the median ratio of a contest's rounds, with the least and the largest."""
-    ratios = sorted(a / b for a, b in zip(ours["speed"], peers["speed"]))
+    ratios = sorted(a / b for a, b in zip(ours["speed"], peers["speed"], strict=True))
     a, b, middle = statistics.median(ours["speed"]), statistics.median(peers["speed"]), statistics.median(ratios)
     print(f"{what}: {a:.1f} tok/s, PyTorch DDP {b:.1f} tok/s")
     print(f"  ratio of tokens/s        {middle:.3f} [{ratios[0]:.3f}, {ratios[-1]:.3f}] (more is better for us)")
     record(what, a, "tokens/s", b, True, middle)
-    used = sorted(b / a for a, b in zip(ours["processor"], peers["processor"]))
+    used = sorted(b / a for a, b in zip(ours["processor"], peers["processor"], strict=True))
     a, b, middle = statistics.median(ours["processor"]), statistics.median(peers["processor"]), statistics.median(used)
     print(f"  processor time a step    {a:.2f} s, PyTorch DDP {b:.2f} s: ratio {middle:.3f} [{used[0]:.3f}, {used[-1]:.3f}]")
     record(f"{what}, processor time a step", a, "s", b, False, 1 / middle)

@@ -14,24 +14,17 @@ namespace rehearse {
 std::string find_python() {
   if (const char* given = std::getenv("REHEARSE_PYTHON"); given != nullptr && *given != '\0')
     return access(given, X_OK) == 0 ? given : "";
-  const std::string setup = (data_dir() / "tools/setup").string();
-  if (access(setup.c_str(), X_OK) != 0) return "";
-  const Finished where = run_program({setup, "where"}, false);
-  const std::string key = "PYTHON_ROOT=";
-  const auto at = where.output.find(key);
-  if (where.status != 0 || at == std::string::npos) return "";
-  const auto begin = at + key.size();
-  const std::string python =
-      where.output.substr(begin, where.output.find('\n', begin) - begin) + "/bin/python";
-  return access(python.c_str(), X_OK) == 0 ? python : "";
+  const std::string python = (data_dir() / "tools/python").string();
+  if (access(python.c_str(), X_OK) != 0) return "";
+  return run_program({python, "-c", ""}, true).status == 0 ? python : "";
 }
 
 std::string need_python(const std::string& flag) {
   std::string python = find_python();
   if (python.empty())
     throw InputError(
-        fmt::format("{} needs Python with matplotlib: run tools/setup python, or set "
-                    "REHEARSE_PYTHON to an interpreter that has it",
+        fmt::format("{} needs Python with matplotlib and jinja2: run tools/setup python, or set "
+                    "REHEARSE_PYTHON to an interpreter that has them",
                     flag));
   return python;
 }

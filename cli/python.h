@@ -1,11 +1,12 @@
-// The project's private Python, for what matplotlib draws.
+// The project's private Python, for the report.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace rehearse {
 
-/// The interpreter: REHEARSE_PYTHON, else the one that tools/setup made; empty when there is none.
+/// The interpreter: REHEARSE_PYTHON, else tools/python where tools/setup made it; empty when there
+/// is none.
 std::string find_python();
 /// The same; throws InputError that says how to get one. `flag`: what needs it.
 std::string need_python(const std::string& flag);

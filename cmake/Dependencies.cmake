@@ -11,7 +11,7 @@ endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/versions.env)
 
 find_package(Threads REQUIRED)
-find_package(Boost REQUIRED) # Boost.Graph, headers only
+find_package(Boost REQUIRED) # Boost.Graph and Boost.Math, headers only
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)

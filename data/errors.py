@@ -1,5 +1,4 @@
-"""The one exception that means "what the user gave us is wrong": it ends the program with exit code
-2."""
+"""The one exception that means "what the user gave us is wrong": it ends the program with exit code 2."""
 
 
 class InputError(Exception):

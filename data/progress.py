@@ -6,9 +6,8 @@ import time
 
 
 class Progress:
-    def __init__(self, quiet=False, stream=None):
-        self._stream = stream or sys.stderr
-        self._on = not quiet and self._stream.isatty()
+    def __init__(self, quiet=False):
+        self._on = not quiet and sys.stderr.isatty()
         self._last, self._stage, self._began = 0.0, "", 0.0
 
     def stage(self, name):
@@ -23,17 +22,14 @@ class Progress:
             return
         self._last = now
         width = max(10, min(40, shutil.get_terminal_size().columns - 45))
-        filled = int(width * min(1.0, at / max(total, 1)))
-        bar = "█" * filled + "·" * (width - filled)
-        self._stream.write(
-            f"\r\x1b[K{self._stage:<22} {bar} {100 * min(1.0, at / max(total, 1)):3.0f}%"
-        )
-        self._stream.flush()
+        share = min(1.0, at / max(total, 1))
+        bar = "█" * int(width * share)
+        self._say(f"{bar:·<{width}} {100 * share:3.0f}%")
 
     def done(self):
         if self._on and self._stage:
-            self._stream.write(
-                f"\r\x1b[K{self._stage:<22} {time.monotonic() - self._began:.1f} s\n"
-            )
-            self._stream.flush()
+            self._say(f"{time.monotonic() - self._began:.1f} s\n")
         self._stage = ""
+
+    def _say(self, text):
+        print(f"\r\x1b[K{self._stage:<22} {text}", end="", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@
 #include "engine/chrome_trace.h"
 #include "engine/errors.h"
 #include "engine/occupancy.h"
+#include "engine/quantiles.h"
 #include "engine/vectorise.h"
 
 namespace rehearse {
@@ -219,19 +220,6 @@ Metrics MetricsSink::finish() const {
   out.bytes_sent_max = m.sent_max;
   out.bytes_per_step = m.sent_total;
   return out;
-}
-
-double student_t95(int degrees_of_freedom) {
-  // Quantiles 0.975 (any table of Student's t); beyond 30, Cornish-Fisher from the normal's.
-  static constexpr double table[] = {
-      12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-      2.2010,  2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
-      2.0796,  2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423};
-  assert(degrees_of_freedom >= 1);
-  if (degrees_of_freedom <= 30) return table[degrees_of_freedom - 1];
-  const double z = 1.959963984540054, v = degrees_of_freedom;
-  return z + (z * z * z + z) / (4 * v) +
-         (5 * std::pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * v * v);
 }
 
 Spread spread(std::vector<double> values) {

@@ -67,8 +67,6 @@ struct Spread {
   std::vector<double> values = {};
 };
 Spread spread(std::vector<double> values);
-/// Two-sided 95% quantile of Student's t.
-double student_t95(int degrees_of_freedom);
 
 /// Over seeds: each seed counts once.
 struct Summary {

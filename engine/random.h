@@ -38,10 +38,6 @@ constexpr double random_uniform(RandomKey key, std::uint32_t rank) {
   return (random_bits(key, rank) + 0.5) * 0x1p-32;
 }
 
-/// Quantile function of the standard normal distribution, p in (0, 1); relative error below 1e-8
-/// (Acklam's rational approximation with one Newton step).
-double normal_quantile(double p);
-
 /// Log-normal factors with mean 1: exp(sigma z - sigma^2 / 2) for a standard normal z, by a table
 /// of equally likely quantiles (their average is made exactly 1). sigma 0 always draws 1.
 class LogNormal {

@@ -68,10 +68,7 @@ class Checked:
 
     def fail(self, expected):
         found = json.dumps(self.value, default=str)
-        raise InputError(
-            f"{self.where}: expected {expected}, found"
-            f" {found[:60]}{'...' if len(found) > 60 else ''}"
-        )
+        raise InputError(f"{self.where}: expected {expected}, found {found[:60]}{'...' if len(found) > 60 else ''}")
 
     def get(self, key, default=...):
         """The value of a key; an absent key is an error unless it has a default."""
@@ -85,11 +82,7 @@ class Checked:
 
     def number(self, least=None):
         number = self.value
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not math.isfinite(number)
-        ):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             self.fail("a number")
         if least is not None and number < least:
             self.fail(f"a number of at least {least}")
@@ -126,9 +119,7 @@ class Checked:
     def version(self):
         version = self.get("schema_version").integer()
         if version != SCHEMA_VERSION:
-            raise InputError(
-                f"{self.where}: schema_version {version} is unknown, only {SCHEMA_VERSION} is read"
-            )
+            raise InputError(f"{self.where}: schema_version {version} is unknown, only {SCHEMA_VERSION} is read")
 
 
 def load(arguments):

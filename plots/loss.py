@@ -44,23 +44,12 @@ def draw(runs):
                 linewidth=2,
                 label=run.label,
             )
-        checks = [
-            (r["step"], r["validation_loss"]) for r in run.rows if r["validation_loss"] is not None
-        ]
+        checks = [(r["step"], r["validation_loss"]) for r in run.rows if r["validation_loss"] is not None]
         if checks:
             validated = True
-            top.plot(
-                *zip(*checks, strict=True),
-                "o",
-                color=colour,
-                markerfacecolor=style.PAPER,
-                markersize=6,
-                markeredgewidth=1.6
-            )
+            top.plot(*zip(*checks, strict=True), "o", color=colour, markerfacecolor=style.PAPER, markersize=6, markeredgewidth=1.6)
         if with_speed:
-            speed = [
-                (r["step"], r["tokens_per_s"]) for r in run.rows if r["tokens_per_s"] is not None
-            ]
+            speed = [(r["step"], r["tokens_per_s"]) for r in run.rows if r["tokens_per_s"] is not None]
             if speed:
                 axes[1, 0].plot(*zip(*speed, strict=True), color=colour, linewidth=1.2)
     top.set_title("Training loss")

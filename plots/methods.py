@@ -14,9 +14,7 @@ def labels(results):
         if len(same) > 1 and (result["label"] or result["mesh"]):
             name += f" ({result['label'] or result['mesh']})"
         names.append(name)
-    return [
-        f"{n} #{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)
-    ]
+    return [f"{n} #{names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
 
 
 def ranked(results):
@@ -31,15 +29,10 @@ def draw(results):
     names = [name for name, _ in rows]
     results = [result for _, result in rows]
     height = 1.2 + 0.4 * len(rows)
-    figure, axes = style.figure(
-        12.5, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15)
-    )
+    figure, axes = style.figure(12.5, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15))
 
     throughput = [r["samples_per_s"] for r in results]
-    spread = [
-        r["samples_per_s"] * (r["ci95"] or 0) / r["step_time"] if r["step_time"] else 0
-        for r in results
-    ]
+    spread = [r["samples_per_s"] * (r["ci95"] or 0) / r["step_time"] if r["step_time"] else 0 for r in results]
     _bars(axes[0], "Throughput", "samples/s (95% interval)", throughput, max, style.number, spread)
 
     divisor, unit = style.byte_unit(max(r["sent_mean"] for r in results))
@@ -61,10 +54,7 @@ def draw(results):
 
     _memory(axes[4], results)
 
-    meshes = [
-        r["mesh"] if r["mesh"] and r["mesh"] not in n else ""
-        for n, r in zip(names, results, strict=True)
-    ]
+    meshes = [r["mesh"] if r["mesh"] and r["mesh"] not in n else "" for n, r in zip(names, results, strict=True)]
     axes[0].set_yticks(range(len(names)), [""] * len(names))
     for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
         at = {

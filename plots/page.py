@@ -1,355 +1,153 @@
-"""The HTML report: one file, no scripts, nothing loaded from elsewhere; pictures are SVG or PNG
-inside it."""
+"""The HTML report: one file, no scripts, nothing loaded from elsewhere; pictures are SVG inside it. What it says stands in
+report.html.jinja, how it looks in report.css; here is what the template is filled with."""
 
 import base64
-import html
+import pathlib
+import statistics
+
+import jinja2
 
 from plots import methods, prediction, style
 
-CSS = """
-:root { --ink:#1f2933; --quiet:#5f6b78; --line:#e1e5ea; --blue:#0072B2; --paper:#fff; --ground:#f5f7f9; }
-* { box-sizing:border-box; }
-body { margin:0; background:var(--ground); color:var(--ink);
-  font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif; }
-main { max-width:1240px; margin:0 auto; padding:2.2rem 1.4rem 3rem; }
-h1 { font-size:1.75rem; margin:0 0 .2rem; letter-spacing:-.01em; }
-h2 { font-size:1.2rem; margin:0 0 .2rem; }
-p { margin:.3rem 0 .9rem; max-width:75ch; color:var(--quiet); }
-section { background:var(--paper); border:1px solid var(--line); border-radius:10px;
-  padding:1.3rem 1.5rem 1.1rem; margin:1.3rem 0; }
-figure { margin:.8rem 0; }
-figure img { width:100%; height:auto; display:block; }
-.scroll { overflow-x:auto; }
-table { border-collapse:collapse; width:100%; font-size:.86rem;
-  font-variant-numeric:tabular-nums; }
-th, td { padding:.42rem .45rem; text-align:right; white-space:nowrap; border-bottom:1px solid var(--line); }
-th { font-weight:600; color:var(--quiet); border-bottom:2px solid var(--line);
-  vertical-align:bottom; line-height:1.25; }
-th small { font-weight:400; display:block; }
-th:first-child, td:first-child { text-align:left; }
-tbody tr:last-child td { border-bottom:0; }
-tbody tr:hover { background:#f7fafc; }
-td small { color:var(--quiet); }
-td.best { font-weight:700; color:var(--blue); }
-.bar { background:linear-gradient(90deg,#d6e8f4 var(--share),transparent var(--share)); }
-.tag { display:inline-block; border-radius:4px; padding:0 .4em; font-size:.78rem;
-  background:#fbe9d0; color:#7a4a00; font-weight:400; }
-.good { color:#00765a; font-weight:600; }
-ul { margin:.4rem 0; padding-left:1.2rem; color:var(--quiet); }
-.facts { display:flex; flex-wrap:wrap; gap:.7rem; margin:1rem 0 0; }
-.fact { background:var(--paper); border:1px solid var(--line); border-radius:10px;
-  padding:.7rem 1.1rem; min-width:11rem; }
-.fact b { display:block; font-size:1.35rem; line-height:1.3; }
-.fact span { color:var(--quiet); font-size:.85rem; }
-footer { color:var(--quiet); font-size:.82rem; margin-top:1.6rem; }
-footer code { word-break:break-all; }
-@media print { body { background:#fff; } section { break-inside:avoid; border:0; padding:0; } }
-"""
+BEST = {
+    "step_time": min,
+    "samples_per_s": max,
+    "mfu": max,
+    "bubble_fraction": min,
+    "exposed_comm_s": min,
+    "sent_mean": min,
+    "energy": min,
+    "robustness": max,
+}
 
 
-def escape(text):
-    return html.escape(str(text), quote=True)
-
-
-def picture(content, form, alt):
-    """An <img> that holds its picture; as an image, its ids cannot meet those of another SVG on the
-    page."""
-    kind = {"svg": "image/svg+xml", "png": "image/png"}[form]
-    return (
-        f'<figure><img alt="{escape(alt)}"'
-        f' src="data:{kind};base64,{base64.b64encode(content).decode()}"></figure>'
-    )
-
-
-def table(head, rows):
-    """`head`: (title, unit) pairs; `rows`: lists of cells, a cell being HTML or (HTML,
-    attributes)."""
-    titles = "".join(
-        f"<th>{escape(t)}{f'<small>{escape(u)}</small>' if u else ''}</th>" for t, u in head
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td {c[1]}>{c[0]}</td>" if isinstance(c, tuple) else f"<td>{c}</td>" for c in row
-        )
-        + "</tr>\n"
-        for row in rows
-    )
-    return (
-        "<div"
-        f' class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>\n{body}</tbody></table></div>'
-    )
-
-
-def section(title, text, *parts):
-    return f"<section><h2>{escape(title)}</h2><p>{text}</p>{''.join(parts)}</section>"
-
-
-def time_cell(seconds, spread=None):
+def in_unit(seconds, spread=None):
+    """(value, half-width or "", unit) as text."""
     factor, unit = style.time_unit(seconds)
-    around = f" <small>± {style.number(spread * factor, 2)}</small>" if spread else ""
-    return f"{style.number(seconds * factor)}{around} {unit}"
+    return style.number(seconds * factor), style.number(spread * factor, 2) if spread else "", unit
 
 
-def size_cell(count):
+def size(count):
     divisor, unit = style.byte_unit(count)
     return f"{style.number(count / divisor)} {unit}"
 
 
-def energy_cell(joules):
-    if joules is None:
-        return "–"
+def energy(joules):
     divisor, unit = style.energy_unit(joules)
     return f"{style.number(joules / divisor)} {unit}"
 
 
-def methods_table(results):
-    """Every method with every number, the fastest first; the best of a column is marked."""
-    rows = methods.ranked(results)
-    fastest = rows[0][1]["samples_per_s"] or 1
-    columns = (
-        ("step_time", min),
-        ("samples_per_s", max),
-        ("mfu", max),
-        ("bubble_fraction", min),
-        ("exposed_comm_s", min),
-        ("sent_mean", min),
-        ("energy", min),
-        ("robustness", max),
+def fixed(value, digits):
+    return f"{value:.{digits}f}"
+
+
+def where_known(written):
+    """The filter, with a dash for what is not known."""
+    return lambda value, *more, **named: "–" if value is None else written(value, *more, **named)
+
+
+def environment():
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    best = {}
-    for key, choose in columns:
-        known = [r[key] for _, r in rows if r[key] is not None]
-        best[key] = choose(known) if len(set(known)) > 1 else None
-
-    def marked(result, key, text, more=""):
-        name = "best" if result[key] is not None and result[key] == best[key] else ""
-        return text, f'class="{name} bar" style="{more}"' if more else f'class="{name}"'
-
-    body = []
-    for name, result in rows:
-        tag = "" if result["calibrated"] else '<br><span class="tag">uncalibrated</span>'
-        share = f"--share:{100 * result['samples_per_s'] / fastest:.1f}%"
-        memory = (
-            "<br>".join(
-                f"{size_cell(v)}"
-                + (f" <small>{escape(k)}</small>" if len(result["peak_memory"]) > 1 else "")
-                for k, v in result["peak_memory"].items()
-            )
-            or "–"
-        )
-        body.append(
-            [
-                (
-                    f"{escape(name)}<br><small>{escape(result['mesh'] or str(result['world_size']) + ' ranks')}</small>"
-                ),
-                marked(result, "step_time", time_cell(result["step_time"], result["ci95"]) + tag),
-                marked(result, "samples_per_s", style.number(result["samples_per_s"], 4), share),
-                style.number(result["tokens_per_s"], 4),
-                marked(
-                    result,
-                    "mfu",
-                    "–" if result["mfu"] is None else style.percent(result["mfu"]) + tag,
-                ),
-                marked(result, "bubble_fraction", style.percent(result["bubble_fraction"])),
-                marked(
-                    result,
-                    "exposed_comm_s",
-                    time_cell(result["exposed_comm_s"]) if result["exposed_comm_s"] else "0",
-                ),
-                marked(result, "sent_mean", size_cell(result["sent_mean"])),
-                memory,
-                marked(result, "energy", energy_cell(result["energy"])),
-                marked(
-                    result,
-                    "robustness",
-                    "–" if result["robustness"] is None else f"{result['robustness']:.3f}",
-                ),
-            ]
-        )
-    return table(
-        (
-            ("Method", "mesh"),
-            ("Step time", "± 95%"),
-            ("Throughput", "samples/s"),
-            ("Throughput", "tokens/s"),
-            ("MFU", ""),
-            ("Bubble", ""),
-            ("Exposed", "comm. a step"),
-            ("Sent", "per rank and step"),
-            ("Peak memory", "per device"),
-            ("Energy", "all devices, a step"),
-            ("Robustness", "1 − std/mean"),
-        ),
-        body,
-    )
+    for filter_ in (size, energy, fixed, style.number, style.percent):
+        made.filters[filter_.__name__] = where_known(filter_)
+    made.filters.update(in_unit=in_unit, error=prediction.error)
+    return made
 
 
-def prediction_table(runs):
-    body = []
-    for run in runs:
-        off = prediction.error(run)
-        good = off is not None and abs(off) <= prediction.BAND
-        tag = ' <span class="tag">oversubscribed</span>' if run["oversubscribed"] else ""
-        body.append(
-            [
-                escape(run["name"]) + tag,
-                str(run["world_size"]),
-                time_cell(run["predicted"], run["ci95"]),
-                "not yet" if off is None else time_cell(run["measured"], run.get("deviation")),
-                (
-                    "–"
-                    if off is None
-                    else (style.percent(off, sign="+"), 'class="good"' if good else "")
-                ),
-                f"<small><code>{escape(run['hash'][:12] or '–')}</code></small>",
-            ]
-        )
-    return table(
-        (
-            ("Run", ""),
-            ("Ranks", ""),
-            ("Predicted", "± 95%"),
-            ("Measured", "median step ± median deviation"),
-            ("Error", "predicted/measured − 1"),
-            ("Prediction", "hash, written first"),
-        ),
-        body,
-    )
+def best(results):
+    """The best value of each column that has one; none where all are equal."""
+    found = {}
+    for key, choose in BEST.items():
+        known = [r[key] for r in results if r[key] is not None]
+        found[key] = choose(known) if len(set(known)) > 1 else None
+    return found
 
 
-def loss_table(runs):
-    body = []
-    for run in runs:
-        losses = [r["loss"] for r in run.rows if r["loss"] is not None]
-        checks = [r["validation_loss"] for r in run.rows if r["validation_loss"] is not None]
-        speeds = sorted(r["tokens_per_s"] for r in run.rows if r["tokens_per_s"] is not None)
-        body.append(
-            [
-                escape(run.label),
-                f"{run.rows[-1]['step']:,}",
-                f"{losses[0]:.3f}" if losses else "–",
-                f"{losses[-1]:.3f}" if losses else "–",
-                f"{checks[-1]:.3f}" if checks else "–",
-                style.number(speeds[len(speeds) // 2], 4) if speeds else "–",
-            ]
-        )
-    return table(
-        (
-            ("Run", ""),
-            ("Steps", ""),
-            ("First loss", ""),
-            ("Last loss", ""),
-            ("Validation", "last"),
-            ("Throughput", "tokens/s, median"),
-        ),
-        body,
-    )
+def trained(run):
+    """The numbers of a run's row."""
+
+    def known(key):
+        return [r[key] for r in run.rows if r[key] is not None]
+
+    losses, checks, speeds = known("loss"), known("validation_loss"), known("tokens_per_s")
+    return {
+        "label": run.label,
+        "steps": run.rows[-1]["step"],
+        "losses": len(losses),
+        "first": losses[0] if losses else None,
+        "last": losses[-1] if losses else None,
+        "validation": checks[-1] if checks else None,
+        "tokens_per_s": statistics.median_high(speeds) if speeds else None,
+    }
 
 
-def fact(value, text):
-    return f'<div class="fact"><b>{value}</b><span>{escape(text)}</span></div>'
-
-
-def facts(inputs):
-    """The three numbers a reader looks for first."""
-    found = []
-    if inputs.results:
-        name, best = methods.ranked(inputs.results)[0]
-        found.append(
-            fact(
-                escape(name),
-                f"fastest of {len(inputs.results)}: {style.number(best['samples_per_s'])}"
-                " samples/s",
-            )
-            if len(inputs.results) > 1
-            else fact(time_cell(best["step_time"], best["ci95"]), f"step time, {name}")
-        )
-    errors = [
-        abs(prediction.error(r))
-        for r in inputs.runs
-        if r["measured"] is not None and not r["oversubscribed"]
-    ]
-    if errors:
-        found.append(
-            fact(
-                style.percent(max(errors)),
-                f"largest prediction error of {len(errors)} run{'s' * (len(errors) > 1)}",
-            )
-        )
-    for run in inputs.losses[:1]:
-        losses = [r["loss"] for r in run.rows if r["loss"] is not None]
-        if len(losses) > 1:
-            found.append(
-                fact(
-                    f"{losses[0]:.2f} → {losses[-1]:.2f}",
-                    f"loss of {run.label} over {len(losses)} steps",
-                )
-            )
-    return f'<div class="facts">{"".join(found)}</div>' if found else ""
-
-
-def notes(inputs):
-    """Warnings once each, with the methods they came from."""
+def warnings(ranked):
+    """{warning: the methods it came from}."""
     said = {}
-    for name, result in methods.ranked(inputs.results):
+    for name, result in ranked:
         for warning in result["warnings"]:
             said.setdefault(warning, []).append(name)
-    if not said:
-        return ""
-    items = "".join(
-        f"<li>{escape(w)} <small>({escape(', '.join(names))})</small></li>"
-        for w, names in said.items()
-    )
-    return section(
-        "Warnings", "What the simulator said about its own results.", f"<ul>{items}</ul>"
-    )
+    return said
 
 
-def provenance(inputs):
-    """Commands, version, fidelity and hashes: what it takes to get the same numbers again."""
-    parts = [f"<code>{escape(command)}</code>" for command in dict.fromkeys(inputs.commands)]
-    versions = sorted(set(inputs.versions))
-    if versions:
-        parts.append(f"rehearse {escape(', '.join(versions))}")
+def subject(result):
+    """What was simulated: model, batch and cluster."""
+    text = result["model"]
+    if result["global_batch"] and result["seq_len"]:
+        text += f", {result['global_batch']:,} samples of {result['seq_len']:,} tokens a step"
+    if result["precision"]:
+        text += f", {result['precision']}"
+    if result["cluster"]:
+        text += f", on {result['cluster']}"
+    return text
+
+
+def intro(results):
+    """Each subject once, then how many methods, seeds and ranks."""
+    subjects = "; ".join(dict.fromkeys(subject(r) for r in results if r["model"]))
+    text = f"{len(results)} simulated method{'s' * (len(results) != 1)}" if results else ""
+    if seeds := {len(r["values"]) for r in results if r["values"]}:
+        text += f", {'/'.join(map(str, sorted(seeds)))} seed{'s' * (max(seeds) > 1)} each"
+    if sizes := sorted({r["world_size"] for r in results}):
+        text += f", on {'/'.join(map(str, sizes))} ranks"
+    return f"{subjects}: {text}" if subjects else text
+
+
+def provenance(given, ranked):
+    """(text, code) pairs: commands, version, fidelity and hashes, what it takes to get the same numbers again."""
+    found = [("", command) for command in dict.fromkeys(given.commands)]
+    found += [(f"rehearse {version}", "") for version in sorted(set(given.versions))]
     for key, title in (("fidelity", "fidelity"), ("cluster_hash", "cluster")):
-        values = sorted({r[key] for r in inputs.results if r[key]})
-        if values:
-            parts.append(f"{title} {', '.join(f'<code>{escape(v)}</code>' for v in values)}")
-    programs = [
-        f"{escape(n)} <code>{escape(r['program_hash'])}</code>"
-        for n, r in methods.ranked(inputs.results)
-        if r["program_hash"]
-    ]
-    if programs:
-        parts.append("programs: " + ", ".join(programs))
-    return "; ".join(parts)
+        found += [(title, value) for value in sorted({r[key] for r in given.results if r[key]})]
+    return found + [(f"program of {name}", r["program_hash"]) for name, r in ranked if r["program_hash"]]
 
 
-def subjects(inputs):
-    """What was simulated: each model, batch and cluster once."""
-    found = []
-    for result in inputs.results:
-        if not result["model"]:
-            continue
-        text = result["model"]
-        if result["global_batch"] and result["seq_len"]:
-            text += f", {result['global_batch']:,} samples of {result['seq_len']:,} tokens a step"
-        if result["precision"]:
-            text += f", {result['precision']}"
-        if result["cluster"]:
-            text += f", on {result['cluster']}"
-        if text not in found:
-            found.append(text)
-    return "; ".join(found)
-
-
-def page(title, intro, parts, foot):
+def render(title, given, pictures, what):
+    """The page; `pictures`: {figure: SVG bytes}, `what`: what each possible figure shows."""
+    ranked = methods.ranked(given.results)
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,'
-        f' initial-scale=1">\n<title>{escape(title)}</title>\n'
-        f"<style>{CSS}</style>\n</head>\n<body><main>\n<h1>{escape(title)}</h1>\n<p>{intro}</p>\n"
-        + "\n".join(p for p in parts if p)
-        + f"\n<footer>{foot}</footer>\n</main></body>\n</html>\n"
+        environment()
+        .get_template("report.html.jinja")
+        .render(
+            title=title,
+            intro=intro(given.results),
+            given=given,
+            ranked=ranked,
+            best=best(given.results),
+            errors=[abs(prediction.error(r)) for r in given.runs if r["measured"] is not None and not r["oversubscribed"]],
+            band=prediction.BAND,
+            trained=[trained(run) for run in given.losses],
+            warnings=warnings(ranked),
+            provenance=provenance(given, ranked),
+            # As an image, a picture's ids cannot meet those of another SVG on the page.
+            pictures={name: base64.b64encode(svg).decode() for name, svg in pictures.items()},
+            what=what,
+            absent=[text for name, text in what.items() if name not in pictures],
+        )
     )

@@ -93,14 +93,9 @@ def draw(placement):
     down = -(-most // across)
     width, height = across + 0.9, down + 1.1
     kinds = sorted({device.kind for _, devices in shown for device in devices})
-    handles = [
-        Patch(facecolor=colour(i), edgecolor=style.INK, label=f"stage {i}: {text}")
-        for i, text in enumerate(placement.stages)
-    ]
+    handles = [Patch(facecolor=colour(i), edgecolor=style.INK, label=f"stage {i}: {text}") for i, text in enumerate(placement.stages)]
     handles += [
-        Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind)
-        for i, kind in enumerate(kinds)
-        if len(kinds) > 1
+        Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind) for i, kind in enumerate(kinds) if len(kinds) > 1
     ]
     scale = min(0.5, 11.5 / (width * columns))  # inches a device
     figure, axes = style.plt.subplots(
@@ -145,10 +140,7 @@ def draw(placement):
     axes.set_aspect("equal")
     axes.set_axis_off()
     more = len(placement.nodes) - len(shown)
-    axes.set_title(
-        f"Layers on {placement.cluster}: ranks by stage"
-        + (f" ({more} more nodes not drawn)" if more else "")
-    )
+    axes.set_title(f"Layers on {placement.cluster}: ranks by stage" + (f" ({more} more nodes not drawn)" if more else ""))
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=2)
     return figure
 
@@ -158,9 +150,7 @@ def draw_layers(placement):
     colour."""
     measured = [layer.variance is not None for layer in placement.layers]
     panels = 2 if any(measured) else 1
-    figure, axes = style.plt.subplots(
-        panels, 1, sharex=True, squeeze=False, figsize=(10, 1.2 + 2.1 * panels), layout="constrained"
-    )
+    figure, axes = style.plt.subplots(panels, 1, sharex=True, squeeze=False, figsize=(10, 1.2 + 2.1 * panels), layout="constrained")
     places = range(len(placement.layers))
     colours = [colour(layer.stage) for layer in placement.layers]
     if panels == 2:

@@ -119,9 +119,7 @@ def _dumbbells(axis, runs, factor, unit):
     axis.grid(axis="x")
     axis.spines["left"].set_visible(False)
     handles = [
-        Line2D(
-            [], [], marker="D", color=style.BLUE, linestyle="", label="predicted (95% interval)"
-        ),
+        Line2D([], [], marker="D", color=style.BLUE, linestyle="", label="predicted (95% interval)"),
         Line2D([], [], marker="o", color=style.VERMILION, linestyle="", label="measured median"),
         Line2D([], [], marker="|", color=style.VERMILION, linestyle="", label="measured steps"),
     ]
@@ -141,11 +139,7 @@ def _dumbbells(axis, runs, factor, unit):
 
 
 def _diagonal(axis, runs, factor, unit):
-    points = {
-        i: (r["measured"] * factor, r["predicted"] * factor)
-        for i, r in enumerate(runs)
-        if r["measured"] is not None
-    }
+    points = {i: (r["measured"] * factor, r["predicted"] * factor) for i, r in enumerate(runs) if r["measured"] is not None}
     low, high = min(map(min, points.values())) * 0.8, max(map(max, points.values())) * 1.2
     logarithmic = high / low > 8
     if logarithmic:
@@ -189,6 +183,4 @@ def _diagonal(axis, runs, factor, unit):
     axis.set_xlabel(f"measured ({unit})")
     axis.set_ylabel(f"predicted ({unit})")
     axis.grid()
-    axis.legend(
-        loc="lower right" if not any(y < x * 0.8 for x, y in points.values()) else "upper left"
-    )
+    axis.legend(loc="lower right" if not any(y < x * 0.8 for x, y in points.values()) else "upper left")

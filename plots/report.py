@@ -11,13 +11,14 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 try:
+    import jinja2  # noqa: F401
     import matplotlib  # noqa: F401
 except ImportError as missing:
-    print(f"plots/report.py: needs the Python package matplotlib ({missing})", file=sys.stderr)
+    print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
-from plots import inputs, loss, methods, page, placement, prediction, style, timeline  # noqa: E402
-from plots.inputs import InputError  # noqa: E402
+from plots import inputs, loss, methods, page, placement, prediction, style, timeline
+from plots.inputs import InputError
 
 FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss")
 WHAT = {
@@ -34,9 +35,7 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="plots/report.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=(
-            "Make a self-contained HTML report, or one figure, from the JSON that rehearse writes."
-        ),
+        description=("Make a self-contained HTML report, or one figure, from the JSON that rehearse writes."),
         epilog=(
             "examples:\n  plots/report.py compare.json predictions.json simulated=a.json"
             " real=b.json run.jsonl -o report.html\n  plots/report.py compare.json -o methods.svg\n"
@@ -56,9 +55,7 @@ def arguments(argv):
         metavar="FILE",
         help=".html for the report; .svg, .png or .pdf for one figure",
     )
-    parser.add_argument(
-        "--only", choices=FIGURES, help="which figure, when the inputs allow several"
-    )
+    parser.add_argument("--only", choices=FIGURES, help="which figure, when the inputs allow several")
     parser.add_argument(
         "--figures",
         metavar="DIR",
@@ -116,89 +113,7 @@ def rendered(drawn, form):
 def report(options, given):
     """(the page, {figure: SVG bytes})."""
     pictures = {name: rendered(drawn, "svg") for name in FIGURES if (drawn := drawing(name, given))}
-    shown = {name: page.picture(content, "svg", WHAT[name]) for name, content in pictures.items()}
-    parts = [page.facts(given)]
-    if given.results:
-        parts.append(
-            page.section(
-                "Methods side by side",
-                "Simulated. A step is one global batch; the interval is over seeds of jitter; the"
-                " best value of a column is in blue. Traffic is the mean that a rank sends in a"
-                " step, the bubble is the idle share of the compute lane.",
-                shown["methods"],
-                page.methods_table(given.results),
-            )
-        )
-    if given.runs:
-        parts.append(
-            page.section(
-                "Predicted against measured",
-                "The prediction was written and hashed before the first step of the run, and is compared"
-                " with the median of its steps, which other work on the machine moves least. An error"
-                f" within ±{prediction.BAND:.0%} is green. With more ranks than cores a run is"
-                " oversubscribed and says little about the model.",
-                shown["prediction"],
-                page.prediction_table(given.runs),
-            )
-        )
-    if given.placements:
-        parts.append(
-            page.section(
-                "The plan on the cluster",
-                "A box for each node, a square for each device with its rank, coloured by the"
-                " pipeline stage that it plays; hatching tells kinds of device apart.",
-                shown["placement"],
-            )
-        )
-    if compressed(given):
-        parts.append(
-            page.section(
-                "Variance and sparsity of each layer",
-                "What a warm-up measured of each layer's gradient, and which part of it the plan"
-                " does not send: layers that vary more are compressed less (Sun 2026, eq. 3).",
-                shown["layers"],
-            )
-        )
-    if given.traces:
-        parts.append(
-            page.section(
-                "Timeline of one step",
-                "A row for each lane of each rank; a bar spans an op from when it could begin until"
-                " it ended. Gaps in the compute lane are the bubble; communication under a gap is"
-                " exposed.",
-                shown["timeline"],
-            )
-        )
-    if given.losses:
-        parts.append(
-            page.section(
-                "Training",
-                "Real processes on real text; the pale line is each step, the strong one its "
-                "moving average.",
-                shown["loss"],
-                page.loss_table(given.losses),
-            )
-        )
-    parts.append(page.notes(given))
-    absent = [WHAT[name] for name in FIGURES if name not in pictures]
-    if absent:
-        parts.append(
-            f"<p>Left out, because no input for it was given: {page.escape('; '.join(absent))}.</p>"
-        )
-    seeds = {len(r["values"]) for r in given.results if r["values"]}
-    intro = (
-        f"{len(given.results)} simulated method{'s' * (len(given.results) != 1)}"
-        if given.results
-        else ""
-    )
-    if seeds:
-        intro += f", {'/'.join(map(str, sorted(seeds)))} seed{'s' * (max(seeds) > 1)} each"
-    sizes = sorted({r["world_size"] for r in given.results})
-    if sizes:
-        intro += f", on {'/'.join(map(str, sizes))} ranks"
-    if of := page.subjects(given):
-        intro = f"{of}: {intro}"
-    return page.page(options.title, page.escape(intro), parts, page.provenance(given)), pictures
+    return page.render(options.title, given, pictures, WHAT), pictures
 
 
 def run(options):
@@ -236,9 +151,7 @@ def run(options):
         ]
         name = options.only or able[0]
         if not options.only and len(able) > 1:
-            raise InputError(
-                f"the inputs allow several figures: choose with --only {' or '.join(able)}"
-            )
+            raise InputError(f"the inputs allow several figures: choose with --only {' or '.join(able)}")
         if name not in able:
             raise InputError(f"--only {name}: no input for {WHAT[name]}")
         write(options.output, rendered(drawing(name, given), options.form))

@@ -103,9 +103,7 @@ def draw(traces):
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         kinds |= _panel(axis, panel, factor, unit, longest * factor)
     axes[-1, 0].set_xlabel(f"time since the step began ({unit})")
-    handles = [
-        Patch(color=colour, label=kind) for kind, colour in style.KINDS.items() if kind in kinds
-    ]
+    handles = [Patch(color=colour, label=kind) for kind, colour in style.KINDS.items() if kind in kinds]
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -134,11 +132,7 @@ def _panel(axis, panel, factor, unit, longest):
         shape = [(left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4)]
         boxes.setdefault(kind, []).append(shape)
         edges.setdefault(kind, []).append(0.5 if wide else 0)
-        if (
-            len(microbatches) > 1
-            and event.micro_batch is not None
-            and right - left > 0.014 * longest
-        ):
+        if len(microbatches) > 1 and event.micro_batch is not None and right - left > 0.014 * longest:
             texts.append((0.5 * (left + right), row, str(event.micro_batch), kind))
     count = sum(map(len, boxes.values()))
     for kind, shapes in boxes.items():
@@ -153,9 +147,7 @@ def _panel(axis, panel, factor, unit, longest):
         )
     for x, y, text, kind in texts:
         dark = kind in ("backward", "update", "put", "take", "send")
-        axis.text(
-            x, y, text, ha="center", va="center", fontsize=6.5, color="white" if dark else style.INK
-        )
+        axis.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if dark else style.INK)
 
     previous = None
     for row, (rank, _) in enumerate(rows):
@@ -169,14 +161,9 @@ def _panel(axis, panel, factor, unit, longest):
     axis.set_ylim(len(rows) - 0.45, -0.55)
     axis.set_xlim(0, longest * 1.015)
     axis.spines["left"].set_visible(False)
-    note = (
-        f"{shown} of {ranks} ranks" if shown < ranks else f"{ranks} rank{'s' if ranks > 1 else ''}"
-    )
+    note = f"{shown} of {ranks} ranks" if shown < ranks else f"{ranks} rank{'s' if ranks > 1 else ''}"
     which = f"step {step}" if step is not None else "whole trace"
-    axis.set_title(
-        f"{trace.label[:1].upper() + trace.label[1:]}: {which}, {style.number(length * factor)}"
-        f" {unit}, {note}"
-    )
+    axis.set_title(f"{trace.label[:1].upper() + trace.label[1:]}: {which}, {style.number(length * factor)} {unit}, {note}")
     return set(boxes)
 
 

@@ -19,6 +19,7 @@ import printed  # noqa: E402
 import study  # noqa: E402
 import timing  # noqa: E402
 import verdicts  # noqa: E402
+
 from plots import figure2 as picture  # noqa: E402
 
 
@@ -63,7 +64,17 @@ def loss_cells(row):
     ]
 
 
-LOSS_HEADER = ["variant", "kept", "validation loss", "more than full", "of full, by seed", "p", "diverged", "paper: loss", "paper: diverged"]
+LOSS_HEADER = [
+    "variant",
+    "kept",
+    "validation loss",
+    "more than full",
+    "of full, by seed",
+    "p",
+    "diverged",
+    "paper: loss",
+    "paper: diverged",
+]
 
 
 def time_part(readings, options):

@@ -63,8 +63,8 @@ def sparsity(reading):
         else f"A step of uniform sparsity is {longer(layers)}."
     )
     text += (
-        f" Any variances put layer-wise between {timing.S_MAX} and {timing.S_MIN} everywhere, so the uniform step is between {least:+.1%} and"
-        f" {most:+.1%} of it; the paper's hours, {claim:+.1%}, are {'inside' if least <= claim <= most else 'outside'}: "
+        f" Any variances put layer-wise between {timing.S_MAX} and {timing.S_MIN} everywhere, so the uniform step is between {least:+.1%}"
+        f" and {most:+.1%} of it; the paper's hours, {claim:+.1%}, are {'inside' if least <= claim <= most else 'outside'}: "
         f"{'neither reproduced nor refuted' if least <= claim <= most else 'not reproduced'}. A step without error feedback is "
     )
     return text + ("the same work." if feedback["same"] else longer(feedback) + ".")
@@ -100,13 +100,16 @@ def of_loss(rows, as_much, dense):
         ),
         (
             "error feedback",
-            f"Without it {feedback['diverged']} of {feedback['seeds']} runs diverged, with it {full['diverged']}; the paper: {claimed[0]} of"
-            f" {claimed[1]}: {'not reproduced' if feedback['diverged'] <= full['diverged'] else 'reproduced'}. Loss of those that did"
+            f"Without it {feedback['diverged']} of {feedback['seeds']} runs diverged, with it {full['diverged']}; the paper: {claimed[0]}"
+            f" of {claimed[1]}: {'not reproduced' if feedback['diverged'] <= full['diverged'] else 'reproduced'}. Loss of those that did"
             f" not diverge, minus the full method's: {higher(feedback)}.",
         ),
         (
             "sparsification at all",
             f"Loss of dense gradients minus the full method's: {higher(of[dense])}. The paper does not compare them.",
         ),
-        ("placement", "It moves the same sums to other devices: the loss is the full method's by construction, so it was not trained again."),
+        (
+            "placement",
+            "It moves the same sums to other devices: the loss is the full method's by construction, so it was not trained again.",
+        ),
     ]

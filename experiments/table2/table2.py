@@ -16,6 +16,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 import paper  # noqa: E402
 import study  # noqa: E402
+
 from plots import table2 as picture  # noqa: E402
 
 READINGS = ("110m", "110m-fp16", "110m-homogeneous", "1.3b")
@@ -34,8 +35,8 @@ ASSUMED = [
     "TopK-Sync keeps 10% and gathers (value, 32-bit index) pairs among all ranks.",
     "±: half of the 95% interval of the mean over the seeds (Student's t). The paper does not say what its ± is; its p-values"
     " below take it for a standard deviation.",
-    "p: Welch's two-sided t-test against the fastest method of the reading, not corrected for the number of comparisons. It knows the spread"
-    " between seeds, nothing of what a model gets wrong: a tiny p does not make an uncalibrated second true.",
+    "p: Welch's two-sided t-test against the fastest method of the reading, not corrected for the number of comparisons. It knows the"
+    " spread between seeds, nothing of what a model gets wrong: a tiny p does not make an uncalibrated second true.",
     "Bytes are counted exactly and do not differ between seeds, so they have neither interval nor p.",
 ]
 
@@ -64,9 +65,7 @@ def settle(job, method, folder):
 
 
 def simulate(job, settings, seed, options):
-    return study.rehearse(
-        "simulate", job, *study.sets(settings | {"disturb.seed": seed}), "--seeds", 1, "--fidelity", options.fidelity
-    )
+    return study.rehearse("simulate", job, *study.sets(settings | {"disturb.seed": seed}), "--seeds", 1, "--fidelity", options.fidelity)
 
 
 def summary(method, settings, runs):
@@ -112,9 +111,7 @@ def reading(name, options):
 
 
 def markdown_row(row, printed):
-    changed = " ".join(
-        f"{k.rpartition('.')[2]}={v}" for k, v in row["settings"].items() if v and k not in ("method.name", "method.plan")
-    )
+    changed = " ".join(f"{k.rpartition('.')[2]}={v}" for k, v in row["settings"].items() if v and k not in ("method.name", "method.plan"))
     mesh = " x ".join(f"{axis} {n}" for axis, n in row["mesh"].items())
     return [
         row["method"] + (f" ({changed})" if changed else ""),
@@ -178,9 +175,7 @@ def main():
         "seeds": options.seeds,
         "fidelity": options.fidelity,
         "readings": study.plain(found),
-        "paper": {
-            m: {"name": r[0], "samples_per_s": r[1], "gb_per_step": r[3], "robustness": r[4]} for m, r in paper.ROWS.items()
-        },
+        "paper": {m: {"name": r[0], "samples_per_s": r[1], "gb_per_step": r[3], "robustness": r[4]} for m, r in paper.ROWS.items()},
     }
     study.write(
         options.output,

@@ -35,8 +35,8 @@ def complaints(path, text, has_header):
 
 def self_check():
     """The rules find what they are for, and leave a good file alone."""
-    good = "// A file.\nvoid f() { throw InputError(\"x\"); }  // throw std::bad()\n"
-    bad = "#include <x>\nvoid f() { throw std::runtime_error(\"x\"); }\n// " + "TO" + "DO: more\n" + "\n" * LONGEST
+    good = '// A file.\nvoid f() { throw InputError("x"); }  // throw std::bad()\n'
+    bad = '#include <x>\nvoid f() { throw std::runtime_error("x"); }\n// ' + "TO" + "DO: more\n" + "\n" * LONGEST
     engine = pathlib.Path("engine/x.cpp")
     assert not list(complaints(engine, good, False))
     assert len(list(complaints(engine, bad, False))) == 4

@@ -12,8 +12,13 @@ DEFINITION = re.compile(r"^(?:class|struct|union|enum class|enum) (\w+)(?: final
 
 
 def main():
-    tracked = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.h", "*.cuh"],
-                             cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.h", "*.cuh"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     where = collections.defaultdict(set)
     for name in tracked.stdout.split():
         path = ROOT / name

@@ -60,4 +60,4 @@ class CliTestCase(unittest.TestCase):
         return json.loads(self.rehearse(*arguments, "--json", **options).stdout)
 
 
-__all__ = ["CliTestCase", "ROOT", "REHEARSE", "TINY", "signal"]
+__all__ = ["REHEARSE", "ROOT", "TINY", "CliTestCase", "signal"]

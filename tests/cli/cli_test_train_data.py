@@ -11,7 +11,7 @@ import tempfile
 from cli_test_case import ROOT, CliTestCase
 
 sys.path.insert(0, str(ROOT))
-from data import prepare  # noqa: E402
+from data import prepare
 
 
 def write_tokens(folder, model="gpt-tiny"):
@@ -22,9 +22,7 @@ def write_tokens(folder, model="gpt-tiny"):
         (text / f"{i}.md").write_text(page.read_text())
     vocab = re.search(r"^vocab = (\d+)", (ROOT / f"models/{model}.toml").read_text(), re.M)[1]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        status = prepare.main(
-            [str(text), "-o", str(folder / "tokens"), "--vocab-size", vocab, "--quiet"]
-        )
+        status = prepare.main([str(text), "-o", str(folder / "tokens"), "--vocab-size", vocab, "--quiet"])
     assert status == 0
     return folder / "tokens"
 

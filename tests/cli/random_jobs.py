@@ -105,16 +105,16 @@ def write(job, folder):
     (folder / "model.toml").write_text('family = "%s"\n' % model.pop("family") + "".join(f"{k} = {v}\n" for k, v in model.items()))
     unit = job["unit"]
     text = [
-        '[[device]]\nname = "K"\nmemory = "1000GB"\nf32 = "%gFLOP/s"\nf16 = "%gFLOP/s"\nbf16 = "%gFLOP/s"\n'
-        % ((job["rate"] / unit,) * 3),
-        'memory_bandwidth = "%gB/s"\nefficiency = 0.7\nhalf_flops = "1e8FLOP"\nlaunch = "0us"\nsource = "test"\n' % (job["memory_bandwidth"] / unit),
+        '[[device]]\nname = "K"\nmemory = "1000GB"\nf32 = "%gFLOP/s"\nf16 = "%gFLOP/s"\nbf16 = "%gFLOP/s"\n' % ((job["rate"] / unit,) * 3),
+        'memory_bandwidth = "%gB/s"\nefficiency = 0.7\nhalf_flops = "1e8FLOP"\nlaunch = "0us"\nsource = "test"\n'
+        % (job["memory_bandwidth"] / unit),
     ]
     for one in job["nodes"]:
         cables = ",\n".join(
             '  {{ from = "{}", to = "{}", bandwidth = "{:g}B/s", latency = "{:g}us" }}'.format(
-                l["from"], l["to"], l["bandwidth"] / unit, l["latency"] * unit
+                cable["from"], cable["to"], cable["bandwidth"] / unit, cable["latency"] * unit
             )
-            for l in one["links"]
+            for cable in one["links"]
         )
         text.append(
             "[[nodes]]\ncount = 1\ndevices = [%s]\nparts = [%s]\nlinks = [\n%s\n]\n"

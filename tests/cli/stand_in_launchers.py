@@ -61,10 +61,7 @@ def srun():
     }
     return run(
         given.command,
-        [
-            common | {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % each}"}
-            for rank in range(given.nodes * each)
-        ],
+        [common | {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % each}"} for rank in range(given.nodes * each)],
     )
 
 

@@ -54,7 +54,7 @@ class Jobs(CliTestCase):
     def with_line(self, line):
         """The tiny job with a line that replaces the one of the same key."""
         key = line.split(" = ")[0]
-        return "".join(l + "\n" for l in TINY.splitlines() if not l.startswith(key + " ")) + line + "\n"
+        return "".join(kept + "\n" for kept in TINY.splitlines() if not kept.startswith(key + " ")) + line + "\n"
 
     def test_no_file(self):
         self.refused("simulate", self.tmp / "none.toml", says=["none.toml", "No such file"])
@@ -135,7 +135,11 @@ class Jobs(CliTestCase):
         said = self.refused("plan", job, "--profile", job, says=["job.toml:1:1: not JSON: ", "writes a profile"])
         self.assertNotIn("exception", said)
         bad = self.tmp / "profile.json"
-        for text, where in (('{\n "profile_version": 2,\n "host": nope\n}\n', ":3:"), ("", ":1:1:"), ('{"a": 1e999}', ": not JSON: number overflow")):
+        for text, where in (
+            ('{\n "profile_version": 2,\n "host": nope\n}\n', ":3:"),
+            ("", ":1:1:"),
+            ('{"a": 1e999}', ": not JSON: number overflow"),
+        ):
             bad.write_text(text)
             said = self.refused("simulate", job, "--set", f"cluster.profile={bad}", says=[f"profile.json{where}"])
             self.assertNotIn("exception", said)
@@ -239,11 +243,10 @@ class Outputs(CliTestCase):
     def test_full_disk(self):
         with open("/dev/full", "w") as full:
             import subprocess
+
             from cli_test_case import REHEARSE
 
-            done = subprocess.run(
-                [REHEARSE, "program", self.job()], stdout=full, stderr=subprocess.PIPE, text=True
-            )
+            done = subprocess.run([REHEARSE, "program", self.job()], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("standard output: cannot be written", done.stderr)
 

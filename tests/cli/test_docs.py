@@ -22,9 +22,7 @@ class Documents(CliTestCase):
     def output(self, line):
         words = shlex.split(line)
         self.assertEqual(words[0], "rehearse", line)
-        done = subprocess.run(
-            [REHEARSE, *words[1:]], capture_output=True, text=True, timeout=120, cwd=self.tmp
-        )
+        done = subprocess.run([REHEARSE, *words[1:]], capture_output=True, text=True, timeout=120, cwd=self.tmp)
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stderr}")
         return done.stdout
 

@@ -57,13 +57,14 @@ class Emulated(CliTestCase):
             self.start(model, REHEARSE, "train", job, "--json", env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             for rank in range(ranks)
         ]
-        return [json.loads(self.finish(rank)[0] or "{}") for rank in started][0]["losses"]
+        outputs = [self.finish(rank)[0] for rank in started]
+        return json.loads(outputs[0])["losses"]
 
     def check_training(self, model, ranks):
         here = self.json("train", write_job(self.tmp, ranks), "--nproc", ranks)["losses"]
         there = self.train(model, ranks)
         self.assertEqual(len(there), len(here))
-        for a, b in zip(here, there):
+        for a, b in zip(here, there, strict=True):
             self.assertTrue(math.isclose(a, b, rel_tol=1e-5), f"{here} here, {there} on {model}")
 
     def check_kernels(self, model):
@@ -71,7 +72,7 @@ class Emulated(CliTestCase):
         that have a version for other processors: to the bit what they are here."""
         tests = {
             "test_models": "LargeProducts.GoOneWay:SameBits*:Sizes/Product*:All/Blocks.FollowAutograd/1:All/Blocks.FollowAutograd/11"
-            + "".join(f"{sign}*Product*/{i}" for sign, i in zip("-:::", (6, 7, 8, 9))),  # without its large shapes
+            + "".join(f"{sign}*Product*/{i}" for sign, i in zip("-:::", (6, 7, 8, 9), strict=True)),  # without its large shapes
             "test_runtime": "SameBits*",
         }
         for program, some in tests.items():

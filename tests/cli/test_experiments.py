@@ -17,7 +17,7 @@ def differences(found, expected, path=""):
         for key in expected.keys() | found.keys():
             yield from differences(found.get(key), expected.get(key), f"{path}.{key}")
     elif isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
-        for i, (a, b) in enumerate(zip(found, expected)):
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             yield from differences(a, b, f"{path}[{i}]")
     elif isinstance(expected, float) and isinstance(found, float):
         if abs(found - expected) > TOLERANCE * abs(expected):
@@ -28,11 +28,7 @@ def differences(found, expected, path=""):
 
 class Experiments(CliTestCase):
     def test_expected_output(self):
-        jobs = [
-            path
-            for path in sorted((ROOT / "experiments").glob("*.toml"))
-            if "this-machine" not in path.read_text()
-        ]
+        jobs = [path for path in sorted((ROOT / "experiments").glob("*.toml")) if "this-machine" not in path.read_text()]
         self.assertGreaterEqual(len(jobs), 7)
         for job in jobs:
             with self.subTest(job=job.name):

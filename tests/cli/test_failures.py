@@ -102,9 +102,7 @@ class Failures(TrainingCase):
         job = self.job(4)
         self.rehearse("train", job, "--nproc", "2")
         longer = ["--resume", "--set", "train.steps=6"]
-        done = self.rehearse(
-            "train", job, "--nproc", "2", *longer, expect=1, preexec_fn=as_on_a_full_disk
-        )
+        done = self.rehearse("train", job, "--nproc", "2", *longer, expect=1, preexec_fn=as_on_a_full_disk)
         self.assertIn("safetensors: cannot write", done.stderr)
         self.assertEqual(self.checkpoints(), ["step-00000004"])
         one = self.json("train", job, "--nproc", "2", *longer)

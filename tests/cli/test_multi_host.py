@@ -26,9 +26,7 @@ def documented():
 
 def python_with_torch():
     """A Python whose torch can be imported, for torchrun as it is; None where `tools/setup bench` has not been."""
-    where = subprocess.run(
-        [ROOT / "tools/setup", "where"], capture_output=True, text=True, check=True
-    ).stdout
+    where = subprocess.run([ROOT / "tools/setup", "where"], capture_output=True, text=True, check=True).stdout
     python = pathlib.Path(re.search(r"^BENCH_ROOT=(.*)$", where, re.M)[1], "bin/python")
     return python if python.exists() else None
 

@@ -16,8 +16,9 @@ class Physics(CliTestCase):
         return self.json("simulate", path, "--fidelity", fidelity, "--seeds", 1, *more)["step_time_s"]["mean"]
 
     def test_random_jobs(self):
-        """Drawn for their variety; in 13 the closed form once said 26% more than the reference. Where it says more than the reference it is by little; units of time are units; a faster link slows no step
-        down by more than what other transfers on it may take."""
+        """Drawn for their variety; in 13 the closed form once said 26% more than the reference. Where it says more than the
+        reference it is by little; units of time are units; a faster link slows no step down by more than what other transfers
+        on it may take."""
         for seed in (0, 3, 5, 9, 13, 17, 60):
             job = random_jobs.draw(seed)
             with self.subTest(seed=seed, method=job["method"], mesh=job["mesh"], collective=job["collective"]):

@@ -101,14 +101,10 @@ class Planned(CliTestCase):
         self.assertEqual(found["cluster_hash"], one["cluster_hash"])
         self.assertIn(found["plan_hash"], self.plan.read_text())
         step = one["step_time_s"]
-        self.assertEqual(
-            found["predicted_step_time_s"], {"mean": step["mean"], "ci95": step["ci95"]}
-        )
+        self.assertEqual(found["predicted_step_time_s"], {"mean": step["mean"], "ci95": step["ci95"]})
         self.assertEqual(found["seeds"], [1, 2, 3])
         self.assertEqual(list(found["peak_memory_bytes"]), one["rank_to_device"])
-        self.assertEqual(
-            set(found["peak_memory_bytes"].values()), set(one["peak_memory_bytes"].values())
-        )
+        self.assertEqual(set(found["peak_memory_bytes"].values()), set(one["peak_memory_bytes"].values()))
         self.assertEqual([b["method"] for b in found["baselines"]], ["ddp", "zero2", "1f1b"])
         # The plan is DDP: as a baseline it is the very same run.
         self.assertEqual(found["baselines"][0]["step_time_s"], found["predicted_step_time_s"])

@@ -34,7 +34,7 @@ class Caps(CliTestCase):
             losses = self.json("train", job, "--nproc", 2, env=os.environ | cap)["losses"]
             plain = plain or losses
             self.assertEqual(len(losses), 3)
-            for a, b in zip(plain, losses):
+            for a, b in zip(plain, losses, strict=True):
                 self.assertTrue(math.isclose(a, b, rel_tol=1e-5), f"{plain} without caps, {losses} with {cap}")
 
     def test_large_products_train_in_16_bits(self):

@@ -36,10 +36,8 @@ class Profile(CliTestCase):
 
     def test_disturbances_count(self):
         _, still = self.of_paper("still.json")
-        _, slow = self.of_paper(
-            "slow.json", "--set", "disturb.compute_jitter=0.1", "--set", "disturb.link_jitter=0.1"
-        )
-        ratios = [b["seconds"] / a["seconds"] for a, b in zip(still["segments"], slow["segments"])]
+        _, slow = self.of_paper("slow.json", "--set", "disturb.compute_jitter=0.1", "--set", "disturb.link_jitter=0.1")
+        ratios = [b["seconds"] / a["seconds"] for a, b in zip(still["segments"], slow["segments"], strict=True)]
         self.assertTrue(all(0.9 < r < 1.1 for r in ratios), ratios)
         self.assertGreater(len(set(ratios)), 3)
         self.assertTrue(all(p["bandwidth_spread"] > 0 and p["latency_spread"] > 0 for p in slow["pairs"]))
@@ -96,7 +94,16 @@ class Profile(CliTestCase):
         self.rehearse("train", job, "--nproc", "2", "--overwrite", "--profile-out", path)  # again: in their place
         self.assertEqual(len(json.loads(path.read_text())["variances"]), len(layers))
         self.refused(
-            "train", job, "--nproc", "3", "--overwrite", "--profile-out", path, "--set", "method.name=ps-async", says=["ps-async", "ps-sync"]
+            "train",
+            job,
+            "--nproc",
+            "3",
+            "--overwrite",
+            "--profile-out",
+            path,
+            "--set",
+            "method.name=ps-async",
+            says=["ps-async", "ps-sync"],
         )
 
 

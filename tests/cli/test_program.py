@@ -116,9 +116,7 @@ class Programs(CliTestCase):
 
     def test_many_ranks(self):
         """A role of 65,536 ranks costs what one of 8 does, but for a few flat passes over the ranks: this took minutes."""
-        job = self.job(
-            'model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml"
-        )
+        job = self.job('model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml")
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         text = self.rehearse("program", job, "--check", "-o", self.tmp / "many.program", timeout=280).stdout
         self.assertIn("65536 ranks", text)

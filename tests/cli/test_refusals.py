@@ -31,7 +31,13 @@ class Sizes(CliTestCase):
             for command in ("simulate", "plan"):
                 with self.subTest(cluster=cluster, command=command):
                     self.refused(
-                        command, job, "--set", f"cluster.name={cluster}", "--set", "method.pp=100000", timeout=20,
+                        command,
+                        job,
+                        "--set",
+                        f"cluster.name={cluster}",
+                        "--set",
+                        "method.pp=100000",
+                        timeout=20,
                         says=['"method.pp"', "gpt-demo has 4; at most 4"],
                     )
 

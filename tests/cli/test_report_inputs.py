@@ -2,7 +2,6 @@
 and the report of a real run has no gap."""
 
 import os
-import pathlib
 import re
 import sys
 import unittest
@@ -12,8 +11,9 @@ from cli_test_case import ROOT
 from cli_test_train_data import TrainingCase
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
-from plots import inputs, report  # noqa: E402
 from report_case import PageText  # noqa: E402
+
+from plots import inputs, report  # noqa: E402
 
 STEPS = 12
 # Stands in for the Python that draws: keeps what it was given to draw.

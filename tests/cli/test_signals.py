@@ -12,7 +12,6 @@ from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
 
-
 # A step that no test waits for.
 SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.timeout=300s"]
 
@@ -116,7 +115,7 @@ class Signals(TrainingCase):
                 os.kill(pid, signal.SIGINT)
                 time.sleep(1.2)
                 os.kill(pid, signal.SIGINT)
-                out, said = child.communicate(timeout=10)
+                _, said = child.communicate(timeout=10)
                 self.assertEqual(child.returncode, 130, said)
                 self.assertEqual(said.count("interrupted by a second SIGINT"), 1)
                 self.assertNotIn("ended without a word", said)
@@ -124,7 +123,10 @@ class Signals(TrainingCase):
     def test_before_the_first_step(self):
         command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2"]
         for pause in (0.05, 0.2, 0.4, 0.7, 1.0):
-            with self.subTest(pause=pause), subprocess.Popen([*command, "--overwrite"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            with (
+                self.subTest(pause=pause),
+                subprocess.Popen([*command, "--overwrite"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child,
+            ):
                 time.sleep(pause)
                 child.send_signal(signal.SIGINT)
                 out, said = child.communicate(timeout=60)

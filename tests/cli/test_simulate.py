@@ -8,11 +8,11 @@ import subprocess
 import time
 import unittest
 
-from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
+from cli_test_case import REHEARSE, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
-FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds step_time_s samples_per_s
-tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
+FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds
+step_time_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
 peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
@@ -75,7 +75,9 @@ class Simulate(CliTestCase):
         self.assertAlmostEqual(one["energy_j"]["per_rank"], one["energy_j"]["per_step"] / 4)
         self.assertEqual(one["energy_j"]["idle_unknown"], ["RTX 4090"])
         out = self.rehearse("simulate", self.job()).stdout
-        self.assertRegex(out, r"\nenergy +[\d.]+ m?J a step, [\d.]+ m?J a rank, [\d.]+ m?J a sample; idle power of RTX 4090 counts as 0, not known\n")
+        self.assertRegex(
+            out, r"\nenergy +[\d.]+ m?J a step, [\d.]+ m?J a rank, [\d.]+ m?J a sample; idle power of RTX 4090 counts as 0, not known\n"
+        )
         table = self.rehearse("compare", self.job(), "--methods", "ddp").stdout
         self.assertIn("J a step", table.splitlines()[0])
         here = self.json("simulate", self.job(), "--set", "cluster.name=this-machine", "--set", "cluster.world_size=")
@@ -102,8 +104,7 @@ class Simulate(CliTestCase):
     def test_equal_job_and_seed_equal_bytes(self):
         for fidelity in ("analytic", "fluid"):
             runs = [
-                self.rehearse("simulate", self.job(JITTER), "--json", "--fidelity", fidelity, "--seeds", n).stdout
-                for n in ("4", "4", "3")
+                self.rehearse("simulate", self.job(JITTER), "--json", "--fidelity", fidelity, "--seeds", n).stdout for n in ("4", "4", "3")
             ]
             self.assertEqual(runs[0], runs[1])
             values = [json.loads(text)["step_time_s"]["values"] for text in runs]
@@ -191,12 +192,12 @@ class Compare(CliTestCase):
         self.assertIn("cannot run: ", table)
 
     def test_values_with_commas(self):
-        given = "megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order=\"tp,pp,dp\",tp=2"
+        given = 'megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order="tp,pp,dp",tp=2'
         both = self.json("compare", self.job(), "--methods", given, "--fidelity", "analytic")
         self.assertEqual(both["cannot_run"], [])
         labels = ["megatron@order=dp,pp,tp,tp=2", "ddp@shares=[5,3,4,4]", 'megatron@order="tp,pp,dp",tp=2']
         self.assertEqual([r["method"] for r in both["results"]], labels)
-        self.assertEqual([list(r["mesh"])[0] for r in both["results"]], ["dp", "pp", "tp"])
+        self.assertEqual([next(iter(r["mesh"])) for r in both["results"]], ["dp", "pp", "tp"])
 
     def test_all_methods(self):
         both = self.json("compare", self.job(), "--fidelity", "analytic")

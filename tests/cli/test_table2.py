@@ -11,7 +11,7 @@ from cli_test_case import REHEARSE, ROOT, CliTestCase
 from test_experiments import differences
 
 sys.path.insert(0, str(ROOT / "experiments/table2"))
-import paper  # noqa: E402
+import paper
 
 FOLDER = ROOT / "experiments/table2"
 

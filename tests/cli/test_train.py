@@ -1,12 +1,9 @@
 """train: real processes on real text through the command, and what it refuses before the first step."""
 
 import json
-import os
 import pathlib
-import re
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
@@ -25,8 +22,7 @@ class Profile(CliTestCase):
         self.assertEqual({s["samples"] for s in found["segments"]}, {1, 4})
         job = self.tmp / "job.toml"
         job.write_text(
-            'model.name = "gpt-tiny"\ncluster.name = "this-machine"\n'
-            'method = { name = "ddp", dp = 2 }\ntrain.global_batch = 8\n'
+            'model.name = "gpt-tiny"\ncluster.name = "this-machine"\nmethod = { name = "ddp", dp = 2 }\ntrain.global_batch = 8\n'
         )
         one = self.json("simulate", job, "--set", f"cluster.profile={path}")
         self.assertIs(one["calibrated"], True)
@@ -59,11 +55,7 @@ class Train(TrainingCase):
         self.assertEqual(len(steps), 12)
         events = json.loads(trace.read_text())["traceEvents"]
         self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1})
-        more = json.loads(
-            self.rehearse(
-                "train", job, "--nproc", "2", "--json", "--resume", "--set", "train.steps=16"
-            ).stdout
-        )
+        more = json.loads(self.rehearse("train", job, "--nproc", "2", "--json", "--resume", "--set", "train.steps=16").stdout)
         self.assertEqual((more["first_step"], more["end_step"]), (12, 16))
         of = ("model", "cluster", "global_batch", "seq_len", "precision", "version", "command")
         self.assertEqual([key for key in of if key not in more], [])

@@ -133,14 +133,10 @@ TEST(Metrics, MissingStepIsAnError) {
 }
 
 TEST(Metrics, StudentsInterval) {
-  EXPECT_NEAR(student_t95(1), 12.706, 1e-3);
-  EXPECT_NEAR(student_t95(4), 2.776, 1e-3);
-  EXPECT_NEAR(student_t95(40), 2.0211, 1e-3);
-  EXPECT_NEAR(student_t95(1000), 1.9623, 1e-3);
   const Spread s = spread({1, 2, 3, 4, 5});
   EXPECT_DOUBLE_EQ(s.mean, 3);
   EXPECT_NEAR(s.std, std::sqrt(2.5), 1e-12);
-  EXPECT_NEAR(s.ci95, 2.7764 * std::sqrt(2.5 / 5), 1e-3);
+  EXPECT_NEAR(s.ci95, 2.7764451052 * std::sqrt(2.5 / 5), 1e-9);
   EXPECT_EQ(spread({7}).ci95, 0);
 }
 

@@ -12,13 +12,6 @@
 namespace rehearse {
 namespace {
 
-TEST(Random, QuantilesOfTheNormalDistribution) {
-  EXPECT_NEAR(normal_quantile(0.5), 0, 1e-9);
-  EXPECT_NEAR(normal_quantile(0.975), 1.959963984540054, 1e-9);
-  EXPECT_NEAR(normal_quantile(1e-6), -4.753424308822899, 1e-8);
-  EXPECT_NEAR(normal_quantile(0.99), -normal_quantile(0.01), 1e-9);
-}
-
 TEST(Random, EveryPartOfTheKeyMatters) {
   std::set<std::uint32_t> seen;
   int draws = 0;

@@ -4,19 +4,20 @@ program and reading its result back."""
 import contextlib
 import io
 import json
-import lzma
 import pathlib
 import random
 import signal
+import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from data import prepare, shards  # noqa: E402
+import numpy  # noqa: E402
+
+from data import prepare  # noqa: E402
 
 WORDS = (
     "the of and to a in is that for it be with as on or this model worker gradient network batch"
@@ -28,36 +29,29 @@ WORDS = (
 def prose(seed, sentences=40):
     """Paragraphs of five sentences of English-looking words, different for every seed."""
     draw = random.Random(seed)
-    made = [
-        " ".join(draw.choice(WORDS) for _ in range(12)).capitalize() + "." for _ in range(sentences)
-    ]
+    made = [" ".join(draw.choice(WORDS) for _ in range(12)).capitalize() + "." for _ in range(sentences)]
     return "\n\n".join(" ".join(made[i : i + 5]) for i in range(0, sentences, 5))
 
 
-def make_deb(path, files):
-    """A .deb by deb(5): an ar archive of debian-binary, control.tar.xz and data.tar.xz."""
+def make_deb(path, files, version="1:2.5-1"):
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        for inside, content in files.items():
+            (root / inside).parent.mkdir(parents=True, exist_ok=True)
+            (root / inside).write_bytes(content)
+        (root / "DEBIAN").mkdir()
+        (root / "DEBIAN/control").write_text(
+            f"Package: foo-doc\nVersion: {version}\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: d\n"
+        )
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", root, path], check=True, capture_output=True)
 
-    def tar(entries):
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, content in entries.items():
-                entry = tarfile.TarInfo("./" + name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-        return lzma.compress(buffer.getvalue())
 
-    with open(path, "wb") as file:
-        file.write(b"!<arch>\n")
-        for name, body in (
-            ("debian-binary", b"2.0\n"),
-            ("control.tar.xz", tar({})),
-            ("data.tar.xz", tar(files)),
-        ):
-            file.write(
-                f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(body):<10}`\n".encode()
-                + body
-                + b"\n" * (len(body) % 2)
-            )
+def tokens_of(path):
+    """A shard by llm.c's description: 256 int32, of which the third is the number of tokens, then uint16."""
+    header = numpy.fromfile(path, dtype="<i4", count=256)
+    tokens = numpy.fromfile(path, dtype="<u2", offset=1024)
+    assert header[:3].tolist() == [20240520, 1, len(tokens)] and not header[3:].any(), header
+    return tokens
 
 
 class DataTest(unittest.TestCase):
@@ -84,9 +78,7 @@ class DataTest(unittest.TestCase):
         return out.getvalue(), err.getvalue()
 
     def prepare(self, *arguments, out=None, vocab=300, expect=0):
-        return self.run_it(
-            *arguments, "-o", out or self.out, "--vocab-size", vocab, expect=expect
-        )
+        return self.run_it(*arguments, "-o", out or self.out, "--vocab-size", vocab, expect=expect)
 
     def books(self, count=30, folder="books"):
         path = self.tmp / folder
@@ -99,8 +91,7 @@ class DataTest(unittest.TestCase):
         return json.loads(((out or self.out) / "manifest.json").read_text())
 
     def documents(self, out=None):
-        """{"train": [texts], "val": [texts]} decoded from the shards, read with struct-free NumPy
-        and the saved tokenizer."""
+        """{"train": [texts], "val": [texts]} decoded from the shards with the saved tokenizer."""
         from tokenizers import Tokenizer
 
         out, sides = out or self.out, {}
@@ -110,11 +101,11 @@ class DataTest(unittest.TestCase):
         for side in ("train", "val"):
             sides[side], tokens = [], []
             for shard in manifest[side]["shards"]:
-                tokens += shards.read(out / shard["file"]).tolist()
+                tokens += tokens_of(out / shard["file"]).tolist()
             self.assertEqual(tokens[0], end)
             self.assertEqual(len(tokens), manifest[side]["tokens"])
             current = []
-            for token in tokens[1:] + [end]:
+            for token in [*tokens[1:], end]:
                 if token == end:
                     sides[side].append(tokenizer.decode(current, skip_special_tokens=False))
                     current = []

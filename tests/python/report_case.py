@@ -86,10 +86,7 @@ def trace(ranks=2, steps=3, length=1.0):
                 "args": {"name": f"rank {rank} (worker)"},
             }
         ]
-        events += [
-            {"ph": "M", "pid": rank, "tid": t, "name": "thread_name", "args": {"name": n}}
-            for t, n in enumerate(("compute", "dp"))
-        ]
+        events += [{"ph": "M", "pid": rank, "tid": t, "name": "thread_name", "args": {"name": n}} for t, n in enumerate(("compute", "dp"))]
         for step in range(steps):
             events += [
                 event(
@@ -177,7 +174,7 @@ class PageText(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.text, self.images, self.loads, self.rows = [], [], [], []
+        self.text, self.images, self.loads, self.rows, self.cell = [], [], [], [], False
         self.feed(source)
 
     def handle_starttag(self, tag, attributes):
@@ -188,12 +185,16 @@ class PageText(HTMLParser):
             self.loads.append(tag)
         if tag == "tr":
             self.rows.append([])
-        if tag in ("td", "th") and self.rows:
+        if tag in ("td", "th"):
             self.rows[-1].append("")
+            self.cell = True
+
+    def handle_endtag(self, tag):
+        self.cell = self.cell and tag not in ("td", "th")
 
     def handle_data(self, data):
         self.text.append(data)
-        if self.rows and self.rows[-1]:
+        if self.cell:
             self.rows[-1][-1] += data
 
 
@@ -213,9 +214,7 @@ class ReportTest(unittest.TestCase):
         return str(path)
 
     def compare(self, *results):
-        return self.file(
-            "compare.json", {"schema_version": 1, "results": list(results or [result()])}
-        )
+        return self.file("compare.json", {"schema_version": 1, "results": list(results or [result()])})
 
     def run_it(self, *arguments, expect=0):
         out, err = io.StringIO(), io.StringIO()

@@ -20,19 +20,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
 from data_case import make_deb, prose  # noqa: E402
 from report_case import metrics, result, run, trace  # noqa: E402
 
-from data import debian, prepare, tokenizer  # noqa: E402
+from data import prepare, sources, tokenizer  # noqa: E402
 from plots import report  # noqa: E402
 
 
 def commands(document):
     """The lines of the document's sh blocks, without their comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
-    return [
-        words
-        for block in blocks
-        for line in block.splitlines()
-        if (words := shlex.split(line, comments=True))
-    ]
+    return [words for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
 
 
 class Commands(unittest.TestCase):
@@ -55,9 +50,7 @@ class Commands(unittest.TestCase):
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                     self.assertEqual(program.main(words[2:]), 0, err.getvalue())
                 # The texts here are small, which is said; nothing else may be.
-                self.assertRegex(
-                    err.getvalue(), r"^(.*warning: the text supports a vocabulary.*\n)?$"
-                )
+                self.assertRegex(err.getvalue(), r"^(.*warning: the text supports a vocabulary.*\n)?$")
                 made = self.tmp / words[words.index("-o") + 1]
                 self.assertTrue(made.exists(), made)
 
@@ -66,19 +59,15 @@ class Commands(unittest.TestCase):
             path = self.tmp / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(prose(name))
-        (self.tmp / "more.jsonl.gz").write_bytes(
-            gzip.compress("".join(json.dumps({"text": prose(i)}) + "\n" for i in range(3)).encode())
-        )
+        (self.tmp / "more.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"text": prose(i)}) + "\n" for i in range(3)).encode()))
         (self.tmp / "corpus.txt").write_text("\n\n".join(prose(i) for i in range(60)))
+        self.enterContext(mock.patch.object(sources, "LIBRARIES", ("matplotlib",)))
         debs = self.tmp / "cache/rehearse/debs"
         debs.mkdir(parents=True)
-        for package in (*debian.DEFAULT_PACKAGES, "linux-doc-6.1", "perl-doc"):
+        for package in ("git-doc", "debian-policy"):
             make_deb(
                 debs / f"{package}_1_all.deb",
-                {
-                    f"usr/share/doc/{package}/{i}.txt": prose(f"{package}{i}").encode()
-                    for i in range(3)
-                },
+                {f"usr/share/doc/{package}/{i}.txt": prose(f"{package}{i}").encode() for i in range(3)},
             )
         (self.tmp / "gpt2").mkdir()
         tokenizer.train([prose(0)], 300).save(str(self.tmp / "gpt2/tokenizer.json"))

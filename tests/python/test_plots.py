@@ -14,12 +14,8 @@ from plots import report
 class Reports(ReportTest):
     def everything(self):
         return [
-            self.compare(
-                result("ddp", 1842), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})
-            ),
-            self.file(
-                "predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}
-            ),
+            self.compare(result("ddp", 1842), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})),
+            self.file("predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}),
             self.file("placement.json", placement()),
             "simulated=" + self.file("a.json", trace()),
             "real=" + self.file("b.json", trace(length=1.2)),
@@ -202,16 +198,12 @@ class Complaints(ReportTest):
             self.file("t.json", {"traceEvents": [{"ph": "X", "pid": "a"}]}),
             says="traceEvents[0].ts' is missing".replace(".ts'", ": the key 'ts'"),
         )
-        self.fails(
-            self.file("m.jsonl", [{"event": "start"}]), says="no line with a step and a loss"
-        )
+        self.fails(self.file("m.jsonl", [{"event": "start"}]), says="no line with a step and a loss")
         self.fails(
             self.file("m.jsonl", [{"step": 1.5, "loss": 2.0}]),
             says="m.jsonl:1.step: expected a whole number",
         )
-        (self.tmp / "n.jsonl").write_text(
-            '{"step": 1, "loss": 2}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n'
-        )
+        (self.tmp / "n.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n')
         self.fails(self.tmp / "n.jsonl", says="n.jsonl:2: not JSON")
 
 

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from plots import figure2, style, table2  # noqa: E402
+from plots import figure2, style, table2
 
 
 def sample(mean, ci95=0.1):
@@ -44,7 +44,7 @@ FIGURE = {
         trained("literal, 10% kept", 4.6),
         trained("literal, 1% kept", 5.0, 2),
         trained("printed, 10% kept", None, 5),
-    ]
+    ],
 }
 
 
@@ -95,7 +95,7 @@ class Figure2(unittest.TestCase):
         self.assertEqual(words, ["diverged: 5 of 5; paper: 2 of 5", "the same mathematics: not trained"])
 
     def test_forms_that_diverged_have_no_mark(self):
-        figure, axis = style.figure(4, 3)
+        _, axis = style.figure(4, 3)
         figure2.forms(axis, FIGURE["feedback"])
         self.assertEqual(set(axis.get_legend_handles_labels()[1]), {"dense", "literal"})
         self.assertEqual([tick.get_text() for tick in axis.get_xticklabels()], ["1", "10"])

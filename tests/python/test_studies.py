@@ -44,9 +44,7 @@ class Statistics(unittest.TestCase):
 
     def test_welch_of_summaries(self):
         a, b = study.Sample([1, 2, 3]), study.Sample([2, 3, 5])
-        self.assertAlmostEqual(
-            study.welch_of_summaries((a.mean, a.std), (b.mean, b.std), 3), study.welch(a, b), places=12
-        )
+        self.assertAlmostEqual(study.welch_of_summaries((a.mean, a.std), (b.mean, b.std), 3), study.welch(a, b), places=12)
 
     def test_paired(self):
         # Differences 1, 1, 2: mean 4/3, std 1 / sqrt(3), t = 4; with 2 degrees p = 1 - t / sqrt(2 + t^2).
