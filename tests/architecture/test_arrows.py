@@ -70,8 +70,11 @@ def self_check():
     """The patterns find what they are for."""
     path = pathlib.Path
     bad = {
-        "engine": [(path("e.cpp"), "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n"),
-                   (path("engine/strategies/s.cpp"), 'plan.method = "zero1";\n'), (path("engine/f.cpp"), 'if (plan.method != "ddp") return;\n')],
+        "engine": [
+            (path("e.cpp"), "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n"),
+            (path("engine/strategies/s.cpp"), 'plan.method = "zero1";\n'),
+            (path("engine/f.cpp"), 'if (plan.method != "ddp") return;\n'),
+        ],
         "sim": [(path("s.cpp"), '#include "runtime/rank.h"\nif (name == "ddp") return;\n// as in DDP\n')],
         "runtime": [(path("r.cpp"), '#include "sim/run.h"\n#include "models/gpt.h"\nbool is_gpipe_like;\n')],
     }

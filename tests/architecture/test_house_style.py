@@ -1,8 +1,8 @@
 """House rules that a compiler does not know, checked on the text of every C++ file.
 
 A file (or the header of the same name) starts with the paragraph that says what it is; the only exceptions thrown are
-InputError (and Refused, a kind of it), ProgramError and BackendError; nothing is left to be done later; no file is past 600 lines, and those past 400,
-where the house rule asks for a split, are named.
+InputError (and Refused, a kind of it), ProgramError and BackendError; nothing is left to be done later; no file is past 600
+lines, and those past 400, where the house rule asks for a split, are named.
 """
 
 import pathlib
