@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/rehearsal.h"
 #include "engine/errors.h"
 #include "engine/identity.h"
+#include "engine/json_reader.h"
 #include "engine/json_text.h"
 
 namespace rehearse {
@@ -56,17 +58,28 @@ std::uint64_t hash_of(const Json& json) {
   return value;
 }
 
-Rehearsal from(const Json& json) {
+Rehearsal from(const Json& json, const std::string& file) {
+  const JsonReader reader(json, file);
+  const auto whole = [&](const Json& value, const char* key) {
+    return reader.integer_of<std::int64_t>(value, fmt::format("\"{}\"", key), 0,
+                                           std::numeric_limits<std::int64_t>::max());
+  };
+  const auto whole_by_name = [&](const char* key) {
+    std::map<std::string, std::int64_t> out;
+    for (const auto& [name, value] : json.at(key).items()) out[name] = whole(value, key);
+    return out;
+  };
   Rehearsal r;
   r.model_hash = hash_of(json.at("model_hash"));
   r.cluster_hash = hash_of(json.at("cluster_hash"));
   r.profile_hash = hash_of(json.at("profile_hash"));
   r.plan_hash = hash_of(json.at("plan_hash"));
   r.fidelity = json.at("fidelity").get<std::string>();
-  r.seeds = json.at("seeds").get<std::vector<std::uint64_t>>();
+  for (const Json& seed : json.at("seeds"))
+    r.seeds.push_back(static_cast<std::uint64_t>(whole(seed, "seeds")));
   r.step_time = time_of(json.at("predicted_step_time_s"));
-  r.peak_memory = json.at("peak_memory_bytes").get<std::map<std::string, std::int64_t>>();
-  r.over_memory = json.at("over_memory_bytes").get<std::map<std::string, std::int64_t>>();
+  r.peak_memory = whole_by_name("peak_memory_bytes");
+  r.over_memory = whole_by_name("over_memory_bytes");
   for (const Json& b : json.at("baselines"))
     r.baselines.push_back({.method = b.at("method").get<std::string>(),
                            .step_time = time_of(b.at("step_time_s")),
@@ -74,7 +87,7 @@ Rehearsal from(const Json& json) {
                            .cannot_run = b.at("cannot_run").get<std::string>()});
   for (const Json& m : json.at("runs"))
     r.runs.push_back({.step_time = time_of(m.at("measured_step_time_s")).value_or(StepTime{}),
-                      .steps = m.at("steps").get<std::int64_t>(),
+                      .steps = whole(m.at("steps"), "steps"),
                       .ratio = m.at("measured_by_predicted").get<double>()});
   return r;
 }
@@ -92,7 +105,7 @@ Rehearsal parse_rehearsal(const std::string& text, const std::string& file) {
     if (const Json& version = json.at("schema_version"); version != Rehearsal::version)
       throw wrong(fmt::format("\"schema_version\": {}: this build reads {}", version.dump(),
                               Rehearsal::version));
-    Rehearsal out = from(json);
+    Rehearsal out = from(json, file);
     if (json_of(out) != json) throw wrong("it holds what no rehearsal holds: it was edited");
     if (!out.step_time && out.over_memory.empty())
       throw wrong("\"predicted_step_time_s\" is missing");

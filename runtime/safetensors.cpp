@@ -11,11 +11,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "engine/errors.h"
+#include "engine/json_reader.h"
 #include "engine/json_text.h"
 
 namespace rehearse {
@@ -122,6 +125,29 @@ FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
   return {.bytes = written, .checksum = checksum.value()};
 }
 
+namespace {
+
+std::vector<std::int64_t> whole_numbers(JsonReader& tensor, const char* key) {
+  const auto& list = tensor.at(key);
+  if (!list.is_array()) tensor.fail(fmt::format("\"{}\" must be a list", key));
+  std::vector<std::int64_t> out;
+  for (const auto& value : list)
+    out.push_back(tensor.integer_of<std::int64_t>(value, fmt::format("\"{}\"", key), 0,
+                                                  std::numeric_limits<std::int64_t>::max()));
+  return out;
+}
+
+/// Nothing when the number does not fit into 64 bits.
+std::optional<std::size_t> bytes_of(const TensorEntry& tensor) {
+  std::size_t bytes = size_of(tensor.dtype);
+  for (const std::int64_t extent : tensor.shape)
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
+      return std::nullopt;
+  return bytes;
+}
+
+}  // namespace
+
 SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
     : path_(std::move(path)) {
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
@@ -152,28 +178,31 @@ SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
           fmt::format("{}: truncated, or no safetensors file: a header of {} bytes in a file of {}",
                       path_, length, bytes_));
     const auto* const text = reinterpret_cast<const char*>(bytes + 8);
-    const json header = json::parse(text, text + length);
+    const auto header = nlohmann::ordered_json::parse(text, text + length);
     const std::size_t data = 8 + length;
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") continue;
-      TensorEntry entry{.shape = value.at("shape").get<std::vector<std::int64_t>>()};
-      const auto dtype = value.at("dtype").get<std::string>();
+      JsonReader tensor(value, fmt::format("{}: tensor {}", path_, name));
+      TensorEntry entry{.shape = whole_numbers(tensor, "shape")};
+      const std::string dtype = tensor.text("dtype");
       bool found = false;
       for (const auto& [type, spelling] : dtype_names)
         if (dtype == spelling) entry.dtype = type, found = true;
       if (!found)
         throw InputError(
             fmt::format("{}: tensor {} has dtype {}, which is not supported", path_, name, dtype));
-      const auto offsets = value.at("data_offsets").get<std::array<std::size_t, 2>>();
-      std::size_t expected = size_of(entry.dtype);
-      for (const std::int64_t extent : entry.shape) expected *= static_cast<std::size_t>(extent);
-      if (offsets[0] > offsets[1] || offsets[1] > bytes_ - data)
+      const std::vector<std::int64_t> offsets = whole_numbers(tensor, "data_offsets");
+      if (offsets.size() != 2) tensor.fail("\"data_offsets\" must be two numbers");
+      const auto begin = static_cast<std::size_t>(offsets[0]),
+                 end = static_cast<std::size_t>(offsets[1]);
+      if (begin > end || end > bytes_ - data)
         throw InputError(fmt::format("{}: truncated: tensor {} ends at byte {} of {}", path_, name,
-                                     data + offsets[1], bytes_));
-      if (offsets[1] - offsets[0] != expected)
-        throw InputError(fmt::format("{}: tensor {} has {} bytes, its shape needs {}", path_, name,
-                                     offsets[1] - offsets[0], expected));
-      entry.data = {bytes + data + offsets[0], expected};
+                                     data + end, bytes_));
+      if (const auto expected = bytes_of(entry); expected != end - begin)
+        throw InputError(fmt::format(
+            "{}: tensor {} has {} bytes, its shape needs {}", path_, name, end - begin,
+            expected ? std::to_string(*expected) : std::string("more than a file can have")));
+      entry.data = {bytes + data + begin, end - begin};
       tensors_.emplace(name, std::move(entry));
     }
   } catch (const json::exception& error) {

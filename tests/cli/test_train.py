@@ -105,6 +105,21 @@ class Train(TrainingCase):
         bert = ["--set", "model.name=bert-tiny", "--export", path]
         self.refused("train", job, "--nproc", "2", *bert, says=["--export", "bert-tiny"])
 
+    def test_weights_of_an_impossible_shape_are_refused(self):
+        job, path = self.job(), self.tmp / "model.safetensors"
+        for shape, says in {
+            "[2, -92233720368547758083]": "must be a whole number >= 0",
+            "[2.5]": "must be a whole number >= 0",
+            "[-1]": "must be a whole number >= 0",
+            "3": "must be a list",
+            f"[{2**40}, {2**40}]": "its shape needs more than a file can have",
+            f"[{2**32}, {2**32}, 2]": "its shape needs more than a file can have",
+        }.items():
+            header = f'{{"wte.weight": {{"dtype": "F32", "shape": {shape}, "data_offsets": [0, 8]}}}}'.encode()
+            path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+            with self.subTest(shape=shape):
+                self.refused("train", job, "--set", "method.dp=1", "--import", path, says=[str(path), "tensor wte.weight", says])
+
     def test_one_process(self):
         one = self.json("train", self.job(3), "--set", "method.dp=1")
         self.assertEqual(one["end_step"], 3)
