@@ -76,9 +76,7 @@ int main_of(int argc, char** argv) {
   add_simulate(app, context);
   add_compare(app, context);
   add_plan(app, context);
-#ifdef REHEARSE_HAS_RUNTIME
   add_train(app, context);
-#endif
   add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);
