@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "cli/command.h"
 #include "cli/files.h"
 #include "cli/training.h"
 #include "engine/errors.h"

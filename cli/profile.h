@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/context.h"
 #include "engine/profile.h"
 
 namespace rehearse {

@@ -4,7 +4,7 @@
 #pragma once
 #include <string>
 
-#include "cli/command.h"
+#include "cli/context.h"
 #include "cli/profile.h"
 
 namespace rehearse {
