@@ -18,6 +18,7 @@ void add_train(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
 void add_help(CLI::App& app, Context& context);
 
 /// A subcommand whose flags may be mixed with the global ones; `examples` end its --help.

@@ -80,6 +80,7 @@ int main_of(int argc, char** argv) {
   add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);
+  add_completion(app, context);
   add_help(app, context);
   try {
     app.parse(argc, argv);
