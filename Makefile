@@ -1,4 +1,5 @@
-# The commands of the project. Each sets up what it needs first, which takes no time when nothing is missing.
+# The commands of the project. Each sets up and builds what it needs first, and nothing else, which takes no time when nothing is
+# missing: the first comparison of `make demo` is simulated before LibTorch and the tests are there.
 
 BUILD := build
 JOBS ?= 2
@@ -6,11 +7,12 @@ SECONDS ?= 60
 SEED ?= 0
 SHELL := /bin/bash
 
-.PHONY: help setup configure build demo test lint format bench fuzz gpu clean
+.PHONY: help setup simulator build configure demo test lint format bench fuzz gpu clean
 
 help:
-	@echo "make demo     set up, build, and rehearse and train a small model"
-	@echo "make test     set up, build, run all tests"
+	@echo "make demo     compare methods by simulation, then really train a small model"
+	@echo "make build    the command, build/bin/rehearse"
+	@echo "make test     build and run all tests"
 	@echo "make lint     formatting, clang-tidy, ruff and architecture checks"
 	@echo "make format   format every C++ and Python file"
 	@echo "make bench    the speed figures"
@@ -22,16 +24,31 @@ help:
 setup:
 	@tools/setup
 
+# $(call on,OPTION...): configures with these options on, unless it was.
+on = @([ -e $(BUILD)/build.ninja ] && for o in $(1); do grep -qx "$$o:BOOL=ON" $(BUILD)/CMakeCache.txt || exit; done) || \
+  cmake --preset release $(1:%=-D%=ON) >/dev/null
+program = @cmake --build $(BUILD) -j $(JOBS) --target rehearse
+
+# The command as far as it needs no LibTorch, of a folder that was not configured yet.
+simulator:
+	@tools/setup packages simgrid
+	@[ -e $(BUILD)/build.ninja ] || cmake --preset release -DREHEARSE_RUNTIME=OFF -DREHEARSE_TESTS=OFF >/dev/null
+	$(program)
+
+build: setup
+	$(call on,REHEARSE_RUNTIME)
+	$(program)
+
 configure: setup
-	@[ -e $(BUILD)/build.ninja ] || cmake --preset release >/dev/null
+	$(call on,REHEARSE_RUNTIME REHEARSE_TESTS)
 
-build: configure
+demo: simulator
+	@tools/demo compare
+	@$(MAKE) --no-print-directory build
+	@tools/demo train
+
+test: configure
 	@cmake --build $(BUILD) -j $(JOBS)
-
-demo: build
-	@tools/demo
-
-test: build
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 lint: configure

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/figure.h"
+#include "engine/data_dir.h"
 #include "runtime/launcher.h"
 #include "runtime/network.h"
 #include "runtime/socket.h"

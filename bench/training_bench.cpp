@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bench/figure.h"
+#include "engine/data_dir.h"
 #include "engine/job.h"
 #include "runtime/environment.h"
 #include "runtime/lane_runner.h"

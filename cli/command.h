@@ -1,26 +1,14 @@
 // What every subcommand shares: the options that may stand before or after its name, and how it
 // hands its work to `main` (parse everything first, run afterwards, so that no error of the command
-// line comes after work was begun).
+// line comes after work was begun). CLI11 takes longer to compile than most files here: what needs
+// none of it includes cli/context.h.
 #pragma once
 #include <CLI/CLI.hpp>
-#include <functional>
 #include <string>
-#include <vector>
 
-#include "engine/job.h"
+#include "cli/context.h"
 
 namespace rehearse {
-
-/// Exit statuses; after signal n: 128 + n.
-enum Exit : int { good = 0, failed = 1, refused = 2 };
-
-struct Context {
-  bool json = false, quiet = false;
-  std::vector<std::string> set = {};        // --set key.path=value, in order
-  std::vector<std::string> arguments = {};  // argv, the program's own path first
-  std::string version = {};
-  std::function<int()> run = {};  // of the chosen subcommand; returns an Exit
-};
 
 // One a file: adds the subcommand to `app`.
 void add_simulate(CLI::App& app, Context& context);
@@ -30,6 +18,7 @@ void add_train(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
 void add_help(CLI::App& app, Context& context);
 
 /// A subcommand whose flags may be mixed with the global ones; `examples` end its --help.

@@ -5,7 +5,6 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,14 +17,13 @@
 #include "cli/python.h"
 #include "cli/spawn.h"
 #include "cli/table.h"
+#include "cli/training.h"
 #include "engine/cluster.h"
 #include "engine/data_dir.h"
+#include "engine/errors.h"
 #include "engine/model.h"
 #include "engine/strategy.h"
 #include "engine/units.h"
-#ifdef REHEARSE_HAS_RUNTIME
-#include "models/large_products.h"
-#endif
 
 namespace rehearse {
 namespace {
@@ -72,27 +70,18 @@ Finding simulator() {
 }
 
 Finding trainer() {
-#ifdef REHEARSE_HAS_RUNTIME
-  return {"LibTorch", true, "built in", ""};
-#else
-  return {"LibTorch", false, "this build was configured with REHEARSE_RUNTIME=OFF",
-          "train and profile"};
-#endif
+  try {
+    training();
+    return {"LibTorch", true, "loaded by " + find_module(training_module).string(), ""};
+  } catch (const InputError& missing) {
+    return {"LibTorch", false, missing.what(), "train, and profile without --cluster"};
+  }
 }
 
 /// Which kernels the real ranks compute with here.
-Finding products() {
-#ifdef REHEARSE_HAS_RUNTIME
-  const LargeProducts& large = large_products();
-  return {"fp32 products", true,
-          fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",
-                      vector_instructions(), std::bit_width(std::uint64_t{large_product}) - 1,
-                      large.one_dnn ? "are oneDNN's" : "too", large.why),
-          ""};
-#else
-  return {"fp32 products", false, "this build was configured with REHEARSE_RUNTIME=OFF",
-          "train and profile"};
-#endif
+Finding products(const Finding& trainer) {
+  if (!trainer.found) return {"fp32 products", false, "no LibTorch", trainer.disables};
+  return {"fp32 products", true, training().products(), ""};
 }
 
 Finding python() {
@@ -144,14 +133,9 @@ Finding compiler() {
           "nothing: `make gpu` works without"};
 }
 
-std::string program_folder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-}
-
 Finding plugin() {
-  const std::string path = program_folder() + "/../lib/librehearse_cuda.so";
-  if (access(path.c_str(), R_OK) == 0) return {"CUDA plug-in", true, path, ""};
+  const std::string path = find_module("librehearse_cuda.so").string();
+  if (!path.empty()) return {"CUDA plug-in", true, path, ""};
   return {"CUDA plug-in", false, "not built; `make gpu` builds it",
           "nothing: train does not load it, only its own tests do"};
 }
@@ -166,7 +150,8 @@ Finding files() {
 }
 
 int run_doctor(const Context& context) {
-  const std::vector<Finding> findings{cores(),  memory(), simulator(), trainer(),  products(),
+  const Finding torch = trainer();
+  const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
                                       python(), gpus(),   plugin(),    compiler(), files()};
   if (context.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();

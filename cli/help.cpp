@@ -5,18 +5,28 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/described.h"
 #include "cli/parse_errors.h"
 #include "engine/errors.h"
 
 namespace rehearse {
 
 void add_help(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(app, "help", "Print the help of a command",
-                                  "  rehearse help\n  rehearse help simulate");
+  CLI::App* command =
+      add_command(app, "help", "Print the help of a command",
+                  "  rehearse help\n  rehearse help simulate\n  rehearse help --man | man -l -");
   auto name = std::make_shared<std::string>();
-  command->add_option("COMMAND", *name, "One of the commands; none: all of them in brief");
-  command->callback([&app, &context, name] {
-    context.run = [&app, name] {
+  auto man = std::make_shared<bool>(false);
+  CLI::Option* one =
+      command->add_option("COMMAND", *name, "One of the commands; none: all of them in brief");
+  command->add_flag("--man", *man, "Print the help of all commands as a manual page")
+      ->excludes(one);
+  command->callback([&app, &context, name, man] {
+    context.run = [&app, &context, name, man] {
+      if (*man) {
+        std::cout << man_page(app, context.version);
+        return int{good};
+      }
       if (name->empty()) {
         // app.help() would be that of the command at hand: this one's.
         std::cout << app.get_formatter()->make_help(&app, app.get_name(),

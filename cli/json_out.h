@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/command.h"
+#include "cli/context.h"
 
 namespace rehearse {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/command.h"
+#include "cli/context.h"
 #include "engine/job.h"
 #include "engine/profile.h"
 

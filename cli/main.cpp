@@ -76,12 +76,11 @@ int main_of(int argc, char** argv) {
   add_simulate(app, context);
   add_compare(app, context);
   add_plan(app, context);
-#ifdef REHEARSE_HAS_RUNTIME
   add_train(app, context);
-#endif
   add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);
+  add_completion(app, context);
   add_help(app, context);
   try {
     app.parse(argc, argv);

@@ -8,7 +8,9 @@
 #include <iostream>
 #include <memory>
 
+#include "cli/command.h"
 #include "cli/files.h"
+#include "cli/training.h"
 #include "engine/errors.h"
 #include "engine/names.h"
 
@@ -35,11 +37,7 @@ int run_profile(const Context& context, const ProfileOptions& options) {
     write_profile(context, options, profile_cluster(context, options));
     return good;
   }
-#ifdef REHEARSE_HAS_RUNTIME
-  return profile_ranks(context, options);
-#else
-  throw InputError("profile: this build has no LibTorch to measure with; --cluster needs none");
-#endif
+  return training().profile(context, options);
 }
 
 }  // namespace

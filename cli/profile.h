@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/context.h"
 #include "engine/profile.h"
 
 namespace rehearse {
@@ -17,8 +17,6 @@ struct ProfileOptions {
   int nproc = 0, seq_len = 0, threads = 0;
 };
 
-/// Starts ranks, or is one of them. Returns the exit status; the profile is written by rank 0.
-int profile_ranks(const Context& context, const ProfileOptions& options);
 /// On SimGrid; the command line's --set may disturb it (disturb.link_jitter=0.1).
 Profile profile_cluster(const Context& context, const ProfileOptions& options);
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "cli/command.h"
+#include "cli/context.h"
 
 namespace rehearse {
 

@@ -13,7 +13,6 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tools/versions.en
 find_package(Threads REQUIRED)
 find_package(Boost REQUIRED) # Boost.Graph and Boost.Math, headers only
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(tomlplusplus REQUIRED)

@@ -1,4 +1,4 @@
-# The three kinds of target, so that each folder's CMakeLists.txt only says what is in it. Sources are found by pattern, so
+# The kinds of target, so that each folder's CMakeLists.txt only says what is in it. Sources are found by pattern, so
 # that a new strategy, pass or test is one new file and nothing else.
 
 set(rehearse_warnings -Wall -Wextra -Werror)
@@ -25,6 +25,16 @@ endfunction()
 function(rehearse_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE ${rehearse_warnings})
+  rehearse_link(${name} PRIVATE ${arg_LINK})
+endfunction()
+
+# rehearse_module(NAME SOURCES file... LINK target...): a library for dlopen. The program that loads it brings what it uses of the
+# libraries that are not named here, so that there is one of everything.
+function(rehearse_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_library(${name} MODULE ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE ${rehearse_warnings})
   rehearse_link(${name} PRIVATE ${arg_LINK})

@@ -1,4 +1,4 @@
-// The one file that knows where the source folder was (CMake passes it).
+// See data_dir.h. The one file that knows where the source folder was (CMake passes it).
 #include "engine/data_dir.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,24 @@ namespace rehearse {
 
 namespace fs = std::filesystem;
 
+fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
+
+fs::path find_module(const std::string& file) {
+  const fs::path folder = own_path().parent_path();
+  std::error_code ignored;
+  for (const char* place : {"../lib/rehearse", "../lib", "."}) {
+    const fs::path path = folder / place / file;
+    if (fs::exists(path, ignored)) return path.lexically_normal();
+  }
+  return {};
+}
+
 fs::path data_dir() {
-  const char* const dir = std::getenv("REHEARSE_DATA_DIR");
-  return dir != nullptr && *dir != '\0' ? dir : REHEARSE_SOURCE_DIR;
+  if (const char* const dir = std::getenv("REHEARSE_DATA_DIR"); dir != nullptr && *dir != '\0')
+    return dir;
+  std::error_code ignored;
+  const fs::path installed = own_path().parent_path() / "../share/rehearse";
+  return fs::is_directory(installed, ignored) ? installed.lexically_normal() : REHEARSE_SOURCE_DIR;
 }
 
 fs::path find_data(const std::string& folder, const std::string& name_or_path,

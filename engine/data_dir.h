@@ -1,11 +1,18 @@
-// Where the files that ship with the program lie (platforms/, models/): below the folder named by
-// the environment variable REHEARSE_DATA_DIR, else below the source folder it was built from.
+// Where the program lies and the files that ship with it (platforms/, models/, plots/): below the
+// folder named by the environment variable REHEARSE_DATA_DIR, else share/rehearse beside the folder
+// of an installed program, wherever that was moved to, else the source folder it was built from.
 #pragma once
 #include <filesystem>
 #include <string>
 #include <vector>
 
 namespace rehearse {
+
+/// Path of this program, its symbolic links followed.
+std::filesystem::path own_path();
+/// Path of a library that is loaded on demand: beside the program or in the lib folder next to its
+/// own, where it is built and installed. Empty when it is in neither.
+std::filesystem::path find_module(const std::string& file);
 
 std::filesystem::path data_dir();
 /// The file that a user means by a name or a path: "paper" is FOLDER/paper.toml of the data folder;

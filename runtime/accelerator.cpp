@@ -5,23 +5,18 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
 
+#include "engine/data_dir.h"
 #include "engine/errors.h"
-#include "runtime/launcher.h"
 
 namespace rehearse {
 namespace {
 
 constexpr const char* plugin_name = "librehearse_cuda.so";
 
-/// Beside the program, where it is built and installed.
 std::string find_plugin() {
-  const std::filesystem::path folder = std::filesystem::path(own_path()).parent_path();
-  for (const char* place : {"../lib", ".", "../lib/rehearse"}) {
-    const auto path = folder / place / plugin_name;
-    if (std::filesystem::exists(path)) return path.lexically_normal();
-  }
+  const std::filesystem::path path = find_module(plugin_name);
+  if (!path.empty()) return path;
   throw BackendError(fmt::format(
       "the CUDA plug-in {} is neither beside the program nor in its lib folder: build it with "
       "`make gpu`, or train on the CPU",

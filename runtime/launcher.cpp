@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -308,8 +307,6 @@ int launch(const std::vector<std::string>& arguments, const LaunchOptions& optio
   }
   return Launch(arguments, options).run();
 }
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 bool launched() { return process_variable("REHEARSE_LISTENER").has_value(); }
 

@@ -25,8 +25,6 @@ struct LaunchOptions {
 /// BackendError when ranks cannot be started.
 int launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
 
-/// Path of this program.
-std::string own_path();
 /// True in a process that `launch` started.
 bool launched();
 

@@ -1,5 +1,5 @@
 // See after_warm_up.h.
-#include "cli/after_warm_up.h"
+#include "cli/training/after_warm_up.h"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 #include "cli/files.h"
 #include "cli/load.h"
 #include "cli/spawn.h"
+#include "engine/data_dir.h"
 #include "engine/errors.h"
 #include "engine/plan_file.h"
 #include "engine/strategy.h"
 #include "engine/units.h"
-#include "runtime/launcher.h"
 
 namespace rehearse {
 namespace {

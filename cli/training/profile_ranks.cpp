@@ -1,11 +1,12 @@
-// `rehearse profile` between real ranks.
+// See profile_ranks.h.
+#include "cli/training/profile_ranks.h"
+
 #include <fmt/format.h>
 
 #include <optional>
 
-#include "cli/launch_ranks.h"
-#include "cli/profile.h"
 #include "cli/teller.h"
+#include "cli/training/launch_ranks.h"
 #include "engine/model.h"
 #include "engine/names.h"
 #include "runtime/environment.h"

@@ -1,6 +1,7 @@
 // See launch_ranks.h.
-#include "cli/launch_ranks.h"
+#include "cli/training/launch_ranks.h"
 
+#include "engine/data_dir.h"
 #include "runtime/launcher.h"
 
 namespace rehearse {

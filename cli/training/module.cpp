@@ -1,0 +1,27 @@
+// The way into the module that needs LibTorch: what cli/training.h declares.
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "cli/training.h"
+#include "cli/training/profile_ranks.h"
+#include "cli/training/train_job.h"
+#include "models/large_products.h"
+
+namespace rehearse {
+namespace {
+
+std::string products() {
+  const LargeProducts& large = large_products();
+  return fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",
+                     vector_instructions(), std::bit_width(std::uint64_t{large_product}) - 1,
+                     large.one_dnn ? "are oneDNN's" : "too", large.why);
+}
+
+constexpr Training offered{.train = train_job, .profile = profile_ranks, .products = products};
+
+}  // namespace
+}  // namespace rehearse
+
+extern "C" const rehearse::Training* rehearse_training() { return &rehearse::offered; }

@@ -1,0 +1,174 @@
+// `rehearse train`: really trains a job. With --nproc it starts the ranks; without, it is one of
+// them (of torchrun, Slurm, mpirun or a launcher of ours), or a run of a single process.
+#include "cli/training/train_job.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/decision.h"
+#include "cli/files.h"
+#include "cli/json_out.h"
+#include "cli/load.h"
+#include "cli/rehearsal.h"
+#include "cli/study_migration.h"
+#include "cli/teller.h"
+#include "cli/training/after_warm_up.h"
+#include "cli/training/launch_ranks.h"
+#include "engine/adaptive.h"
+#include "engine/errors.h"
+#include "engine/fit.h"
+#include "engine/profile.h"
+#include "engine/variance.h"
+#include "engine/workspace.h"
+#include "runtime/environment.h"
+#include "runtime/huggingface.h"
+#include "runtime/run_folder.h"
+#include "runtime/train.h"
+
+namespace rehearse {
+namespace {
+
+void check_weights(const Job& job, const TrainFlags& options) {
+  if (options.weights.empty() && options.out_weights.empty()) return;
+  const char* flag = options.weights.empty() ? "--export" : "--import";
+  if (job.model.family != Family::gpt)
+    throw InputError(
+        fmt::format("{}: only models of the family gpt have GPT-2's weights; {} is none", flag,
+                    job.model.name));
+  if (!options.weights.empty() && options.resume)
+    throw InputError(
+        "--import and --resume exclude each other: a checkpoint has weights of its own");
+  if (!options.out_weights.empty() && job.train.out.empty())
+    throw InputError("--export needs train.out, the folder of the checkpoint that it reads");
+}
+
+/// The job, its own plan decided where that is open, and what it warms up under.
+struct Prepared {
+  Job job = {};
+  AdaptiveRun run = {};
+};
+
+Prepared prepare_run(const Context& context, const TrainFlags& options, int ranks, Teller* teller) {
+  Prepared out{.job = load_for(context, options.job, ranks)};
+  Job& job = out.job;
+  const std::optional<Decision> decided = decide_plan(job, teller);
+  if (!options.profile_out.empty() && job.plan.observe == 0)
+    job.plan.observe = default_observe_stride;
+  ReplaceOnce::Decide decide;
+  if (decided) decide = decide_after_warm_up(job, options.job, context.set);
+  out.run = adaptive_run(job, decided ? &*decided : nullptr, std::move(decide));
+  return out;
+}
+
+/// Into what the file holds already, in place of what it knew of this model's gradients.
+void write_variances(const std::string& path, const Job& job,
+                     const std::vector<LayerVariance>& variances, bool quiet) {
+  Profile profile;
+  if (std::filesystem::exists(path)) profile = load_profile(path);
+  replace_variances(profile, job.model.name, variances);
+  write_file(path, to_json(profile));
+  if (!quiet && !variances.empty())
+    fmt::print("{}: variances of {} layers over {} steps\n", path, variances.size(),
+               variances.front().steps);
+}
+
+int launch_all(const Context& context, const TrainFlags& options) {
+  // Whatever is wrong is said once, before there are ranks.
+  auto teller = std::make_unique<Teller>(context);
+  const auto [job, run] = prepare_run(context, options, options.nproc, teller.get());
+  teller->say("checking the program");
+  check_weights(job, options);
+  if (options.rehearsed) check_rehearsal(job);
+  if (!options.resume && !options.overwrite && !job.train.out.empty()) check_unused(job.train.out);
+  check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
+  if (job.plan.world_size() != options.nproc)
+    throw InputError(
+        fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
+                    "as many, or set cluster.world_size",
+                    options.nproc, job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp,
+                    job.plan.servers > 0 ? fmt::format(" + {} servers", job.plan.servers) : ""));
+  if (run.warms_up) {
+    Job first = job;
+    first.plan = run.first;
+    check_memory(link(compile(first), job.model), first.plan, job.model, job.cluster);
+    check_migration(job, run.first);
+  }
+  teller.reset();  // from here on the ranks speak
+  return start_ranks(context.arguments, options.nproc);
+}
+
+nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
+  const auto known = [](double value) {
+    return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+  for (const Replacement& r : s.replacements)
+    changes.push_back(
+        {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
+  nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
+  add_subject(subject_of(job.model, job.cluster, job.plan), out);
+  out.update(nlohmann::ordered_json{{"world_size", job.plan.world_size()},
+                                    {"first_step", s.first_step},
+                                    {"end_step", s.end_step},
+                                    {"first_loss", s.first_loss},  // null where it is not a number
+                                    {"last_loss", s.last_loss},
+                                    {"validation_loss", s.validation_loss},
+                                    {"losses", s.losses},
+                                    {"step_times_s", s.step_times},
+                                    {"median_step_s", known(s.median_step_s)},
+                                    {"tokens_per_s", known(s.tokens_per_s)},
+                                    {"mfu", known(s.mfu)},
+                                    {"bytes_sent_by_rank_0", s.bytes_sent},
+                                    {"plan_changes", std::move(changes)},
+                                    {"checkpoint", s.checkpoint},
+                                    {"signal", s.signal}});
+  return out;
+}
+
+int run_rank(const Context& context, const TrainFlags& options) {
+  const Environment environment = detect_environment();
+  auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
+  check_weights(job, options);
+  if (options.rehearsed) check_rehearsal(job);
+  Job first = job;
+  first.plan = std::move(run.first);
+  if (run.warms_up && environment.rank == 0 && !context.quiet && !context.json)
+    fmt::print("warms up for {} steps under {}: {}\n", job.adaptive.warmup_steps, first.plan.method,
+               summary_of(first.plan));
+  const TrainSummary summary = train(first, environment,
+                                     {.resume = options.resume,
+                                      .resume_from = options.resume_from,
+                                      .overwrite = options.overwrite,
+                                      .import_weights = options.weights,
+                                      .trace = options.trace,
+                                      .quiet = context.quiet || context.json,
+                                      .policy = std::move(run.policy)});
+  if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
+  if (environment.rank == 0 && !options.out_weights.empty())
+    export_gpt2(summary.checkpoint, job.model, options.out_weights);
+  if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
+    write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
+  if (environment.rank == 0 && context.json)
+    std::cout << signed_by(context, to_json(job, summary)).dump(2) << "\n";
+  return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
+}
+
+}  // namespace
+
+int train_job(const Context& context, const TrainFlags& options) {
+  if (!options.trace.empty()) check_writable("--trace", options.trace);
+  if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
+  if (!options.profile_out.empty()) {
+    check_writable("--profile-out", options.profile_out);
+    if (std::filesystem::exists(options.profile_out)) load_profile(options.profile_out);
+  }
+  if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))
+    throw InputError(fmt::format("--import {}: does not exist", options.weights));
+  return options.nproc > 0 ? launch_all(context, options) : run_rank(context, options);
+}
+
+}  // namespace rehearse

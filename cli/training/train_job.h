@@ -1,0 +1,9 @@
+// `rehearse train` once its command line is read.
+#pragma once
+#include "cli/training.h"
+
+namespace rehearse {
+
+int train_job(const Context& context, const TrainFlags& options);
+
+}  // namespace rehearse
