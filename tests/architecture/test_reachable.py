@@ -30,14 +30,14 @@ def code_of(path):
 
 
 def unreachable(files):
-    """{name: header} of {path: code}: declared once, in a header, and found nowhere else but where a line begins with its definition."""
+    """{name: header} of {path: code}: declared once, in a header, and found nowhere else but where its definition begins."""
     found = {}
     words = {}
     for path, code in files.items():
         for line in code.splitlines():
-            defines = not line[:1].isspace() and not path.endswith(".h")
-            for word in re.findall(r"[A-Za-z_]\w*", line):
-                words.setdefault(word, []).append((path, defines))
+            outermost = not line[:1].isspace() and not path.endswith(".h")
+            for word, bracket in re.findall(r"([A-Za-z_]\w*)(\s*\()?", line):
+                words.setdefault(word, []).append((path, outermost and bool(bracket)))
     for path, code in files.items():
         if not path.endswith(".h") or path.startswith(LEFT_OUT) or not path.startswith(PRODUCT):
             continue
