@@ -30,9 +30,9 @@ std::string need_python(const std::string& flag) {
   std::string python = find_python();
   if (python.empty())
     throw InputError(
-        fmt::format("{} needs Python with matplotlib: run tools/setup python, or set "
-                    "REHEARSE_PYTHON to an interpreter that has it",
-                    flag));
+        fmt::format("{} needs Python with matplotlib: run {} python, or set REHEARSE_PYTHON to an "
+                    "interpreter that has it",
+                    flag, (data_dir() / "tools/setup").string()));
   return python;
 }
 
