@@ -50,7 +50,8 @@ void add_bash_values(const std::string& command, const std::vector<DescribedOpti
   for (const DescribedOption& option : options) {
     if (option.value.empty()) continue;
     std::vector<std::string> patterns;
-    for (const std::string& flag : option.flags) patterns.push_back(command + ":" + flag);
+    for (const std::string& flag : option.flags)
+      patterns.push_back(fmt::format("{}:{}", command, flag));
     out += fmt::format("    {}) {}; return ;;\n", fmt::join(patterns, "|"), bash_values(option));
   }
 }

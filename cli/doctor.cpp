@@ -87,7 +87,9 @@ Finding products(const Finding& trainer) {
 Finding python() {
   const std::string path = find_python();
   if (path.empty())
-    return {"Python", false, "no private environment; tools/setup python makes it",
+    return {"Python", false,
+            fmt::format("no private environment; {} python makes it",
+                        (data_dir() / "tools/setup").string()),
             "--report, preparing text"};
   const Finished said = run_program(
       {path, "-c",

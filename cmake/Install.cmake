@@ -1,0 +1,39 @@
+# cmake --install build --prefix P: the command with all that it reads, which may be moved anywhere as a whole. SimGrid comes
+# along; LibTorch, a hundred times as large, stays where tools/setup put it.
+
+set(modules lib/rehearse) # where engine/data_dir.cpp looks for them
+set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../${modules}")
+install(TARGETS rehearse RUNTIME DESTINATION bin)
+if(REHEARSE_SIM)
+  file(REAL_PATH "${REHEARSE_SIMGRID_ROOT}/lib/libsimgrid.so" simgrid_library)
+  install(FILES "${simgrid_library}" DESTINATION ${modules})
+endif()
+foreach(module rehearse_training rehearse_cuda)
+  if(TARGET ${module})
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${module} LIBRARY DESTINATION ${modules})
+  endif()
+endforeach()
+
+set(data share/rehearse)
+install(DIRECTORY models platforms experiments DESTINATION ${data} FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY plots data DESTINATION ${data}
+  FILES_MATCHING PATTERN "*.py" PATTERN "*.jinja" PATTERN "*.css" PATTERN __pycache__ EXCLUDE)
+install(PROGRAMS tools/setup tools/python DESTINATION ${data}/tools)
+install(FILES tools/versions.env tools/simgrid.cmake DESTINATION ${data}/tools)
+install(FILES README.md LICENSE DESTINATION share/doc/rehearse)
+install(DIRECTORY docs/ DESTINATION share/doc/rehearse/docs)
+
+# Made by the program itself, from its own help.
+install(CODE [[
+  function(made_by_the_program destination name)
+    set(made "$<TARGET_FILE_DIR:rehearse>/../made/${name}")
+    file(MAKE_DIRECTORY "$<TARGET_FILE_DIR:rehearse>/../made")
+    execute_process(COMMAND "$<TARGET_FILE:rehearse>" ${ARGN} OUTPUT_FILE "${made}" COMMAND_ERROR_IS_FATAL ANY)
+    file(INSTALL "${made}" DESTINATION "${CMAKE_INSTALL_PREFIX}/share/${destination}")
+  endfunction()
+  made_by_the_program(man/man1 rehearse.1 help --man)
+  made_by_the_program(bash-completion/completions rehearse completion bash)
+  made_by_the_program(zsh/site-functions _rehearse completion zsh)
+  made_by_the_program(fish/vendor_completions.d rehearse.fish completion fish)
+]])

@@ -1,0 +1,79 @@
+"""`cmake --install build --prefix P`: what lies under the prefix works from any folder, wherever the prefix is moved to, and reads
+nothing of the source folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from cli_test_case import ROOT
+from cli_test_train_data import TrainingCase
+
+BUILD = pathlib.Path(os.environ.get("REHEARSE_BUILD", ROOT / "build"))
+
+
+class Installed(TrainingCase):
+    def setUp(self):
+        super().setUp()
+        made = self.tmp / "made"
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL)
+        self.prefix = made.rename(self.tmp / "moved")
+        self.share = self.prefix / "share/rehearse"
+        self.experiments = self.share / "experiments"
+        self.elsewhere = self.tmp / "elsewhere"
+        self.elsewhere.mkdir()
+
+    def run_it(self, *arguments, expect=0):
+        command = [self.prefix / "bin/rehearse", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.elsewhere)
+        self.assertEqual(done.returncode, expect, f"{command}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def test_it_reads_its_own_files(self):
+        # A model and a report that the source folder has not.
+        models = self.share / "models"
+        (models / "only-here.toml").write_bytes((models / "gpt-tiny.toml").read_bytes())
+        (self.elsewhere / "job.toml").write_text('model.name = "only-here"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
+        self.run_it("simulate", "job.toml", "--seeds", 1)
+        self.run_it("simulate", "job.toml", "--seeds", 1, "--report", "r.html")
+        self.assertTrue((self.elsewhere / "r.html").read_text().endswith("</html>\n"))
+        (self.share / "plots/report.py").write_text('raise SystemExit("of the prefix")')
+        self.assertIn("of the prefix", self.run_it("simulate", "job.toml", "--report", "r.html", expect=1).stderr)
+        found = {f["what"]: f["detail"] for f in json.loads(self.run_it("doctor", "--json").stdout)["findings"]}
+        self.assertTrue(found["models and platforms"].startswith(f"{self.share}: "), found)
+        self.assertEqual(found["LibTorch"], f"loaded by {self.prefix}/lib/rehearse/librehearse_training.so")
+
+    def test_it_links_its_own_simgrid(self):
+        linked = subprocess.check_output(["ldd", self.prefix / "bin/rehearse"], text=True)
+        self.assertRegex(linked, rf"libsimgrid\S* => {self.prefix}/\S*lib/rehearse/libsimgrid")
+        for library in (self.prefix / "bin/rehearse", *(self.prefix / "lib/rehearse").glob("librehearse*")):
+            paths = subprocess.check_output(["readelf", "-d", library], text=True)
+            self.assertNotIn(str(ROOT), paths)
+            self.assertNotIn(str(BUILD), paths)
+
+    def test_compare_and_plan(self):
+        job = self.experiments / "paper-ddp.toml"
+        self.assertIn("zero3", self.run_it("compare", job, "--methods", "ddp,zero3", "--seeds", 1).stdout)
+        self.assertIn("predicted", self.run_it("plan", job, "--budget", 20, "--no-rescore").stdout)
+
+    def test_train(self):
+        job = self.job(steps=2)
+        trained = json.loads(self.run_it("train", job, "--nproc", 2, "--json").stdout)
+        self.assertEqual(len(trained["losses"]), 2)
+
+    def test_help_for_people_and_shells(self):
+        share = self.prefix / "share"
+        for path, command in (
+            ("man/man1/rehearse.1", ("help", "--man")),
+            ("bash-completion/completions/rehearse", ("completion", "bash")),
+            ("zsh/site-functions/_rehearse", ("completion", "zsh")),
+            ("fish/vendor_completions.d/rehearse.fish", ("completion", "fish")),
+        ):
+            self.assertEqual((share / path).read_text(), self.run_it(*command).stdout, path)
+        for name in ("README.md", "LICENSE", "docs/cli.md"):
+            self.assertTrue((share / "doc/rehearse" / name).is_file(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
