@@ -48,6 +48,7 @@ def where_known(written):
 
 def environment():
     made = jinja2.Environment(
+        keep_trailing_newline=True,
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
