@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import unittest
 
 from cli_test_case import ROOT
@@ -14,13 +15,19 @@ BUILD = pathlib.Path(os.environ.get("REHEARSE_BUILD", ROOT / "build"))
 
 
 class Installed(TrainingCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        made = pathlib.Path(folder.name, "made")
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL)
+        cls.prefix = made.rename(made.with_name("moved"))
+        cls.share = cls.prefix / "share/rehearse"
+        cls.experiments = cls.share / "experiments"
+
     def setUp(self):
         super().setUp()
-        made = self.tmp / "made"
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL)
-        self.prefix = made.rename(self.tmp / "moved")
-        self.share = self.prefix / "share/rehearse"
-        self.experiments = self.share / "experiments"
         self.elsewhere = self.tmp / "elsewhere"
         self.elsewhere.mkdir()
 
@@ -38,7 +45,9 @@ class Installed(TrainingCase):
         self.run_it("simulate", "job.toml", "--seeds", 1)
         self.run_it("simulate", "job.toml", "--seeds", 1, "--report", "r.html")
         self.assertTrue((self.elsewhere / "r.html").read_text().endswith("</html>\n"))
-        (self.share / "plots/report.py").write_text('raise SystemExit("of the prefix")')
+        report = self.share / "plots/report.py"
+        self.addCleanup(report.write_text, report.read_text())
+        report.write_text('raise SystemExit("of the prefix")')
         self.assertIn("of the prefix", self.run_it("simulate", "job.toml", "--report", "r.html", expect=1).stderr)
         found = {f["what"]: f["detail"] for f in json.loads(self.run_it("doctor", "--json").stdout)["findings"]}
         self.assertTrue(found["models and platforms"].startswith(f"{self.share}: "), found)
