@@ -46,7 +46,7 @@ set_target_properties(torch::cuda PROPERTIES
   INTERFACE_LINK_LIBRARIES "torch::cpu;torch::c10_cuda;torch::cudart")
 
 # rehearse_cuda_module(NAME SOURCES file... LINK target...): a library for dlopen. It links without the rest of CUDA being
-# there, which the machine that builds it may lack; the program that loads it brings the symbols of ours that it uses.
+# there, which the machine that builds it may lack; the program and its training module bring what it uses of ours.
 function(rehearse_cuda_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
   add_library(${name} MODULE ${arg_SOURCES})
