@@ -164,7 +164,7 @@ std::vector<int> an_order(std::int64_t steps) {
   return order;
 }
 
-void expect_follows_in_order(Job job, const std::string& folder) {
+void expect_follows_in_order(const Job& job, const std::string& folder) {
   const std::vector<int> order = an_order(job.train.steps);
   const ServedRun run = train_in_order(job, order, folder);
   if (testing::Test::HasFailure()) return;
