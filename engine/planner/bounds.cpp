@@ -5,7 +5,6 @@
 #include <limits>
 #include <set>
 
-#include "engine/planner/candidates.h"
 #include "engine/planner/mesh.h"
 #include "engine/strategy.h"
 

@@ -11,13 +11,13 @@
 #include <numeric>
 
 #include "engine/dry_run.h"
-#include "engine/errors.h"
 #include "engine/link.h"
 #include "engine/metrics.h"
 #include "engine/numbers.h"
 #include "engine/planner/colocate.h"
 #include "engine/planner/estimate.h"
 #include "engine/planner/shares.h"
+#include "engine/refusal.h"
 #include "engine/strategy.h"
 
 namespace rehearse {

@@ -32,10 +32,7 @@ def as_on_a_full_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
 
-class Failures(TrainingCase):
-    def checkpoints(self):
-        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
-
+class EndlessTraining(TrainingCase):
     @contextlib.contextmanager
     def training(self, *more):
         """An endless run of two ranks, after its first steps."""
@@ -50,6 +47,11 @@ class Failures(TrainingCase):
                 yield child
             finally:
                 child.kill()
+
+
+class Failures(EndlessTraining):
+    def checkpoints(self):
+        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
 
     def test_a_killed_rank_is_named(self):
         for rank in (0, 1):

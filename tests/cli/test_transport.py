@@ -4,13 +4,10 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 import time
 import unittest
 
-from cli_test_case import REHEARSE
-from cli_test_train_data import TrainingCase
-from test_failures import ENDLESS, ranks_of
+from test_failures import EndlessTraining, ranks_of
 
 GLOO = ["--set", "run.transport=gloo"]
 
@@ -20,7 +17,7 @@ def threads_of(pid):
     return [name.read_text().strip() for name in names]
 
 
-class Transport(TrainingCase):
+class Transport(EndlessTraining):
     def both(self, ranks, *more):
         """The same run by sockets and by Gloo; both play rings."""
         job = self.job(6)
@@ -60,25 +57,16 @@ class Transport(TrainingCase):
     def failing(self, rank, sign, seconds):
         """An endless run by Gloo of two ranks, one of which gets a signal: what is said, once all have ended."""
         (self.tmp / "out/metrics.jsonl").unlink(missing_ok=True)
-        command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2", "--quiet", *GLOO, "--set", "run.timeout=3s"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-            try:
-                deadline = time.monotonic() + 60
-                while len(self.losses()) < 3:
-                    self.assertIsNone(child.poll())
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.05)
-                pids = ranks_of(child.pid)
-                # It is Gloo that runs, and not our sockets in its name.
-                self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
-                began = time.monotonic()
-                os.kill(pids[rank], sign)
-                said = child.communicate(timeout=60)[1]
-                self.assertLess(time.monotonic() - began, seconds)
-                self.assertEqual(child.returncode, 1, said)
-                return said
-            finally:
-                child.kill()
+        with self.training(*GLOO, "--set", "run.timeout=3s") as child:
+            pids = ranks_of(child.pid)
+            # It is Gloo that runs, and not our sockets in its name.
+            self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
+            began = time.monotonic()
+            os.kill(pids[rank], sign)
+            said = child.communicate(timeout=60)[1]
+            self.assertLess(time.monotonic() - began, seconds)
+            self.assertEqual(child.returncode, 1, said)
+            return said
 
     def test_who_dies_or_stops_is_named(self):
         for rank in (0, 1):
