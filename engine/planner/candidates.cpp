@@ -142,9 +142,7 @@ class Enumeration {
     std::vector<std::vector<int>> out;
     const int total = plan.global_batch / plan.micro_batches;
     if (total % plan.dp == 0) out.emplace_back();
-    if (!strategy_named(method_of(plan)).combines.shares || plan.dp == 1 ||
-        (!job_.adaptive.placement && !out.empty()))
-      return out;
+    if (plan.dp == 1 || (!job_.adaptive.placement && !out.empty())) return out;
     const auto speeds = replica_seconds(plan);
     if (out.empty() ||
         std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {
@@ -187,6 +185,8 @@ class Enumeration {
   void schedules(Plan plan) {
     for (const auto& [name, strategy] : strategies()) {
       if (!strategy.proposed || strategy.combines.pp != (plan.pp > 1)) continue;
+      if (!plan.shares.empty() && !strategy.combines.shares) continue;
+      plan.method = name;
       plan.pipeline = *strategy.proposed;
       plan.virtual_stages = 1;
       if (plan.pp == 1) {
@@ -207,13 +207,14 @@ class Enumeration {
   }
 
   void sharding(Plan plan) {
-    const int plain = strategy_named(method_of(plan)).combines.max_zero;
+    const std::string method = plan.method;
+    const int plain = strategy_named(method).combines.max_zero;
     const Strategy& stated = strategy_named(job_.plan.method);
     const int most = stated.planned ? std::max(plain, stated.combines.max_zero) : plain;
     for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.dp == 1)) continue;
       plan.zero = zero;
-      plan.method = zero > plain ? job_.plan.method : method_of(plan);
+      plan.method = zero > plain ? job_.plan.method : method;
       for (const bool recompute : flags("recompute", job_.plan.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
                                          plan.tp > 1 && model_.seq_len % plan.tp == 0))
@@ -273,15 +274,6 @@ std::vector<std::string> stated_choices(const Job& job) {
 bool must_be_sparse(const Job& job) {
   return planned(job.plan.method) &&
          job.plan.reduction.value_or(Reduction::dense) != Reduction::dense;
-}
-
-std::string method_of(const Plan& plan) {
-  for (const auto& [name, strategy] : strategies())
-    if (strategy.proposed && strategy.combines.pp == (plan.pp > 1) &&
-        (plan.pp == 1 || strategy.proposed == plan.pipeline))
-      return name;
-  throw ProgramError(
-      fmt::format("no method is proposed for {} stages of {}", plan.pp, name_of(plan.pipeline)));
 }
 
 }  // namespace rehearse

@@ -27,7 +27,4 @@ bool must_be_sparse(const Job& job);
 /// The keys of [method] that the job's file states and that are therefore kept.
 std::vector<std::string> stated_choices(const Job& job);
 
-/// The method whose program a planned plan compiles to, if no other is needed.
-std::string method_of(const Plan& plan);
-
 }  // namespace rehearse
