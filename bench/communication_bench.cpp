@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "bench/figure.h"
-#include "engine/data_dir.h"
-#include "runtime/launcher.h"
-#include "runtime/network.h"
-#include "runtime/socket.h"
+#include "engine/base/data_dir.h"
+#include "runtime/control/launcher.h"
+#include "runtime/communication/network.h"
+#include "runtime/control/socket.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include <ctime>
 
 #include "bench/figure.h"
-#include "engine/dry_run.h"
-#include "engine/metrics.h"
-#include "engine/passes/passes.h"
-#include "engine/strategy.h"
+#include "engine/execution/dry_run.h"
+#include "engine/execution/metrics.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
 
 int main(int argc, char** argv) {
   using namespace rehearse;

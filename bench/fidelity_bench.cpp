@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/dry_run.h"
-#include "engine/model.h"
-#include "engine/strategy.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/execution/dry_run.h"
+#include "engine/model/model.h"
+#include "engine/methods/strategy.h"
 #include "sim/executor.h"
 #include "sim/processes.h"
 

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "bench/figure.h"
-#include "engine/errors.h"
-#include "engine/job.h"
-#include "engine/trace.h"
-#include "engine/variance.h"
-#include "runtime/train.h"
+#include "engine/base/errors.h"
+#include "engine/job/job.h"
+#include "engine/execution/trace.h"
+#include "engine/tensors/variance.h"
+#include "runtime/training/train.h"
 
 namespace {
 

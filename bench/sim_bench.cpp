@@ -10,11 +10,11 @@
 #include <string>
 
 #include "bench/figure.h"
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/metrics.h"
-#include "engine/model.h"
-#include "engine/strategy.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/execution/metrics.h"
+#include "engine/model/model.h"
+#include "engine/methods/strategy.h"
 #include "sim/executor.h"
 #include "sim/processes.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bench/figure.h"
-#include "runtime/sparsify.h"
+#include "runtime/kernels/sparsify.h"
 
 namespace {
 

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "bench/figure.h"
-#include "engine/data_dir.h"
-#include "engine/job.h"
-#include "runtime/environment.h"
-#include "runtime/lane_runner.h"
-#include "runtime/launcher.h"
-#include "runtime/train.h"
+#include "engine/base/data_dir.h"
+#include "engine/job/job.h"
+#include "runtime/control/environment.h"
+#include "runtime/execution/lane_runner.h"
+#include "runtime/control/launcher.h"
+#include "runtime/training/train.h"
 
 namespace {
 

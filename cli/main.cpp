@@ -7,9 +7,9 @@
 #include <iostream>
 #include <string>
 
-#include "cli/command.h"
-#include "cli/parse_errors.h"
-#include "engine/errors.h"
+#include "cli/console/command.h"
+#include "cli/console/parse_errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 

@@ -1,7 +1,7 @@
 # cmake --install build --prefix P: the command with all that it reads, which may be moved anywhere as a whole. SimGrid comes
 # along; LibTorch, a hundred times as large, stays where tools/setup put it.
 
-set(modules lib/rehearse) # where engine/data_dir.cpp looks for them
+set(modules lib/rehearse) # where engine/base/data_dir.cpp looks for them
 set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../${modules}")
 install(TARGETS rehearse RUNTIME DESTINATION bin)
 if(REHEARSE_SIM)

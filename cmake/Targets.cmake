@@ -44,7 +44,7 @@ endfunction()
 # folder and are listed when ctest starts, so that building does not run anything.
 function(rehearse_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LINK")
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()

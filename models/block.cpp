@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "models/large_products.h"
 #include "models/layers.h"
 

@@ -2,7 +2,7 @@
 // a backward is an op of its own, what is kept between the two is exact, and gradients land
 // straight in the flat storage that collectives and the optimizer use. No autograd graph anywhere.
 //
-// Tensor parallelism as engine/model.h describes it: every block takes its input as a copy and
+// Tensor parallelism as engine/model/model.h describes it: every block takes its input as a copy and
 // returns its part of a sum over tp. Tensor rank 0 alone adds the residual, row-parallel biases and
 // positions. Attention probabilities have no dropout (the fused kernels have none on CPU);
 // embedding, attention and mlp outputs have. Sequences are whole: there is no padding mask.
@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/model.h"
-#include "engine/program.h"
+#include "engine/model/model.h"
+#include "engine/program/program.h"
 
 namespace rehearse {
 
@@ -31,7 +31,7 @@ struct Batch {
   bool train = true;      // false: no dropout
 };
 
-/// What forward keeps for backward. Its bytes are `saved_bytes` of engine/model.h.
+/// What forward keeps for backward. Its bytes are `saved_bytes` of engine/model/model.h.
 struct Saved {
   std::vector<at::Tensor> tensors = {};
   std::int64_t bytes() const;

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/vectorise.h"
+#include "engine/base/vectorise.h"
 #include "models/layers.h"
 
 namespace rehearse {

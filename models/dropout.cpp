@@ -1,12 +1,12 @@
 // Dropout whose mask is a function of (seed, step, layer, site, global sample, position, hidden
 // index): the same on every mesh and thread count, never stored, and linear, so that it commutes
-// with the sum over tp. Bits are those of engine/random.h, keyed by row.
+// with the sum over tp. Bits are those of engine/base/random.h, keyed by row.
 #include <ATen/Parallel.h>
 
 #include <cmath>
 
-#include "engine/random.h"
-#include "engine/vectorise.h"
+#include "engine/base/random.h"
+#include "engine/base/vectorise.h"
 #include "models/layers.h"
 
 namespace rehearse {

@@ -9,7 +9,7 @@
 #include <numbers>
 #include <string_view>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "models/block.h"
 
 namespace rehearse {

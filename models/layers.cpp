@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 namespace {

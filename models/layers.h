@@ -24,7 +24,7 @@ struct LocalShape {
   std::int64_t width() const { return heads * head_dim; }
 };
 
-/// Cuts a flat group into its tensors, in the order in which engine/model.cpp lists them. Ends
+/// Cuts a flat group into its tensors, in the order in which engine/model/model.cpp lists them. Ends
 /// where the group does, or the program is wrong.
 class Cut {
  public:

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "engine/errors.h"
-#include "engine/readiness.h"
+#include "engine/base/errors.h"
+#include "engine/link/readiness.h"
 #include "sim/crowding.h"
 #include "sim/meetings.h"
 #include "sim/network.h"

@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/disturbance.h"
-#include "engine/link.h"
-#include "engine/profile.h"
-#include "engine/trace.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/link/link.h"
+#include "engine/costs/profile.h"
+#include "engine/execution/trace.h"
 
 namespace rehearse {
 

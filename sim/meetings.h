@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/link.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/link/link.h"
 #include "sim/crowding.h"
 #include "sim/exchange.h"
 #include "sim/network.h"

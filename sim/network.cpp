@@ -10,7 +10,7 @@
 #include <simgrid/s4u.hpp>
 #include <unordered_map>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 namespace {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/program.h"
+#include "engine/cluster/cluster.h"
+#include "engine/program/program.h"
 
 namespace rehearse {
 

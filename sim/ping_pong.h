@@ -1,14 +1,14 @@
-// Plays the Topology Profiler's ping-pongs (engine/ping_pong.h) on the modelled cluster: its links,
+// Plays the Topology Profiler's ping-pongs (engine/costs/ping_pong.h) on the modelled cluster: its links,
 // shared where pairs of one round share them, slowed and jittered as a job's [disturb] says.
 #pragma once
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/disturbance.h"
-#include "engine/ping_pong.h"
-#include "engine/profile.h"
+#include "engine/cluster/cluster.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/costs/ping_pong.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 namespace {

@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/disturbance.h"
-#include "engine/link.h"
-#include "engine/metrics.h"
-#include "engine/model.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/link/link.h"
+#include "engine/execution/metrics.h"
+#include "engine/model/model.h"
 #include "sim/executor.h"
 #include "sim/processes.h"
 

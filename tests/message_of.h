@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 

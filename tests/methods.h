@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/errors.h"
-#include "engine/strategy.h"
+#include "engine/base/errors.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 

@@ -7,14 +7,14 @@
 #include <memory>
 #include <optional>
 
-#include "cli/files.h"
-#include "cli/load.h"
-#include "cli/spawn.h"
-#include "engine/data_dir.h"
-#include "engine/errors.h"
-#include "engine/plan_file.h"
-#include "engine/strategy.h"
-#include "engine/units.h"
+#include "cli/console/files.h"
+#include "cli/study/load.h"
+#include "cli/console/spawn.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/job/plan_file.h"
+#include "engine/methods/strategy.h"
+#include "engine/base/units.h"
 
 namespace rehearse {
 namespace {

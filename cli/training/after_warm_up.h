@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/job.h"
-#include "engine/policy.h"
-#include "engine/profile.h"
+#include "engine/job/job.h"
+#include "engine/planner/policy.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -1,8 +1,8 @@
 // See launch_ranks.h.
 #include "cli/training/launch_ranks.h"
 
-#include "engine/data_dir.h"
-#include "runtime/launcher.h"
+#include "engine/base/data_dir.h"
+#include "runtime/control/launcher.h"
 
 namespace rehearse {
 

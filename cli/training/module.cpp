@@ -1,10 +1,10 @@
-// The way into the module that needs LibTorch: what cli/training.h declares.
+// The way into the module that needs LibTorch: what cli/commands/training.h declares.
 #include <fmt/format.h>
 
 #include <bit>
 #include <cstdint>
 
-#include "cli/training.h"
+#include "cli/commands/training.h"
 #include "cli/training/profile_ranks.h"
 #include "cli/training/train_job.h"
 #include "models/large_products.h"

@@ -5,12 +5,12 @@
 
 #include <optional>
 
-#include "cli/teller.h"
+#include "cli/console/teller.h"
 #include "cli/training/launch_ranks.h"
-#include "engine/model.h"
-#include "engine/names.h"
-#include "runtime/environment.h"
-#include "runtime/profiler.h"
+#include "engine/model/model.h"
+#include "engine/base/names.h"
+#include "runtime/control/environment.h"
+#include "runtime/profiling/profiler.h"
 
 namespace rehearse {
 

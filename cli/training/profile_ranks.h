@@ -1,6 +1,6 @@
 // `rehearse profile` between real ranks.
 #pragma once
-#include "cli/profile.h"
+#include "cli/commands/profile.h"
 
 namespace rehearse {
 

@@ -1,6 +1,6 @@
 // `rehearse train` once its command line is read.
 #pragma once
-#include "cli/training.h"
+#include "cli/commands/training.h"
 
 namespace rehearse {
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "engine/collectives/algorithms.h"
-#include "engine/errors.h"
-#include "engine/names.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
 
 namespace rehearse {
 namespace {

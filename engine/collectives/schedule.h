@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/program.h"
+#include "engine/program/program.h"
 
 namespace rehearse {
 

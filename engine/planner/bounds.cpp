@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/planner/mesh.h"
-#include "engine/strategy.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 

@@ -1,6 +1,6 @@
 // What a candidate takes at least, in time and in memory, told from its numbers alone: a search
 // compiles only what these leave open. Both are true bounds of what the dry run and the linker find
-// (tests/engine/planner_test.cpp compares them over whole searches).
+// (tests/engine/planner/planner_test.cpp compares them over whole searches).
 //
 // Time, the larger of two. Compute: stage s of a flushed pipeline works through M micro-batches in
 // order, with the sums over tensor ranks between its segments, after the first has come down stages
@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/collective_prices.h"
-#include "engine/local_prices.h"
-#include "engine/plan.h"
+#include "engine/costs/collective_prices.h"
+#include "engine/costs/local_prices.h"
+#include "engine/plan/plan.h"
 #include "engine/planner/evaluator.h"
-#include "engine/profile.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

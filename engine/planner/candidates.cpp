@@ -9,13 +9,13 @@
 #include <set>
 #include <tuple>
 
-#include "engine/divisors.h"
-#include "engine/errors.h"
-#include "engine/local_prices.h"
-#include "engine/names.h"
+#include "engine/base/divisors.h"
+#include "engine/base/errors.h"
+#include "engine/costs/local_prices.h"
+#include "engine/base/names.h"
 #include "engine/planner/mesh.h"
 #include "engine/planner/shares.h"
-#include "engine/strategy.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/job.h"
-#include "engine/plan.h"
+#include "engine/job/job.h"
+#include "engine/plan/plan.h"
 #include "engine/planner/planner.h"
 
 namespace rehearse {

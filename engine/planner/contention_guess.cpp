@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/names.h"
+#include "engine/base/names.h"
 
 namespace rehearse {
 

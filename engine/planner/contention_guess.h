@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 
 namespace rehearse {
 

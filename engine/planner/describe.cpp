@@ -7,11 +7,11 @@
 #include <functional>
 #include <map>
 
-#include "engine/names.h"
-#include "engine/numbers.h"
+#include "engine/base/names.h"
+#include "engine/base/numbers.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sensitivity.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 
 namespace rehearse {
 namespace {

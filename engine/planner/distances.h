@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/profile.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/fold.h"
-#include "engine/passes/passes.h"
-#include "engine/rendezvous.h"
-#include "engine/strategy.h"
-#include "engine/workspace.h"
+#include "engine/execution/fold.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/link/rendezvous.h"
+#include "engine/methods/strategy.h"
+#include "engine/link/workspace.h"
 
 namespace rehearse {
 namespace {

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/collective_prices.h"
-#include "engine/costs.h"
-#include "engine/fit.h"
-#include "engine/link.h"
-#include "engine/model.h"
-#include "engine/plan.h"
-#include "engine/profile.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/collective_prices.h"
+#include "engine/costs/costs.h"
+#include "engine/planner/fit.h"
+#include "engine/link/link.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/planner/search.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 
 namespace rehearse {
 

@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
-#include "engine/model.h"
-#include "engine/plan.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "engine/planner/assignment.h"
 
 namespace rehearse {

@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
-#include "engine/lowering/gradient_sync.h"
+#include "engine/methods/lowering/gradient_sync.h"
 #include "engine/planner/mesh.h"
-#include "engine/strategy.h"
-#include "engine/workspace.h"
+#include "engine/methods/strategy.h"
+#include "engine/link/workspace.h"
 
 namespace rehearse {
 namespace {

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/local_prices.h"
-#include "engine/model.h"
-#include "engine/pass_order.h"
-#include "engine/plan.h"
-#include "engine/profile.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/local_prices.h"
+#include "engine/model/model.h"
+#include "engine/plan/pass_order.h"
+#include "engine/plan/plan.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -10,15 +10,15 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/dry_run.h"
-#include "engine/link.h"
-#include "engine/metrics.h"
-#include "engine/numbers.h"
+#include "engine/execution/dry_run.h"
+#include "engine/link/link.h"
+#include "engine/execution/metrics.h"
+#include "engine/base/numbers.h"
 #include "engine/planner/colocate.h"
 #include "engine/planner/estimate.h"
 #include "engine/planner/shares.h"
-#include "engine/refusal.h"
-#include "engine/strategy.h"
+#include "engine/base/refusal.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 namespace {

@@ -12,7 +12,7 @@
 #include <set>
 #include <tuple>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/contention_guess.h"
@@ -20,7 +20,7 @@
 #include "engine/planner/placement.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sparsity.h"
-#include "engine/strategy.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 namespace {

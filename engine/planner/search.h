@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/evaluator.h"
 #include "engine/planner/planner.h"

@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "engine/disturbance.h"
+#include "engine/cluster/disturbance.h"
 #include "engine/planner/mesh.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 
 namespace rehearse {
 namespace {

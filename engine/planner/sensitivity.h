@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/plan.h"
+#include "engine/cluster/cluster.h"
+#include "engine/plan/plan.h"
 #include "engine/planner/search.h"
 
 namespace rehearse {

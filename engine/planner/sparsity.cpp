@@ -12,11 +12,11 @@
 #include <optional>
 #include <tuple>
 
-#include "engine/costs.h"
-#include "engine/errors.h"
-#include "engine/local_prices.h"
-#include "engine/lowering/roles.h"
-#include "engine/packets.h"
+#include "engine/costs/costs.h"
+#include "engine/base/errors.h"
+#include "engine/costs/local_prices.h"
+#include "engine/methods/lowering/roles.h"
+#include "engine/program/packets.h"
 
 namespace rehearse {
 

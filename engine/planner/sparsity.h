@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/model.h"
-#include "engine/plan.h"
-#include "engine/profile.h"
+#include "engine/cluster/cluster.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/costs/profile.h"
 
 namespace rehearse {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse {
 

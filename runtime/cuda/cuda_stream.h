@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "runtime/accelerator.h"
+#include "runtime/communication/accelerator.h"
 #include "runtime/cuda/watch.h"
 
 namespace rehearse {

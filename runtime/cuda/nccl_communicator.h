@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/communicator.h"
+#include "runtime/communication/communicator.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/watch.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "runtime/accelerator.h"
+#include "runtime/communication/accelerator.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/nccl_communicator.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "runtime/cuda/check.h"
 
 namespace rehearse {

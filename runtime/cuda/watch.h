@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/control.h"
-#include "runtime/socket.h"
+#include "runtime/control/control.h"
+#include "runtime/control/socket.h"
 
 namespace rehearse {
 

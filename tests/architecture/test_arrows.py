@@ -24,7 +24,7 @@ FORBIDDEN_INCLUDES = {
 REGISTERED = re.compile(r'\bRegister\s+\w+\(\s*"([^"]+)"')
 # A plan's method compared with a name or set to one. That a default plan is plain data parallelism is the one exception.
 BRANCH = r'\bmethod\s*[=!]?=\s*"({})"|\bstrategy_named\("|\bmethod\.starts_with\('
-DEFAULT_METHOD = pathlib.Path("engine/plan.h")
+DEFAULT_METHOD = pathlib.Path("engine/plan/plan.h")
 
 
 def sources(folder):

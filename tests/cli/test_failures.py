@@ -1,5 +1,5 @@
 """What ends a run in its midst is exit status 1 and names who is to blame; what can be told before the first step is 2; a
-signal is 128 + n, with the state saved. The same with processes that are hung or stopped: tests/runtime/comm_culprit_test.cpp."""
+signal is 128 + n, with the state saved. The same with processes that are hung or stopped: tests/runtime/control/comm_culprit_test.cpp."""
 
 import contextlib
 import os

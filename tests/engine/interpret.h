@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/link.h"
+#include "engine/link/link.h"
 
 namespace rehearse {
 

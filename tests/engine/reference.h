@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config.h"
+#include "engine/base/config.h"
 
 namespace rehearse {
 

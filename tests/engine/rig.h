@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/dry_run.h"
-#include "engine/metrics.h"
-#include "engine/strategy.h"
+#include "engine/execution/dry_run.h"
+#include "engine/execution/metrics.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse {
 

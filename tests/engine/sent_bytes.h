@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/collectives/schedule.h"
-#include "engine/link.h"
+#include "engine/link/link.h"
 
 namespace rehearse {
 

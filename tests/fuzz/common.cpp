@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "cli/study.h"
+#include "cli/study/study.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

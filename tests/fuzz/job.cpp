@@ -1,5 +1,5 @@
 // Job files, through compiling, linking and an analytic simulation.
-#include "engine/job.h"
+#include "engine/job/job.h"
 
 #include "tests/fuzz/targets.h"
 

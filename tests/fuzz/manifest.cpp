@@ -2,7 +2,7 @@
 // shard.
 #include <span>
 
-#include "runtime/checkpoint_reader.h"
+#include "runtime/checkpoints/checkpoint_reader.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

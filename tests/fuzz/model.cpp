@@ -1,5 +1,5 @@
 // Model files, and a step of the model on four GPUs.
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 #include <fmt/format.h>
 

@@ -2,9 +2,9 @@
 // what it would have to be, and the text with that hash goes on.
 #include <fmt/format.h>
 
-#include "engine/identity.h"
-#include "engine/plan_file.h"
-#include "engine/platform.h"
+#include "engine/job/identity.h"
+#include "engine/job/plan_file.h"
+#include "engine/cluster/platform.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

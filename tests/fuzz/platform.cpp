@@ -1,5 +1,5 @@
 // Platform files: the cluster, its routes, and a small job on it.
-#include "engine/platform.h"
+#include "engine/cluster/platform.h"
 
 #include <fmt/format.h>
 

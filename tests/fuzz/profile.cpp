@@ -1,9 +1,9 @@
 // Profiles: read, written again, and a small job that costs come from.
-#include "engine/profile.h"
+#include "engine/costs/profile.h"
 
 #include <fmt/format.h>
 
-#include "engine/platform.h"
+#include "engine/cluster/platform.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

@@ -1,13 +1,13 @@
 // Program texts: parsed, linked with and without a model, printed again, and run dry.
-#include "engine/program.h"
+#include "engine/program/program.h"
 
 #include <fmt/format.h>
 
-#include "cli/program_check.h"
-#include "engine/costs.h"
-#include "engine/dry_run.h"
-#include "engine/platform.h"
-#include "engine/workspace.h"
+#include "cli/commands/program_check.h"
+#include "engine/costs/costs.h"
+#include "engine/execution/dry_run.h"
+#include "engine/cluster/platform.h"
+#include "engine/link/workspace.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

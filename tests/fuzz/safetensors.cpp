@@ -1,5 +1,5 @@
 // Files in the safetensors format.
-#include "runtime/safetensors.h"
+#include "runtime/checkpoints/safetensors.h"
 
 #include "tests/fuzz/targets.h"
 

@@ -1,5 +1,5 @@
 // Token shards.
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

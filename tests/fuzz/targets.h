@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/errors.h"
-#include "engine/model.h"
+#include "engine/base/errors.h"
+#include "engine/model/model.h"
 
 namespace rehearse::fuzz {
 

@@ -3,7 +3,7 @@
 // and rules broken on purpose, which must show.
 #include <gtest/gtest.h>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "tests/models/ranks.h"
 #include "tests/models/way_of_large_products.h"
 

@@ -5,7 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
-#include "engine/workspace.h"
+#include "engine/link/workspace.h"
 #include "tests/models/counting_allocator.h"
 #include "tests/models/ranks.h"
 

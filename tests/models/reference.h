@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 namespace rehearse::reference {
 

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "runtime/checkpoint.h"
-#include "runtime/run_folder.h"
+#include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 

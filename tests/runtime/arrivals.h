@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/job.h"
+#include "engine/job/job.h"
 #include "tests/models/reference.h"
 
 namespace rehearse {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/socket.h"
+#include "runtime/control/socket.h"
 
 namespace rehearse::test {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/control.h"
-#include "runtime/environment.h"
+#include "runtime/control/control.h"
+#include "runtime/control/environment.h"
 
 namespace rehearse::test {
 

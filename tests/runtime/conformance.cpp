@@ -9,8 +9,8 @@
 #include <map>
 #include <tuple>
 
-#include "engine/strategy.h"
-#include "runtime/train.h"
+#include "engine/methods/strategy.h"
+#include "runtime/training/train.h"
 #include "tests/runtime/processes.h"
 
 namespace rehearse {

@@ -3,15 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/disturbance.h"
-#include "engine/job.h"
-#include "engine/link.h"
-#include "engine/trace.h"
-#include "runtime/control.h"
-#include "runtime/data.h"
-#include "runtime/environment.h"
-#include "runtime/executor.h"
-#include "runtime/network.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/job/job.h"
+#include "engine/link/link.h"
+#include "engine/execution/trace.h"
+#include "runtime/control/control.h"
+#include "runtime/data/data.h"
+#include "runtime/control/environment.h"
+#include "runtime/execution/executor.h"
+#include "runtime/communication/network.h"
 #include "tests/runtime/scratch.h"
 
 namespace rehearse {

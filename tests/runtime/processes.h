@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/environment.h"
+#include "runtime/control/environment.h"
 
 namespace rehearse {
 

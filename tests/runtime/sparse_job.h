@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/strategy.h"
-#include "engine/workspace.h"
+#include "engine/methods/strategy.h"
+#include "engine/link/workspace.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 

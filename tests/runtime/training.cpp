@@ -8,10 +8,10 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
-#include "engine/strategy.h"
+#include "engine/methods/strategy.h"
 #include "models/block.h"
-#include "runtime/checkpoint_reader.h"
-#include "runtime/optimizer.h"
+#include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/kernels/optimizer.h"
 
 namespace rehearse {
 

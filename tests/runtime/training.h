@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/job.h"
-#include "runtime/data.h"
-#include "runtime/train.h"
+#include "engine/job/job.h"
+#include "runtime/data/data.h"
+#include "runtime/training/train.h"
 #include "tests/models/reference.h"
 #include "tests/runtime/processes.h"
 #include "tests/runtime/scratch.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "tests/sim/runs.h"
 
 namespace rehearse {

@@ -7,8 +7,8 @@
 
 #include <simgrid/s4u.hpp>
 
-#include "engine/errors.h"
-#include "engine/metrics.h"
+#include "engine/base/errors.h"
+#include "engine/execution/metrics.h"
 #include "tests/sim/runs.h"
 
 namespace rehearse {

@@ -1,6 +1,6 @@
 // A change of plan in the simulator: where nothing contends it takes exactly what the dry run says,
 // in both fidelities; where ranks share links it takes no less.
-#include "engine/migration.h"
+#include "engine/migration/migration.h"
 
 #include <gtest/gtest.h>
 

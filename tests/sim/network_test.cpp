@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/errors.h"
+#include "engine/base/errors.h"
 #include "tests/sim/isolated.h"
 
 namespace rehearse {

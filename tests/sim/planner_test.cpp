@@ -10,12 +10,12 @@
 #include <iostream>
 #include <limits>
 
-#include "engine/data_dir.h"
-#include "engine/errors.h"
-#include "engine/fit.h"
-#include "engine/passes/passes.h"
-#include "engine/strategy.h"
-#include "engine/workspace.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/planner/fit.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
+#include "engine/link/workspace.h"
 #include "sim/run_seeds.h"
 
 namespace rehearse {

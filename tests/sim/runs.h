@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cluster.h"
-#include "engine/costs.h"
-#include "engine/disturbance.h"
-#include "engine/dry_run.h"
-#include "engine/errors.h"
-#include "engine/link.h"
-#include "engine/model.h"
-#include "engine/strategy.h"
-#include "engine/trace.h"
+#include "engine/cluster/cluster.h"
+#include "engine/costs/costs.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/execution/dry_run.h"
+#include "engine/base/errors.h"
+#include "engine/link/link.h"
+#include "engine/model/model.h"
+#include "engine/methods/strategy.h"
+#include "engine/execution/trace.h"
 #include "sim/executor.h"
 #include "tests/sim/isolated.h"
 

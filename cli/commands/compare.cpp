@@ -1,0 +1,179 @@
+// `rehearse compare`: one job under many methods, in one table and one picture. A method that
+// cannot run the job is a row that says why.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "cli/console/command.h"
+#include "cli/study/decision.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "cli/study/load.h"
+#include "cli/study/methods.h"
+#include "cli/console/python.h"
+#include "cli/study/study.h"
+#include "cli/study/study_options.h"
+#include "cli/console/table.h"
+#include "cli/console/teller.h"
+#include "engine/base/errors.h"
+#include "engine/base/numbers.h"
+#include "engine/base/units.h"
+
+namespace rehearse {
+namespace {
+
+struct Options : StudyFlags {
+  std::string methods = "all";
+};
+
+struct Row {
+  MethodChoice choice = {};
+  std::optional<Study> study = {};
+  std::string refusal = {};  // why there is no study
+};
+
+std::vector<std::string> cells(const Row& row) {
+  if (!row.study) return {row.choice.label, "cannot run: " + row.refusal};
+  const Study& s = *row.study;
+  const Summary& m = s.summary;
+  std::vector<std::string> memory;
+  for (const DeviceNeed& need : s.memory)
+    memory.push_back(to_text(Bytes(static_cast<double>(need.need))));
+  const double share = m.step_time.mean > 0 ? m.step_time.ci95 / m.step_time.mean : 0;
+  return {row.choice.label,
+          mesh_text(s),
+          fmt::format("{:.4g}", m.step_time.mean),
+          fmt::format("{:.2g}", m.step_time.ci95),
+          fmt::format("{:.4g}", m.samples_per_s),
+          fmt::format("{:.2g}", m.samples_per_s * share),
+          fmt::format("{:.4g}", m.tokens_per_s),
+          m.mfu > 0 ? percent(m.mfu, 2) : "-",
+          percent(m.bubble_fraction, 1),
+          to_text(Seconds(m.exposed_comm_s)),
+          fmt::format("{:.3g}", m.bytes_sent_mean / 1e9),
+          fmt::format("{}", fmt::join(memory, " / ")),
+          m.joules_per_step > 0 ? to_text(Joules(m.joules_per_step)) : "-",
+          fixed(m.robustness, 4)};
+}
+
+std::string describe(const std::vector<Row>& rows) {
+  std::string kinds;
+  std::vector<std::string> warnings;
+  std::size_t seeds = 1;
+  const Study* any = nullptr;
+  for (const Row& row : rows) {
+    if (!row.study) continue;
+    any = &*row.study;
+    seeds = row.study->seeds.size();
+    for (const std::string& w : row.study->warnings)
+      if (std::find(warnings.begin(), warnings.end(), w) == warnings.end()) warnings.push_back(w);
+  }
+  if (any != nullptr) {
+    std::vector<std::string> names;
+    for (const DeviceNeed& need : any->memory) names.push_back(need.kind);
+    kinds = fmt::format("{}", fmt::join(names, " / "));
+  }
+  std::vector<std::vector<std::string>> lines{{"method", "mesh", "step s", "+-", "samples/s", "+-",
+                                               "tokens/s", "MFU", "bubble", "exposed", "GB sent",
+                                               "peak memory", "J a step", "robust"}};
+  for (const Row& row : rows) lines.push_back(cells(row));
+  std::string out = table(lines);
+  if (any != nullptr)
+    out += fmt::format(
+        "\n{} on {}\n+-: 95% interval over {} seed{}; GB sent: mean per rank and step; peak "
+        "memory: {}; fidelity: {}\n",
+        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s", kinds,
+        name_of(any->level));
+  for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& rows, bool timings) {
+  using Json = nlohmann::ordered_json;
+  Json results = Json::array(), refused = Json::array();
+  for (const Row& row : rows) {
+    if (!row.study) {
+      refused.push_back({{"method", row.choice.label}, {"reason", row.refusal}});
+      continue;
+    }
+    Json one = to_json(*row.study);
+    one["method"] = row.choice.label;
+    if (timings) one["timings"] = timings_json(*row.study);
+    results.push_back(std::move(one));
+  }
+  return signed_by(
+      context,
+      {{"schema_version", 1}, {"results", std::move(results)}, {"cannot_run", std::move(refused)}});
+}
+
+int run_compare(const Context& context, const Options& options) {
+  Teller teller(context);
+  const StudyOptions how = study_options(options, teller);
+  const std::string python = options.report.empty() ? "" : need_python("--report");
+  std::vector<MethodChoice> choices = parse_methods(options.methods);
+  const Job job = load(options.job, context.set);  // what is wrong with it is wrong with every row
+  if (options.methods == "all" && !job.plan_file.empty())
+    choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
+  for (const MethodChoice& choice : choices)
+    if (choice.method == "plan" && job.plan_file.empty())
+      throw InputError("--methods plan: the job names no plan; [method] plan does");
+  std::vector<Row> rows;
+  for (const MethodChoice& choice : choices) {
+    Row row{.choice = choice};
+    try {
+      Job one = load(options.job, overrides_for(choice, job, context.set));
+      const std::optional<Decision> decided = decide_plan(one, &teller);
+      row.study = study(one, how);
+      if (decided) add_warnings(*decided, *row.study);
+    } catch (const InputError& e) {
+      row.refusal = e.what();
+    }
+    rows.push_back(std::move(row));
+  }
+  if (!options.output.empty()) write_file(options.output, text_of(to_json(context, rows, false)));
+  if (!options.report.empty()) {
+    teller.say("writing the report");
+    const TemporaryFolder folder;
+    write_file(folder.file("compare.json"), text_of(to_json(context, rows, false)));
+    run_report(python, {folder.file("compare.json"), "-o", options.report, "--quiet"});
+  }
+  teller.done();
+  std::cout << (context.json ? text_of(to_json(context, rows, options.timings)) : describe(rows));
+  if (options.timings && !context.json)
+    for (const Row& row : rows)
+      if (row.study)
+        std::cout << fmt::format("wall clock of {}: {}\n", row.choice.label,
+                                 to_text(Seconds(row.study->compile_s + row.study->link_s +
+                                                 row.study->costs_s + row.study->run_s)));
+  const bool any =
+      std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.study.has_value(); });
+  if (!any) throw InputError("none of the methods can run this job");
+  return good;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "compare", "Predict the step time of a job under several methods",
+      "  rehearse compare experiments/paper-ddp.toml\n"
+      "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
+      "  rehearse compare experiments/paper-ddp.toml --methods "
+      "1f1b@pp=2,1f1b@pp=4,micro_batches=8");
+  auto options = std::make_shared<Options>();
+  add_study_flags(*command, *options);
+  command
+      ->add_option("--methods", options->methods,
+                   "NAME[@KEY=VALUE,...],... or all; keys of [method], for that row alone; "
+                   "plan: the job's")
+      ->type_name("LIST")
+      ->capture_default_str();
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_compare(context, *options); };
+  });
+}
+
+}  // namespace rehearse

@@ -1,0 +1,188 @@
+// `rehearse doctor`: what this machine has, what it lacks, and what that disables.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/console/command.h"
+#include "cli/console/gpus.h"
+#include "cli/console/python.h"
+#include "cli/console/spawn.h"
+#include "cli/console/table.h"
+#include "cli/commands/training.h"
+#include "engine/cluster/cluster.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/model/model.h"
+#include "engine/methods/strategy.h"
+#include "engine/base/units.h"
+
+namespace rehearse {
+namespace {
+
+struct Finding {
+  std::string what = {};
+  bool found = false;
+  std::string detail = {};    // what was found, or why not
+  std::string disables = {};  // what does not work without it
+};
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
+  return "unknown CPU";
+}
+
+Finding cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return {"cores", true, fmt::format("{} usable: {}", usable, cpu_name()), ""};
+}
+
+Finding memory() {
+  struct sysinfo info {};
+  sysinfo(&info);
+  const double unit = info.mem_unit;
+  return {
+      "memory", true,
+      fmt::format("{}, {} of it free", to_text(Bytes(unit * static_cast<double>(info.totalram))),
+                  to_text(Bytes(unit * static_cast<double>(info.freeram)))),
+      ""};
+}
+
+Finding simulator() {
+#ifdef REHEARSE_HAS_SIM
+  return {"SimGrid", true, "built in", ""};
+#else
+  return {"SimGrid", false, "this build was configured with REHEARSE_SIM=OFF",
+          "--fidelity fluid and chunk; analytic works"};
+#endif
+}
+
+Finding trainer() {
+  try {
+    training();
+    return {"LibTorch", true, "loaded by " + find_module(training_module).string(), ""};
+  } catch (const InputError& missing) {
+    return {"LibTorch", false, missing.what(), "train, and profile without --cluster"};
+  }
+}
+
+/// Which kernels the real ranks compute with here.
+Finding products(const Finding& trainer) {
+  if (!trainer.found) return {"fp32 products", false, "no LibTorch", trainer.disables};
+  return {"fp32 products", true, training().products(), ""};
+}
+
+Finding python() {
+  const std::string path = find_python();
+  if (path.empty())
+    return {"Python", false,
+            fmt::format("no private environment; {} python makes it",
+                        (data_dir() / "tools/setup").string()),
+            "--report, preparing text"};
+  const Finished said = run_program(
+      {path, "-c",
+       "import jinja2, matplotlib, numpy, tokenizers, sys; print(sys.version.split()[0])"},
+      true);
+  if (said.status != 0)
+    return {"Python", false, fmt::format("{} lacks jinja2, matplotlib, numpy or tokenizers", path),
+            "--report, preparing text"};
+  return {"Python", true, fmt::format("{} {}", path, said.output.substr(0, said.output.find('\n'))),
+          ""};
+}
+
+Finding gpus() {
+  const Gpus found = find_gpus();
+  if (found.list.empty())
+    return {"GPUs", false, found.problem,
+            "nothing: train computes on CPUs, and GPUs are simulated without one"};
+  std::vector<std::string> names;
+  for (const Gpu& gpu : found.list)
+    names.push_back(
+        fmt::format("{} ({})", gpu.name, to_text(Bytes(static_cast<double>(gpu.memory)))));
+  return {"GPUs", true,
+          fmt::format("{}{}, by {}", fmt::join(names, ", "),
+                      found.driver.empty() ? "" : "; driver " + found.driver, found.source),
+          ""};
+}
+
+Finding compiler() {
+  std::vector<std::string> candidates;
+  if (const char* home = std::getenv("CUDA_HOME"); home != nullptr)
+    candidates.push_back(std::string(home) + "/bin/nvcc");
+  candidates.emplace_back("/usr/local/cuda/bin/nvcc");
+  candidates.emplace_back("nvcc");
+  for (const std::string& nvcc : candidates) {
+    const Finished said = run_program({nvcc, "--version"}, false);
+    const auto at = said.output.find("release ");
+    if (said.status != 0 || at == std::string::npos) continue;
+    return {"nvcc", true,
+            fmt::format("{} ({})", nvcc, said.output.substr(at, said.output.find(',', at) - at)),
+            ""};
+  }
+  return {"nvcc", false, "no CUDA toolkit; `make gpu` fetches PyPI's compiler",
+          "nothing: `make gpu` works without"};
+}
+
+Finding plugin() {
+  const std::string path = find_module("librehearse_cuda.so").string();
+  if (!path.empty()) return {"CUDA plug-in", true, path, ""};
+  return {"CUDA plug-in", false, "not built; `make gpu` builds it",
+          "nothing: train does not load it, only its own tests do"};
+}
+
+Finding files() {
+  std::vector<std::string> methods;
+  for (const auto& [name, strategy] : strategies()) methods.push_back(name);
+  return {"models and platforms", !known_models().empty() && !known_clusters().empty(),
+          fmt::format("{}: {} models, {} platforms", data_dir().string(), known_models().size(),
+                      known_clusters().size()),
+          "jobs that name models or clusters; paths work"};
+}
+
+int run_doctor(const Context& context) {
+  const Finding torch = trainer();
+  const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
+                                      python(), gpus(),   plugin(),    compiler(), files()};
+  if (context.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Finding& f : findings)
+      list.push_back({{"what", f.what},
+                      {"found", f.found},
+                      {"detail", f.detail},
+                      {"disables", f.found ? "" : f.disables}});
+    const nlohmann::ordered_json out{
+        {"schema_version", 1}, {"version", REHEARSE_VERSION}, {"findings", std::move(list)}};
+    std::cout << out.dump(2) << "\n";
+    return good;
+  }
+  std::vector<std::vector<std::string>> rows{{"what", "", "detail"}};
+  for (const Finding& f : findings) {
+    rows.push_back({f.what, f.found ? "found" : "missing", f.detail});
+    if (!f.found) rows.push_back({"", "", "disables: " + f.disables});
+  }
+  std::cout << "rehearse " << REHEARSE_VERSION << "\n" << table(rows);
+  return good;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  CLI::App* command =
+      add_command(app, "doctor", "Say what was found, what is missing, what that disables",
+                  "  rehearse doctor\n  rehearse doctor --json");
+  command->callback([&context] { context.run = [&context] { return run_doctor(context); }; });
+}
+
+}  // namespace rehearse

@@ -1,0 +1,99 @@
+// `rehearse plan`: the best plan for a job's model on its cluster, with the score of each choice,
+// what lost to it and what would change the decision.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/console/command.h"
+#include "cli/study/decision.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "cli/study/plan_picture.h"
+#include "cli/console/python.h"
+#include "cli/study/rehearsal.h"
+#include "cli/study/study.h"
+#include "cli/study/study_options.h"
+#include "cli/console/teller.h"
+
+namespace rehearse {
+namespace {
+
+struct Options {
+  std::string job = {}, profile = {}, output = {}, report = {};
+  int budget = 0;
+  bool explain = false, no_rescore = false;
+};
+
+/// The plan's step under one seed, beside those of plain methods, drawn.
+void write_report(const Context& context, const Options& options, Job job, const Plan& plan,
+                  const std::string& python, Teller& teller) {
+  job.plan = plan;
+  const TemporaryFolder folder;
+  StudyOptions how{.seeds = 1};
+  how.trace = folder.file("plan.json");
+  how.teller = &teller;
+  const Study planned = study(job, how);
+  Rehearsal against;
+  finish_rehearsal(against, job, planned, how, options.job, context.set, baseline_traces(folder));
+  write_file(folder.file("simulate.json"), text_of(signed_by(context, to_json(planned))));
+  std::vector<std::string> arguments = plan_pictures(job, against, folder, how.trace);
+  arguments.insert(arguments.begin(), folder.file("simulate.json"));
+  arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
+  run_report(python, arguments);
+}
+
+int run_plan(const Context& context, const Options& options) {
+  if (!options.output.empty()) check_writable("-o", options.output);
+  if (!options.report.empty()) check_report(options.report);
+  const std::string python = options.report.empty() ? "" : need_python("--report");
+  Job job = load_job_to_plan(options.job, context.set);
+  if (!options.profile.empty()) job.profile = options.profile;
+  Teller teller(context);
+  const PlanFlags flags{
+      .budget = options.budget, .rescore = !options.no_rescore, .teller = &teller};
+  const Decision decision = decide_with_progress(job, flags);
+  if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
+  if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
+  teller.done();
+  if (context.json)
+    std::cout << text_of(signed_by(context, to_json(decision, job)));
+  else
+    std::cout << (options.explain ? explain(decision, job) : brief(decision, job));
+  return good;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context) {
+  CLI::App* command =
+      add_command(app, "plan", "Decide the best plan for a job's model on its cluster",
+                  "  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n"
+                  "  rehearse simulate experiments/paper-ddp.toml --set method.name= \\\n"
+                  "    --set method.plan=plan.toml\n"
+                  "  rehearse plan experiments/paper-ddp.toml --budget 500 --json\n"
+                  "  rehearse plan experiments/paper-ddp.toml --set method.tp=1");
+  auto options = std::make_shared<Options>();
+  add_job(*command, options->job);
+  command->add_flag("--explain", options->explain,
+                    "Print the score of each choice, what lost to it and what would change it");
+  command->add_option("--profile", options->profile, "Measured times; default: cluster.profile")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  command->add_option("-o,--output", options->output, "Write the plan, for method.plan")
+      ->type_name("FILE");
+  command->add_option("--report", options->report, "Write an HTML report with pictures of the plan")
+      ->type_name("FILE");
+  command->add_option("--budget", options->budget, "Candidates to dry-run at most; 0: no limit")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  command->add_flag("--no-rescore", options->no_rescore,
+                    "Trust the dry run: no fluid simulation of the best candidates");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_plan(context, *options); };
+  });
+}
+
+}  // namespace rehearse

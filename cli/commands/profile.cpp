@@ -1,0 +1,128 @@
+// `rehearse profile`: measures this machine with as many ranks running as will run later, or plays
+// the same measurements on a model of a cluster, into the file that a job's cluster.profile names.
+// (docs/profile.md; Sun 2026, section 3.1: the Topology Profiler.)
+#include "cli/commands/profile.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+
+#include "cli/console/command.h"
+#include "cli/console/files.h"
+#include "cli/commands/training.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+
+namespace rehearse {
+namespace {
+
+Profile merged(const ProfileOptions& options) {
+  Profile out = load_profile(options.merge[0]);
+  std::string names = options.merge[0];
+  for (std::size_t i = 1; i < options.merge.size(); ++i) {
+    out = merge(out, load_profile(options.merge[i]), names, options.merge[i]);
+    names += " + " + options.merge[i];
+  }
+  return out;
+}
+
+int run_profile(const Context& context, const ProfileOptions& options) {
+  check_writable("-o", options.output);
+  if (!options.merge.empty()) {
+    write_profile(context, options, merged(options));
+    return good;
+  }
+  if (!options.cluster.empty()) {
+    write_profile(context, options, profile_cluster(context, options));
+    return good;
+  }
+  return training().profile(context, options);
+}
+
+}  // namespace
+
+#ifndef REHEARSE_HAS_SIM
+Profile profile_cluster(const Context&, const ProfileOptions&) {
+  throw InputError("--cluster: this build has no SimGrid");
+}
+#endif
+
+void write_profile(const Context& context, const ProfileOptions& options, const Profile& profile) {
+  write_file(options.output, to_json(profile));
+  if (context.json) {
+    std::cout << to_json(profile);
+    return;
+  }
+  if (context.quiet) return;
+  fmt::print("{}: {}{} with {} rank{} of {} thread{}: {} segment times, {} collectives, {} pairs",
+             options.output, profile.host, profile.simulated ? " (simulated)" : "", profile.ranks,
+             profile.ranks == 1 ? "" : "s", profile.threads_per_rank,
+             profile.threads_per_rank == 1 ? "" : "s", profile.segments.size(),
+             profile.collectives.size(), profile.pairs.size());
+  if (!profile.variances.empty()) fmt::print(", variances of {} layers", profile.variances.size());
+  fmt::print("\n");
+}
+
+void add_profile(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "profile", "Measure this machine, or a modelled cluster, for simulations",
+      "  rehearse profile -o profile.json --nproc 2\n"
+      "  rehearse simulate experiments/demo-ddp.toml --set cluster.profile=profile.json\n"
+      "  rehearse profile -o paper.json --cluster paper --model bert-paper-110m\n"
+      "  rehearse profile -o both.json --merge v100.json,rtx4090.json");
+  auto options = std::make_shared<ProfileOptions>();
+  command->add_option("-o,--output", options->output, "Where to write it")
+      ->type_name("FILE")
+      ->required();
+  CLI::Option* cluster =
+      command
+          ->add_option(
+              "--cluster", options->cluster,
+              "Play it on this modelled cluster instead, disturbed as --set disturb.* says")
+          ->type_name("NAME");
+  CLI::Option* ranks =
+      command->add_option("--nproc", options->nproc, "Ranks that run while it measures")
+          ->check(CLI::Range(1, 4096))
+          ->excludes(cluster);
+  command->add_option("--model", options->model, "Model whose segments are timed")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--seq-len", options->seq_len, "Tokens a sample; default: the model's")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--samples", options->samples, "Samples of a micro-batch, several sizes")
+      ->check(CLI::Range(1, 4096))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--tp", options->tp, "Tensor-parallel sizes")
+      ->check(CLI::Range(1, 1024))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--optimizer", options->optimizer, "adamw or sgd")
+      ->check(CLI::IsMember(names_of<Optimizer>()))
+      ->capture_default_str();
+  command->add_option("--precision", options->precision, "With --cluster: fp32, bf16 or fp16")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->needs(cluster)
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "Per rank; default: cores / ranks")
+      ->check(CLI::Range(1, 4096))
+      ->excludes(cluster);
+  command
+      ->add_option("--ranks-on", options->ranks_on,
+                   "The platform whose device i rank i stands on; default: this host")
+      ->type_name("NAME")
+      ->excludes(cluster);
+  command
+      ->add_option("--merge", options->merge,
+                   "Measure nothing: put these profiles together, comma between them")
+      ->delimiter(',')
+      ->type_name("FILE")
+      ->excludes(cluster)
+      ->excludes(ranks);
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_profile(context, *options); };
+  });
+}
+
+}  // namespace rehearse

@@ -1,0 +1,70 @@
+// `rehearse profile --cluster`: the measurements of real ranks, played on a model of a cluster.
+#ifdef REHEARSE_HAS_SIM
+#include <fmt/format.h>
+
+#include "cli/commands/profile.h"
+#include "cli/console/teller.h"
+#include "engine/base/errors.h"
+#include "engine/job/job.h"
+#include "engine/base/names.h"
+#include "engine/costs/ping_pong.h"
+#include "engine/costs/table_profile.h"
+#include "sim/ping_pong.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::size_t most_devices = 256;  // pairs grow with the square
+
+/// Cluster and [disturb] as a job would have them, so that --set means what it does elsewhere.
+Job job_of(const Context& context, const ProfileOptions& options) {
+  for (const std::string& one : context.set)
+    if (!one.starts_with("disturb."))
+      throw InputError(
+          fmt::format("--set {}: with profile --cluster only keys of [disturb] count", one));
+  return parse_job(
+      fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\nmethod.name = \"ddp\"\n",
+                  options.model, options.cluster),
+      "rehearse profile --cluster", context.set);
+}
+
+}  // namespace
+
+Profile profile_cluster(const Context& context, const ProfileOptions& options) {
+  const Job job = job_of(context, options);
+  const Cluster& cluster = job.cluster;
+  const std::size_t devices = cluster.devices().size();
+  if (devices > most_devices)
+    throw InputError(
+        fmt::format("--cluster {}: {} devices have {} pairs; at most {} devices: name "
+                    "fewer nodes (\"{}:N\")",
+                    options.cluster, devices, devices * (devices - 1), most_devices,
+                    options.cluster.substr(0, options.cluster.find(':'))));
+  Teller teller(context);
+  teller.say(fmt::format("measuring {} devices of {} and the paths between them", devices,
+                         cluster.name()));
+  const Disturber disturber(job.disturb, static_cast<int>(devices));
+  Profile profile{.host = fmt::format("cluster {}", cluster.name()),
+                  .simulated = true,
+                  .cores = cluster.shared_cores(),
+                  .ranks = static_cast<int>(devices),
+                  .threads_per_rank = 1,
+                  .cluster = cluster.name(),
+                  .cluster_hash = cluster.hash()};
+  add_table_times(profile, load_model(options.model, options.seq_len), cluster, disturber,
+                  {.samples = options.samples,
+                   .tensor_parallel = options.tp,
+                   .dtype = options.precision == "bf16"   ? DType::bf16
+                            : options.precision == "fp16" ? DType::f16
+                                                          : DType::f32,
+                   .optimizer = *from_name<Optimizer>(options.optimizer)});
+  std::vector<Id> nodes;
+  for (const Device& device : cluster.devices()) nodes.push_back(device.node);
+  profile.pairs = play_ping_pong(cluster, pairing_rounds(nodes), disturber,
+                                 link_slowdowns(job.disturb, cluster))
+                      .pairs;
+  return profile;
+}
+
+}  // namespace rehearse
+#endif

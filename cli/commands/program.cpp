@@ -1,0 +1,110 @@
+// `rehearse program`: the program that a job compiles to, as text, and what the linker finds in it.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/console/command.h"
+#include "cli/study/decision.h"
+#include "cli/console/files.h"
+#include "cli/study/load.h"
+#include "cli/commands/program_check.h"
+#include "cli/console/teller.h"
+#include "engine/base/errors.h"
+#include "engine/link/link.h"
+#include "engine/link/workspace.h"
+
+namespace rehearse {
+namespace {
+
+struct Options {
+  std::string job = {}, from = {}, output = {};
+  bool check = false;
+};
+
+/// What `f` finds wrong with a program from a file is said with the file's name.
+template <class F>
+auto of_file(const Options& options, F f) {
+  try {
+    return f();
+  } catch (const ProgramError& e) {
+    if (options.from.empty()) throw;
+    throw ProgramError(fmt::format("{}: {}", options.from, e.what()));
+  }
+}
+
+Program read_program(const Options& options, const std::optional<Job>& job) {
+  if (options.from.empty()) return compile(*job);
+  return of_file(options, [&] { return parse_program(read_file(options.from)); });
+}
+
+/// A program from a file may be of another model than the job's.
+void check_segments(const Options& options, const Program& program, const ModelSpec& model) {
+  for (const Role& role : program.roles)
+    for (const Op& op : role.ops)
+      if (const auto* compute = std::get_if<Compute>(&op.work);
+          compute != nullptr && compute->segment >= model.segments.size())
+        throw InputError(fmt::format("--from {}: it computes segment {}, but model {} of {} has {}",
+                                     options.from, compute->segment, model.name, options.job,
+                                     model.segments.size()));
+}
+
+int run_program(const Context& context, const Options& options) {
+  if (options.job.empty() && options.from.empty())
+    throw InputError("program: give JOB.toml or --from FILE");
+  if (!options.output.empty()) check_writable("-o", options.output);
+  Teller teller(context);
+  std::optional<Job> job;
+  if (!options.job.empty()) {
+    job = load(options.job, context.set);
+    decide_plan(*job, &teller);
+  }
+  teller.say(options.check ? "linking and checking the program" : "compiling the program");
+  Program program = read_program(options, job);
+  if (!options.output.empty()) write_file(options.output, to_text(program));
+  if (options.check) {
+    if (job) check_segments(options, program, job->model);
+    const LinkedProgram linked = of_file(options, [&] {
+      return job ? link(std::move(program), job->model) : link(std::move(program));
+    });
+    teller.done();
+    std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
+                               : describe(linked, job.has_value()));
+  } else if (context.json) {
+    teller.done();
+    const nlohmann::ordered_json out{{"schema_version", 1},
+                                     {"program_hash", fmt::format("{:016x}", hash_of(program))},
+                                     {"text", to_text(program)}};
+    std::cout << out.dump(2) << "\n";
+  } else if (options.output.empty()) {
+    teller.done();
+    std::cout << to_text(program);
+  }
+  return good;
+}
+
+}  // namespace
+
+void add_program(CLI::App& app, Context& context) {
+  CLI::App* command =
+      add_command(app, "program", "Print the program that a job compiles to, or check it",
+                  "  rehearse program experiments/paper-ddp.toml\n"
+                  "  rehearse program experiments/paper-ddp.toml --check\n"
+                  "  rehearse program experiments/paper-ddp.toml -o ddp.program\n"
+                  "  rehearse program --from ddp.program --check");
+  auto options = std::make_shared<Options>();
+  command->add_option("JOB.toml", options->job, "What to train, where and how (docs/job.md)");
+  command
+      ->add_option("--from", options->from, "Read a program's text instead of compiling the job's")
+      ->type_name("FILE");
+  command->add_option("-o,--output", options->output, "Write the text to a file")
+      ->type_name("FILE");
+  command->add_flag("--check", options->check,
+                    "Link it: deadlocks, races, layouts; print roles, channels and memory");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_program(context, *options); };
+  });
+}
+
+}  // namespace rehearse

@@ -1,0 +1,142 @@
+// See program_check.h.
+#include "cli/commands/program_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/console/table.h"
+#include "engine/link/rendezvous.h"
+#include "engine/base/units.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::size_t shown_storages = 3;
+
+std::string bytes(std::int64_t n) { return to_text(Bytes(static_cast<double>(n))); }
+
+std::string mesh_text(const Program& program) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : program.mesh) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
+  return fmt::format("{}", fmt::join(axes, " x "));
+}
+
+/// "0-7", "0,2,4,6", "0,2,4,... (64)".
+std::string ranks_text(const std::vector<Id>& ranks) {
+  const bool run = !ranks.empty() && ranks.back() - ranks.front() + 1 == ranks.size();
+  if (run && ranks.size() > 1) return fmt::format("{}-{}", ranks.front(), ranks.back());
+  if (ranks.size() <= 4) return fmt::format("{}", fmt::join(ranks, ","));
+  return fmt::format("{},{},{},...,{} ({})", ranks[0], ranks[1], ranks[2], ranks.back(),
+                     ranks.size());
+}
+
+std::string op_text(const LinkedProgram& linked, Id role, Id op) {
+  std::string text = to_text(linked.program, linked.program.roles[role], op);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  text.erase(0, text.find_first_not_of(' '));
+  return text;
+}
+
+/// Ops a step on each channel, and their payload, over all roles (a collective counts once a role).
+struct ChannelUse {
+  int ops = 0;
+  std::int64_t bytes = 0;
+};
+std::vector<ChannelUse> channel_uses(const LinkedProgram& linked) {
+  std::vector<ChannelUse> out(linked.program.channels.size());
+  for (Id r = 0; r < linked.roles.size(); ++r)
+    for (Id o = 0; o < linked.roles[r].ops.size(); ++o)
+      if (const Id c = channel_of(linked.program.roles[r].ops[o].work); c != none)
+        ++out[c].ops, out[c].bytes += linked.roles[r].ops[o].bytes;
+  return out;
+}
+
+std::string group_text(const Program& program, const Channel& channel) {
+  if (!channel.group.colour.empty()) return "by colour";
+  std::vector<std::string> axes;
+  for (std::size_t a = 0; a < program.mesh.size(); ++a)
+    if (channel.group.axes >> a & 1) axes.push_back(program.mesh[a].name);
+  return axes.empty() ? "by role" : fmt::format("{}", fmt::join(axes, ","));
+}
+
+}  // namespace
+
+std::string describe(const LinkedProgram& linked, bool with_model) {
+  const Program& program = linked.program;
+  std::string out =
+      fmt::format("method {}, {} ranks, mesh {}, hash {:016x}: links\n\n", program.method,
+                  program.world_size, mesh_text(program), linked.hash);
+  std::vector<std::vector<std::string>> rows{
+      {"role", "ranks", "lanes", "ops", "state", "buffers", "values", "memory", "largest"}};
+  for (Id r = 0; r < program.roles.size(); ++r) {
+    const Role& role = program.roles[r];
+    const RoleMemory& m = linked.memory[r];
+    std::vector<std::string> largest;
+    for (const StorageUse& use : m.largest)
+      if (largest.size() < shown_storages) largest.push_back(use.name + " " + bytes(use.bytes));
+    rows.push_back({role.name, ranks_text(role.ranks), std::to_string(role.lanes.size()),
+                    std::to_string(role.ops.size()), bytes(m.state), bytes(m.buffer),
+                    bytes(m.value), bytes(m.total()), fmt::format("{}", fmt::join(largest, ", "))});
+  }
+  out += table(rows);
+  if (!with_model)
+    out += "memory without workspace and batches, which the model decides: name its JOB.toml too\n";
+  if (!program.channels.empty()) {
+    rows = {{"channel", "group", "match", "ops", "payload a step"}};
+    const auto uses = channel_uses(linked);
+    for (std::size_t c = 0; c < program.channels.size(); ++c)
+      rows.push_back({program.channels[c].name, group_text(program, program.channels[c]),
+                      program.channels[c].match == Match::mailbox ? "mailbox" : "in order",
+                      std::to_string(uses[c].ops), bytes(uses[c].bytes)});
+    out += "\n" + table(rows);
+  }
+  out += fmt::format("\nredundant waits: {}\n", linked.redundant.size());
+  for (const Redundant& r : linked.redundant)
+    out += fmt::format("  role {}: {}  (its wait for op {})\n", program.roles[r.role].name,
+                       op_text(linked, r.role, r.op),
+                       program.roles[r.role].ops[r.op].after[r.index].op);
+  return out;
+}
+
+nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model) {
+  using Json = nlohmann::ordered_json;
+  const Program& program = linked.program;
+  Json mesh = Json::object(), roles = Json::array(), channels = Json::array();
+  for (const Axis& axis : program.mesh) mesh[axis.name] = axis.size;
+  for (Id r = 0; r < program.roles.size(); ++r) {
+    const Role& role = program.roles[r];
+    const RoleMemory& m = linked.memory[r];
+    Json largest = Json::array();
+    for (const StorageUse& use : m.largest)
+      if (largest.size() < shown_storages)
+        largest.push_back({{"name", use.name}, {"bytes", use.bytes}});
+    roles.push_back(
+        {{"name", role.name},
+         {"ranks", role.ranks},
+         {"lanes", role.lanes.size()},
+         {"ops", role.ops.size()},
+         {"memory_bytes",
+          {{"state", m.state}, {"buffer", m.buffer}, {"value", m.value}, {"total", m.total()}}},
+         {"largest", std::move(largest)}});
+  }
+  const auto uses = channel_uses(linked);
+  for (std::size_t c = 0; c < program.channels.size(); ++c)
+    channels.push_back({{"name", program.channels[c].name},
+                        {"group", group_text(program, program.channels[c])},
+                        {"mailbox", program.channels[c].match == Match::mailbox},
+                        {"ops", uses[c].ops},
+                        {"payload_bytes", uses[c].bytes}});
+  return {{"schema_version", 1},
+          {"method", program.method},
+          {"world_size", program.world_size},
+          {"mesh", std::move(mesh)},
+          {"program_hash", fmt::format("{:016x}", linked.hash)},
+          {"workspace_included", with_model},
+          {"roles", std::move(roles)},
+          {"channels", std::move(channels)},
+          {"redundant_waits", linked.redundant.size()}};
+}
+
+}  // namespace rehearse

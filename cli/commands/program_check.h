@@ -1,0 +1,14 @@
+// What the linker found in a program, for people and as JSON.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/link/link.h"
+
+namespace rehearse {
+
+/// `with_model`: it was linked with its model, so memory holds workspace and batches.
+std::string describe(const LinkedProgram& linked, bool with_model);
+nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model);
+
+}  // namespace rehearse

@@ -1,0 +1,163 @@
+// `rehearse simulate`: what a job's step will take, and why.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "cli/console/command.h"
+#include "cli/study/decision.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "cli/study/load.h"
+#include "cli/study/plan_picture.h"
+#include "cli/console/python.h"
+#include "cli/study/rehearsal.h"
+#include "cli/study/study.h"
+#include "cli/study/study_migration.h"
+#include "cli/study/study_options.h"
+#include "cli/console/table.h"
+#include "cli/console/teller.h"
+#include "engine/planner/adaptive.h"
+#include "engine/base/numbers.h"
+#include "engine/base/units.h"
+
+namespace rehearse {
+namespace {
+
+struct Options : StudyFlags {
+  std::string trace = {};
+};
+
+std::string bytes(double n) { return to_text(Bytes(n)); }
+
+std::string describe(const Study& s) {
+  const Summary& m = s.summary;
+  const std::string doubt = s.calibrated ? "" : "  uncalibrated";
+  std::string out = fmt::format("step time = {}{}\n\n", step_time_text(s), doubt);
+  const auto row = [&](const char* name, const std::string& value) {
+    out += fmt::format("{:<23}{}\n", name, value);
+  };
+  row("model", work_text(s.subject));
+  row("cluster", s.subject.cluster);
+  row("method", s.method);
+  row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
+  row("throughput",
+      fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
+  row("MFU", m.mfu > 0 ? percent(m.mfu, 2) + doubt
+                       : "not known: the peak rate of this machine's cores is not");
+  row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");
+  row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
+  row("sent per rank",
+      fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
+  row("sent in all", bytes(m.bytes_per_step) + " a step");
+  if (!s.collectives.empty())
+    row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
+  for (const DeviceNeed& need : s.memory)
+    row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
+                                   capacity_text(need.capacity, need.reserve), need.kind));
+  if (const std::string energy = energy_text(s); !energy.empty())
+    row("energy", s.idle_unknown.empty()
+                      ? energy
+                      : fmt::format("{}; idle power of {} counts as 0, not known", energy,
+                                    fmt::join(s.idle_unknown, ", ")));
+  row("robustness", fixed(m.robustness, 4));
+  row("fidelity", name_of(s.level));
+  for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+std::string describe_timings(const Study& s) {
+  return fmt::format("wall clock: compile {}, link {}, costs {}, run {}\n",
+                     to_text(Seconds(s.compile_s)), to_text(Seconds(s.link_s)),
+                     to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
+}
+
+/// `against`: what a plan is drawn beside; none: the job has no plan of its own.
+void write_report(const Options& options, const Job& job, const nlohmann::ordered_json& json,
+                  const std::string& python, const TemporaryFolder& folder,
+                  const std::string& trace, const std::optional<Rehearsal>& against) {
+  write_file(folder.file("simulate.json"), text_of(json));
+  std::vector<std::string> arguments{folder.file("simulate.json")};
+  const auto pictures = against ? plan_pictures(job, *against, folder, trace)
+                                : std::vector<std::string>{"simulated=" + trace};
+  arguments.insert(arguments.end(), pictures.begin(), pictures.end());
+  arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
+  run_report(python, arguments);
+}
+
+int run_simulate(const Context& context, const Options& options) {
+  Teller teller(context);
+  StudyOptions how = study_options(options, teller);
+  how.trace = options.trace;
+  if (!how.trace.empty()) check_writable("--trace", how.trace);
+  const std::string python = options.report.empty() ? "" : need_python("--report");
+  Job job = load(options.job, context.set);
+  const std::optional<Decision> decided = decide_plan(job, &teller);
+  std::unique_ptr<TemporaryFolder> folder;
+  if (!options.report.empty()) {
+    folder = std::make_unique<TemporaryFolder>();
+    if (how.trace.empty()) how.trace = folder->file("trace.json");
+  }
+  std::optional<Rehearsal> rehearsal;
+  if (!job.plan_file.empty()) {
+    check_writable("method.plan", rehearsal_path(job.plan_file));
+    rehearsal = begin_rehearsal(job);
+    // What does not fit is refused below; the file says so to `train --rehearsed`.
+    if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
+  }
+  Study result = study(job, how);
+  if (decided) add_warnings(*decided, result);
+  if (rehearsal) {
+    finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
+                     folder ? baseline_traces(*folder) : "");
+    write_rehearsal(*rehearsal, job);
+  } else if (decided && folder) {
+    finish_rehearsal(rehearsal.emplace(), job, result, how, options.job, context.set,
+                     baseline_traces(*folder));
+  }
+  nlohmann::ordered_json json = signed_by(context, to_json(result));
+  std::optional<MigrationStudy> migration;
+  if (const auto first = warm_up_plan(job, decided ? &*decided : nullptr)) {
+    migration = study_migration(job, *first, how.level,
+                                options.trace.empty() ? "" : migration_trace(options.trace));
+    json["migration"] = to_json(*migration);
+  }
+  if (folder) teller.say("writing the report");
+  if (folder) write_report(options, job, json, python, *folder, how.trace, rehearsal);
+  if (!options.output.empty()) write_file(options.output, text_of(json));
+  teller.done();
+  if (context.json) {
+    if (options.timings) json["timings"] = timings_json(result);
+    std::cout << text_of(json);
+  } else {
+    std::cout << describe(result);
+    if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", summary_of(job.plan));
+    if (rehearsal) std::cout << describe(*rehearsal);
+    if (!job.plan_file.empty())
+      std::cout << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
+    if (migration) std::cout << fmt::format("{:<23}{}\n", "migration", describe(*migration));
+    if (options.timings) std::cout << describe_timings(result);
+  }
+  return good;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "simulate", "Predict the step time of a job on its cluster",
+      "  rehearse simulate experiments/paper-ddp.toml\n"
+      "  rehearse simulate experiments/paper-ddp.toml --set method.name=zero3 --json\n"
+      "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html");
+  auto options = std::make_shared<Options>();
+  add_study_flags(*command, *options);
+  command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
+      ->type_name("FILE");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_simulate(context, *options); };
+  });
+}
+
+}  // namespace rehearse

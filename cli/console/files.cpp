@@ -1,0 +1,78 @@
+// See files.h.
+#include "cli/console/files.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+
+namespace fs = std::filesystem;
+
+void check_writable(const std::string& flag, const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored))
+    throw InputError(fmt::format("{} {}: is a folder; name a file in it", flag, path));
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
+    throw InputError(
+        fmt::format("{} {}: the folder {} does not exist", flag, path, folder.string()));
+  const bool was_there = fs::exists(path, ignored);
+  errno = 0;
+  std::ofstream out(path, std::ios::app);
+  if (!out)
+    throw InputError(fmt::format("{} {}: cannot be written: {}", flag, path, std::strerror(errno)));
+  out.close();
+  if (!was_there) fs::remove(path, ignored);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const bool plain = fs::is_regular_file(path, error) || !fs::exists(path, error);
+  const std::string beside = plain ? fmt::format("{}.{}.part", path, getpid()) : path;
+  errno = 0;
+  std::ofstream out(beside, std::ios::binary);
+  out << text;
+  out.close();
+  const int cause = errno;
+  if (!out) {
+    if (plain) fs::remove(beside, error);
+    throw BackendError(fmt::format("{}: cannot be written: {}", path, std::strerror(cause)));
+  }
+  if (!plain) return;  // /dev/stdout and the like
+  fs::rename(beside, path, error);
+  if (error) throw BackendError(fmt::format("{}: cannot be written: {}", path, error.message()));
+}
+
+std::string read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || (text.str().empty() && errno != 0))
+    throw InputError(fmt::format("{}: cannot be read: {}", path,
+                                 errno != 0 ? std::strerror(errno) : "input/output error"));
+  return text.str();
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (fs::temp_directory_path() / "rehearse-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr)
+    throw BackendError(fmt::format("{}: cannot be made: {}", name, std::strerror(errno)));
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace rehearse

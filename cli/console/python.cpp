@@ -1,0 +1,42 @@
+// See python.h.
+#include "cli/console/python.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "cli/console/spawn.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+
+namespace rehearse {
+std::string find_python() {
+  if (const char* given = std::getenv("REHEARSE_PYTHON"); given != nullptr && *given != '\0')
+    return access(given, X_OK) == 0 ? given : "";
+  const std::string python = (data_dir() / "tools/python").string();
+  if (access(python.c_str(), X_OK) != 0) return "";
+  return run_program({python, "-c", ""}, true).status == 0 ? python : "";
+}
+
+std::string need_python(const std::string& flag) {
+  std::string python = find_python();
+  if (python.empty())
+    throw InputError(
+        fmt::format("{} needs Python with matplotlib and jinja2: run {} python, or set "
+                    "REHEARSE_PYTHON to an interpreter that has them",
+                    flag, (data_dir() / "tools/setup").string()));
+  return python;
+}
+
+void run_report(const std::string& python, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{python, (data_dir() / "plots/report.py").string()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const Finished done = run_program(all, true);
+  if (done.status == 0) return;
+  std::string said = done.output;
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  throw BackendError(fmt::format("plots/report.py failed: {}", said.substr(said.rfind('\n') + 1)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,58 @@
+// See spawn.h.
+#include "cli/console/spawn.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/base/errors.h"
+
+extern char** environ;
+
+namespace rehearse {
+
+Finished run_program(const std::vector<std::string>& arguments, bool with_errors) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw BackendError(fmt::format("pipe: {}", std::strerror(errno)));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  if (with_errors) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  if (!with_errors)
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  Finished out;
+  if (error != 0) {
+    close(ends[0]);
+    out.status = 127;
+    out.output = fmt::format("{}: {}", arguments[0], std::strerror(error));
+    return out;
+  }
+  std::array<char, 4096> block{};
+  for (ssize_t n = 0; (n = read(ends[0], block.data(), block.size())) != 0;) {
+    if (n > 0) out.output.append(block.data(), static_cast<std::size_t>(n));
+    if (n < 0 && errno != EINTR) break;
+  }
+  close(ends[0]);
+  int state = 0;
+  while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+  }
+  out.status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,46 @@
+// See collectives_used.h.
+#include "cli/study/collectives_used.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <tuple>
+
+#include "engine/base/names.h"
+
+namespace rehearse {
+
+std::vector<CollectivesUsed> collectives_used(const Program& program) {
+  std::map<std::tuple<Id, Move, Algorithm>, int> ops;
+  for (const Role& role : program.roles)
+    for (const Op& op : role.ops)
+      if (const auto* work = std::get_if<Collective>(&op.work))
+        ++ops[{work->channel, work->move, work->algorithm}];
+  std::vector<CollectivesUsed> out;
+  for (const auto& [key, count] : ops) {
+    const auto& [channel, move, algorithm] = key;
+    out.push_back({program.channels[channel].name, move, algorithm, count});
+  }
+  return out;
+}
+
+std::string describe(const std::vector<CollectivesUsed>& used) {
+  std::vector<std::string> parts;
+  for (const CollectivesUsed& u : used)
+    parts.push_back(fmt::format("{} {} {}", u.group, name_of(u.move), name_of(u.algorithm)));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+nlohmann::ordered_json to_json(const std::vector<CollectivesUsed>& used, bool automatic) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const CollectivesUsed& u : used)
+    out.push_back({{"group", u.group},
+                   {"move", name_of(u.move)},
+                   {"algorithm", name_of(u.algorithm)},
+                   {"automatic", automatic},
+                   {"ops", u.ops}});
+  return out;
+}
+
+}  // namespace rehearse

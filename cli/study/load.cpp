@@ -1,0 +1,39 @@
+// See load.h.
+#include "cli/study/load.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/errors.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+
+Job load(const std::string& path, const std::vector<std::string>& set) {
+  const bool open = planned(Config::load(path, set).section("method").text("name", ""));
+  return open ? load_job_to_plan(path, set) : load_job(path, set);
+}
+
+Job load_for(const Context& context, const std::string& path, int ranks) {
+  Job job = load(path, context.set);
+  if (job.plan.world_size() == ranks || job.where.contains("cluster.world_size") ||
+      job.cluster.shared_cores() == 0)
+    return job;
+  std::vector<std::string> set = context.set;
+  set.push_back(fmt::format("cluster.world_size={}", ranks));
+  try {
+    return load(path, set);
+  } catch (const InputError&) {
+    return job;  // its mesh is stated: whoever starts the ranks says what does not match
+  }
+}
+
+std::optional<Profile> profile_of(const Job& job) {
+  if (job.profile.empty()) return std::nullopt;
+  try {
+    return load_profile(job.profile, job.cluster);
+  } catch (const InputError& error) {
+    throw located(job, error);
+  }
+}
+
+}  // namespace rehearse

@@ -1,0 +1,141 @@
+// See methods.h.
+#include "cli/study/methods.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cli/study/subject.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+/// Keys that only make sense together with the method they were written for.
+constexpr std::array shape_keys{
+    "pp",    "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages",
+    "shares"};
+
+/// What a plan says and other methods must be compared on as well: the work and the devices.
+std::vector<std::string> without_plan(const Job& job) {
+  const Plan& plan = job.plan;
+  std::vector<std::string> out{
+      "method.plan=", fmt::format("train.global_batch={}", plan.global_batch),
+      fmt::format("train.optimizer={}", name_of(plan.optimizer)),
+      fmt::format("method.precision={}", precision_name(plan.precision))};
+  if (plan.rank_to_device.size() < job.cluster.devices().size()) {
+    std::vector<Id> devices = plan.rank_to_device;
+    std::sort(devices.begin(), devices.end());
+    std::vector<std::string> names;
+    for (Id device : devices)
+      names.push_back(fmt::format("\"{}\"", job.cluster.devices()[device].name));
+    out.push_back(fmt::format("cluster.devices=[{}]", fmt::join(names, ", ")));
+  }
+  return out;
+}
+
+/// Parts between commas; those in brackets or quotes belong to a value.
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> out(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : list) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      out.emplace_back();
+      continue;
+    }
+    out.back() += c;
+  }
+  if (quote != 0 || depth != 0)
+    throw InputError(
+        fmt::format("--methods {}: a {} is not closed", list, quote != 0 ? "quote" : "bracket"));
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+/// "pp=2" is of [method].
+std::string setting(const std::string& part) {
+  return (part.find('.') < part.find('=') ? "" : "method.") + part;
+}
+
+/// Whether a part belongs to the method before it: a setting, or the next axis of its order.
+bool continues(const std::string& part, const MethodChoice& before) {
+  if (before.set.empty() || part.find('@') != std::string::npos) return false;
+  if (part.find('=') != std::string::npos) return true;
+  return before.set.back().starts_with("method.order=") &&
+         (part == "pp" || part == "dp" || part == "tp");
+}
+
+}  // namespace
+
+std::vector<MethodChoice> parse_methods(const std::string& list) {
+  std::vector<MethodChoice> out;
+  if (list == "all") {
+    for (const auto& [name, strategy] : strategies())
+      out.push_back({.label = name, .method = name, .set = {}});
+    return out;
+  }
+  for (const std::string& part : parts_of(list)) {
+    if (!out.empty() && continues(part, out.back())) {
+      out.back().label += "," + part;
+      if (part.find('=') == std::string::npos)
+        out.back().set.back() += "," + part;
+      else
+        out.back().set.push_back(setting(part));
+      continue;
+    }
+    const auto at = part.find('@');
+    const std::string name = part.substr(0, at);
+    if (name.empty())
+      throw InputError(fmt::format("--methods {}: a name is missing; write ddp,1f1b@pp=2", list));
+    if (name == "plan" && at == std::string::npos) {
+      out.push_back({.label = "plan", .method = "plan"});
+      continue;
+    }
+    if (const std::string why = unknown_method(name); !why.empty())
+      throw InputError("--methods: " + why);
+    MethodChoice choice{.label = part, .method = name, .set = {}};
+    if (at != std::string::npos) {
+      const std::string key = part.substr(at + 1);
+      if (key.find('=') == std::string::npos || key.front() == '=')
+        throw InputError(
+            fmt::format("--methods {}: after @ comes KEY=VALUE, as in 1f1b@pp=2", part));
+      choice.set.push_back(setting(key));
+    }
+    out.push_back(std::move(choice));
+  }
+  if (out.empty()) throw InputError("--methods: names no method; \"all\" names every one");
+  return out;
+}
+
+std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
+                                       const std::vector<std::string>& set) {
+  std::vector<std::string> out;
+  if (choice.method != job.plan.method && job.plan_file.empty())
+    for (const char* key : shape_keys)
+      if (const auto it = job.where.find(fmt::format("method.{}", key)); it != job.where.end())
+        out.push_back(fmt::format("method.{}=", key));
+  out.insert(out.end(), set.begin(), set.end());
+  if (choice.method == "plan") return out;
+  if (!job.plan_file.empty()) {
+    const std::vector<std::string> instead = without_plan(job);
+    out.insert(out.end(), instead.begin(), instead.end());
+  }
+  out.push_back("method.name=" + choice.method);
+  out.insert(out.end(), choice.set.begin(), choice.set.end());
+  return out;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,107 @@
+// See plan_picture.h.
+#include "cli/study/plan_picture.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+
+#include "cli/study/load.h"
+#include "engine/base/names.h"
+#include "engine/planner/mesh.h"
+
+namespace rehearse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The stage that each rank of the mesh plays.
+std::map<Id, int> stage_of_ranks(const Plan& plan) {
+  const Mesh mesh(plan);
+  std::map<Id, int> out;
+  for (int p = 0; p < plan.pp; ++p)
+    for (int d = 0; d < plan.dp; ++d)
+      for (int t = 0; t < plan.tp; ++t) out[mesh.rank(p, d, t)] = p;
+  return out;
+}
+
+Json nodes_json(const Job& job) {
+  const Plan& plan = job.plan;
+  const std::map<Id, int> stage = stage_of_ranks(plan);
+  std::map<Id, Id> rank_on;  // servers have no stage and are not drawn
+  for (const auto& [rank, unused] : stage) rank_on[plan.rank_to_device[rank]] = rank;
+  std::map<Id, Json> nodes;
+  for (Id d = 0; d < job.cluster.devices().size(); ++d) {
+    const Device& device = job.cluster.devices()[d];
+    const auto slash = device.name.find('/');
+    Json& node = nodes[device.node];
+    if (node.is_null()) node = {{"name", device.name.substr(0, slash)}, {"devices", Json::array()}};
+    const auto rank = rank_on.find(d);
+    Json one{{"name", device.name}, {"kind", job.cluster.kind_of(d).name}};
+    one["rank"] = rank == rank_on.end() ? Json(nullptr) : Json(rank->second);
+    one["stage"] = rank == rank_on.end() ? Json(nullptr) : Json(stage.at(rank->second));
+    node["devices"].push_back(std::move(one));
+  }
+  Json out = Json::array();
+  for (auto& [id, node] : nodes) out.push_back(std::move(node));
+  return out;
+}
+
+Json layers_json(const Job& job, const Profile* profile) {
+  const Plan& plan = job.plan;
+  Json out = Json::array();
+  for (std::size_t c = 0; c < plan.stages.size() && !plan.layers.empty(); ++c)
+    for (Id segment : plan.stages[c]) {
+      Json variance = nullptr;
+      if (profile != nullptr)
+        for (const LayerVariance& v : profile->variances)
+          if (v.model == job.model.name && v.segment == segment) variance = v.per_element;
+      out.push_back({{"name", job.model.segments[segment].name},
+                     {"stage", c % static_cast<std::size_t>(plan.pp)},
+                     {"density", plan.layers[segment].density},
+                     {"reduction", name_of(plan.layers[segment].reduction)},
+                     {"variance", std::move(variance)}});
+    }
+  return out;
+}
+
+/// One text a stage; with virtual stages it has several runs of segments.
+Json stages_json(const Job& job) {
+  const Plan& plan = job.plan;
+  std::vector<std::string> out(static_cast<std::size_t>(plan.pp));
+  for (std::size_t c = 0; c < plan.stages.size(); ++c) {
+    std::string& text = out[c % out.size()];
+    if (!text.empty()) text += ", ";
+    text += job.model.segments[plan.stages[c].front()].name + " .. " +
+            job.model.segments[plan.stages[c].back()].name;
+  }
+  return out;
+}
+
+}  // namespace
+
+Json placement_json(const Job& job, const Profile* profile) {
+  return {{"schema_version", 1},
+          {"placement",
+           {{"cluster", job.cluster.name()},
+            {"nodes", nodes_json(job)},
+            {"stages", stages_json(job)},
+            {"layers", layers_json(job, profile)}}}};
+}
+
+std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
+                                       const TemporaryFolder& folder, const std::string& trace) {
+  const std::optional<Profile> profile = profile_of(job);
+  write_file(folder.file("placement.json"),
+             placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
+  std::vector<std::string> out{folder.file("placement.json")};
+  if (const Baseline* best = best_baseline(against))
+    out.push_back(
+        fmt::format("before ({})={}{}.json", best->method, baseline_traces(folder), best->method));
+  out.push_back("after (the plan)=" + trace);
+  return out;
+}
+
+std::string baseline_traces(const TemporaryFolder& folder) { return folder.file("before-"); }
+
+}  // namespace rehearse

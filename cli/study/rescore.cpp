@@ -1,0 +1,53 @@
+// See rescore.h.
+#include "cli/study/rescore.h"
+
+#include <limits>
+
+#include "engine/costs/costs.h"
+#include "engine/link/workspace.h"
+#ifdef REHEARSE_HAS_SIM
+#include "sim/run_seeds.h"
+#endif
+
+namespace rehearse {
+
+#ifdef REHEARSE_HAS_SIM
+namespace {
+
+constexpr std::uint64_t own_seed = 0x52454845;
+/// Where nothing is random, steps are alike but for a rhythm of two or three.
+constexpr Steps steps{1, 6}, quiet_steps{1, 3};
+/// (rank, op) instances a step beyond which a simulation takes too long for a search.
+constexpr std::size_t most_instances = 500'000;
+
+}  // namespace
+
+std::function<double(const Plan&)> fluid_rescore(const Job& job, const Profile* profile) {
+  return [&job, profile](const Plan& plan) {
+    Job one = job;
+    one.plan = plan;
+    one.disturb.seed += own_seed;
+    const LinkedProgram linked = link(compile(one), one.model);
+    std::size_t instances = 0;
+    for (const Role& role : linked.program.roles) instances += role.ops.size() * role.ranks.size();
+    if (instances > most_instances) return std::numeric_limits<double>::quiet_NaN();
+    const std::vector<double> slow = link_slowdowns(one.disturb, one.cluster);
+    const Costs costs(linked, one.model, one.cluster, plan.rank_to_device, plan.optimizer, profile,
+                      slow);
+    SeedOptions options;
+    options.seeds = 1;
+    options.samples_per_step = plan.global_batch;
+    options.steps =
+        one.disturb.compute_sigma > 0 || one.disturb.link_sigma > 0 ? steps : quiet_steps;
+    options.sim.profile = profile;
+    options.sim.slow = slow;
+    return run_seeds(linked, one.model, one.cluster, costs, one.disturb, options)
+        .front()
+        .metrics.mean_step;
+  };
+}
+#else
+std::function<double(const Plan&)> fluid_rescore(const Job&, const Profile*) { return {}; }
+#endif
+
+}  // namespace rehearse

@@ -1,0 +1,299 @@
+// See study.h.
+#include "cli/study/study.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "cli/console/json_out.h"
+#include "cli/study/load.h"
+#include "cli/console/teller.h"
+#include "engine/execution/chrome_trace.h"
+#include "engine/costs/costs.h"
+#include "engine/execution/dry_run.h"
+#include "engine/base/errors.h"
+#include "engine/costs/profile.h"
+#include "engine/base/units.h"
+#include "engine/link/workspace.h"
+#ifdef REHEARSE_HAS_SIM
+#include "sim/run_seeds.h"
+#endif
+
+namespace rehearse {
+namespace {
+
+constexpr std::size_t traced_ranks = 64;
+constexpr int traced_steps = 2;
+
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+bool random(const Disturbance& d) {
+  return d.compute_sigma > 0 || d.link_sigma > 0 ||
+         (d.straggler_probability > 0 && d.straggler_probability < 1);
+}
+
+/// All ranks where they are few, otherwise the first of each role.
+TraceSelection selection(const LinkedProgram& linked, Steps steps) {
+  TraceSelection out{.first_step = steps.warm_up, .last_step = steps.warm_up + traced_steps - 1};
+  const auto& roles = linked.program.roles;
+  if (linked.role_of.size() <= traced_ranks) return out;
+  const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
+  for (const Role& role : roles)
+    for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
+      out.ranks.push_back(role.ranks[i]);
+  std::sort(out.ranks.begin(), out.ranks.end());
+  return out;
+}
+
+/// Everything that the runs of all seeds share.
+struct Runs {
+  const Job& job;
+  const StudyOptions& options;
+  const LinkedProgram& linked;
+  const Costs& costs;
+  const Profile* profile;
+  const std::vector<double>& slow;
+  int seeds;
+};
+
+void tell(const Job& job, const StudyOptions& options, const std::string& what) {
+  if (options.teller != nullptr) options.teller->say(job.plan.method + ": " + what);
+}
+
+void tell(const Runs& runs, int done) {
+  tell(runs.job, runs.options, fmt::format("{} of {} seeds done", done, runs.seeds));
+}
+
+std::vector<Metrics> run_analytic(const Runs& runs) {
+  std::vector<Metrics> out;
+  const Job& job = runs.job;
+  const Steps steps = runs.options.steps;
+  for (int i = 0; i < runs.seeds; ++i) {
+    Disturbance disturbance = job.disturb;
+    disturbance.seed += static_cast<std::uint64_t>(i);
+    const Disturber disturber(disturbance, job.plan.world_size());
+    MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs, job.plan.global_batch,
+                        steps);
+    std::optional<ChromeTrace> trace;
+    std::vector<TraceSink*> sinks{&metrics};
+    if (i == 0 && !runs.options.trace.empty())
+      sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
+                                     selection(runs.linked, steps)));
+    Tee tee(sinks);
+    dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
+    if (trace) trace->close();
+    out.push_back(metrics.finish());
+    tell(runs, i + 1);
+  }
+  return out;
+}
+
+#ifdef REHEARSE_HAS_SIM
+std::vector<Metrics> run_simulated(const Runs& runs) {
+  const Job& job = runs.job;
+  SeedOptions options;
+  options.seeds = runs.seeds;
+  options.samples_per_step = job.plan.global_batch;
+  options.steps = runs.options.steps;
+  options.sim.fidelity = runs.options.level == Level::chunk ? Fidelity::chunk : Fidelity::fluid;
+  options.sim.profile = runs.profile;
+  options.sim.slow = runs.slow;
+  options.processes.progress = [&](int done) { tell(runs, done); };
+  if (!runs.options.trace.empty())
+    options.sink = [&](int i) -> std::unique_ptr<TraceSink> {
+      if (i != 0) return nullptr;
+      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked, job.model,
+                                           selection(runs.linked, options.steps));
+    };
+  std::vector<Metrics> out;
+  for (SeedRun& run :
+       run_seeds(runs.linked, job.model, job.cluster, runs.costs, job.disturb, options))
+    out.push_back(std::move(run.metrics));
+  return out;
+}
+#else
+std::vector<Metrics> run_simulated(const Runs& runs) {
+  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
+                               name_of(runs.options.level)));
+}
+#endif
+
+std::vector<std::string> warnings_of(const Job& job, const Costs& costs, const Study& study) {
+  std::vector<std::string> out;
+  if (!costs.calibrated()) {
+    std::set<std::string> kinds;
+    for (Id device : costs.rank_to_device())
+      if (!job.cluster.kind_of(device).calibrated) kinds.insert(job.cluster.kind_of(device).name);
+    out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
+                              fmt::join(kinds, ", ")));
+  }
+  if (study.memory.size() > 1 && job.plan.shares.empty())
+    out.emplace_back("unlike devices get equal work: the slowest sets the pace");
+  const int cores = job.cluster.shared_cores();
+  if (cores > 0 && study.world_size > cores)
+    out.push_back(fmt::format("oversubscribed: {} ranks share {} cores", study.world_size, cores));
+  return out;
+}
+
+std::vector<std::string> idle_unknown(const Cluster& cluster, const Costs& costs) {
+  std::set<std::string> kinds;
+  for (Id device : costs.rank_to_device())
+    if (const DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
+      kinds.insert(kind.name);
+  return {kinds.begin(), kinds.end()};
+}
+
+nlohmann::ordered_json energy_json(const Study& s) {
+  const double joules = s.summary.joules_per_step;
+  if (joules <= 0) return nullptr;
+  return {
+      {"per_step", joules}, {"per_rank", joules / s.world_size}, {"idle_unknown", s.idle_unknown}};
+}
+
+}  // namespace
+
+const char* name_of(Level level) {
+  return level == Level::analytic ? "analytic" : level == Level::fluid ? "fluid" : "chunk";
+}
+
+Study study(const Job& job, const StudyOptions& options) {
+  Study out;
+  Stopwatch watch;
+  tell(job, options, "compiling and linking its program");
+  Program program = compile(job);
+  out.compile_s = watch.lap();
+  const LinkedProgram linked = link(std::move(program), job.model);
+  out.link_s = watch.lap();
+  check_memory(linked, job.plan, job.model, job.cluster);
+  const std::optional<Profile> profile = profile_of(job);
+  const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
+  const Costs costs(linked, job.model, job.cluster, job.plan.rank_to_device, job.plan.optimizer,
+                    profile ? &*profile : nullptr, slow);
+  out.costs_s = watch.lap();
+
+  const Runs runs{job,
+                  options,
+                  linked,
+                  costs,
+                  profile ? &*profile : nullptr,
+                  slow,
+                  random(job.disturb) ? options.seeds : 1};
+  tell(runs, 0);
+  const std::vector<Metrics> metrics =
+      options.level == Level::analytic ? run_analytic(runs) : run_simulated(runs);
+  out.run_s = watch.lap();
+
+  out.method = job.plan.method;
+  out.subject = subject_of(job.model, job.cluster, job.plan);
+  out.world_size = linked.program.world_size;
+  out.servers = job.plan.servers;
+  out.mesh = linked.program.mesh;
+  for (Id device : costs.rank_to_device())
+    out.devices.push_back(job.cluster.devices()[device].name);
+  for (int i = 0; i < runs.seeds; ++i)
+    out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
+  out.level = options.level;
+  out.calibrated = costs.calibrated();
+  out.summary = summarise(metrics);
+  out.collectives = collectives_used(linked.program);
+  out.automatic = job.plan.collective == Algorithm::automatic;
+  out.memory = device_needs(linked, job.cluster, job.plan.rank_to_device);
+  out.program_hash = linked.hash;
+  out.cluster_hash = job.cluster.hash();
+  out.idle_unknown = idle_unknown(job.cluster, costs);
+  out.warnings = warnings_of(job, costs, out);
+  check_finite(to_json(out));
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Study& s) {
+  using Json = nlohmann::ordered_json;
+  Json mesh = Json::object(), memory = Json::object();
+  for (const Axis& axis : s.mesh) mesh[axis.name] = axis.size;
+  if (s.servers > 0) mesh["servers"] = s.servers;
+  for (const DeviceNeed& need : s.memory) memory[need.kind] = need.need;
+  const Spread& t = s.summary.step_time;
+  Json out{{"schema_version", 1}, {"method", s.method}};
+  add_subject(s.subject, out);
+  out.update(Json{
+      {"world_size", s.world_size},
+      {"mesh", std::move(mesh)},
+      {"rank_to_device", s.devices},
+      {"seeds", s.seeds},
+      {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
+      {"samples_per_s", s.summary.samples_per_s},
+      {"tokens_per_s", s.summary.tokens_per_s},
+      {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: not known
+      {"bubble_fraction", s.summary.bubble_fraction},
+      {"exposed_comm_s", s.summary.exposed_comm_s},
+      {"bytes_sent_per_rank",
+       {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
+      {"bytes_per_step_total", s.summary.bytes_per_step},
+      {"collectives", to_json(s.collectives, s.automatic)},
+      {"energy_j", energy_json(s)},  // null: not known
+      {"peak_memory_bytes", std::move(memory)},
+      {"robustness", s.summary.robustness},
+      {"fidelity", name_of(s.level)},
+      {"calibrated", s.calibrated},
+      {"program_hash", fmt::format("{:016x}", s.program_hash)},
+      {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
+      {"warnings", s.warnings}});
+  return out;
+}
+
+nlohmann::ordered_json timings_json(const Study& s) {
+  return {
+      {"compile_s", s.compile_s}, {"link_s", s.link_s}, {"costs_s", s.costs_s}, {"run_s", s.run_s}};
+}
+
+std::string step_time_text(const Study& study) {
+  const Spread& t = study.summary.step_time;
+  int decimals = 3;  // at least four significant digits
+  for (double v = t.mean; v < 0.9995 && decimals < 9; v *= 10) ++decimals;
+  // ... and one of the interval, unless it is 0.
+  while (t.ci95 > 0 && t.ci95 * std::pow(10, decimals) < 0.5 && decimals < 9) ++decimals;
+  const std::string seeds =
+      study.seeds.size() == 1 ? "1 seed" : fmt::format("{} seeds", study.seeds.size());
+  std::string out = fmt::format("{:.{}f} s", t.mean, decimals);
+  out += t.values.size() > 1 ? fmt::format(" +- {:.{}f} (95%, {})", t.ci95, decimals, seeds)
+                             : fmt::format(" ({})", seeds);
+  return out;
+}
+
+std::string energy_text(const Study& study) {
+  const double joules = study.summary.joules_per_step;
+  if (joules <= 0) return "";
+  return fmt::format("{} a step, {} a rank, {} a sample", to_text(Joules(joules)),
+                     to_text(Joules(joules / study.world_size)),
+                     to_text(Joules(joules / study.subject.global_batch)));
+}
+
+std::string mesh_text(const Study& study) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : study.mesh)
+    if (axis.size > 1) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
+  if (axes.empty()) axes.emplace_back("1 rank");
+  std::string out = fmt::format("{}", fmt::join(axes, " x "));
+  if (study.servers > 0)
+    out += fmt::format(" + {} server{}", study.servers, study.servers == 1 ? "" : "s");
+  return out;
+}
+
+}  // namespace rehearse

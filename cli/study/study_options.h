@@ -1,0 +1,23 @@
+// The flags that `simulate` and `compare` share.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/console/command.h"
+#include "cli/study/study.h"
+#include "cli/console/teller.h"
+
+namespace rehearse {
+
+struct StudyFlags {
+  std::string job = {}, fidelity = "fluid", report = {}, output = {};
+  int seeds = 5;
+  bool timings = false;
+};
+
+void add_study_flags(CLI::App& command, StudyFlags& flags);
+/// Checks what can be checked before the work. Throws InputError.
+StudyOptions study_options(const StudyFlags& flags, Teller& teller);
+void check_report(const std::string& path);
+
+}  // namespace rehearse

@@ -1,0 +1,33 @@
+// See subject.h.
+#include "cli/study/subject.h"
+
+#include <fmt/format.h>
+
+namespace rehearse {
+
+const char* precision_name(DType dtype) {
+  return dtype == DType::f32 ? "fp32" : dtype == DType::bf16 ? "bf16" : "fp16";
+}
+
+Subject subject_of(const ModelSpec& model, const Cluster& cluster, const Plan& plan) {
+  return {.model = model.name,
+          .cluster = cluster.name(),
+          .precision = precision_name(plan.precision),
+          .global_batch = plan.global_batch,
+          .seq_len = model.seq_len};
+}
+
+std::string work_text(const Subject& s) {
+  return fmt::format("{}, {} samples of {} tokens a step, {}", s.model, s.global_batch, s.seq_len,
+                     s.precision);
+}
+
+void add_subject(const Subject& s, nlohmann::ordered_json& json) {
+  json["model"] = s.model;
+  json["cluster"] = s.cluster;
+  json["global_batch"] = s.global_batch;
+  json["seq_len"] = s.seq_len;
+  json["precision"] = s.precision;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,101 @@
+// Strict TOML: what a job, a platform, a device table and a model spec are read with. Every key
+// that a reader asks for is a known key; whatever else stands in the file is an error that names
+// the nearest known one. All messages have the form FILE:LINE: key "section.key": what is wrong,
+// what would fit. toml++ stays behind this header.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/errors.h"
+#include "engine/base/units.h"
+
+namespace rehearse {
+
+/// Which numbers a key accepts: least <= x <= most, or least < x <= most when `open`.
+struct Limits {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool open = false;
+};
+constexpr Limits at_least(double least) { return {.least = least}; }
+constexpr Limits above(double least) { return {.least = least, .open = true}; }
+constexpr Limits between(double least, double most) { return {.least = least, .most = most}; }
+
+/// One table of a file. A copy refers to the same file.
+class Config {
+ public:
+  /// A key that some reader asked for: the reference documentation is tested against these.
+  struct Key {
+    std::string path = {};  // "method.micro_batches"; "nodes[].count" in an array of tables
+    std::string type = {};
+    std::string fallback = {};  // what an absent key means; empty: required, or depends on others
+  };
+
+  /// `overrides` are "key.path=value", the value in TOML; what is not TOML is a string, so
+  /// method.name=ddp needs no quotes. They replace what the file says before anything is read;
+  /// "key.path=" takes the key out, so that its default holds.
+  static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
+  static Config parse(const std::string& text, const std::string& file,
+                      const std::vector<std::string>& overrides = {});
+
+  /// A table below this one; absent is the same as empty.
+  Config section(const std::string& key) const;
+  /// An array of tables; absent is the same as no tables.
+  std::vector<Config> sections(const std::string& key) const;
+  bool has(const std::string& key) const;
+
+  std::string text(const std::string& key, const std::optional<std::string>& fallback,
+                   const std::vector<std::string>& one_of = {}) const;
+  std::vector<std::string> texts(const std::string& key) const;
+  bool flag(const std::string& key, bool fallback) const;
+  std::int64_t integer(const std::string& key, std::optional<std::int64_t> fallback,
+                       Limits limits = {}) const;
+  std::vector<std::int64_t> integers(const std::string& key, Limits limits = {}) const;
+  double number(const std::string& key, std::optional<double> fallback, Limits limits = {}) const;
+  /// As `integer`, for keys whose default depends on other keys.
+  std::optional<std::int64_t> maybe_integer(const std::string& key, Limits limits = {}) const;
+
+  Seconds seconds(const std::string& key, std::optional<Seconds> fallback, Limits = {}) const;
+  Bytes bytes(const std::string& key, std::optional<Bytes> fallback, Limits = {}) const;
+  std::optional<Bytes> maybe_bytes(const std::string& key, Limits = {}) const;
+  BytesPerSecond bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
+                           Limits = {}) const;
+  Flops flops(const std::string& key, std::optional<Flops> fallback, Limits = {}) const;
+  FlopsPerSecond flop_rate(const std::string& key, std::optional<FlopsPerSecond> fallback,
+                           Limits = {}) const;
+  Watts watts(const std::string& key, std::optional<Watts> fallback, Limits = {}) const;
+
+  /// Names of the keys that stand in this table, in file order.
+  std::vector<std::string> names() const;
+  /// Throws for the first key of the whole file that nobody has asked for.
+  void finish() const;
+  /// FILE:LINE: key "path": what. For constraints that a reader checks itself.
+  InputError error(const std::string& key, const std::string& what) const;
+  /// "FILE:LINE", "--set key=value", or "FILE" where the key is absent.
+  std::string where(const std::string& key) const;
+  /// All keys asked for so far, of the whole file, in the order of asking.
+  std::vector<Key> keys() const;
+  const std::string& file() const;
+
+ private:
+  struct Source;
+  Config(std::shared_ptr<Source> source, std::string path);
+  std::string full(const std::string& key) const;
+  void ask(const std::string& key, const std::string& type, const std::string& fallback) const;
+  InputError missing(const std::string& key) const;
+  std::string nearest_unasked(const std::string& key) const;
+  template <class T>
+  T quantity(const std::string& key, const std::optional<T>& fallback, Limits limits,
+             const char* type, const char* unit, T (*parse)(std::string_view)) const;
+  void check(const std::string& key, double value, Limits limits,
+             const std::string& unit = {}) const;
+
+  std::shared_ptr<Source> source_;
+  std::string path_;
+};
+
+}  // namespace rehearse

@@ -1,0 +1,67 @@
+// See data_dir.h. The one file that knows where the source folder was (CMake passes it).
+#include "engine/base/data_dir.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+
+namespace fs = std::filesystem;
+
+fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
+
+fs::path find_module(const std::string& file) {
+  const fs::path folder = own_path().parent_path();
+  std::error_code ignored;
+  for (const char* place : {"../lib/rehearse", "../lib", "."}) {
+    const fs::path path = folder / place / file;
+    if (fs::exists(path, ignored)) return path.lexically_normal();
+  }
+  return {};
+}
+
+fs::path data_dir() {
+  if (const char* const dir = std::getenv("REHEARSE_DATA_DIR"); dir != nullptr && *dir != '\0')
+    return dir;
+  std::error_code ignored;
+  const fs::path installed = own_path().parent_path() / "../share/rehearse";
+  return fs::is_directory(installed, ignored) ? installed.lexically_normal() : REHEARSE_SOURCE_DIR;
+}
+
+fs::path find_data(const std::string& folder, const std::string& name_or_path,
+                   const std::string& what, const std::string& hidden) {
+  std::error_code ignored;
+  if (name_or_path.ends_with(".toml") || name_or_path.find('/') != std::string::npos) {
+    if (!fs::is_regular_file(name_or_path, ignored))
+      throw InputError(fmt::format("{} file \"{}\" does not exist", what, name_or_path));
+    return name_or_path;
+  }
+  fs::path path = data_dir() / folder / (name_or_path + ".toml");
+  if (!name_or_path.empty() && name_or_path != hidden && fs::is_regular_file(path, ignored))
+    return path;
+  std::vector<std::string> known = data_names(folder);
+  std::erase(known, hidden);
+  if (known.empty())
+    throw InputError(fmt::format("{} \"{}\": no {} in {} (REHEARSE_DATA_DIR says where to look)",
+                                 what, name_or_path, folder, data_dir().string()));
+  const std::string near = nearest(name_or_path, known);
+  throw InputError(fmt::format(
+      "{} \"{}\" is not known; {}known: {}; or a path that ends in .toml", what, name_or_path,
+      near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near), fmt::join(known, ", ")));
+}
+
+std::vector<std::string> data_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(data_dir() / folder, ignored))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace rehearse

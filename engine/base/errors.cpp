@@ -1,0 +1,56 @@
+// "Did you mean": the optimal string alignment distance (Damerau 1964: a swap of neighbours is one
+// edit), with case and the kind of separator counting as nothing.
+#include "engine/base/errors.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <utility>
+
+namespace rehearse {
+namespace {
+
+std::string folded(std::string_view text) {
+  std::string out;
+  for (char c : text)
+    out += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i)
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
+                          d[i - 1][j - 1] + static_cast<std::size_t>(a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string wanted = folded(word);
+  const std::string* best = nullptr;
+  std::size_t best_distance = std::max<std::size_t>(1, wanted.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t d = distance(wanted, folded(candidate));
+    if (d < best_distance) best = &candidate, best_distance = d;
+  }
+  if (best != nullptr) return *best;
+  // A word left out ("batch" for "global_batch") is many edits, but still what was meant.
+  for (const std::string& candidate : candidates) {
+    std::string longer = folded(candidate), shorter = wanted;
+    if (longer.size() < shorter.size()) std::swap(longer, shorter);
+    const std::size_t d = longer.size() - shorter.size();
+    if (shorter.size() < 3 || longer.find(shorter) == std::string::npos) continue;
+    if (best == nullptr || d < best_distance) best = &candidate, best_distance = d;
+  }
+  return best != nullptr ? *best : std::string();
+}
+
+}  // namespace rehearse

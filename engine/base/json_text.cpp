@@ -1,0 +1,44 @@
+// See json_text.h. nlohmann's messages: "[json.exception.KIND.NUMBER] what", and of broken text
+// "[...] parse error at line 3, column 7: what".
+#include "engine/base/json_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+/// "3:7" of the byte at which the parser stopped, 1 being the first.
+std::string place_of(const std::string& text, std::size_t byte) {
+  const std::string_view before =
+      std::string_view(text).substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t column = before.size() - (before.rfind('\n') + 1);  // npos + 1 is 0
+  return fmt::format("{}:{}", line, column + 1);
+}
+
+}  // namespace
+
+std::string words_of(const nlohmann::json::exception& error) {
+  std::string text = error.what();
+  if (text.starts_with("[json.exception")) text.erase(0, text.find("] ") + 2);
+  if (text.starts_with("parse error")) text.erase(0, text.find(": ") + 2);
+  return text;
+}
+
+nlohmann::ordered_json parse_json(const std::string& text, const std::string& file) {
+  try {
+    return nlohmann::ordered_json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw InputError(
+        fmt::format("{}:{}: not JSON: {}", file, place_of(text, error.byte), words_of(error)));
+  } catch (const nlohmann::json::exception& error) {  // a number beyond all bounds
+    throw InputError(fmt::format("{}: not JSON: {}", file, words_of(error)));
+  }
+}
+
+}  // namespace rehearse

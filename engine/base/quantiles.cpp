@@ -1,0 +1,26 @@
+// See quantiles.h.
+#include "engine/base/quantiles.h"
+
+#include <boost/math/distributions/normal.hpp>
+#include <boost/math/distributions/students_t.hpp>
+#include <cassert>
+
+namespace rehearse {
+namespace {
+// In double throughout: a long double is wider on some processors than on others, and a draw is to
+// be the same everywhere.
+using InDouble = boost::math::policies::policy<boost::math::policies::promote_double<false>>;
+}  // namespace
+
+double normal_quantile(double p) {
+  assert(p > 0 && p < 1);
+  return quantile(boost::math::normal_distribution<double, InDouble>(), p);
+}
+
+double student_t95(int degrees_of_freedom) {
+  assert(degrees_of_freedom >= 1);
+  return quantile(boost::math::students_t_distribution<double, InDouble>(degrees_of_freedom),
+                  0.975);
+}
+
+}  // namespace rehearse

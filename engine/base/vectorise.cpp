@@ -1,0 +1,18 @@
+#include "engine/base/vectorise.h"
+
+#include <algorithm>
+
+namespace rehearse {
+
+REHEARSE_CLONES double largest(const double* values, std::size_t n, double most) {
+  double lanes[8] = {most, most, most, most, most, most, most, most};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (std::size_t j = 0; j < 8; ++j)
+      lanes[j] = lanes[j] < values[i + j] ? values[i + j] : lanes[j];
+  for (; i < n; ++i) lanes[0] = std::max(lanes[0], values[i]);
+  for (double lane : lanes) most = std::max(most, lane);
+  return most;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,307 @@
+// The graph as it is put together, what is asked of it, and its hash.
+#include "engine/cluster/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/cluster/routes.h"
+
+namespace rehearse {
+namespace {
+
+/// FNV-1a over everything that is fed to it.
+class Fnv {
+ public:
+  void add(std::uint64_t word) {
+    for (int i = 0; i < 8; ++i) byte(static_cast<unsigned char>(word >> (8 * i)));
+  }
+  void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
+  void add(const std::string& text) {
+    add(static_cast<std::uint64_t>(text.size()));
+    for (char c : text) byte(static_cast<unsigned char>(c));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  void byte(unsigned char b) { state_ = (state_ ^ b) * 0x100000001b3ULL; }
+  std::uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+struct Cluster::Impl {
+  struct Data {
+    std::string name = {};
+    std::vector<DeviceKind> kinds = {};
+    std::vector<Device> devices = {};
+    std::vector<Id> vertex_of = {};  // by device
+    std::vector<RouteVertex> vertices = {};
+    std::vector<std::pair<Id, Id>> ends = {};  // by cable: links 2k and 2k + 1
+    std::vector<Link> links = {};
+    int nodes = 0, shared_cores = 0;
+  } data = {};
+
+  // What has been asked for; rebuilt by a copy.
+  std::mutex mutex = {};
+  std::unique_ptr<Routes> routes = {};                          // by 1/bandwidth
+  std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over wider links
+  std::optional<bool> one_way = {};  // no two paths between any two devices
+  std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
+  std::unordered_map<std::uint64_t, std::vector<Way>> ways = {};
+
+  void changed() {
+    routes.reset();
+    routes_above.clear();
+    one_way.reset();
+    paths.clear();
+    ways.clear();
+  }
+  /// Caller holds the mutex.
+  void find(Id a, Id b, std::vector<Id>& path) {
+    if (!routes)
+      routes = std::make_unique<Routes>(data.vertices, data.ends, data.links, RouteMetric{});
+    if (!routes->find(data.vertex_of[a], data.vertex_of[b], path))
+      throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
+                                   data.devices[a].name, data.devices[b].name));
+  }
+  /// Caller holds the mutex.
+  const std::vector<Id>& path(Id a, Id b) {
+    const auto [it, fresh] = paths.try_emplace(std::uint64_t{a} << 32 | b);
+    if (fresh) try {
+        find(a, b, it->second);
+        it->second.shrink_to_fit();
+      } catch (...) {
+        paths.erase(it);
+        throw;
+      }
+    return it->second;
+  }
+  Way way(std::vector<Id> links) const {
+    Way out{.links = std::move(links),
+            .bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity())};
+    for (const Id link : out.links) {
+      out.latency += data.links[link].latency;
+      out.bandwidth = std::min(out.bandwidth, data.links[link].bandwidth);
+    }
+    return out;
+  }
+  bool crosses_a_device(const std::vector<Id>& links) const {
+    return std::any_of(links.begin() + 1, links.end(), [this](Id link) {
+      const auto& [from, to] = data.ends[link / 2];
+      return data.vertices[link % 2 == 0 ? from : to].device;
+    });
+  }
+  /// Whether a cable joins two devices.
+  bool joined(Id a, Id b) const {
+    const Id from = data.vertex_of[a], to = data.vertex_of[b];
+    return std::any_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+      return end == std::pair(from, to) || end == std::pair(to, from);
+    });
+  }
+  /// Where the graph is a forest there is nothing to choose.
+  bool forest() {
+    if (one_way) return *one_way;
+    std::vector<Id> root(data.vertices.size());
+    std::iota(root.begin(), root.end(), Id{0});
+    const auto root_of = [&root](Id v) {
+      while (root[v] != v) v = root[v] = root[root[v]];
+      return v;
+    };
+    one_way = std::all_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+      const Id a = root_of(end.first), b = root_of(end.second);
+      root[a] = b;
+      return a != b;
+    });
+    return *one_way;
+  }
+  /// Past switches and hosts: the least latency over all links, then over links wider than the
+  /// narrowest of that way, and so on. Devices forward, as NCCL's NVB, only on the cheapest path
+  /// and only between devices that no cable joins. Caller holds the mutex.
+  const std::vector<Way>& find_ways(Id a, Id b) {
+    const auto [it, fresh] = ways.try_emplace(std::uint64_t{a} << 32 | b);
+    std::vector<Way>& found = it->second;
+    if (!fresh) return found;
+    try {
+      const Way cheapest = way(path(a, b));
+      if (forest()) {
+        found.push_back(cheapest);
+        return found;
+      }
+      std::vector<Id> links;
+      for (double above = 0;;) {
+        auto& wider = routes_above[above];
+        if (!wider)
+          wider = std::make_unique<Routes>(data.vertices, data.ends, data.links,
+                                           RouteMetric{.latency = true, .above = above});
+        if (!wider->find(data.vertex_of[a], data.vertex_of[b], links)) break;
+        if (crosses_a_device(links)) break;
+        found.push_back(way(links));
+        above = found.back().bandwidth.value;
+      }
+      if (!crosses_a_device(cheapest.links) || !joined(a, b)) found.insert(found.begin(), cheapest);
+      keep_best(found);
+    } catch (...) {
+      ways.erase(it);
+      throw;
+    }
+    return found;
+  }
+  /// Drops the ways that another one beats or equals in both; of equal ones the first stays.
+  static void keep_best(std::vector<Way>& ways) {
+    std::stable_sort(ways.begin(), ways.end(), [](const Way& x, const Way& y) {
+      return std::pair(x.latency, y.bandwidth) < std::pair(y.latency, x.bandwidth);
+    });
+    std::vector<Way> best;
+    for (Way& way : ways)
+      if (best.empty() || way.bandwidth > best.back().bandwidth) best.push_back(std::move(way));
+    ways = std::move(best);
+  }
+  template <class F>
+  void each_link(Id a, Id b, F f) {
+    if (a == b) return;
+    const std::scoped_lock lock(mutex);
+    const auto it = paths.find(std::uint64_t{a} << 32 | b);
+    std::vector<Id> found;
+    if (it == paths.end()) find(a, b, found);
+    for (Id link : it == paths.end() ? found : it->second) f(data.links[link]);
+  }
+};
+
+Cluster::Cluster() : impl_(std::make_unique<Impl>()) {}
+Cluster::Cluster(const Cluster& other) : Cluster() { impl_->data = other.impl_->data; }
+Cluster::Cluster(Cluster&&) noexcept = default;
+Cluster& Cluster::operator=(const Cluster& other) {
+  if (this != &other) *this = Cluster(other);
+  return *this;
+}
+Cluster& Cluster::operator=(Cluster&&) noexcept = default;
+Cluster::~Cluster() = default;
+
+Id Cluster::add_kind(DeviceKind kind) {
+  impl_->data.kinds.push_back(std::move(kind));
+  return static_cast<Id>(impl_->data.kinds.size() - 1);
+}
+
+Id Cluster::add_device(std::string name, Id kind, Id node) {
+  Impl::Data& data = impl_->data;
+  assert(kind < data.kinds.size() && node != none);
+  data.vertex_of.push_back(add_vertex(name, node));
+  data.vertices.back().device = true;
+  data.devices.push_back({std::move(name), kind, node});
+  data.nodes = std::max(data.nodes, static_cast<int>(node) + 1);
+  return static_cast<Id>(data.devices.size() - 1);
+}
+
+Id Cluster::add_vertex(std::string name, Id node) {
+  impl_->changed();
+  impl_->data.vertices.push_back({.name = std::move(name), .node = node});
+  return static_cast<Id>(impl_->data.vertices.size() - 1);
+}
+
+Id Cluster::vertex_of(Id device) const { return impl_->data.vertex_of[device]; }
+
+Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth,
+                    Seconds latency) {
+  Impl::Data& data = impl_->data;
+  assert(vertex_a < data.vertices.size() && vertex_b < data.vertices.size());
+  assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0);
+  impl_->changed();
+  const std::string &a = data.vertices[vertex_a].name, &b = data.vertices[vertex_b].name;
+  std::string back = name.empty() ? b + ">" + a : name + ".back";
+  data.ends.emplace_back(vertex_a, vertex_b);
+  data.links.push_back({name.empty() ? a + ">" + b : std::move(name), bandwidth, latency});
+  data.links.push_back({std::move(back), bandwidth, latency});
+  return static_cast<Id>(data.links.size() - 2);
+}
+
+const std::string& Cluster::name() const { return impl_->data.name; }
+void Cluster::rename(std::string name) { impl_->data.name = std::move(name); }
+std::span<const Device> Cluster::devices() const { return impl_->data.devices; }
+std::span<const DeviceKind> Cluster::kinds() const { return impl_->data.kinds; }
+std::span<const Link> Cluster::links() const { return impl_->data.links; }
+const DeviceKind& Cluster::kind_of(Id device) const {
+  return impl_->data.kinds[impl_->data.devices[device].kind];
+}
+int Cluster::nodes() const { return impl_->data.nodes; }
+
+std::span<const Id> Cluster::path(Id a, Id b) const {
+  assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
+  if (a == b) return {};
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->path(a, b);
+}
+
+std::span<const Way> Cluster::ways(Id a, Id b) const {
+  assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
+  if (a == b) return {};
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->find_ways(a, b);
+}
+
+std::span<const Id> Cluster::path(Id a, Id b, double bytes) const {
+  if (a == b) return {};
+  return fastest(ways(a, b), bytes).links;
+}
+
+const Way& fastest(std::span<const Way> ways, double bytes) {
+  assert(!ways.empty());
+  const auto seconds = [bytes](const Way& w) {
+    return w.latency.value + bytes / w.bandwidth.value;
+  };
+  const Way* best = ways.data();
+  for (const Way& way : ways.subspan(1))
+    if (seconds(way) < seconds(*best)) best = &way;
+  return *best;
+}
+
+Seconds Cluster::latency(Id a, Id b) const {
+  Seconds sum;
+  impl_->each_link(a, b, [&](const Link& link) { sum += link.latency; });
+  return sum;
+}
+
+BytesPerSecond Cluster::bandwidth(Id a, Id b) const {
+  BytesPerSecond least(std::numeric_limits<double>::infinity());
+  impl_->each_link(a, b, [&](const Link& link) { least = std::min(least, link.bandwidth); });
+  return least;
+}
+
+int Cluster::shared_cores() const { return impl_->data.shared_cores; }
+void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
+void Cluster::reserve_memory(Bytes reserve) {
+  for (DeviceKind& kind : impl_->data.kinds) kind.reserve = reserve;
+}
+
+std::uint64_t Cluster::hash() const {
+  const Impl::Data& data = impl_->data;
+  Fnv fnv;
+  for (const DeviceKind& k : data.kinds) {
+    fnv.add(k.name);
+    for (double number :
+         {k.memory.value, k.peak_f32.value, k.peak_f16.value, k.peak_bf16.value,
+          k.memory_bandwidth.value, k.efficiency, k.memory_efficiency, k.half_flops.value,
+          k.launch.value, k.idle.value, k.busy.value, k.calibrated ? 1.0 : 0.0})
+      fnv.add(number);
+  }
+  for (const Device& d : data.devices)
+    fnv.add(d.name), fnv.add(std::uint64_t{d.kind}), fnv.add(std::uint64_t{d.node});
+  for (const RouteVertex& v : data.vertices) fnv.add(v.name), fnv.add(std::uint64_t{v.node});
+  for (const auto& [a, b] : data.ends) fnv.add(std::uint64_t{a}), fnv.add(std::uint64_t{b});
+  for (const Link& l : data.links)
+    fnv.add(l.name), fnv.add(l.bandwidth.value), fnv.add(l.latency.value);
+  fnv.add(static_cast<std::uint64_t>(data.shared_cores));
+  return fnv.value();
+}
+
+}  // namespace rehearse

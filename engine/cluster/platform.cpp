@@ -1,0 +1,339 @@
+// Templates of nodes become a graph; a table of devices becomes their kinds.
+#include "engine/cluster/platform.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "engine/base/data_dir.h"
+#include "engine/base/limits.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs
+/// Of a GPU's memory that no tensor gets. A process of PyTorch holds 781 MiB before it makes its
+/// first tensor (pytorch/pytorch issue 34323: context, libraries' kernels); the first all-reduce of
+/// one NCCL group takes 544 to 688 MiB for its buffers (NVIDIA/nccl issue 964, A100 on NVLink).
+constexpr Bytes usual_reserve(1.5e9);
+
+DeviceKind read_device(const Config& c) {
+  DeviceKind kind;
+  kind.name = c.text("name", std::nullopt);
+  kind.memory = c.bytes("memory", std::nullopt, limits::memory);
+  kind.reserve = c.bytes("reserve", usual_reserve, limits::reserve);
+  kind.peak_f32 = c.flop_rate("f32", std::nullopt, limits::rate);
+  kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
+  kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
+  for (const auto& [key, peak] : {std::pair("f16", kind.peak_f16), {"bf16", kind.peak_bf16}})
+    if (peak.value > 0 && peak.value < limits::rate.least)
+      throw c.error(key,
+                    "is out of range: must be 0, which is not supported, or at least 1000 "
+                    "FLOP/s");
+  kind.memory_bandwidth = c.bandwidth("memory_bandwidth", std::nullopt, limits::bandwidth);
+  kind.efficiency = c.number("efficiency", 1, limits::efficiency);
+  kind.memory_efficiency = c.number("memory_efficiency", 1, limits::efficiency);
+  kind.half_flops = c.flops("half_flops", Flops(0), limits::maybe_rate);
+  kind.launch = c.seconds("launch", Seconds(0), limits::latency);
+  kind.idle = c.watts("idle", Watts(0), limits::power);
+  kind.busy = c.watts("busy", Watts(0), limits::power);
+  if (kind.idle > kind.busy)
+    throw c.error("idle",
+                  fmt::format("{:g} W is above busy, {:g} W", kind.idle.value, kind.busy.value));
+  kind.calibrated = c.flag("calibrated", false);
+  kind.source = c.text("source", std::nullopt);
+  return kind;
+}
+
+std::vector<DeviceKind> read_devices(const Config& file) {
+  std::vector<DeviceKind> out;
+  for (const Config& c : file.sections("device")) {
+    out.push_back(read_device(c));
+    for (std::size_t i = 0; i + 1 < out.size(); ++i)
+      if (out[i].name == out.back().name)
+        throw c.error("name",
+                      fmt::format("\"{}\" is the second device of this name", out.back().name));
+  }
+  return out;
+}
+
+std::vector<DeviceKind> device_table() {
+  const Config file = Config::load((data_dir() / "platforms" / "devices.toml").string());
+  std::vector<DeviceKind> out = read_devices(file);
+  file.finish();
+  return out;
+}
+
+/// A device of this name in a table, or an explanation.
+const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& name,
+                       std::string* complaint) {
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : table) {
+    if (kind.name == name) return kind;
+    names.push_back(kind.name);
+  }
+  const std::string near = nearest(name, names);
+  *complaint = fmt::format("device \"{}\" is not known; {}known: {}", name,
+                           near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
+                           fmt::join(names, ", "));
+  static const DeviceKind nothing;
+  return nothing;
+}
+
+/// "gpu*" stands for gpu0, gpu1, ... of the names; another pattern for itself.
+std::vector<std::string> expand(const std::string& pattern, const std::vector<std::string>& names) {
+  if (!pattern.ends_with('*')) return {pattern};
+  const std::string stem = pattern.substr(0, pattern.size() - 1);
+  std::vector<std::string> out;
+  for (const std::string& name : names)
+    if (name.starts_with(stem) && name.size() > stem.size() &&
+        std::all_of(name.begin() + static_cast<std::ptrdiff_t>(stem.size()), name.end(),
+                    [](char c) { return c >= '0' && c <= '9'; }))
+      out.push_back(name);
+  return out;
+}
+
+/// What stands between nodes: one non-blocking switch, or leaves below a spine. A leaf's cable to
+/// the spine carries what its nodes can send, divided by the oversubscription.
+class Fabric {
+ public:
+  Fabric(const Config& c, Cluster& cluster) : cluster_(cluster) {
+    nodes_per_leaf_ = c.integer("nodes_per_leaf", 0, between(0, most_nodes));
+    oversubscription_ = c.number("oversubscription", 1, between(1, limits::factor.most));
+    latency_ = c.seconds("latency", Seconds(0), limits::latency);
+    if (nodes_per_leaf_ == 0 && c.has("oversubscription"))
+      throw c.error("oversubscription",
+                    "needs nodes_per_leaf: a fabric of one switch blocks nothing");
+  }
+  /// The switch a node's cable ends in: `name` is "fabric" or, one of several rails, "fabric/RAIL".
+  Id attach(const std::string& name, Id node, BytesPerSecond bandwidth) {
+    const std::string vertex =
+        nodes_per_leaf_ == 0 ? name : fmt::format("{}/leaf{}", name, node / nodes_per_leaf_);
+    const auto [it, fresh] = leaves_.try_emplace(vertex);
+    if (fresh) {
+      it->second.vertex = cluster_.add_vertex(vertex);
+      order_.push_back(vertex);
+    }
+    it->second.bandwidth += bandwidth;
+    return it->second.vertex;
+  }
+  void finish() {
+    if (order_.size() < 2) return;
+    const Id spine = cluster_.add_vertex("spine");
+    for (const std::string& name : order_)
+      cluster_.connect(leaves_[name].vertex, spine, {}, leaves_[name].bandwidth / oversubscription_,
+                       latency_);
+  }
+
+ private:
+  struct Leaf {
+    Id vertex = none;
+    BytesPerSecond bandwidth = {};
+  };
+  Cluster& cluster_;
+  std::int64_t nodes_per_leaf_ = 0;
+  double oversubscription_ = 1;
+  Seconds latency_ = {};
+  std::map<std::string, Leaf> leaves_ = {};
+  std::vector<std::string> order_ = {};
+};
+
+struct Cable {
+  std::string from = {}, to = {};
+  BytesPerSecond bandwidth = {};
+  Seconds latency = {};
+};
+
+/// A template of nodes, read before any node is made.
+struct NodeTemplate {
+  std::int64_t count = 1;
+  std::vector<std::string> devices = {};  // kinds
+  std::vector<std::string> names = {};    // of devices, then parts
+  std::vector<Cable> cables = {};
+};
+
+NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_device) {
+  NodeTemplate t;
+  t.count = c.integer("count", 1, between(1, most_nodes));
+  t.devices = c.texts("devices");
+  if (t.devices.empty()) throw c.error("devices", "must name at least one device");
+  if (repeat_device) {
+    if (t.devices.size() != 1) throw c.error("devices", "must be one device, which is repeated");
+    t.devices.resize(static_cast<std::size_t>(*repeat_device), t.devices[0]);
+  }
+  const std::string stem = c.text("device_name", "gpu");
+  for (std::size_t i = 0; i < t.devices.size(); ++i)
+    t.names.push_back(fmt::format("{}{}", stem, i));
+  for (const std::string& part : c.texts("parts")) t.names.push_back(part);
+  const std::set<std::string> known(t.names.begin(), t.names.end());
+  for (const Config& link : c.sections("links")) {
+    const auto ends = [&](const std::string& key) {
+      const std::string pattern = link.text(key, std::nullopt);
+      std::vector<std::string> found = expand(pattern, t.names);
+      if (found.empty()) throw link.error(key, fmt::format("\"{}\" matches nothing", pattern));
+      if (!pattern.starts_with("fabric"))
+        for (const std::string& name : found)
+          if (!known.contains(name)) {
+            const std::string near = nearest(name, t.names);
+            throw link.error(key,
+                             fmt::format("\"{}\" is neither a device, a part nor fabric{}", name,
+                                         near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+          }
+      return found;
+    };
+    const std::vector<std::string> from = ends("from"), to = ends("to");
+    const BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
+    const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
+    if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
+      throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
+                                         from.size()));
+    for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
+      const Cable cable{from[from.size() == 1 ? 0 : i], to[to.size() == 1 ? 0 : i], bandwidth,
+                        latency};
+      if (cable.from == cable.to || cable.from.starts_with("fabric"))
+        throw link.error("from", "must be a device or a part other than `to`");
+      t.cables.push_back(cable);
+    }
+  }
+  return t;
+}
+
+void build_node(const NodeTemplate& t, Id node, const std::map<std::string, Id>& kinds,
+                Fabric& fabric, Cluster& cluster) {
+  std::map<std::string, Id> vertex;
+  for (std::size_t i = 0; i < t.names.size(); ++i) {
+    const std::string name = fmt::format("node{}/{}", node, t.names[i]);
+    vertex[t.names[i]] =
+        i < t.devices.size()
+            ? cluster.vertex_of(cluster.add_device(name, kinds.at(t.devices[i]), node))
+            : cluster.add_vertex(name, node);
+  }
+  for (const Cable& cable : t.cables)
+    cluster.connect(vertex.at(cable.from),
+                    cable.to.starts_with("fabric") ? fabric.attach(cable.to, node, cable.bandwidth)
+                                                   : vertex.at(cable.to),
+                    {}, cable.bandwidth, cable.latency);
+}
+
+std::int64_t hardware_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+Cluster read_cluster(const Config& file, const std::string& name,
+                     std::optional<std::int64_t> scale) {
+  Cluster cluster;
+  cluster.rename(name);
+  file.text("summary", std::nullopt);
+  file.text("source", "");
+  const std::string scales = file.text("scale", "fixed", {"fixed", "nodes", "ranks"});
+  const bool shares = file.flag("shared_cores", false);
+  if (scale && scales == "fixed")
+    throw InputError(
+        fmt::format("cluster \"{}\": it has a size of its own; leave out \":{}\"", name, *scale));
+  if (scales != "fixed" && !scale) scale = scales == "ranks" ? hardware_cores() : 1;
+
+  std::vector<NodeTemplate> templates;
+  for (const Config& c : file.sections("nodes")) {
+    templates.push_back(
+        read_template(c, scales == "ranks" ? scale : std::optional<std::int64_t>()));
+    if (scales == "nodes" && c.has("count"))
+      throw c.error("count", "is given by the cluster's name, as in \"dgx-a100:16\"");
+    if (scales == "nodes") templates.back().count = *scale;
+  }
+  if (templates.empty()) throw file.error("nodes", "must have at least one [[nodes]]");
+  if (scales != "fixed" && templates.size() != 1)
+    throw file.error("scale", "only a cluster of one [[nodes]] can be scaled");
+
+  std::vector<DeviceKind> table = read_devices(file);
+  for (DeviceKind& kind : device_table()) table.push_back(std::move(kind));
+  std::map<std::string, Id> kinds;
+  for (std::size_t i = 0; i < templates.size(); ++i)
+    for (const std::string& device : templates[i].devices) {
+      if (kinds.contains(device)) continue;
+      std::string complaint;
+      DeviceKind kind = pick(table, device, &complaint);
+      if (!complaint.empty()) throw file.sections("nodes")[i].error("devices", complaint);
+      // Ranks of one host have its memory between them.
+      if (shares)
+        kind.memory = Bytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                            static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
+                            static_cast<double>(templates[i].devices.size()));
+      kinds[device] = cluster.add_kind(std::move(kind));
+    }
+  Fabric fabric(file.section("fabric"), cluster);
+  file.finish();
+
+  Id node = 0;
+  for (const NodeTemplate& t : templates)
+    for (std::int64_t i = 0; i < t.count; ++i) build_node(t, node++, kinds, fabric, cluster);
+  fabric.finish();
+  if (shares) cluster.share_cores(static_cast<int>(hardware_cores()));
+  return cluster;
+}
+
+}  // namespace
+
+Cluster load_cluster(const std::string& name_or_path) {
+  std::string name = name_or_path;
+  std::optional<std::int64_t> scale;
+  if (const auto colon = name.rfind(':'); colon != std::string::npos) {
+    const std::string number = name.substr(colon + 1);
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (error != std::errc{} || end != number.data() + number.size() || value < 1 ||
+        value > most_nodes)
+      throw InputError(
+          fmt::format("cluster \"{}\": \"{}\" is not a number from 1 to {}, as in \"dgx-a100:16\"",
+                      name_or_path, number, most_nodes));
+    scale = value;
+    name.resize(colon);
+  }
+  return read_cluster(Config::load(find_data("platforms", name, "cluster", "devices").string()),
+                      name_or_path, scale);
+}
+
+std::vector<Config::Key> platform_keys() {
+  const Config file = Config::parse(R"(
+    summary = "any"
+    [[nodes]]
+    devices = ["any"]
+    links = [{ from = "gpu0", to = "fabric", bandwidth = "1GB/s", latency = "1us" }]
+    [[device]]
+    name = "any"
+    memory = "1GB"
+    f32 = "1TFLOP/s"
+    memory_bandwidth = "1GB/s"
+    source = "any"
+  )",
+                                    "keys");
+  read_cluster(file, "keys", std::nullopt);
+  return file.keys();
+}
+
+std::vector<std::string> known_clusters() {
+  std::vector<std::string> names = data_names("platforms");
+  std::erase(names, "devices");
+  return names;
+}
+
+DeviceKind load_device(const std::string& name) {
+  const std::vector<DeviceKind> table = device_table();
+  std::string complaint;
+  DeviceKind kind = pick(table, name, &complaint);
+  if (!complaint.empty()) throw InputError(complaint);
+  return kind;
+}
+
+std::vector<std::string> known_devices() {
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : device_table()) names.push_back(kind.name);
+  return names;
+}
+
+}  // namespace rehearse

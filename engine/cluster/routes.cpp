@@ -1,0 +1,204 @@
+// Dijkstra's algorithm (Boost.Graph) gives costs; the path is then walked back from its end, at
+// each vertex over the predecessor that comes first by name, so it does not depend on the order in
+// which a file lists things.
+#include "engine/cluster/routes.h"
+
+#include <algorithm>
+#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/dijkstra_shortest_paths.hpp>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace rehearse {
+namespace {
+
+struct Hop {
+  RouteCost cost = {};
+  Id link = none;  // from the edge's source to its target
+};
+using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, std::string, Hop>;
+
+constexpr RouteCost unreachable{std::numeric_limits<std::uint64_t>::max(),
+                                std::numeric_limits<std::uint32_t>::max()};
+constexpr std::size_t most_stored = std::size_t{1} << 22;  // 64 MB of costs
+
+RouteCost operator+(RouteCost a, RouteCost b) {
+  if (a == unreachable || b == unreachable) return unreachable;
+  return {a.weight + b.weight, a.hops + b.hops};
+}
+
+/// The least common multiple of 1 to 25: bandwidths such as 12.5, 22 and 44 GB/s divide it, and a
+/// path over kilobytes a second does not overflow.
+constexpr double unit_weight = 26771144400;
+
+constexpr double seconds_weight = 1e15;  // latencies to the femtosecond
+/// What a link to a device weighs more than all latencies of a path: two for its ends, two more for
+/// each device that it crosses.
+constexpr std::uint64_t device_weight = std::uint64_t{1} << 56;
+constexpr double most_weight = 1LL << 50;  // a path of dozens of links does not overflow
+
+RouteCost cost_of(const Link& link, const RouteMetric& metric, int devices) {
+  const double weight = metric.latency ? seconds_weight * link.latency.value
+                                       : unit_weight * 1e9 / link.bandwidth.value;
+  const auto whole = static_cast<std::uint64_t>(std::llround(std::min(weight, most_weight)));
+  return {metric.latency ? whole + static_cast<std::uint64_t>(devices) * device_weight : whole, 1};
+}
+
+}  // namespace
+
+struct Routes::Region {
+  Region() = default;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  Graph graph = {};
+  std::unordered_map<Id, std::vector<RouteCost>> costs = {};  // by root
+};
+struct Routes::Gate {
+  Id inner = none, outer = none;  // local to the node's region; local to the one between
+  Id out = none, in = none;       // links
+  RouteCost cost = {};
+};
+
+Routes::Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::pair<Id, Id>>& ends,
+               std::span<const Link> links, RouteMetric metric) {
+  Id nodes = 0;
+  for (const RouteVertex& v : vertices)
+    if (v.node != none) nodes = std::max(nodes, v.node + 1);
+  const bool apart = std::all_of(ends.begin(), ends.end(), [&](const auto& end) {
+    const Id a = vertices[end.first].node, b = vertices[end.second].node;
+    return a == b || a == none || b == none;
+  });
+  if (!apart) nodes = 0;  // one region
+  regions_ = std::vector<Region>(nodes + 1);
+  gates_.resize(nodes);
+  for (const RouteVertex& v : vertices) {
+    region_of_.push_back(apart && v.node != none ? v.node : nodes);
+    local_.push_back(static_cast<Id>(boost::add_vertex(v.name, regions_[region_of_.back()].graph)));
+  }
+  for (std::size_t k = 0; k < ends.size(); ++k) {
+    auto [a, b] = ends[k];
+    Id ab = static_cast<Id>(2 * k), ba = ab + 1;
+    if (links[ab].bandwidth.value <= metric.above) continue;
+    const RouteCost cost = cost_of(links[ab], metric, vertices[a].device + vertices[b].device);
+    if (region_of_[a] == region_of_[b]) {
+      Graph& graph = regions_[region_of_[a]].graph;
+      boost::add_edge(local_[a], local_[b], Hop{cost, ab}, graph);
+      boost::add_edge(local_[b], local_[a], Hop{cost, ba}, graph);
+      continue;
+    }
+    if (region_of_[a] == nodes) std::swap(a, b), std::swap(ab, ba);
+    gates_[region_of_[a]].push_back({local_[a], local_[b], ab, ba, cost});
+  }
+  for (Id node = 0; node < nodes; ++node)
+    std::sort(gates_[node].begin(), gates_[node].end(), [&](const Gate& a, const Gate& b) {
+      const auto name = [&](const Gate& g) {
+        return std::tie(regions_[nodes].graph[g.outer], regions_[node].graph[g.inner], g.out);
+      };
+      return name(a) < name(b);
+    });
+}
+
+Routes::~Routes() = default;
+
+const std::vector<RouteCost>& Routes::costs_from(std::size_t region, Id local) {
+  Region& r = regions_[region];
+  if (const auto it = r.costs.find(local); it != r.costs.end()) return it->second;
+  const std::size_t n = boost::num_vertices(r.graph);
+  std::vector<RouteCost>& costs = r.costs[local];
+  costs.resize(n);
+  stored_ += n;
+  boost::dijkstra_shortest_paths(
+      r.graph, local,
+      boost::weight_map(boost::get(&Hop::cost, r.graph))
+          .distance_map(boost::make_iterator_property_map(costs.begin(),
+                                                          boost::get(boost::vertex_index, r.graph)))
+          .distance_compare(std::less<>())
+          .distance_combine([](RouteCost a, RouteCost b) { return a + b; })
+          .distance_inf(unreachable)
+          .distance_zero(RouteCost{}));
+  return costs;
+}
+
+/// Appends the links from `end` back to `root`, each taken in the direction end -> root. Every
+/// cable is full duplex and equal both ways, so costs from the root are costs to it.
+bool Routes::walk(std::size_t region, Id root, Id end, std::vector<Id>& links) {
+  const Graph& graph = regions_[region].graph;
+  const std::vector<RouteCost>& costs = costs_from(region, root);
+  if (costs[end] == unreachable) return false;
+  for (Id at = end; at != root;) {
+    const Hop* best = nullptr;
+    Id next = none;
+    for (auto [e, last] = boost::out_edges(at, graph); e != last; ++e) {
+      const Id to = static_cast<Id>(boost::target(*e, graph));
+      const Hop& hop = graph[*e];
+      if (costs[to] == unreachable || costs[to] + hop.cost != costs[at]) continue;
+      const bool first =
+          best == nullptr || graph[to] < graph[next] || (to == next && hop.link < best->link);
+      if (first) best = &hop, next = to;
+    }
+    assert(best != nullptr);
+    links.push_back(best->link);
+    at = next;
+  }
+  return true;
+}
+
+bool Routes::find(Id a, Id b, std::vector<Id>& path) {
+  path.clear();
+  if (stored_ > most_stored) {  // here, because references to costs live until the end
+    for (Region& region : regions_) region.costs.clear();
+    stored_ = 0;
+  }
+  // Walks go from an end to a root: reversed, with each link's opposite, they lead to the end.
+  const auto reverse = [&path](std::size_t from) {
+    std::reverse(path.begin() + static_cast<std::ptrdiff_t>(from), path.end());
+    for (std::size_t i = from; i < path.size(); ++i) path[i] ^= 1U;
+  };
+  const std::size_t between = regions_.size() - 1, ra = region_of_[a], rb = region_of_[b];
+  const RouteCost local = ra == rb ? costs_from(ra, local_[a])[local_[b]] : unreachable;
+  // What is not in a node is its own gate.
+  const auto gates = [&](Id v, std::size_t region) {
+    return region == between ? std::vector<Gate>{{local_[v], local_[v], none, none, {}}}
+                             : gates_[region];
+  };
+  const Gate *out = nullptr, *in = nullptr;
+  RouteCost best = local;
+  const std::vector<Gate> outs = gates(a, ra), ins = gates(b, rb);
+  const std::vector<RouteCost>* const from_a = ra == between ? nullptr : &costs_from(ra, local_[a]);
+  const std::vector<RouteCost>* const to_b = rb == between ? nullptr : &costs_from(rb, local_[b]);
+  for (const Gate& o : outs) {
+    const RouteCost to_gate = (from_a == nullptr ? RouteCost{} : (*from_a)[o.inner]) + o.cost;
+    if (to_gate >= best || (ra == between && rb == between)) continue;
+    const std::vector<RouteCost>& middle = costs_from(between, o.outer);
+    for (const Gate& i : ins) {
+      const RouteCost total =
+          to_gate + middle[i.outer] + i.cost + (to_b == nullptr ? RouteCost{} : (*to_b)[i.inner]);
+      if (total < best) best = total, out = &o, in = &i;
+    }
+  }
+  if (best == unreachable) return false;
+  if (out == nullptr) {
+    walk(ra, local_[a], local_[b], path);
+    reverse(0);
+    return true;
+  }
+  if (ra != between) {
+    walk(ra, local_[a], out->inner, path);
+    reverse(0);
+    path.push_back(out->out);
+  }
+  const std::size_t before = path.size();
+  walk(between, out->outer, in->outer, path);
+  reverse(before);
+  if (rb != between) {
+    path.push_back(in->in);
+    walk(rb, local_[b], in->inner, path);
+  }
+  return true;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,193 @@
+// The closed form of a collective on a cluster: see costs.h for what sits on a link.
+#include <algorithm>
+#include <cassert>
+#include <map>
+
+#include "engine/collectives/schedule.h"
+#include "engine/costs/contention.h"
+#include "engine/costs/costs.h"
+
+namespace rehearse {
+
+void Contention::add(Id from, Id to, double bytes) {
+  flows_.push_back({cluster_.path(from, to, bytes)});
+  for (Id link : flows_.back().path) {
+    if (load_[link] == 0) touched_.push_back(link);
+    load_[link] += bytes;
+  }
+}
+
+void Contention::finish(std::vector<double>& seconds) {
+  seconds.clear();
+  for (const Flow& flow : flows_) {
+    double worst = 0, latency = 0;
+    for (Id link : flow.path) {
+      const Link& l = cluster_.links()[link];
+      worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) / l.bandwidth.value);
+      latency += l.latency.value;
+    }
+    seconds.push_back(latency + worst);
+  }
+  flows_.clear();
+}
+
+void Contention::clear(double times, std::vector<double>* total) {
+  for (Id link : touched_) {
+    if (total) (*total)[link] += times * load_[link];
+    load_[link] = 0;
+  }
+  touched_.clear();
+}
+
+namespace {
+
+/// When each member of each group is through the rounds so far. A member begins a round when its
+/// own transfers of the rounds before have ended, as in the simulator and on real ranks: a round of
+/// a pipelined tree waits for no slow edge elsewhere in the tree.
+class Clocks {
+ public:
+  explicit Clocks(const std::vector<std::vector<Id>>& groups) : first_(groups.size() + 1, 0) {
+    for (std::size_t g = 0; g < groups.size(); ++g) first_[g + 1] = first_[g] + groups[g].size();
+    ready_.assign(first_.back(), 0.0);
+  }
+  /// A transfer of the next round.
+  void add(std::size_t group, const Transfer& t) {
+    hops_.push_back({group, first_[group] + static_cast<std::size_t>(t.from),
+                     first_[group] + static_cast<std::size_t>(t.to)});
+  }
+  /// The round takes these seconds, by transfer.
+  void advance(const std::vector<double>& seconds) {
+    next_ = ready_;
+    for (std::size_t i = 0; i < hops_.size(); ++i) {
+      const double end = std::max(ready_[hops_[i].from], ready_[hops_[i].to]) + seconds[i];
+      for (const std::size_t member : {hops_[i].from, hops_[i].to})
+        next_[member] = std::max(next_[member], end);
+    }
+    ready_.swap(next_);
+    hops_.clear();
+  }
+  /// So many rounds like this one, each as long as its slowest transfer: of a ring that is exact.
+  void repeat(const std::vector<double>& seconds, int times) {
+    std::vector<double> slowest(first_.size() - 1, 0.0);
+    for (std::size_t i = 0; i < hops_.size(); ++i)
+      slowest[hops_[i].group] = std::max(slowest[hops_[i].group], seconds[i]);
+    for (std::size_t g = 0; g < slowest.size(); ++g)
+      for (std::size_t m = first_[g]; m < first_[g + 1]; ++m) ready_[m] += times * slowest[g];
+    hops_.clear();
+  }
+  std::vector<double> ends() const {
+    std::vector<double> out;
+    for (std::size_t g = 0; g + 1 < first_.size(); ++g)
+      out.push_back(
+          first_[g] == first_[g + 1]
+              ? 0
+              : *std::max_element(ready_.begin() + static_cast<std::ptrdiff_t>(first_[g]),
+                                  ready_.begin() + static_cast<std::ptrdiff_t>(first_[g + 1])));
+    return out;
+  }
+
+ private:
+  struct Hop {
+    std::size_t group = 0, from = 0, to = 0;  // members: places in ready_
+  };
+  std::vector<std::size_t> first_;  // by group: its members' places; one more entry: the end
+  std::vector<double> ready_ = {}, next_ = {};
+  std::vector<Hop> hops_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<const Schedule> schedule_on(const Cluster& cluster, Move move, Algorithm algorithm,
+                                            std::int64_t elements, DType wire,
+                                            std::span<const Id> devices, int root) {
+  std::vector<Id> node_of;
+  for (Id device : devices) node_of.push_back(cluster.devices()[device].node);
+  if (algorithm == Algorithm::automatic)
+    algorithm = choose(move, elements * size_of(wire), node_of);
+  return schedule(move, algorithm, elements, node_of, root);
+}
+
+CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algorithm,
+                               std::int64_t elements, DType wire,
+                               const std::vector<std::vector<Id>>& devices,
+                               std::span<const int> roots, std::span<const double> slow) {
+  CollectiveCost out;
+  out.link_bytes.assign(cluster.links().size(), 0.0);
+  // Groups that look alike (nodes numbered by first appearance) play the same schedule.
+  std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
+  std::vector<std::unique_ptr<const Schedule>> schedules;
+  std::vector<std::vector<std::int64_t>> sent;
+  std::vector<std::size_t> of(devices.size());
+  double transfers = 0;
+  int rounds = 0;
+  for (std::size_t g = 0; g < devices.size(); ++g) {
+    std::map<Id, Id> number;
+    std::vector<Id> shape;
+    for (Id device : devices[g])
+      shape.push_back(
+          number.try_emplace(cluster.devices()[device].node, static_cast<Id>(number.size()))
+              .first->second);
+    const int root = roots.empty() ? 0 : roots[g];
+    auto [it, fresh] = known.try_emplace({std::move(shape), root}, schedules.size());
+    of[g] = it->second;
+    if (fresh) {
+      schedules.push_back(schedule_on(cluster, move, algorithm, elements, wire, devices[g], root));
+      sent.emplace_back();
+      for (int m = 0; m < schedules.back()->members(); ++m)
+        sent.back().push_back(schedules.back()->sent(m));
+    }
+    const Schedule& s = *schedules[of[g]];
+    transfers += static_cast<double>(s.members()) * s.rounds();
+    rounds = std::max(rounds, s.rounds());
+    out.sent.push_back(sent[of[g]]);
+  }
+  auto same = [](const auto& a, const auto& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](auto x, auto y) { return x.round == y.round && x.times == y.times; });
+  };
+  std::vector<Schedule::Repeat> plan;
+  if (!schedules.empty()) plan = schedules[0]->distinct();
+  bool alike = transfers > 16384;  // small ones are summed round by round, exact to the element
+  for (std::size_t s = 1; alike && s < schedules.size(); ++s)
+    alike = same(plan, schedules[s]->distinct());
+  if (!alike) {
+    plan.clear();
+    for (int r = 0; r < rounds; ++r) plan.push_back({r, 1});
+  }
+  Contention contention(cluster, slow);
+  Clocks clocks(devices);
+  std::vector<Transfer> round;
+  std::vector<double> seconds;
+  const auto size = static_cast<double>(size_of(wire));
+  for (const auto [r, times] : plan) {
+    for (std::size_t g = 0; g < devices.size(); ++g) {
+      const Schedule& s = *schedules[of[g]];
+      if (r >= s.rounds()) continue;
+      round.clear();
+      s.round(r, -1, round);
+      for (const Transfer& t : round) {
+        contention.add(devices[g][static_cast<std::size_t>(t.from)],
+                       devices[g][static_cast<std::size_t>(t.to)],
+                       static_cast<double>(t.end - t.begin) * size);
+        clocks.add(g, t);
+      }
+    }
+    contention.finish(seconds);
+    contention.clear(times, &out.link_bytes);
+    if (alike)
+      clocks.repeat(seconds, times);
+    else
+      clocks.advance(seconds);
+  }
+  out.seconds = clocks.ends();
+  return out;
+}
+
+std::vector<double> collective_seconds(const Cluster& cluster, Move move, Algorithm algorithm,
+                                       std::int64_t elements, DType wire,
+                                       const std::vector<std::vector<Id>>& devices,
+                                       std::span<const int> roots, std::span<const double> slow) {
+  return collective_cost(cluster, move, algorithm, elements, wire, devices, roots, slow).seconds;
+}
+
+}  // namespace rehearse

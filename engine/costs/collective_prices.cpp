@@ -1,0 +1,84 @@
+// See collective_prices.h.
+#include "engine/costs/collective_prices.h"
+
+#include <algorithm>
+
+#include "engine/collectives/schedule.h"
+#include "engine/costs/costs.h"
+
+namespace rehearse {
+namespace {
+
+constexpr Algorithm candidates[] = {Algorithm::ring, Algorithm::hierarchical,
+                                    Algorithm::halving_doubling, Algorithm::double_tree};
+
+}  // namespace
+
+bool considered(Algorithm algorithm, Move move, bool several_nodes) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return true;
+    case Algorithm::hierarchical:
+      return several_nodes;
+    case Algorithm::halving_doubling:
+      return serves(algorithm, move);
+    case Algorithm::double_tree:  // an all-reduce: see choose_collectives.cpp
+      return move != Move::all_reduce && serves(algorithm, move);
+    default:
+      return false;
+  }
+}
+
+std::size_t CollectivePrices::Hash::operator()(const Question& q) const {
+  const auto& [team, move, algorithm, elements, wire] = q;
+  std::uint64_t h = static_cast<std::uint64_t>(elements) * 0x9e3779b97f4a7c15U;
+  h ^= (std::uint64_t{team} << 16 | static_cast<std::uint64_t>(move) << 10 |
+        static_cast<std::uint64_t>(algorithm) << 5 | static_cast<std::uint64_t>(wire)) *
+       0xc2b2ae3d27d4eb4fU;
+  return static_cast<std::size_t>(h ^ h >> 29);
+}
+
+Id CollectivePrices::team(const std::vector<std::vector<Id>>& devices,
+                          const std::vector<int>& roots) {
+  const auto known = known_teams_.find(std::tie(devices, roots));
+  if (known != known_teams_.end()) return known->second;
+  const Id number = static_cast<Id>(teams_.size());
+  known_teams_.emplace(std::tuple(devices, roots), number);
+  Team team{devices, roots};
+  for (const auto& group : devices)
+    for (const Id d : group)
+      team.several_nodes = team.several_nodes ||
+                           cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
+  teams_.push_back(std::move(team));
+  return number;
+}
+
+std::span<const double> CollectivePrices::seconds(Id team, Move move, Algorithm algorithm,
+                                                  std::int64_t elements, DType wire) {
+  const auto [it, fresh] = seconds_.try_emplace({team, move, algorithm, elements, wire});
+  if (fresh)
+    it->second = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
+                                    teams_[team].roots, slow_);
+  return it->second;
+}
+
+Algorithm CollectivePrices::fastest(Id team, Move move, std::int64_t elements, DType wire) {
+  const auto [it, fresh] =
+      fastest_.try_emplace({team, move, Algorithm::automatic, elements, wire}, Algorithm::ring);
+  if (!fresh) return it->second;
+  double best = 0;
+  for (const Algorithm algorithm : candidates) {
+    if (!considered(algorithm, move, teams_[team].several_nodes)) continue;
+    auto& known =
+        (slow_.empty() ? seconds_ : undisturbed_)[{team, move, algorithm, elements, wire}];
+    if (known.empty())
+      known = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
+                                 teams_[team].roots);
+    const double slowest = *std::max_element(known.begin(), known.end());
+    if (algorithm != Algorithm::ring && slowest >= best) continue;
+    best = slowest, it->second = algorithm;
+  }
+  return it->second;
+}
+
+}  // namespace rehearse

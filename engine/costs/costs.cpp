@@ -1,0 +1,387 @@
+#include "engine/costs/costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "engine/costs/contention.h"
+#include "engine/base/errors.h"
+#include "engine/costs/local_prices.h"
+#include "engine/link/rendezvous.h"
+
+namespace rehearse {
+namespace {
+
+/// One number when all are alike.
+std::vector<double> squeeze(std::vector<double> row) {
+  if (std::all_of(row.begin(), row.end(), [&](double v) { return v == row[0]; })) row.resize(1);
+  return row;
+}
+
+}  // namespace
+
+struct Costs::Impl {
+  const LinkedProgram& linked;
+  const ModelSpec& model;
+  const Cluster& cluster;
+  std::vector<Id> device_of;  // by rank
+  Optimizer optimizer;
+  const Profile* profile;
+  std::vector<double> slow;
+  CollectivePrices* prices = nullptr;
+  std::span<const double> pace = {};
+  LocalPrices local_prices{model, profile};
+
+  struct Entry {
+    std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
+    Algorithm algorithm = Algorithm::automatic;
+  };
+  std::deque<std::vector<double>> rows = {};
+  std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
+  std::vector<std::vector<Entry>> entries = {};                    // [role][op]
+  std::vector<int> ranks_on_node = {};
+  std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
+  /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
+  using CollectiveKey = std::tuple<Id, Id, Id, Move, Algorithm, std::int64_t, DType>;
+  std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
+  /// Role, peer, bytes, whether together, whether a reply.
+  std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
+  bool calibrated = true;
+  int tp = 1;
+  std::vector<bool> covered = {};  // by device kind: the profile has times of it
+
+  const Role& role(Id r) const { return linked.program.roles[r]; }
+  Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
+  std::uint32_t add(std::vector<double> row) {
+    rows.push_back(squeeze(std::move(row)));
+    return static_cast<std::uint32_t>(rows.size() - 1);
+  }
+
+  void check_devices() {
+    const auto world = static_cast<std::size_t>(linked.program.world_size);
+    const std::size_t devices = cluster.devices().size();
+    if (device_of.empty()) {
+      device_of.resize(world);
+      std::iota(device_of.begin(), device_of.end(), Id{0});
+    }
+    if (device_of.size() != world)
+      throw InputError(fmt::format("method.rank_to_device names {} devices for {} ranks",
+                                   device_of.size(), world));
+    std::vector<bool> used(devices);
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (device_of[rank] >= devices)
+        throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
+                                     world, cluster.name(), devices, rank));
+      if (used[device_of[rank]] && cluster.shared_cores() == 0)
+        throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
+                                     cluster.devices()[device_of[rank]].name));
+      used[device_of[rank]] = true;
+    }
+    ranks_on_node.assign(static_cast<std::size_t>(std::max(1, cluster.nodes())), 0);
+    for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
+  }
+
+  /// A profile was taken with so many ranks and threads on the cores; more of them take turns.
+  double crowding(Id device) const {
+    const int cores = cluster.shared_cores();
+    if (!profile || cores == 0) return 1;
+    auto load = [&](int ranks) {
+      return std::max(1.0, double(ranks) * std::max(1, profile->threads_per_rank) / cores);
+    };
+    return load(ranks_on_node[cluster.devices()[device].node]) / load(std::max(1, profile->ranks));
+  }
+  bool profiled(Id device) const { return profile && covered[cluster.devices()[device].kind]; }
+
+  double local_seconds(Id r, Id o, Id device) {
+    const Op& op = role(r).ops[o];
+    const LinkedOp& l = linked.roles[r].ops[o];
+    const DeviceKind& kind = cluster.kind_of(device);
+    const Ref* param = find(op, Slot::param);
+    const DType dtype =
+        param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
+    const LocalPrice price = [&] {
+      if (const auto* c = std::get_if<Compute>(&op.work))
+        return local_prices.pass(kind, c->segment, c->pass, c->samples, tp, dtype);
+      if (const auto* k = std::get_if<Kernel>(&op.work))
+        return local_prices.kernel(kind, k->kind, l.bytes);
+      return local_prices.update(kind, optimizer, dtype,
+                                 param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
+    }();
+    // What was played on a model of the machine is as good as the model.
+    if (!price.measured || profile->simulated) calibrated = calibrated && kind.calibrated;
+    return price.measured ? price.seconds * crowding(device) : price.seconds;
+  }
+
+  /// Layers are alike; the embedding and the head are one each: a role's passes cost what the first
+  /// one of their kind does.
+  struct Passes {
+    int samples = -1;
+    Entry entry = {};
+  };
+  std::vector<std::array<Passes, 12>> passes = {};  // by role; [segment kind x pass]
+
+  Entry local(Id r, Id o) {
+    const auto* compute = std::get_if<Compute>(&role(r).ops[o].work);
+    if (compute == nullptr) return local_class(r, o);
+    const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
+    Passes& known = passes[r][3 * kind + static_cast<std::size_t>(compute->pass)];
+    if (known.samples != compute->samples) known = {compute->samples, local_class(r, o)};
+    return known.entry;
+  }
+
+  Entry local_class(Id r, Id o) {
+    const Op& op = role(r).ops[o];
+    const LinkedOp& l = linked.roles[r].ops[o];
+    std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
+    if (const Ref* param = find(op, Slot::param)) {
+      key[3] =
+          static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
+      key[4] = elements_of(linked.program, role(r), *param);
+    }
+    if (const auto* c = std::get_if<Compute>(&op.work)) {
+      // Layers are alike; the embedding and the head are one each.
+      key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
+      key[5] = static_cast<std::int64_t>(c->pass);
+      key[6] = c->samples;
+    } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
+      key[5] = static_cast<std::int64_t>(k->kind);
+    }
+    auto [it, fresh] = known.try_emplace(key);
+    if (fresh) {
+      std::vector<double> row;
+      row.reserve(role(r).ranks.size());
+      std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
+      for (Id i = 0; i < role(r).ranks.size(); ++i) {
+        const Device& d = cluster.devices()[device(r, i)];
+        auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
+        if (first) at->second = local_seconds(r, o, device(r, i));
+        row.push_back(at->second * (pace.empty() ? 1 : pace[role(r).ranks[i]]));
+      }
+      it->second = {add(std::move(row)), zero(), 0};
+    }
+    return it->second;
+  }
+
+  std::uint32_t zero() {
+    if (rows.empty()) rows.push_back({0.0}), link_rows.emplace_back();
+    return 0;
+  }
+
+  std::uint32_t add_links(const std::vector<double>& bytes) {
+    auto& row = link_rows.emplace_back();
+    for (Id i = 0; i < bytes.size(); ++i)
+      if (bytes[i] > 0) row.emplace_back(i, bytes[i]);
+    return static_cast<std::uint32_t>(link_rows.size() - 1);
+  }
+
+  void collective(std::span<const RoleOp> event) {
+    const auto& first = std::get<Collective>(role(event[0].role).ops[event[0].op].work);
+    std::int64_t elements = 0;
+    DType wire = DType::f32;
+    for (const RoleOp& m : event) {
+      const LinkedOp& l = linked.roles[m.role].ops[m.op];
+      if (l.elements > elements) elements = l.elements, wire = l.wire;
+    }
+    const auto [it, fresh] = known_collectives.try_emplace(
+        {first.channel, event[0].role, first.root, first.move, first.algorithm, elements, wire});
+    if (fresh) it->second = collective(event, first, elements, wire);
+    for (std::size_t m = 0; m < event.size(); ++m)
+      entries[event[m].role][event[m].op] = it->second[m];
+    // What a step puts on the links counts once an event.
+    for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
+  }
+
+  struct Meeting : Gathering {
+    Id team = none;  // where collectives are looked up
+  };
+  std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
+
+  const Meeting& meeting(std::span<const RoleOp> event, const Collective& work) {
+    const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
+    if (!fresh) return it->second;
+    it->second = {gathering_of(linked, work.channel, event, work.root, device_of)};
+    if (prices != nullptr) it->second.team = prices->team(it->second.devices, it->second.roots);
+    return it->second;
+  }
+
+  std::vector<Entry> collective(std::span<const RoleOp> event, const Collective& work,
+                                std::int64_t elements, DType wire) {
+    const Meeting& meet = meeting(event, work);
+    const auto& devices = meet.devices;
+    const Id groups = meet.who.groups;
+    CollectiveCost cost;
+    if (prices != nullptr) {
+      const auto known = prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
+      cost.seconds.assign(known.begin(), known.end());
+    } else {
+      cost = collective_cost(cluster, work.move, work.algorithm, elements, wire, devices,
+                             meet.roots, slow);
+    }
+    const std::int64_t bytes = elements * size_of(wire);
+    for (Id g = 0; g < groups; ++g) {
+      const Id node = cluster.devices()[devices[g][0]].node;
+      const Id kind = cluster.devices()[devices[g][0]].kind;
+      const bool alike = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
+        return cluster.devices()[d].node == node && cluster.devices()[d].kind == kind;
+      });
+      if (!alike || !profiled(devices[g][0]) || devices[g].size() < 2) continue;
+      if (const auto measured = profile->collective_seconds(
+              work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
+        cost.seconds[g] = *measured * crowding(devices[g][0]);
+    }
+    Algorithm chosen = work.algorithm;
+    if (chosen == Algorithm::automatic) {
+      std::vector<Id> node_of;
+      for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
+        node_of.push_back(cluster.devices()[d].node);
+      chosen = choose(work.move, bytes, node_of);
+    }
+    const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
+    std::vector<Entry> out;
+    for (Id m = 0; m < event.size(); ++m) {
+      std::vector<double> seconds(meet.who.group[m].size(), 0.0), sent;
+      if (prices == nullptr) sent = seconds;
+      for (Id g = 0; g < groups; ++g)
+        for (std::size_t i = 0; i < meet.members[g].size(); ++i) {
+          const RoleOp where = meet.members[g][i].second;
+          if (where.role != m) continue;
+          seconds[where.op] = cost.seconds[g];
+          if (prices == nullptr)
+            sent[where.op] = static_cast<double>(cost.sent[g][i] * size_of(wire));
+        }
+      const std::uint32_t a = add(std::move(seconds));
+      out.push_back({a, prices == nullptr ? add(std::move(sent)) : zero(), links, chosen});
+    }
+    return out;
+  }
+
+  /// Sends of all ranks of a role under way together; puts come when they come, each alone.
+  Entry transfer(Id r, Id o, Id peer, bool together, bool reply) {
+    const std::int64_t bytes = linked.roles[r].ops[o].bytes;
+    const auto [it, fresh] = known_transfers.try_emplace({r, peer, bytes, together, reply});
+    if (!fresh) return it->second;
+    const auto n = static_cast<Id>(role(r).ranks.size());
+    const auto peers = static_cast<Id>(role(peer).ranks.size());
+    std::vector<double> seconds(n, 0.0), links(cluster.links().size(), 0.0), one;
+    Contention contention(cluster, slow);
+    if (together) {
+      for (Id i = 0; i < n; ++i)
+        contention.add(device(r, i), device(peer, i % peers), static_cast<double>(bytes));
+      contention.finish(seconds);
+      contention.clear(1, &links);
+      for (Id i = 0; i < n; ++i)
+        if (const auto measured = measured_transfer(device(r, i), device(peer, i % peers), bytes))
+          seconds[i] = *measured;
+    } else {
+      for (Id i = 0; i < n; ++i)
+        for (Id k = 0; k < (reply ? peers : 1); ++k) {
+          const Id to = device(peer, reply ? k : i % peers);
+          seconds[i] = std::max(seconds[i], alone(device(r, i), to, bytes));
+          contention.add(device(r, i), to, static_cast<double>(bytes));
+          contention.finish(one);
+          contention.clear(reply ? 1.0 / peers : 1, &links);
+        }
+    }
+    const std::uint32_t a = add(std::move(seconds));
+    const std::uint32_t b = add({static_cast<double>(bytes)});
+    return it->second = {a, b, add_links(links)};
+  }
+
+  std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
+    const Device &a = cluster.devices()[from], &b = cluster.devices()[to];
+    if (!profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
+    return profile->transfer_seconds(bytes, cluster.kinds()[a.kind].name);
+  }
+  double alone(Id from, Id to, std::int64_t bytes) const {
+    if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
+    double worst = 0, latency = 0;
+    for (Id link : cluster.path(from, to, static_cast<double>(bytes))) {
+      const Link& l = cluster.links()[link];
+      worst = std::max(
+          worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);
+      latency += l.latency.value;
+    }
+    return latency + worst;
+  }
+
+  void build() {
+    const Program& p = linked.program;
+    for (const Axis& axis : p.mesh)
+      if (axis.name == "tp") tp = axis.size;
+    for (const DeviceKind& kind : cluster.kinds())
+      covered.push_back(profile && profile->covers(kind.name));
+    check_devices();
+    zero();
+    for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
+    passes.resize(p.roles.size());
+    for (const auto event : linked.events) {
+      const RoleOp a = event[0];
+      const Work& work = role(a.role).ops[a.op].work;
+      if (std::holds_alternative<Collective>(work)) {
+        collective(event);
+      } else if (event.size() == 2) {
+        const bool a_sends = std::holds_alternative<Send>(work);
+        const RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
+        const Entry sent = transfer(from.role, from.op, to.role, true, false);
+        entries[from.role][from.op] = sent;
+        entries[to.role][to.op] = {sent.seconds, 0, 0};
+      } else if (const auto* put = std::get_if<Put>(&work)) {
+        entries[a.role][a.op] = transfer(a.role, a.op, put->peer, false, put->reply != none);
+      } else if (!std::holds_alternative<Take>(work)) {
+        entries[a.role][a.op] = local(a.role, a.op);
+      }
+    }
+  }
+};
+
+Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
+             std::span<const Id> rank_to_device, Optimizer optimizer, const Profile* profile,
+             std::span<const double> slow, CollectivePrices* prices, std::span<const double> pace)
+    : impl_(std::make_unique<Impl>(Impl{linked,
+                                        model,
+                                        cluster,
+                                        {rank_to_device.begin(), rank_to_device.end()},
+                                        optimizer,
+                                        profile,
+                                        {slow.begin(), slow.end()},
+                                        prices,
+                                        pace})) {
+  impl_->build();
+}
+Costs::Costs(Costs&&) noexcept = default;
+Costs::~Costs() = default;
+
+std::span<const double> Costs::seconds(Id role, Id op) const {
+  return impl_->rows[impl_->entries[role][op].seconds];
+}
+double Costs::seconds(Id role, Id op, Id place) const {
+  const auto row = seconds(role, op);
+  return row[row.size() == 1 ? 0 : place];
+}
+std::span<const double> Costs::bytes_sent(Id role, Id op) const {
+  return impl_->rows[impl_->entries[role][op].sent];
+}
+double Costs::transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const {
+  return impl_->alone(impl_->device_of[from_rank], impl_->device_of[to_rank], bytes);
+}
+Algorithm Costs::algorithm(Id role, Id op) const { return impl_->entries[role][op].algorithm; }
+std::vector<double> Costs::link_bytes() const {
+  std::vector<double> out(impl_->cluster.links().size(), 0.0);
+  for (const auto& ops : impl_->entries)
+    for (const Impl::Entry& entry : ops)
+      for (const auto& [link, bytes] : impl_->link_rows[entry.links]) out[link] += bytes;
+  return out;
+}
+bool Costs::calibrated() const { return impl_->calibrated; }
+std::span<const Id> Costs::rank_to_device() const { return impl_->device_of; }
+std::size_t Costs::classes() const {
+  return impl_->known.size() + impl_->known_collectives.size() + impl_->known_transfers.size();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,32 @@
+#include "engine/costs/local_prices.h"
+
+#include "engine/costs/device_time.h"
+
+namespace rehearse {
+
+LocalPrice LocalPrices::pass(const DeviceKind& kind, Id segment, Pass pass, int samples, int tp,
+                             DType dtype) const {
+  if (profile_ != nullptr)
+    if (const auto measured =
+            profile_->segment_seconds(model_->name, model_->segments[segment].kind, pass, samples,
+                                      model_->seq_len, tp, dtype, kind.name))
+      return {*measured, true};
+  return {compute_seconds(kind, *model_, segment, pass, samples, tp, dtype), false};
+}
+
+LocalPrice LocalPrices::kernel(const DeviceKind& kind, Local what, std::int64_t bytes) const {
+  if (profile_ != nullptr)
+    if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))
+      return {*measured, true};
+  return {kernel_seconds(kind, static_cast<double>(bytes)), false};
+}
+
+LocalPrice LocalPrices::update(const DeviceKind& kind, Optimizer optimizer, DType dtype,
+                               std::int64_t elements, std::int64_t bytes) const {
+  if (profile_ != nullptr)
+    if (const auto measured = profile_->update_seconds(optimizer, dtype, elements, kind.name))
+      return {*measured, true};
+  return {kernel_seconds(kind, static_cast<double>(bytes)), false};
+}
+
+}  // namespace rehearse

@@ -1,0 +1,110 @@
+// See table_profile.h.
+#include "engine/costs/table_profile.h"
+
+#include <fmt/format.h>
+
+#include "engine/costs/device_time.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/costs/ping_pong.h"
+
+namespace rehearse {
+namespace {
+
+/// Devices of one kind at work.
+class Fleet {
+ public:
+  Fleet(const Cluster& cluster, Id kind, const Disturber& disturber, int repeats)
+      : disturber_(disturber), repeats_(repeats) {
+    for (Id d = 0; d < cluster.devices().size(); ++d)
+      if (cluster.devices()[d].kind == kind) devices_.push_back(d);
+  }
+  bool present() const { return !devices_.empty(); }
+  /// Median over runs and devices of what takes `seconds` undisturbed.
+  double measure(double seconds) {
+    std::vector<double> of_device;
+    for (const Id device : devices_) {
+      std::vector<double> runs;
+      for (int r = 0; r < repeats_; ++r)
+        runs.push_back(seconds * disturber_.compute_factor(device, r, op_));
+      of_device.push_back(median(std::move(runs)));
+    }
+    ++op_;
+    return median(std::move(of_device));
+  }
+
+ private:
+  const Disturber& disturber_;
+  int repeats_;
+  std::vector<Id> devices_ = {};
+  Id op_ = 0;  // each thing that is measured has its own jitter
+};
+
+/// Bytes an update touches of one element: gradient read; weight, moments and master read and
+/// written.
+double update_bytes(Optimizer optimizer, DType dtype) {
+  const double weight = static_cast<double>(size_of(dtype));
+  const int states = (optimizer == Optimizer::adamw ? 2 : 1) + (dtype == DType::f32 ? 0 : 1);
+  return weight + 2 * weight + states * 8;
+}
+
+/// Layers of a kind are alike but for the first or the last: the median stands for all.
+double layer_seconds(const DeviceKind& kind, const ModelSpec& model, SegmentKind segment, Pass pass,
+                     int samples, int tp, DType dtype) {
+  std::vector<double> seconds;
+  for (Id s = 0; s < model.segments.size(); ++s)
+    if (model.segments[s].kind == segment)
+      seconds.push_back(compute_seconds(kind, model, s, pass, samples, tp, dtype));
+  return median(std::move(seconds));
+}
+
+void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& kind, Fleet& devices,
+                  const TableSettings& settings) {
+  for (const int tp : settings.tensor_parallel)
+    for (const int samples : settings.samples)
+      for (const SegmentKind segment :
+           {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
+        for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
+          profile.segments.push_back({.model = model.name,
+                                      .kind = segment,
+                                      .pass = pass,
+                                      .samples = samples,
+                                      .seq_len = model.seq_len,
+                                      .tp = tp,
+                                      .dtype = settings.dtype,
+                                      .seconds = devices.measure(layer_seconds(
+                                          kind, model, segment, pass, samples, tp, settings.dtype)),
+                                      .device_kind = kind.name});
+}
+
+}  // namespace
+
+void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cluster,
+                     const Disturber& disturber, const TableSettings& settings) {
+  bool any = false;
+  for (Id k = 0; k < cluster.kinds().size(); ++k) {
+    const DeviceKind& kind = cluster.kinds()[k];
+    Fleet devices(cluster, k, disturber, settings.repeats);
+    if (!devices.present() || !computes_in(kind, settings.dtype)) continue;
+    any = true;
+    add_segments(profile, model, kind, devices, settings);
+    const double launch = devices.measure(kernel_seconds(kind, 0));
+    const double per_byte = devices.measure(kernel_seconds(kind, 1) - kernel_seconds(kind, 0));
+    profile.updates.push_back(
+        {.optimizer = settings.optimizer,
+         .dtype = settings.dtype,
+         .seconds_per_element = per_byte * update_bytes(settings.optimizer, settings.dtype),
+         .launch = launch,
+         .device_kind = kind.name});
+    for (std::size_t i = 0; i < spellings(Local{}).size(); ++i)
+      profile.kernels.push_back({.kind = static_cast<Local>(i),
+                                 .bytes_per_second = 1 / per_byte,
+                                 .launch = launch,
+                                 .device_kind = kind.name});
+  }
+  if (!any)
+    throw InputError(fmt::format("--precision: no device of {} computes in {}", cluster.name(),
+                                 name_of(settings.dtype)));
+}
+
+}  // namespace rehearse

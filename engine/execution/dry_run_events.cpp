@@ -1,0 +1,235 @@
+// The dry run of programs whose order depends on who comes first: mailboxes, lanes by arrival,
+// roles that run freely. An event queue in time order (equal times: in the order in which they were
+// scheduled); each op begins when its lane is free, what it waits for has ended, and its partners
+// are as ready.
+//
+// An op on a lane by arrival follows its own previous instance, and nothing else on the lane; of
+// the ready ones the one that became so first goes first (then the earlier step, then the earlier
+// op). A Take holds its lane until a message is there. Free-running roles begin no iteration after
+// the others have served their steps; what they have not ended by then is not in the trace.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "engine/execution/dry_run.h"
+#include "engine/base/errors.h"
+#include "engine/link/readiness.h"
+#include "engine/link/rendezvous.h"
+
+namespace rehearse {
+namespace {
+
+class Events {
+ public:
+  Events(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber, int steps,
+         TraceSink& sink)
+      : linked_(linked),
+        costs_(costs),
+        disturber_(disturber),
+        sink_(sink),
+        readiness_(linked, steps) {
+    senders_.resize(linked.program.channels.size());
+  }
+
+  DryRun run() {
+    for (Id lane = 0; lane < readiness_.lanes().size(); ++lane) woken_.push_back(lane);
+    wake();
+    while (!queue_.empty() && (!all_served() || queue_.top().time <= now_)) {
+      const Done done = queue_.top();
+      queue_.pop();
+      now_ = done.time;
+      end(done);
+      wake();
+    }
+    if (!all_served()) stuck();
+    out_.seconds = now_;
+    return out_;
+  }
+
+ private:
+  struct Done {
+    double time = 0;
+    std::uint64_t number = 0;
+    Id lane = none, op = none;
+    int step = 0;
+    double start = 0;
+    Id to_rank = none;  // a put's receiver
+    bool operator>(const Done& other) const {
+      return std::tie(time, number) > std::tie(other.time, other.number);
+    }
+  };
+  struct Arrived {
+    std::vector<Id> lanes = {}, ops = {};
+  };
+  struct Mailbox {
+    std::deque<Id> messages = {};  // their senders
+    std::deque<Id> takers = {};    // their lanes
+  };
+
+  const Role& role(Id r) const { return linked_.program.roles[r]; }
+  bool all_served() const { return readiness_.finished() == readiness_.expected(); }
+
+  void wake() {
+    if (all_served()) readiness_.stop_free_running();
+    while (!woken_.empty()) {
+      const Id id = woken_.front();
+      woken_.pop_front();
+      RankLane& lane = readiness_.lanes()[id];
+      Ready ready;
+      if (lane.busy || !readiness_.next(lane, ready)) continue;
+      lane.busy = true;
+      lane.current = ready;
+      begin(id, ready.op, ready.step);
+    }
+  }
+
+  void schedule(Id lane, Id op, int step, double seconds, Id to_rank = none) {
+    queue_.push({now_ + seconds, number_++, lane, op, step, now_, to_rank});
+  }
+
+  void begin(Id id, Id o, int step) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Op& op = role(lane.role).ops[o];
+    const Id rank = role(lane.role).ranks[lane.place];
+    const double cost = costs_.seconds(lane.role, o, lane.place);
+    std::visit(
+        overloaded{[&](const Collective& work) { meet(id, o, step, work.channel); },
+                   [&](const Send&) { meet(id, o, step, none); },
+                   [&](const Recv&) { meet(id, o, step, none); },
+                   [&](const Put& put) {
+                     const auto& peers = role(put.peer).ranks;
+                     Id to = peers[lane.place % peers.size()];
+                     double seconds = cost;
+                     if (put.reply != none) {
+                       const auto last = senders_[put.reply].find(rank);
+                       if (last == senders_[put.reply].end())
+                         throw ProgramError(
+                             fmt::format("rank {} replies before any message came: {}", rank,
+                                         to_text(linked_.program, role(lane.role), o)));
+                       to = last->second;
+                       seconds =
+                           costs_.transfer_seconds(rank, to, linked_.roles[lane.role].ops[o].bytes);
+                     }
+                     schedule(id, o, step, seconds * disturber_.link_factor(rank, step, o), to);
+                   },
+                   [&](const Take& take) {
+                     mailboxes_[{take.channel, rank}].takers.push_back(id);
+                     deliver(take.channel, rank);
+                   },
+                   [&](const auto&) {
+                     schedule(id, o, step, cost * disturber_.compute_factor(rank, step, o));
+                   }},
+        op.work);
+  }
+
+  void meet(Id id, Id o, int step, Id channel) {
+    const RankLane& lane = readiness_.lanes()[id];
+    const Id event = linked_.event_of[lane.role][o];
+    const auto members = linked_.events[event];
+    const bool pair = channel == none;
+    Id group = lane.place;
+    std::size_t expected = 2;
+    const Rendezvous* table = nullptr;
+    if (!pair) {
+      auto it = tables_.find(event);
+      if (it == tables_.end()) {
+        it = tables_.emplace(event, Table{rendezvous_of(linked_, channel, members), {}}).first;
+        it->second.sizes.assign(it->second.meet.groups, 0);
+        for (const auto& places : it->second.meet.group)
+          for (Id g : places)
+            if (g != none) ++it->second.sizes[g];
+      }
+      table = &it->second.meet;
+      const auto m = static_cast<std::size_t>(
+          std::find(members.begin(), members.end(), RoleOp{lane.role, o}) - members.begin());
+      group = table->group[m][lane.place];
+      expected = it->second.sizes[group];
+    }
+    Arrived& arrived = arrived_[{event, group, step}];
+    arrived.lanes.push_back(id);
+    arrived.ops.push_back(o);
+    if (arrived.lanes.size() < expected) return;
+    Id rank = none, op = none;  // the lowest rank's: the key of the factor
+    for (std::size_t i = 0; i < expected; ++i) {
+      const RankLane& one = readiness_.lanes()[arrived.lanes[i]];
+      const Id who = role(one.role).ranks[one.place];
+      if (who < rank) rank = who, op = arrived.ops[i];
+    }
+    const double factor = disturber_.link_factor(rank, step, op);
+    for (std::size_t i = 0; i < expected; ++i) {
+      const RankLane& one = readiness_.lanes()[arrived.lanes[i]];
+      schedule(arrived.lanes[i], arrived.ops[i], step,
+               costs_.seconds(one.role, arrived.ops[i], one.place) * factor);
+    }
+    arrived_.erase({event, group, step});
+  }
+
+  void deliver(Id channel, Id rank) {
+    Mailbox& box = mailboxes_[{channel, rank}];
+    if (box.messages.empty() || box.takers.empty()) return;
+    senders_[channel][rank] = box.messages.front();
+    const Id taker = box.takers.front();
+    box.messages.pop_front();
+    box.takers.pop_front();
+    const Ready& current = readiness_.lanes()[taker].current;
+    schedule(taker, current.op, current.step, 0);
+  }
+
+  void end(const Done& done) {
+    RankLane& lane = readiness_.lanes()[done.lane];
+    const Role& who = role(lane.role);
+    sink_.record(lane.role, done.op, done.step, lane.place, {&done.start, 1}, {&done.time, 1});
+    ++out_.instances;
+    if (const auto* put = std::get_if<Put>(&who.ops[done.op].work)) {
+      mailboxes_[{put->channel, done.to_rank}].messages.push_back(who.ranks[lane.place]);
+      deliver(put->channel, done.to_rank);
+    }
+    lane.busy = false;
+    lane.free_at = now_;
+    freed_.clear();
+    readiness_.finish(lane, done.op, done.step, now_, freed_);
+    std::erase(freed_, done.lane);
+    woken_.insert(woken_.end(), freed_.begin(), freed_.end());
+    woken_.push_back(done.lane);
+  }
+
+  [[noreturn]] void stuck() const {
+    throw ProgramError(
+        fmt::format("the program stops at {:.6f} s with {} of {} ops done; waiting:{}", now_,
+                    readiness_.finished(), readiness_.expected(), readiness_.stuck(8)));
+  }
+
+  struct Table {
+    Rendezvous meet = {};
+    std::vector<std::size_t> sizes = {};
+  };
+  const LinkedProgram& linked_;
+  const Costs& costs_;
+  const Disturber& disturber_;
+  TraceSink& sink_;
+  Readiness readiness_;
+  std::priority_queue<Done, std::vector<Done>, std::greater<>> queue_ = {};
+  std::deque<Id> woken_ = {};  // lanes
+  std::vector<Id> freed_ = {};
+  std::map<std::tuple<Id, Id, int>, Arrived> arrived_ = {};  // by event, group, step
+  std::map<Id, Table> tables_ = {};                          // by event
+  std::map<std::pair<Id, Id>, Mailbox> mailboxes_ = {};      // by channel, rank
+  std::vector<std::map<Id, Id>> senders_ = {};               // [channel][rank]: last taken from
+  double now_ = 0;
+  std::uint64_t number_ = 0;
+  DryRun out_ = {};
+};
+
+}  // namespace
+
+DryRun dry_run_events(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
+                      int steps, TraceSink& sink) {
+  return Events(linked, costs, disturber, steps, sink).run();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,135 @@
+// See fold.h. dry_run_folded itself is in dry_run_folded.cpp.
+#include "engine/execution/fold.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/link/rendezvous.h"
+
+namespace rehearse {
+namespace {
+
+class Refinement {
+ public:
+  Refinement(const LinkedProgram& linked, const Costs& costs) : linked_(linked), costs_(costs) {
+    for (const Role& role : linked.program.roles) {
+      out_.class_of.emplace_back(role.ranks.size(), 0);
+      classes_.push_back(1);
+    }
+  }
+
+  Fold run() {
+    split_by_costs();
+    find_meetings();
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const Meeting& meeting : meetings_) changed = split_by_groups(meeting) || changed;
+      for (const auto& [a, b] : pairs_) {
+        changed = split(a, [&, b = b](Id i) { return out_.class_of[b][i]; }) || changed;
+        changed = split(b, [&, a = a](Id i) { return out_.class_of[a][i]; }) || changed;
+      }
+    }
+    for (const auto& classes : out_.class_of) {
+      auto& first = out_.representative.emplace_back();
+      for (Id i = 0; i < classes.size(); ++i)
+        if (classes[i] == first.size()) first.push_back(i);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  struct Meeting {
+    std::vector<Id> roles = {};
+    Rendezvous groups = {};
+  };
+
+  /// Parts the classes of a role further by a key of its places; says whether that parted any.
+  template <class Key>
+  bool split(Id role, Key key) {
+    auto& classes = out_.class_of[role];
+    std::map<std::pair<Id, decltype(key(Id{}))>, Id> known;
+    for (Id i = 0; i < classes.size(); ++i)
+      classes[i] =
+          known.try_emplace({classes[i], key(i)}, static_cast<Id>(known.size())).first->second;
+    const bool grew = known.size() > classes_[role];
+    classes_[role] = known.size();
+    return grew;
+  }
+
+  void split_by_costs() {
+    for (Id r = 0; r < linked_.program.roles.size(); ++r) {
+      std::set<const double*> seen;  // ops of a class share their row
+      for (Id o = 0; o < linked_.program.roles[r].ops.size(); ++o)
+        if (const auto row = costs_.seconds(r, o); row.size() > 1 && seen.insert(row.data()).second)
+          split(r, [&](Id i) { return row[i]; });
+    }
+  }
+
+  void find_meetings() {
+    // Sets of roles that meet on a channel have no role in common, so one of them names the set;
+    // for transfers it takes both.
+    const std::size_t roles = linked_.program.roles.size();
+    std::vector<bool> known(linked_.program.channels.size() * roles), transfers(roles * roles);
+    for (const auto event : linked_.events) {
+      const Id channel = channel_of(op_of(event[0]).work), first = event[0].role;
+      if (channel == none) continue;
+      const bool collective = std::holds_alternative<Collective>(op_of(event[0]).work);
+      auto seen =
+          collective ? known[channel * roles + first] : transfers[first * roles + event[1].role];
+      if (seen) continue;
+      seen = true;
+      if (!collective) {
+        pairs_.emplace_back(first, event[1].role);
+        continue;
+      }
+      Meeting& meeting = meetings_.emplace_back();
+      for (const RoleOp& m : event) meeting.roles.push_back(m.role);
+      meeting.groups = rendezvous_of(linked_, channel, event);
+    }
+  }
+
+  bool split_by_groups(const Meeting& meeting) {
+    std::vector<std::vector<std::pair<Id, Id>>> members(meeting.groups.groups);  // (role, class)
+    for (std::size_t m = 0; m < meeting.roles.size(); ++m)
+      for (Id i = 0; i < meeting.groups.group[m].size(); ++i)
+        if (const Id g = meeting.groups.group[m][i]; g != none) {
+          const std::pair one{static_cast<Id>(m), out_.class_of[meeting.roles[m]][i]};
+          if (members[g].empty() || members[g].back() != one) members[g].push_back(one);
+        }
+    std::map<std::vector<std::pair<Id, Id>>, Id> kinds;
+    std::vector<Id> kind_of;
+    for (auto& group : members) {
+      std::sort(group.begin(), group.end());
+      group.erase(std::unique(group.begin(), group.end()), group.end());
+      kind_of.push_back(
+          kinds.try_emplace(std::move(group), static_cast<Id>(kinds.size())).first->second);
+    }
+    bool changed = false;
+    for (std::size_t m = 0; m < meeting.roles.size(); ++m)
+      changed = split(meeting.roles[m],
+                      [&](Id i) {
+                        const Id g = meeting.groups.group[m][i];
+                        return g == none ? none : kind_of[g];
+                      }) ||
+                changed;
+    return changed;
+  }
+
+  const Op& op_of(RoleOp at) const { return linked_.program.roles[at.role].ops[at.op]; }
+
+  const LinkedProgram& linked_;
+  const Costs& costs_;
+  std::vector<std::size_t> classes_ = {};  // by role
+  std::vector<Meeting> meetings_ = {};
+  std::vector<std::pair<Id, Id>> pairs_ = {};
+  Fold out_ = {};
+};
+
+}  // namespace
+
+Fold fold(const LinkedProgram& linked, const Costs& costs) {
+  return Refinement(linked, costs).run();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,52 @@
+// See identity.h.
+#include "engine/job/identity.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace rehearse {
+namespace {
+
+const char* name_of(Family family) {
+  return family == Family::gpt ? "gpt" : family == Family::bert ? "bert" : "llama";
+}
+
+}  // namespace
+
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325ULL;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return h;
+}
+
+std::uint64_t hash_of(const ModelSpec& m) {
+  // Groups and segments follow from these (build_model).
+  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", name_of(m.family), m.layers,
+                           m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
+                           m.padded_vocab, m.kv_heads, m.dropout, m.tied));
+}
+
+std::uint64_t hash_of(const Profile& profile) { return fnv1a(to_json(profile)); }
+
+std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::string describe(const ModelSpec& m) {
+  return fmt::format(
+      "{}: {}, {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}, {} tokens{}", m.name,
+      name_of(m.family), m.layers, m.hidden, m.heads, m.ffn, m.vocab, m.seq_len,
+      m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
+}
+
+std::string describe(const Cluster& cluster) {
+  std::vector<int> count(cluster.kinds().size(), 0);
+  for (const Device& device : cluster.devices()) ++count[device.kind];
+  std::vector<std::string> kinds;
+  for (std::size_t k = 0; k < count.size(); ++k)
+    if (count[k] > 0) kinds.push_back(fmt::format("{} x {}", count[k], cluster.kinds()[k].name));
+  return fmt::format("{}: {} node{}, {}", cluster.name(), cluster.nodes(),
+                     cluster.nodes() == 1 ? "" : "s", fmt::join(kinds, ", "));
+}
+
+}  // namespace rehearse

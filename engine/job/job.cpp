@@ -1,0 +1,324 @@
+// From keys to a job: what the file leaves out follows from the cluster, the method and the model,
+// in that order.
+#include "engine/job/job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "engine/job/job_keys.h"
+#include "engine/job/job_mesh.h"
+#include "engine/base/names.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/job/plan_file.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+/// An error about a name in the file (a model, a cluster, a method), with its place.
+template <class F>
+auto at_key(const Config& section, const std::string& key, F f) {
+  try {
+    return f();
+  } catch (const InputError& e) {
+    throw section.error(key, e.what());
+  }
+}
+
+/// Ranks on devices: all in node order, or the listed ones. An entry is a device ("node0/gpu1"), a
+/// node ("node0") or a kind ("RTX 4090").
+std::vector<Id> choose_devices(const Config& section, const std::vector<std::string>& wanted,
+                               const Cluster& cluster) {
+  std::vector<Id> out;
+  const auto all = static_cast<Id>(cluster.devices().size());
+  std::vector<std::string> names;
+  for (Id d = 0; d < all; ++d) names.push_back(cluster.devices()[d].name);
+  for (const DeviceKind& kind : cluster.kinds()) names.push_back(kind.name);
+  for (const std::string& entry : wanted) {
+    const std::size_t before = out.size();
+    for (Id d = 0; d < all; ++d) {
+      const Device& device = cluster.devices()[d];
+      if (device.name != entry && cluster.kind_of(d).name != entry &&
+          !device.name.starts_with(entry + "/"))
+        continue;
+      if (std::find(out.begin(), out.end(), d) != out.end())
+        throw section.error("devices", fmt::format("{} is listed twice", device.name));
+      out.push_back(d);
+    }
+    if (out.size() == before) {
+      const std::string near = nearest(entry, names);
+      throw section.error(
+          "devices", fmt::format("\"{}\" is no device, node or kind of {}{}", entry, cluster.name(),
+                                 near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    }
+  }
+  for (Id d = 0; wanted.empty() && d < all; ++d) out.push_back(d);
+  return out;
+}
+
+const Strategy& find_method(const Config& section, const std::string& name) {
+  const auto it = strategies().find(name);
+  if (it != strategies().end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [known, strategy] : strategies()) names.push_back(known);
+  const std::string near = nearest(name, names);
+  throw section.error("name", fmt::format("\"{}\" is not a method; {}known: {}", name,
+                                          near.empty() ? "" : "did you mean \"" + near + "\"? ",
+                                          fmt::join(names, ", ")));
+}
+
+/// The cluster, sized when it is this machine: as many ranks as the job wants share its cores.
+Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
+  return at_key(section, "name", [&] {
+    Cluster cluster = load_cluster(keys.cluster);
+    if (cluster.shared_cores() == 0 || keys.cluster.find(':') != std::string::npos) return cluster;
+    std::int64_t ranks =
+        std::max(static_cast<std::int64_t>(cluster.devices().size()), std::int64_t{servers} + 1);
+    if (keys.pp || keys.dp || keys.tp) ranks = product({keys.pp, keys.dp, keys.tp}) + servers;
+    return load_cluster(fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)));
+  });
+}
+
+void check_precision(const Config& section, const Plan& plan, const Cluster& cluster) {
+  if (plan.precision == DType::f32) return;
+  for (Id device : plan.rank_to_device) {
+    const DeviceKind& kind = cluster.kind_of(device);
+    const bool bf16 = plan.precision == DType::bf16;
+    if ((bf16 ? kind.peak_bf16 : kind.peak_f16).value > 0) continue;
+    throw section.error("precision",
+                        fmt::format("{} of {} cannot compute in {}; fp32{} would fit", kind.name,
+                                    cluster.devices()[device].name, bf16 ? "bf16" : "fp16",
+                                    bf16 && kind.peak_f16.value > 0 ? " or fp16" : ""));
+  }
+}
+
+void check_profile(const Config& cluster, const Job& job) {
+  if (!job.profile.empty() && !std::filesystem::is_regular_file(job.profile))
+    throw cluster.error("profile", fmt::format("\"{}\" does not exist; `rehearse profile -o FILE` "
+                                               "writes one",
+                                               job.profile));
+}
+
+/// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
+void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job) {
+  const Config cluster = file.section("cluster"), method = file.section("method");
+  const Strategy& strategy = find_method(method, keys.plan.method);
+  job.plan = keys.plan;
+  job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  // Before a cluster of so many ranks is made.
+  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
+    throw method.error("pp",
+                       fmt::format("{} stages need at least as many layers; {} has {}; at "
+                                   "most {}",
+                                   *keys.pp, job.model.name, job.model.layers, job.model.layers));
+  job.cluster = open_cluster(cluster, keys, job.plan.servers);
+  check_profile(cluster, job);
+
+  std::vector<Id> devices = choose_devices(cluster, keys.devices, job.cluster);
+  const auto most = static_cast<std::int64_t>(devices.size());
+  const std::int64_t world = keys.world_size.value_or(most);
+  if (world > most)
+    throw cluster.error("world_size", fmt::format("{} ranks, but {} has {} devices; at most {}",
+                                                  world, job.cluster.name(), most, most));
+  devices.resize(static_cast<std::size_t>(world));
+
+  Plan& plan = job.plan;
+  if (to_plan) {
+    leave_mesh(file, keys, static_cast<int>(world), job.model, plan);
+  } else {
+    fill_mesh_and_batch(file, keys, static_cast<int>(world), strategy, job.model, plan);
+  }
+  plan.clip = keys.train.clip > 0;
+  plan.rank_to_device = std::move(devices);
+  for (const Id device : plan.rank_to_device)
+    plan.node_of.push_back(job.cluster.devices()[device].node);
+  check_precision(method, plan, job.cluster);
+}
+
+/// Cluster and plan of a job that names a plan file: the plan as it stands there, and nothing in
+/// the job that contradicts it.
+void read_plan(const Config& file, const JobKeys& keys, Job& job) {
+  const Config cluster = file.section("cluster"), method = file.section("method"),
+               train = file.section("train");
+  if (!std::filesystem::is_regular_file(keys.plan_file))
+    throw method.error("plan",
+                       fmt::format("\"{}\" does not exist; `rehearse plan JOB.toml -o FILE` "
+                                   "writes one",
+                                   keys.plan_file));
+  job.plan_file = keys.plan_file;
+  JobKeys sized = keys;
+  sized.world_size = world_size_of_plan(keys.plan_file);
+  job.cluster = open_cluster(cluster, sized, 0);
+  check_profile(cluster, job);
+  job.plan = load_plan(keys.plan_file, job.model, job.cluster);
+  try {
+    job.plan = prepare(std::move(job.plan), job.model);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", keys.plan_file, error.what()));
+  }
+  const auto differs = [&](const Config& section, const char* key, const auto& here,
+                           const auto& there) {
+    return section.error(
+        key, fmt::format("{}: the plan {} says {}; leave it out", here, keys.plan_file, there));
+  };
+  const Plan& plan = job.plan;
+  if (keys.world_size && *keys.world_size != plan.world_size())
+    throw differs(cluster, "world_size", *keys.world_size, plan.world_size());
+  if (!keys.devices.empty())
+    throw cluster.error(
+        "devices", fmt::format("the plan {} says which devices; leave it out", keys.plan_file));
+  if (keys.global_batch && *keys.global_batch != plan.global_batch)
+    throw differs(train, "global_batch", *keys.global_batch, plan.global_batch);
+  if (train.has("optimizer") && keys.plan.optimizer != plan.optimizer)
+    throw differs(train, "optimizer", name_of(keys.plan.optimizer), name_of(plan.optimizer));
+  if ((keys.train.clip > 0) != plan.clip)
+    throw train.error("clip", fmt::format("{}: the plan {} was made {} clipping", keys.train.clip,
+                                          keys.plan_file, plan.clip ? "with" : "without"));
+}
+
+/// The plan against the model and the method; a name that implies a value does not overrule the
+/// file in silence.
+void prepare_plan(const Config& method, Job& job) {
+  const Plan stated = job.plan;
+  job.plan = prepare(std::move(job.plan), job.model);
+  const auto agree = [&](const char* key, int written, int implied) {
+    if (method.has(key) && written != implied)
+      throw method.error(
+          key, fmt::format("{}: method \"{}\" implies {}", written, stated.method, implied));
+  };
+  agree("zero", stated.zero, job.plan.zero);
+  agree("virtual_stages", stated.virtual_stages, job.plan.virtual_stages);
+  agree("servers", stated.servers, job.plan.servers);
+  agree("staleness", stated.staleness, job.plan.staleness);
+}
+
+/// Gloo has rings alone, and every executor plays what the run plays.
+bool plays_rings(const Job& job) { return job.run.transport == Transport::gloo; }
+
+void check_transport(const Config& run, const Job& job) {
+  const Algorithm stated = job.plan.collective;
+  if (plays_rings(job) && stated != Algorithm::automatic && stated != Algorithm::ring)
+    throw run.error("transport",
+                    fmt::format("gloo has rings alone, and method.collective is \"{}\"; "
+                                "sockets play it, or leave method.collective out",
+                                name_of(stated)));
+}
+
+/// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
+void check_countable(const Config& train, const Job& job) {
+  const ModelSpec& m = job.model;
+  const double tokens = double(job.plan.global_batch) * m.seq_len;
+  const double a_token = 8.0 * m.hidden + 4.0 * m.ffn + 4.0 * double(m.heads) * m.seq_len;
+  const double bytes = 8 * tokens * (a_token * m.layers + m.padded_vocab);
+  if (bytes < 4e18) return;
+  throw train.error("global_batch",
+                    fmt::format("{} samples of {} tokens: a step of {} would keep {:.1e} bytes, "
+                                "more than can be counted; at most {:.0f} samples",
+                                job.plan.global_batch, m.seq_len, m.name, bytes,
+                                std::max(1.0, job.plan.global_batch * (4e18 / bytes) - 1)));
+}
+
+void fill_job(const Config& file, Job& job, bool to_plan) {
+  JobKeys keys = read_keys(file);
+  for (const std::string& section : file.names())
+    for (const std::string& key : file.section(section).names())
+      job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
+
+  job.model = at_key(file.section("model"), "name", [&] { return load_model(keys.model, 0); });
+  if (keys.seq_len)
+    job.model = at_key(file.section("train"), "seq_len",
+                       [&] { return load_model(keys.model, static_cast<int>(*keys.seq_len)); });
+  job.profile = keys.profile;
+  if (keys.plan_file.empty())
+    state_plan(file, keys, to_plan, job);
+  else
+    read_plan(file, keys, job);
+  if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
+  check_countable(file.section("train"), job);
+
+  job.train = std::move(keys.train);
+  job.train.seq_len = job.model.seq_len;
+  job.train.warmup_steps = keys.warmup_steps.value_or(job.train.steps / 10);
+  if (job.train.min_lr > job.train.lr)
+    throw file.section("train").error(
+        "min_lr", fmt::format("{} is above train.lr {}", job.train.min_lr, job.train.lr));
+  job.adaptive = std::move(keys.adaptive);
+  job.adaptive.warmup_steps = keys.adaptive_warmup_steps.value_or(
+      std::clamp<std::int64_t>(job.train.steps / 4, 1, job.adaptive.warmup_steps));
+  job.run = keys.run;
+  check_transport(file.section("run"), job);
+  job.disturb = std::move(keys.disturb);
+  const std::size_t world = job.plan.rank_to_device.size();
+  for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
+    if (job.disturb.stragglers[i].rank >= world)
+      throw file.section("disturb").sections("stragglers")[i].error(
+          "rank", fmt::format("{} is not a rank of a world of {}; at most {}",
+                              job.disturb.stragglers[i].rank, world, world - 1));
+  at_key(file.section("disturb"), "slow_links",
+         [&] { return link_slowdowns(job.disturb, job.cluster); });
+  if (keys.plan_file.empty() && !to_plan) prepare_plan(file.section("method"), job);
+}
+
+Job read_job(const Config& file, bool to_plan = false) {
+  Job job{.file = file.file()};
+  try {
+    fill_job(file, job, to_plan);
+  } catch (const InputError& e) {
+    throw located(job, e);
+  }
+  return job;
+}
+
+}  // namespace
+
+Job load_job(const std::string& path, const std::vector<std::string>& overrides) {
+  return read_job(Config::load(path, overrides));
+}
+
+Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides) {
+  return read_job(Config::load(path, overrides), true);
+}
+
+Job parse_job_to_plan(const std::string& text, const std::string& file,
+                      const std::vector<std::string>& overrides) {
+  return read_job(Config::parse(text, file, overrides), true);
+}
+
+Job parse_job(const std::string& text, const std::string& file,
+              const std::vector<std::string>& overrides) {
+  return read_job(Config::parse(text, file, overrides));
+}
+
+InputError located(const Job& job, const InputError& error) {
+  // "method.pp: 3: must ..."; what begins with anything but a key is left as it is.
+  static const std::set<std::string> known = [] {
+    std::set<std::string> paths;
+    for (const Config::Key& key : job_keys()) paths.insert(key.path);
+    return paths;
+  }();
+  const std::string text = error.what();
+  const auto colon = text.find(": ");
+  const std::string key = text.substr(0, colon);
+  if (colon == std::string::npos || !known.contains(key)) return error;
+  const auto it = job.where.find(key);
+  return InputError(fmt::format("{}: key \"{}\": {}", it == job.where.end() ? job.file : it->second,
+                                key, text.substr(colon + 2)));
+}
+
+Program compile(const Job& job) {
+  try {
+    Plan plan = job.plan;
+    if (plays_rings(job)) plan.collective = Algorithm::ring;
+    return choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device);
+  } catch (const InputError& error) {
+    throw located(job, error);
+  }
+}
+
+}  // namespace rehearse

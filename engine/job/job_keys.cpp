@@ -1,0 +1,204 @@
+// One line a key. What a key means is in docs/job.md.
+#include "engine/job/job_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "engine/base/heartbeat.h"
+#include "engine/base/limits.h"
+#include "engine/base/names.h"
+
+namespace rehearse {
+
+using std::string_literals::operator""s;
+
+namespace {
+
+constexpr Limits count = between(1, std::numeric_limits<int>::max());
+constexpr Limits ranks = between(1, 1 << 20);
+constexpr Limits natural = between(0, std::numeric_limits<int>::max());
+/// More samples a step, or tokens a sample, than anyone trains with; their products stay countable.
+constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
+
+/// The enumerator whose spelling stands in the same place.
+template <class E>
+E choose(const Config& c, const std::string& key, const std::vector<std::string>& spellings,
+         const std::vector<E>& values) {
+  const std::string word = c.text(key, spellings.front(), spellings);
+  const auto at = std::find(spellings.begin(), spellings.end(), word) - spellings.begin();
+  return values[static_cast<std::size_t>(at)];
+}
+
+void read_method(const Config& c, JobKeys& keys) {
+  Plan& plan = keys.plan;
+  keys.plan_file = c.text("plan", "");
+  plan.method = c.text("name", keys.plan_file.empty() ? std::nullopt : std::optional(""s));
+  keys.pp = c.maybe_integer("pp", ranks);
+  keys.dp = c.maybe_integer("dp", ranks);
+  keys.tp = c.maybe_integer("tp", ranks);
+  plan.order = c.text("order", "pp,dp,tp",
+                      {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
+  plan.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
+  keys.micro_batches = c.maybe_integer("micro_batches", count);
+  for (const std::int64_t share : c.integers("shares", samples))
+    plan.shares.push_back(static_cast<int>(share));
+  keys.dp_of_shares = !plan.shares.empty() && !keys.dp;
+  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.shares.size());
+  plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
+  plan.bucket = c.bytes("bucket", plan.bucket, between(1, 1e15));
+  plan.precision = choose<DType>(c, "precision", {"fp32", "bf16", "fp16"},
+                                 {DType::f32, DType::bf16, DType::f16});
+  plan.recompute = c.flag("recompute", false);
+  plan.sequence_parallel = c.flag("sequence_parallel", false);
+  plan.keep_gathered = c.flag("keep_gathered", false);
+  plan.collective = choose<Algorithm>(
+      c, "collective",
+      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"},
+      {Algorithm::automatic, Algorithm::ring, Algorithm::double_tree, Algorithm::halving_doubling,
+       Algorithm::hierarchical, Algorithm::direct});
+  plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
+  plan.selector = choose<Selector>(c, "selector", names_of<Selector>(),
+                                   {Selector::top_k, Selector::random_k, Selector::threshold});
+  plan.feedback = choose<Feedback>(c, "feedback", names_of<Feedback>(),
+                                   {Feedback::conserving, Feedback::printed, Feedback::literal});
+  using Reductions = std::optional<Reduction>;
+  plan.reduction =
+      choose<Reductions>(c, "reduction", {"automatic", "dense", "sparse", "two_level"},
+                         {Reductions{}, Reduction::dense, Reduction::sparse, Reduction::two_level});
+  using Codings = std::optional<Coding>;
+  plan.coding = choose<Codings>(c, "coding", {"automatic", "index32", "bitmap", "delta16"},
+                                {Codings{}, Coding::index32, Coding::bitmap, Coding::delta16});
+  const Limits part{.least = 0, .most = 1};
+  plan.s_min = c.number("s_min", plan.s_min, part);
+  plan.s_max = c.number("s_max", plan.s_max, part);
+  if (plan.s_min > plan.s_max || plan.s_max == 1)
+    throw c.error(plan.s_max == 1 ? "s_max" : "s_min",
+                  plan.s_max == 1
+                      ? "1 would keep nothing; it must be below 1"
+                      : fmt::format("{} is above method.s_max {}", plan.s_min, plan.s_max));
+  plan.staleness = static_cast<int>(c.integer("staleness", 0, natural));
+  keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
+}
+
+/// A plan says everything that [method] can say.
+void check_plan_alone(const Config& c, const JobKeys& keys) {
+  if (keys.plan_file.empty()) return;
+  for (const std::string& key : c.names())
+    if (key == "name")
+      throw c.error("plan", fmt::format("\"{}\" and method.name = \"{}\": name one of the two",
+                                        keys.plan_file, keys.plan.method));
+    else if (key != "plan")
+      throw c.error(key, fmt::format("the plan \"{}\" says this: leave it out, or leave out "
+                                     "method.plan",
+                                     keys.plan_file));
+}
+
+void read_train(const Config& c, JobKeys& keys) {
+  Train& t = keys.train;
+  const Limits part{.least = 0, .most = 1};
+  keys.global_batch = c.maybe_integer("global_batch", samples);
+  keys.seq_len = c.maybe_integer("seq_len", tokens);
+  t.steps = c.integer("steps", t.steps, count);
+  t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
+  keys.plan.optimizer =
+      choose<Optimizer>(c, "optimizer", {"adamw", "sgd"}, {Optimizer::adamw, Optimizer::sgd});
+  t.lr = c.number("lr", t.lr, above(0));
+  t.beta1 = c.number("beta1", t.beta1, part);
+  t.beta2 = c.number("beta2", t.beta2, part);
+  t.eps = c.number("eps", t.eps, above(0));
+  t.momentum = c.number("momentum", t.momentum, part);
+  t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));
+  keys.warmup_steps = c.maybe_integer("warmup_steps", natural);
+  t.decay = choose<Decay>(c, "schedule", {"linear", "cosine", "constant"},
+                          {Decay::linear, Decay::cosine, Decay::constant});
+  t.min_lr = c.number("min_lr", t.min_lr, at_least(0));
+  t.clip = c.number("clip", t.clip, at_least(0));
+  t.eval_every = c.integer("eval_every", t.eval_every, natural);
+  t.eval_batches = c.integer("eval_batches", t.eval_batches, count);
+  t.save_every = c.integer("save_every", t.save_every, natural);
+  t.data = c.text("data", "");
+  t.out = c.text("out", "out");
+}
+
+void read_adaptive(const Config& c, Adaptive& a, std::optional<std::int64_t>& warmup_steps) {
+  warmup_steps = c.maybe_integer("warmup_steps", count);
+  a.warmup_plan = c.text("warmup_plan", "");
+  a.balance_every = c.integer("balance_every", a.balance_every, natural);
+  a.balance_bound = c.number("balance_bound", a.balance_bound, between(0, 1));
+  a.placement = c.flag("placement", a.placement);
+  a.plan_timeout = c.seconds("plan_timeout", a.plan_timeout, limits::patience);
+}
+
+void read_run(const Config& c, Run& run) {
+  run.timeout = c.seconds("timeout", run.timeout, limits::patience);
+  run.connect_timeout = c.seconds("connect_timeout", run.connect_timeout, limits::patience);
+  const Seconds longest = longest_heartbeat(run.timeout);
+  run.heartbeat = c.seconds("heartbeat", std::min(run.heartbeat, longest),
+                            {.least = 0, .most = limits::patience.most, .open = true});
+  run.threads = static_cast<int>(c.integer("threads", 0, natural));
+  run.log_every = c.integer("log_every", run.log_every, count);
+  run.transport =
+      choose<Transport>(c, "transport", {"sockets", "gloo"}, {Transport::sockets, Transport::gloo});
+  if (run.heartbeat > longest)
+    throw c.error("heartbeat",
+                  fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "
+                              "looks dead; at most {}",
+                              to_text(run.heartbeat), to_text(run.timeout), to_text(longest)));
+}
+
+void read_disturb(const Config& c, Disturbance& d) {
+  d.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
+  d.compute_sigma = c.number("compute_jitter", 0, between(0, most_jitter));
+  for (const Config& s : c.sections("stragglers"))
+    d.stragglers.push_back({static_cast<Id>(s.integer("rank", std::nullopt, natural)),
+                            s.number("factor", std::nullopt, limits::factor)});
+  d.straggler_probability = c.number("straggler_probability", 0, between(0, 1));
+  d.straggler_factor = c.number("straggler_factor", d.straggler_factor, limits::factor);
+  d.link_sigma = c.number("link_jitter", 0, between(0, most_jitter));
+  for (const Config& s : c.sections("slow_links"))
+    d.slow_links.push_back(
+        {s.text("link", std::nullopt), s.number("factor", std::nullopt, limits::factor)});
+}
+
+}  // namespace
+
+JobKeys read_keys(const Config& file) {
+  JobKeys keys;
+  // All known sections first: a misspelt one is told by being none of them.
+  for (const char* known : {"model", "cluster", "method", "train", "adaptive", "run", "disturb"})
+    file.section(known);
+  keys.model = file.section("model").text("name", std::nullopt);
+  const Config cluster = file.section("cluster");
+  keys.cluster = cluster.text("name", std::nullopt);
+  keys.world_size = cluster.maybe_integer("world_size", ranks);
+  keys.devices = cluster.texts("devices");
+  keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
+  keys.profile = cluster.text("profile", "");
+  read_method(file.section("method"), keys);
+  read_train(file.section("train"), keys);
+  read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);
+  read_run(file.section("run"), keys.run);
+  read_disturb(file.section("disturb"), keys.disturb);
+  file.finish();
+  check_plan_alone(file.section("method"), keys);
+  return keys;
+}
+
+std::vector<Config::Key> job_keys() {
+  const Config file = Config::parse(R"(
+    model.name = "any"
+    cluster.name = "any"
+    method.name = "any"
+    [disturb]
+    stragglers = [{ rank = 0, factor = 2 }]
+    slow_links = [{ link = "any", factor = 2 }]
+  )",
+                                    "keys");
+  read_keys(file);
+  return file.keys();
+}
+
+}  // namespace rehearse

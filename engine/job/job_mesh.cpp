@@ -1,0 +1,222 @@
+// See job_mesh.h. A mesh is recommended only after it was tried: filled and prepared as if the job
+// had stated it.
+#include "engine/job/job_mesh.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "engine/base/divisors.h"
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+struct Sizes {
+  int pp = 1, dp = 1, tp = 1;
+};
+
+std::string text(const Sizes& s) { return fmt::format("pp {} x dp {} x tp {}", s.pp, s.dp, s.tp); }
+
+/// Meshes of `ranks` ranks, of axes that the method has and sizes that the model divides into, by
+/// how little they differ from the wanted ones, by ratio.
+std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const Combines& can,
+                               const ModelSpec& model, int chunks_a_stage) {
+  const auto apart = [&](const Sizes& s) {
+    return std::abs(std::log(double(s.pp) / wanted.pp)) +
+           std::abs(std::log(double(s.dp) / wanted.dp)) +
+           std::abs(std::log(double(s.tp) / wanted.tp));
+  };
+  std::vector<std::pair<double, Sizes>> found;
+  for (int p = 1; p <= std::min(ranks, can.pp ? model.layers : 1); ++p) {
+    if (ranks % p != 0 || (p > 1 && p * chunks_a_stage > model.layers)) continue;
+    for (int t = 1; t <= std::min(ranks / p, can.tp ? model.heads : 1); ++t)
+      if (ranks / p % t == 0 && splits(model, t)) {
+        const Sizes s{p, ranks / p / t, t};
+        found.emplace_back(apart(s), s);
+      }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first - 1e-9; });
+  std::vector<Sizes> out;
+  for (const auto& [distance, sizes] : found) out.push_back(sizes);
+  return out;
+}
+
+int default_micro_batches(const Plan& plan) {
+  if (plan.pp == 1) return 1;
+  int most = 1, multiple = 0;
+  for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
+    most = m;
+    if (m % plan.pp != 0) continue;
+    multiple = m;
+    if (m >= 4 * plan.pp) break;
+  }
+  return multiple > 0 ? multiple : most;
+}
+
+/// Throws Refused with the place of the key in the file.
+[[noreturn]] void refuse_in(const Config& file, const char* section, const char* key,
+                            const std::string& why) {
+  throw Refused({fmt::format("{}.{}", section, key), file.section(section).error(key, why).what()});
+}
+
+/// Shares that are given fix the global batch by the micro-batches, or these by it.
+void fill_shared_batch(const Config& file, const JobKeys& keys, Plan& plan) {
+  const std::int64_t at_once =
+      std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
+  const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
+  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(
+      keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated));
+  const std::int64_t batch = keys.global_batch.value_or(at_once * plan.micro_batches);
+  if (batch > std::numeric_limits<int>::max())
+    refuse_in(file, "method", keys.micro_batches ? "micro_batches" : "shares",
+              fmt::format(
+                  "shares of {} samples and {} micro-batches are a global batch of {}; at most {}",
+                  at_once, plan.micro_batches, batch, std::numeric_limits<int>::max()));
+  plan.global_batch = static_cast<int>(batch);
+}
+
+/// Global batch and micro-batches.
+void fill_batch(const Config& file, const JobKeys& keys, Plan& plan) {
+  if (!plan.shares.empty()) return fill_shared_batch(file, keys, plan);
+  plan.global_batch =
+      static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * plan.pp * plan.dp * plan.tp));
+  if (plan.global_batch % plan.dp != 0)
+    refuse_in(
+        file, "train", "global_batch",
+        fmt::format(
+            "{}: must be a multiple of dp {}; nearest: {}", plan.global_batch, plan.dp,
+            std::max(1, int((std::int64_t{plan.global_batch} + plan.dp / 2) / plan.dp)) * plan.dp));
+  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
+  const int share = plan.global_batch / plan.dp;
+  if (plan.micro_batches > share)
+    refuse_in(file, "method", "micro_batches",
+              fmt::format("{}: each of {} replicas has only {} samples of "
+                          "train.global_batch {}; at most {}",
+                          plan.micro_batches, plan.dp, share, plan.global_batch, share));
+  if (share % plan.micro_batches != 0 && !keys.global_batch)
+    refuse_in(file, "method", "micro_batches",
+              fmt::format("{}: must divide the {} samples of each of {} replicas; "
+                          "nearest: {}",
+                          plan.micro_batches, share, plan.dp,
+                          nearest_divisor(share, plan.micro_batches)));
+}
+
+/// What to do about a mesh that does not fit: the first near one that the job would run under.
+std::string advice(const Config& file, const JobKeys& keys, int ranks, const Strategy& method,
+                   const ModelSpec& model, const Plan& plan, const Plan& implied) {
+  constexpr int most_tries = 32;  // each balances the stages of a model
+  int tries = 0;
+  for (const Sizes& s : meshes_near({plan.pp, plan.dp, plan.tp}, ranks, method.combines, model,
+                                    implied.virtual_stages)) {
+    if (!plan.shares.empty() && s.dp != static_cast<int>(plan.shares.size())) continue;
+    if (++tries > most_tries) break;
+    const auto found = unless_refused([&] {
+      Plan tried = plan;
+      tried.pp = s.pp, tried.dp = s.dp, tried.tp = s.tp;
+      fill_batch(file, keys, tried);
+      prepare(std::move(tried), model);
+    });
+    if (found) return "nearest mesh that fits: " + text(s) + "; or set cluster.world_size";
+  }
+  return fmt::format(
+      "no mesh of {} ranks fits this model and batch: set cluster.world_size or "
+      "train.global_batch",
+      ranks);
+}
+
+/// The sizes that nobody stated: the largest up to the method's own that divide what is left of the
+/// world, and the model.
+void fill_sizes(const JobKeys& keys, int ranks, const Strategy& method, const ModelSpec& model,
+                int chunks_a_stage, Plan& plan) {
+  const auto wanted = [](int most, int rest, const auto& fits) {
+    int best = 1;
+    for (int size = 1; size <= std::min(most, rest); ++size)
+      if (rest % size == 0 && fits(size)) best = size;
+    return best;
+  };
+  const int left = std::max(1, ranks / product({keys.pp, keys.dp}));
+  plan.tp = static_cast<int>(
+      keys.tp.value_or(wanted(method.tp, left, [&](int tp) { return splits(model, tp); })));
+  const int deep = std::max(1, ranks / product({keys.dp, plan.tp}));
+  plan.pp = static_cast<int>(keys.pp.value_or(
+      wanted(method.pp, deep, [&](int pp) { return pp * chunks_a_stage <= model.layers; })));
+  plan.dp = static_cast<int>(
+      keys.dp.value_or(std::max<std::int64_t>(1, ranks / (std::int64_t{plan.pp} * plan.tp))));
+}
+
+/// The stated key that a mesh of the wrong size is the fault of.
+const char* guilty(const JobKeys& keys) {
+  if (keys.pp) return "pp";
+  if (keys.tp) return "tp";
+  return keys.dp_of_shares ? "shares" : keys.dp ? "dp" : "pp";
+}
+
+void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strategy& method,
+               const ModelSpec& model, Plan& plan) {
+  const Config section = file.section("method");
+  Plan implied = plan;
+  if (method.defaults != nullptr) method.defaults(implied);
+  const int ranks = world - plan.servers;
+  if (ranks < 1)
+    throw section.error("servers", fmt::format("{} of {} ranks leave no worker; at most {}",
+                                               plan.servers, world, world - 1));
+  fill_sizes(keys, ranks, method, model, implied.virtual_stages, plan);
+  const auto near = [&] { return advice(file, keys, ranks, method, model, plan, implied); };
+  const auto size = std::int64_t{plan.pp} * plan.dp * plan.tp;
+  if (size != ranks)
+    throw section.error(
+        guilty(keys),
+        fmt::format("{}{}{} = {} ranks, but the world has {}; {}",
+                    keys.dp_of_shares ? fmt::format("[{}] is one number for each replica: ",
+                                                    fmt::join(plan.shares, ", "))
+                                      : "",
+                    text({plan.pp, plan.dp, plan.tp}),
+                    plan.servers > 0 ? fmt::format(" + {} servers", plan.servers) : "",
+                    size + plan.servers, world, near()));
+  if (method.combines.tp && !splits(model, plan.tp))
+    throw section.error("tp",
+                        fmt::format("{}: {}; {}", plan.tp, split_rule(model, plan.tp), near()));
+}
+
+}  // namespace
+
+int product(const std::vector<std::optional<std::int64_t>>& sizes) {
+  std::int64_t out = 1;
+  for (const auto& size : sizes)
+    out = std::min<std::int64_t>(out * size.value_or(1), std::numeric_limits<int>::max());
+  return static_cast<int>(out);
+}
+
+void leave_mesh(const Config& file, const JobKeys& keys, int world, const ModelSpec& model,
+                Plan& plan) {
+  plan.pp = static_cast<int>(keys.pp.value_or(1));
+  plan.tp = static_cast<int>(keys.tp.value_or(1));
+  const int stated = product({keys.pp, keys.dp, keys.tp});
+  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / stated)));
+  if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
+    const Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
+    const auto near = meshes_near({plan.pp, plan.dp, plan.tp}, world, any, model, 1);
+    throw file.section("method").error(
+        guilty(keys),
+        fmt::format("no mesh of the {} ranks has the sizes that are stated; {}set "
+                    "cluster.world_size",
+                    world, near.empty() ? "" : fmt::format("nearest: {}; or ", text(near[0]))));
+  }
+  plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
+  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
+}
+
+void fill_mesh_and_batch(const Config& file, const JobKeys& keys, int world, const Strategy& method,
+                         const ModelSpec& model, Plan& plan) {
+  fill_mesh(file, keys, world, method, model, plan);
+  fill_batch(file, keys, plan);
+}
+
+}  // namespace rehearse

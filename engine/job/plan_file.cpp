@@ -1,0 +1,280 @@
+// From plan.toml to a plan. Every key of the plan must be there: what a file leaves out would mean
+// something else one day.
+#include "engine/job/plan_file.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <map>
+
+#include "engine/base/config.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+
+namespace rehearse {
+namespace {
+
+constexpr Limits natural = between(0, std::numeric_limits<int>::max());
+constexpr Limits count = between(1, std::numeric_limits<int>::max());
+
+std::uint64_t hash_at(const Config& c, const char* key) {
+  const std::string text = c.text(key, std::nullopt);
+  std::uint64_t value = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value, 16).ptr;
+  if (text.size() != 16 || end != text.data() + text.size())
+    throw c.error(key, fmt::format("\"{}\" must be 16 hexadecimal digits", text));
+  return value;
+}
+
+template <class E>
+E choice_at(const Config& c, const char* key) {
+  return *from_name<E>(c.text(key, std::nullopt, names_of<E>()));
+}
+
+/// "automatic": left to whoever lowers the plan.
+template <class E>
+std::optional<E> maybe_at(const Config& c, const char* key) {
+  std::vector<std::string> names = names_of<E>();
+  names.emplace_back("automatic");
+  return from_name<E>(c.text(key, std::nullopt, names));
+}
+
+int whole(const Config& c, const char* key, Limits limits) {
+  return static_cast<int>(c.integer(key, std::nullopt, limits));
+}
+
+bool flag_at(const Config& c, const char* key) {
+  if (!c.has(key)) c.text(key, std::nullopt);  // is required and missing
+  return c.flag(key, false);
+}
+
+template <class F>
+auto list_at(const Config& c, const char* key, F read) {
+  if (!c.has(key)) c.text(key, std::nullopt);
+  return read();
+}
+
+double seconds_at(const Config& c, const char* key) {
+  return c.has(key) ? c.number(key, 0.0, at_least(0)) : std::numeric_limits<double>::infinity();
+}
+
+MadeFor read_made_for(const Config& c) {
+  return {.model = c.text("model", std::nullopt),
+          .cluster = c.text("cluster", std::nullopt),
+          .model_hash = hash_at(c, "model_hash"),
+          .cluster_hash = hash_at(c, "cluster_hash"),
+          .profile_hash = hash_at(c, "profile_hash")};
+}
+
+/// The index of a name in a table.
+class Index {
+ public:
+  template <class Table>
+  Index(const Table& table, std::string what) : what_(std::move(what)) {
+    for (const auto& entry : table) {
+      of_.emplace(entry.name, static_cast<Id>(of_.size()));
+      names_.push_back(entry.name);
+    }
+  }
+  Id at(const Config& c, const char* key, const std::string& name) const {
+    const auto it = of_.find(name);
+    if (it != of_.end()) return it->second;
+    const std::string near = nearest(name, names_);
+    throw c.error(key, fmt::format("\"{}\" is no {}{}", name, what_,
+                                   near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+
+ private:
+  std::string what_;
+  std::map<std::string, Id> of_ = {};
+  std::vector<std::string> names_ = {};
+};
+
+std::vector<std::vector<Id>> read_stages(const Config& c, const Index& segments) {
+  std::vector<std::vector<Id>> out;
+  const std::string between = " .. ";
+  for (const std::string& text : list_at(c, "stages", [&] { return c.texts("stages"); })) {
+    const auto at = text.find(between);
+    if (at == std::string::npos)
+      throw c.error("stages", fmt::format("\"{}\" must be \"FIRST .. LAST\", two segments", text));
+    const Id first = segments.at(c, "stages", text.substr(0, at));
+    const Id last = segments.at(c, "stages", text.substr(at + between.size()));
+    if (last < first)
+      throw c.error("stages", fmt::format("\"{}\": the last segment comes before the first", text));
+    out.emplace_back();
+    for (Id s = first; s <= last; ++s) out.back().push_back(s);
+  }
+  return out;
+}
+
+std::vector<LayerExchange> read_layers(const Config& c, const Index& segments) {
+  std::vector<LayerExchange> out;
+  for (const Config& one : c.sections("layers")) {
+    if (segments.at(one, "segment", one.text("segment", std::nullopt)) != out.size())
+      throw one.error("segment", "layers must stand in the model's order, each once");
+    out.push_back(
+        {.density = one.number("density", std::nullopt, {.least = 0, .most = 1, .open = true}),
+         .reduction = choice_at<Reduction>(one, "reduction"),
+         .coding = choice_at<Coding>(one, "coding")});
+  }
+  return out;
+}
+
+Plan read_plan(const Config& c, const ModelSpec& model, const Cluster& cluster) {
+  const Index segments(model.segments, "segment of " + model.name);
+  const Index devices(cluster.devices(), "device of " + cluster.name());
+  const auto integers = [&](const char* key, Limits limits) {
+    return list_at(c, key, [&] { return c.integers(key, limits); });
+  };
+  Plan plan;
+  plan.method = c.text("method", std::nullopt);
+  plan.pp = whole(c, "pp", count), plan.dp = whole(c, "dp", count), plan.tp = whole(c, "tp", count);
+  plan.order = c.text("order", std::nullopt);
+  plan.servers = whole(c, "servers", natural);
+  plan.zero = whole(c, "zero", between(0, 3));
+  plan.sequence_parallel = flag_at(c, "sequence_parallel");
+  plan.global_batch = whole(c, "global_batch", count);
+  plan.micro_batches = whole(c, "micro_batches", count);
+  for (std::int64_t share : integers("shares", count))
+    plan.shares.push_back(static_cast<int>(share));
+  plan.virtual_stages = whole(c, "virtual_stages", count);
+  plan.staleness = whole(c, "staleness", natural);
+  plan.stages = read_stages(c, segments);
+  plan.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
+  plan.precision = choice_at<DType>(c, "precision");
+  plan.recompute = flag_at(c, "recompute");
+  plan.keep_gathered = flag_at(c, "keep_gathered");
+  plan.clip = flag_at(c, "clip");
+  plan.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
+  plan.s_min = c.number("s_min", std::nullopt, between(0, 1));
+  plan.s_max = c.number("s_max", std::nullopt, between(0, 1));
+  plan.selector = choice_at<Selector>(c, "selector");
+  plan.feedback = choice_at<Feedback>(c, "feedback");
+  plan.reduction = maybe_at<Reduction>(c, "reduction");
+  plan.coding = maybe_at<Coding>(c, "coding");
+  plan.observe = whole(c, "observe", natural);
+  plan.pipeline = choice_at<Pipeline>(c, "pipeline");
+  for (std::int64_t node : integers("node_of", natural))
+    plan.node_of.push_back(static_cast<Id>(node));
+  plan.collective = choice_at<Algorithm>(c, "collective");
+  plan.optimizer = choice_at<Optimizer>(c, "optimizer");
+  for (const std::string& name :
+       list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
+    plan.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
+  const std::int64_t world = std::int64_t{plan.pp} * plan.dp * plan.tp + plan.servers;
+  for (const auto& [key, size] :
+       {std::pair("node_of", plan.node_of.size()), {"rank_to_device", plan.rank_to_device.size()}})
+    if (size != 0 && static_cast<std::int64_t>(size) != world)
+      throw c.error(
+          key, fmt::format("has {} entries, but pp x dp x tp + servers are {} ranks", size, world));
+  plan.layers = read_layers(c, segments);
+  return plan;
+}
+
+Decision read_why(const Config& c) {
+  Decision d;
+  d.seconds = seconds_at(c, "seconds");
+  d.dry_run_seconds = seconds_at(c, "dry_run_seconds");
+  d.candidates = whole(c, "candidates", natural), d.pruned = whole(c, "pruned", natural);
+  d.dry_run = whole(c, "dry_run", natural), d.beyond_budget = whole(c, "beyond_budget", natural);
+  d.would_change = c.texts("would_change");
+  d.warnings = c.texts("warnings");
+  for (const Config& one : c.sections("choices")) {
+    Choice choice{.name = one.text("name", std::nullopt),
+                  .value = one.text("value", std::nullopt),
+                  .seconds = seconds_at(one, "seconds")};
+    for (const Config& other : one.sections("runners_up"))
+      choice.runners_up.push_back({.value = other.text("value", std::nullopt),
+                                   .seconds = seconds_at(other, "seconds"),
+                                   .why = other.text("why", std::nullopt)});
+    d.choices.push_back(std::move(choice));
+  }
+  for (const Config& one : c.sections("runners_up"))
+    d.runners_up.push_back({.value = one.text("value", std::nullopt),
+                            .seconds = seconds_at(one, "seconds"),
+                            .why = one.text("why", std::nullopt)});
+  for (const Config& one : c.sections("infeasible"))
+    d.infeasible.push_back({.constraint = one.text("constraint", std::nullopt),
+                            .candidates = whole(one, "candidates", natural),
+                            .nearest = one.text("nearest", std::nullopt)});
+  return d;
+}
+
+void check_version(const Config& file) {
+  const std::int64_t version = file.integer("version", std::nullopt);
+  if (version != PlanFile::version)
+    throw file.error("version", fmt::format("{}: this build reads version {}; plan again", version,
+                                            PlanFile::version));
+}
+
+void check_made_for(const Config& c, const MadeFor& stated, const MadeFor& here) {
+  const auto differ = [&](const char* key, const std::string& was, const std::string& is,
+                          const char* what, const char* inside) {
+    const std::string how =
+        was == is ? fmt::format("{} ({})", inside, is) : fmt::format("it is \"{}\"", is);
+    return c.error(key, fmt::format("the plan was made for \"{}\", which is not the job's {}: {}; "
+                                    "plan again for this job",
+                                    was, what, how));
+  };
+  if (stated.model_hash != here.model_hash)
+    throw differ("model", stated.model, here.model, "model", "tied weights or padding differ");
+  if (stated.cluster_hash != here.cluster_hash)
+    throw differ("cluster", stated.cluster, here.cluster, "cluster",
+                 "bandwidths, latencies, rates or cables differ");
+}
+
+void check_unedited(const Config& file, const PlanFile& read, const ModelSpec& model,
+                    const Cluster& cluster) {
+  std::string now = "it is not even complete";
+  try {
+    const std::uint64_t hash = hash_of(read.why.plan, read.made_for, model, cluster);
+    if (hash == read.hash) return;
+    now = hash_text(hash) + " now";
+  } catch (const ProgramError&) {  // NOLINT(bugprone-empty-catch): stages or layers are missing
+  }
+  throw file.error("hash", fmt::format("{}: the plan was edited ({}); plans are immutable: change "
+                                       "the job and plan again",
+                                       hash_text(read.hash), now));
+}
+
+PlanFile read(const Config& file, const ModelSpec& model, const Cluster& cluster) {
+  check_version(file);
+  PlanFile out;
+  out.hash = hash_at(file, "hash");
+  const Config made = file.section("made_for");
+  out.made_for = read_made_for(made);
+  check_made_for(made, out.made_for, made_for(model, cluster, nullptr));
+  Plan plan = read_plan(file.section("plan"), model, cluster);
+  out.why = read_why(file.section("why"));
+  out.why.plan = std::move(plan);
+  file.finish();
+  check_unedited(file, out, model, cluster);
+  return out;
+}
+
+}  // namespace
+
+PlanFile parse_plan_file(const std::string& text, const std::string& file, const ModelSpec& model,
+                         const Cluster& cluster) {
+  return read(Config::parse(text, file), model, cluster);
+}
+
+PlanFile load_plan_file(const std::string& path, const ModelSpec& model, const Cluster& cluster) {
+  return read(Config::load(path), model, cluster);
+}
+
+Plan load_plan(const std::string& path, const ModelSpec& model, const Cluster& cluster) {
+  return load_plan_file(path, model, cluster).why.plan;
+}
+
+int world_size_of_plan(const std::string& path) {
+  const Config file = Config::load(path);
+  check_version(file);
+  const Config c = file.section("plan");
+  const Limits ranks = between(1, 1 << 20);
+  return whole(c, "pp", ranks) * whole(c, "dp", ranks) * whole(c, "tp", ranks) +
+         whole(c, "servers", between(0, 1 << 20));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,219 @@
+// From a decision to plan.toml: every key of the plan, then the reasons. The text is canonical:
+// equal plans give equal bytes, and their hash is that of this text.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <optional>
+
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/job/plan_file.h"
+
+namespace rehearse {
+namespace {
+
+std::string quote(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+/// A list over several lines where it is long.
+std::string list(const std::vector<std::string>& items) {
+  std::string line = fmt::format("[{}]", fmt::join(items, ", "));
+  if (line.size() <= 100) return line;
+  std::string out = "[";
+  std::size_t column = 200;
+  for (const std::string& item : items) {
+    if (column + item.size() > 100) out += "\n ", column = 2;
+    out += ' ' + item + ',', column += item.size() + 2;
+  }
+  return out + "\n]";
+}
+
+class Writer {
+ public:
+  void table(const std::string& name) { text_ += fmt::format("\n[{}]\n", name); }
+  void tables(const std::string& name) { text_ += fmt::format("\n[[{}]]\n", name); }
+  void raw(const char* key, const std::string& value) {
+    text_ += fmt::format("{} = {}\n", key, value);
+  }
+  void text(const char* key, const std::string& value) { raw(key, quote(value)); }
+  void number(const char* key, double value) { raw(key, fmt::format("{}", value)); }
+  /// An infinite time is left out.
+  void seconds(const char* key, double value) {
+    if (std::isfinite(value)) number(key, value);
+  }
+  void flag(const char* key, bool value) { raw(key, value ? "true" : "false"); }
+  template <class E>
+  void choice(const char* key, E value) {
+    text(key, std::string(name_of(value)));
+  }
+  template <class E>
+  void maybe(const char* key, const std::optional<E>& value) {
+    text(key, value ? std::string(name_of(*value)) : "automatic");
+  }
+  template <class Range>
+  void numbers(const char* key, const Range& values) {
+    std::vector<std::string> items;
+    for (const auto& value : values) items.push_back(fmt::format("{}", value));
+    raw(key, list(items));
+  }
+  void texts(const char* key, const std::vector<std::string>& values) {
+    std::vector<std::string> items;
+    for (const std::string& value : values) items.push_back(quote(value));
+    raw(key, list(items));
+  }
+  const std::string& str() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// Stages as the first and the last segment of each: they are consecutive.
+std::vector<std::string> stage_texts(const Plan& plan, const ModelSpec& model) {
+  std::vector<std::string> out;
+  for (const auto& stage : plan.stages)
+    out.push_back(model.segments[stage.front()].name + " .. " + model.segments[stage.back()].name);
+  return out;
+}
+
+void write_made_for(Writer& w, const MadeFor& made_for) {
+  w.table("made_for");
+  w.text("model", made_for.model);
+  w.text("model_hash", hash_text(made_for.model_hash));
+  w.text("cluster", made_for.cluster);
+  w.text("cluster_hash", hash_text(made_for.cluster_hash));
+  w.text("profile_hash", hash_text(made_for.profile_hash));
+}
+
+void write_plan(Writer& w, const Plan& plan, const ModelSpec& model, const Cluster& cluster) {
+  w.table("plan");
+  w.text("method", plan.method);
+  w.number("pp", plan.pp), w.number("dp", plan.dp), w.number("tp", plan.tp);
+  w.text("order", plan.order);
+  w.number("servers", plan.servers);
+  w.number("zero", plan.zero);
+  w.flag("sequence_parallel", plan.sequence_parallel);
+  w.number("global_batch", plan.global_batch);
+  w.number("micro_batches", plan.micro_batches);
+  w.numbers("shares", plan.shares);
+  w.number("virtual_stages", plan.virtual_stages);
+  w.number("staleness", plan.staleness);
+  w.texts("stages", stage_texts(plan, model));
+  w.number("bucket_bytes", plan.bucket.value);
+  w.choice("precision", plan.precision);
+  w.flag("recompute", plan.recompute);
+  w.flag("keep_gathered", plan.keep_gathered);
+  w.flag("clip", plan.clip);
+  w.number("density", plan.density);
+  w.number("s_min", plan.s_min), w.number("s_max", plan.s_max);
+  w.choice("selector", plan.selector);
+  w.choice("feedback", plan.feedback);
+  w.maybe("reduction", plan.reduction), w.maybe("coding", plan.coding);
+  w.number("observe", plan.observe);
+  w.choice("pipeline", plan.pipeline);
+  w.numbers("node_of", plan.node_of);
+  w.choice("collective", plan.collective);
+  w.choice("optimizer", plan.optimizer);
+  std::vector<std::string> devices;
+  for (Id device : plan.rank_to_device) devices.push_back(cluster.devices()[device].name);
+  w.texts("rank_to_device", devices);
+  std::vector<std::string> layers;
+  for (std::size_t s = 0; s < plan.layers.size(); ++s)
+    layers.push_back(fmt::format("{{ segment = {}, density = {}, reduction = {}, coding = {} }}",
+                                 quote(model.segments[s].name), plan.layers[s].density,
+                                 quote(std::string(name_of(plan.layers[s].reduction))),
+                                 quote(std::string(name_of(plan.layers[s].coding)))));
+  if (!layers.empty()) w.raw("layers", fmt::format("[\n  {},\n]", fmt::join(layers, ",\n  ")));
+}
+
+void write_why(Writer& w, const Decision& d) {
+  w.table("why");
+  w.seconds("seconds", d.seconds);
+  w.seconds("dry_run_seconds", d.dry_run_seconds);
+  w.number("candidates", d.candidates), w.number("pruned", d.pruned);
+  w.number("dry_run", d.dry_run), w.number("beyond_budget", d.beyond_budget);
+  w.texts("would_change", d.would_change);
+  w.texts("warnings", d.warnings);
+  for (const Choice& choice : d.choices) {
+    w.tables("why.choices");
+    w.text("name", choice.name), w.text("value", choice.value);
+    w.seconds("seconds", choice.seconds);
+    for (const Alternative& other : choice.runners_up) {
+      w.tables("why.choices.runners_up");
+      w.text("value", other.value);
+      w.seconds("seconds", other.seconds);
+      w.text("why", other.why);
+    }
+  }
+  for (const RunnerUp& other : d.runners_up) {
+    w.tables("why.runners_up");
+    w.text("value", other.value);
+    w.seconds("seconds", other.seconds);
+    w.text("why", other.why);
+  }
+  for (const Infeasible& one : d.infeasible) {
+    w.tables("why.infeasible");
+    w.text("constraint", one.constraint);
+    w.number("candidates", one.candidates);
+    w.text("nearest", one.nearest);
+  }
+}
+
+/// Lists are by segment, by rank and by stage: what does not fit cannot be read again.
+void check(const Plan& plan, const ModelSpec& model, const Cluster& cluster) {
+  std::size_t next = 0;
+  bool good = plan.layers.empty() || plan.layers.size() == model.segments.size();
+  for (const auto& stage : plan.stages) {
+    good = good && !stage.empty();
+    for (Id segment : stage) good = good && segment == next++;
+  }
+  for (Id device : plan.rank_to_device) good = good && device < cluster.devices().size();
+  if (!good || next != model.segments.size())
+    throw ProgramError("a plan that is not complete cannot be written to a file");
+}
+
+}  // namespace
+
+MadeFor made_for(const ModelSpec& model, const Cluster& cluster, const Profile* profile) {
+  return {.model = describe(model),
+          .cluster = describe(cluster),
+          .model_hash = hash_of(model),
+          .cluster_hash = cluster.hash(),
+          .profile_hash = profile == nullptr ? 0 : hash_of(*profile)};
+}
+
+std::uint64_t hash_of(const Plan& plan, const MadeFor& made_for, const ModelSpec& model,
+                      const Cluster& cluster) {
+  check(plan, model, cluster);
+  Writer w;
+  MadeFor hashes = made_for;
+  hashes.model.clear(), hashes.cluster.clear();  // names
+  write_made_for(w, hashes);
+  write_plan(w, plan, model, cluster);
+  return fnv1a(w.str());
+}
+
+std::string to_toml(const Decision& decision, const MadeFor& made_for, const ModelSpec& model,
+                    const Cluster& cluster) {
+  Writer w;
+  w.number("version", PlanFile::version);
+  w.text("hash", hash_text(hash_of(decision.plan, made_for, model, cluster)));
+  write_made_for(w, made_for);
+  write_plan(w, decision.plan, model, cluster);
+  write_why(w, decision);
+  return "# A plan for `[method] plan` of a job (docs/plans.md). It is not to be edited: what "
+         "runs\n"
+         "# is what was rehearsed. Change the job and plan again.\n" +
+         w.str();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,212 @@
+// See clocks.h.
+#include "engine/link/clocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+
+StepClocks::StepClocks(const LinkedProgram& linked, int lag) : linked_(linked) {
+  number_lanes();
+  for (const Role& role : linked.program.roles)
+    for (const Op& op : role.ops) {
+      most_shift_ = std::max<int>(most_shift_, op.shift);
+      for (const After& a : op.after) lag = std::max<int>(lag, a.lag);
+    }
+  // Enough for every path of that lag; a shift can make a path look ahead and come back.
+  steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
+  check_size();
+  sort();
+}
+
+/// The clocks of one step are as large as the program; of how many steps they are is a number in
+/// it.
+void StepClocks::check_size() const {
+  constexpr int usual_steps = 16;
+  constexpr std::size_t most = std::size_t{1} << 26;
+  const std::size_t one = linked_.events.size() * dimensions_;
+  if (steps_ > usual_steps && one > most / static_cast<std::size_t>(steps_))
+    throw ProgramError(
+        fmt::format("its waits, ages and versions reach over {} steps of {} events on {} lanes "
+                    "(each op of a lane by "
+                    "arrival counts as one): more than the linker follows",
+                    steps_, linked_.events.size(), dimensions_));
+}
+
+void StepClocks::number_lanes() {
+  for (Id r = 0; r < linked_.program.roles.size(); ++r) {
+    const Role& role = linked_.program.roles[r];
+    auto& entry = entries_.emplace_back(role.ops.size());
+    auto& place = places_.emplace_back(role.ops.size(), 0);
+    for (Id l = 0; l < role.lanes.size(); ++l) {
+      const bool in_order = role.lanes[l].order == Order::in_order;
+      const std::uint32_t first = in_order ? dimensions_++ : 0;
+      std::uint32_t at = 0;
+      for (const Id o : linked_.roles[r].lane_ops[l]) {
+        entry[o] = in_order ? first : dimensions_++;
+        if (in_order) place[o] = at++;
+      }
+    }
+  }
+}
+
+/// Ops 1, 2, ... of an op's lane over all iterations.
+std::uint32_t StepClocks::number(Id r, Id o, int step) const {
+  const Op& op = linked_.program.roles[r].ops[o];
+  const bool in_order = linked_.program.roles[r].lanes[op.lane].order == Order::in_order;
+  const auto length = in_order ? linked_.roles[r].lane_ops[op.lane].size() : 1;
+  return static_cast<std::uint32_t>(static_cast<std::size_t>(step + op.shift) * length) +
+         places_[r][o] + 1;
+}
+
+/// The op before this one on its lane, and the step it serves; skips instances that serve no step.
+std::pair<int, Id> StepClocks::lane_predecessor(Id r, Id o, int step) const {
+  const Role& role = linked_.program.roles[r];
+  const Op& op = role.ops[o];
+  if (role.lanes[op.lane].order == Order::arrival)  // only its own previous instance
+    return step > 0 ? std::pair{step - 1, o} : std::pair{0, none};
+  const auto& lane = linked_.roles[r].lane_ops[op.lane];
+  std::size_t at = places_[r][o];
+  int iteration = step + op.shift;
+  while (true) {
+    if (at == 0) {
+      if (iteration == 0) return {0, none};
+      --iteration, at = lane.size();
+    }
+    const Id before = lane[--at];
+    const int served = iteration - role.ops[before].shift;
+    if (served >= 0 && served < steps_) return {served, before};
+    if (served < 0 && iteration == 0 && at == 0) return {0, none};
+  }
+}
+
+void StepClocks::sort() {
+  const std::size_t events = linked_.events.size(),
+                    nodes = events * static_cast<std::size_t>(steps_);
+  std::vector<std::uint32_t> missing(nodes, 0);
+  std::vector<std::size_t> start(nodes + 1, 0);
+  auto edges = [&](auto visit) {
+    for (int t = 0; t < steps_; ++t)
+      for (Id e = 0; e < events; ++e)
+        for (const RoleOp& m : linked_.events[e])
+          waits(m.role, m.op, t,
+                [&](Id r, Id o, int at) { visit(node(at, linked_.event_of[r][o]), node(t, e)); });
+  };
+  edges([&](std::size_t from, std::size_t to) { ++start[from + 1], ++missing[to]; });
+  std::partial_sum(start.begin(), start.end(), start.begin());
+  std::vector<std::uint32_t> then(start.back());
+  {
+    auto fill = start;
+    edges([&](std::size_t from, std::size_t to) {
+      then[fill[from]++] = static_cast<std::uint32_t>(to);
+    });
+  }
+  clocks_.assign(nodes * dimensions_, 0);
+  std::vector<std::size_t> queue;
+  queue.reserve(nodes);
+  for (std::size_t n = 0; n < nodes; ++n)
+    if (!missing[n]) queue.push_back(n);
+  std::vector<std::uint32_t> end(dimensions_);
+  for (std::size_t k = 0; k < queue.size(); ++k) {
+    const std::size_t n = queue[k];
+    const int step = static_cast<int>(n / events);
+    const Id event = static_cast<Id>(n % events);
+    sorted_.emplace_back(step, event);
+    const std::uint32_t* begin = clock(step, event);  // complete: all predecessors have joined it
+    std::copy(begin, begin + dimensions_, end.begin());
+    for (const RoleOp& m : linked_.events[event])
+      end[entry(m.role, m.op)] = std::max(end[entry(m.role, m.op)], number(m.role, m.op, step));
+    for (std::size_t s = start[n]; s < start[n + 1]; ++s) {
+      std::uint32_t* into = clocks_.data() + then[s] * dimensions_;
+      for (std::size_t d = 0; d < dimensions_; ++d) into[d] = std::max(into[d], end[d]);
+      if (--missing[then[s]] == 0) queue.push_back(then[s]);
+    }
+  }
+  if (queue.size() < nodes) report_deadlock(missing);
+}
+
+void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) const {
+  // Follow unmet waits from any stuck event: they must close a cycle, and the cycle is the
+  // explanation.
+  const std::size_t events = linked_.events.size();
+  std::size_t at = 0;
+  while (!missing[at]) ++at;
+  std::vector<std::size_t> path;
+  while (std::find(path.begin(), path.end(), at) == path.end()) {
+    path.push_back(at);
+    const int step = static_cast<int>(at / events);
+    std::size_t next = at;
+    for (const RoleOp& m : linked_.events[at % events])
+      waits(m.role, m.op, step, [&](Id r, Id o, int s) {
+        if (const std::size_t n = node(s, linked_.event_of[r][o]); missing[n]) next = n;
+      });
+    at = next;
+  }
+  std::string text = "deadlock: each of these waits for the next, and the last for the first";
+  const auto from = std::find(path.begin(), path.end(), at);
+  int shown = 0;
+  for (auto n = from; n != path.end() && shown < 12; ++n, ++shown)
+    for (const RoleOp& m : linked_.events[*n % events]) {
+      const Role& role = linked_.program.roles[m.role];
+      text += fmt::format("\n{} step {} {}: {}", n == from ? '>' : ' ', *n / events, role.name,
+                          to_text(linked_.program, role, m.op));
+    }
+  throw ProgramError(text);
+}
+
+void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into) {
+  const Id event = linked_.event_of[r][o];
+  const std::uint32_t* begin = clock(step, event);
+  for (std::size_t d = 0; d < dimensions_; ++d) into[d] = std::max(into[d], begin[d]);
+  for (const RoleOp& e : linked_.events[event])
+    into[entry(e.role, e.op)] = std::max(into[entry(e.role, e.op)], number(e.role, e.op, step));
+}
+
+const std::uint32_t* StepClocks::before(Id r, Id o, int step) {
+  const Id own = linked_.event_of[r][o];
+  if (linked_.events[own].size() == 1) return clock(step, own);
+  local_.assign(dimensions_, 0);
+  waits(r, o, step, [&](Id pr, Id po, int at) { join_end(pr, po, at, local_); });
+  return local_.data();
+}
+
+std::vector<std::size_t> StepClocks::implied_waits(Id r, Id o, int step) {
+  const auto& after = linked_.program.roles[r].ops[o].after;
+  if (after.empty()) return {};
+  // Of every clock entry the largest that any wait gives, which wait gives it, and the largest that
+  // the others give: one pass over the waits, however many there are.
+  struct Largest {
+    std::uint32_t first = 0, second = 0;
+    std::size_t from = 0;
+  };
+  std::vector<Largest> known(dimensions_);
+  const auto add = [&](std::size_t from, Id op, int at) {
+    local_.assign(dimensions_, 0);
+    join_end(r, op, at, local_);
+    for (std::size_t d = 0; d < dimensions_; ++d) {
+      Largest& l = known[d];
+      if (local_[d] > l.first)
+        l = {local_[d], l.first, from};
+      else
+        l.second = std::max(l.second, local_[d]);
+    }
+  };
+  for (std::size_t i = 0; i < after.size(); ++i)
+    if (step >= after[i].lag) add(i, after[i].op, step - after[i].lag);
+  if (const auto [at, last] = lane_predecessor(r, o, step); last != none)
+    add(after.size(), last, at);
+  std::vector<std::size_t> implied;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (after[i].throttle || step < after[i].lag) continue;
+    const Largest& l = known[entry(r, after[i].op)];
+    if ((l.from == i ? l.second : l.first) >= number(r, after[i].op, step - after[i].lag))
+      implied.push_back(i);
+  }
+  return implied;
+}
+
+}  // namespace rehearse

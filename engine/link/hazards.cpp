@@ -1,0 +1,372 @@
+// See hazards.h. Each storage instance is cut at the boundaries of its views; each piece remembers
+// its last write and the reads since, in the order in which ops serve a step.
+#include "engine/link/hazards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+
+namespace rehearse {
+namespace {
+
+/// Lists of many pieces in one array, each in the order in which it was filled.
+template <class T>
+class Lists {
+ public:
+  struct List {
+    Id first = none, last = none;
+    bool empty() const { return first == none; }
+  };
+  void reserve(std::size_t n) { nodes_.reserve(n); }
+  void add(List& list, const T& value) {
+    const Id node = static_cast<Id>(nodes_.size());
+    nodes_.push_back({value, none});
+    (list.empty() ? list.first : nodes_[list.last].next) = node;
+    list.last = node;
+  }
+  const T& first(List list) const { return nodes_[list.first].value; }
+  const T& last(List list) const { return nodes_[list.last].value; }
+  template <class F>
+  void each(List list, F f) const {
+    for (Id node = list.first; node != none; node = nodes_[node].next) f(nodes_[node].value);
+  }
+
+ private:
+  struct Node {
+    T value = {};
+    Id next = none;
+  };
+  std::vector<Node> nodes_ = {};
+};
+
+/// A read of a version of an earlier step, and the layout that it expects.
+struct OldRead {
+  Id op = none, view = none;
+  Layout layout = {};
+  int age = 0;
+};
+
+/// Every instance of a storage has a piece for each stretch between the ends of its views, and an
+/// op touches all pieces of its views. Orders of magnitude above what methods make of the largest
+/// models.
+constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::size_t{1} << 26;
+
+struct Piece {
+  Id first_write = none, last_write = none;
+  Layout layout = {};
+  bool unread = false;
+  Lists<Id>::List reads = {};  // of this step's version, since the last write
+  Lists<OldRead>::List old = {};
+};
+
+class Analysis {
+ public:
+  Analysis(const Program& program, const Role& role) : program_(program), role_(role) {
+    cut();
+    std::size_t pieces = 0, instances = 0;
+    for (Id s = 0; s < role.storages.size(); ++s) {
+      piece_base_.push_back(pieces);
+      out_.instance_base.push_back(instances);
+      pieces += per_instance(s) * static_cast<std::size_t>(role.storages[s].indices);
+      instances += static_cast<std::size_t>(role.storages[s].indices);
+    }
+    if (pieces > most_pieces)
+      throw ProgramError(fmt::format(
+          "role {}: views cut its storages into {} pieces; the linker follows at most {}",
+          role.name, pieces, most_pieces));
+    pieces_.resize(pieces);
+    any_view_.assign(role.storages.size(), none);
+    range_.reserve(role.views.size());
+    for (Id v = 0; v < role.views.size(); ++v) {
+      const View& view = role.views[v];
+      any_view_[view.storage] = v;
+      const auto cut = cuts(view.storage);
+      const auto at = [&](std::int64_t x) {
+        return static_cast<std::size_t>(std::lower_bound(cut.begin(), cut.end(), x) - cut.begin());
+      };
+      range_.emplace_back(at(view.begin), at(view.end));
+    }
+    std::size_t refs = 0, visits = 0;
+    for (const Op& op : role.ops) {
+      refs += op.refs.size();
+      for (const Ref& ref : op.refs) visits += range_[ref.view].second - range_[ref.view].first;
+    }
+    if (visits > most_visits)
+      throw ProgramError(
+          fmt::format("role {}: its ops touch {} pieces of storages; the linker follows at most {}",
+                      role.name, visits, most_visits));
+    reads_.reserve(refs), old_.reserve(refs), out_.list.reserve(2 * refs);
+  }
+
+  /// Walks the ops, then across steps. `uses`: what memory is planned from, too.
+  Hazards run(bool uses) {
+    for (Id op : step_order(role_)) {
+      // Operands are read before results are written, whatever their order in the list.
+      for (const Ref& ref : role_.ops[op].refs)
+        if (ref.mode == Mode::read) for_pieces(ref, [&](Piece& p) { read(op, ref, p); });
+      for (const Ref& ref : role_.ops[op].refs)
+        if (ref.mode != Mode::read) for_pieces(ref, [&](Piece& p) { write(op, ref, p); });
+    }
+    for (Id s = 0; s < role_.storages.size(); ++s)
+      for (Piece& p : pieces_of(s)) across_steps(s, p);
+    sort();
+    if (uses) find_uses();
+    return std::move(out_);
+  }
+
+ private:
+  /// Where a storage's views begin and end.
+  std::span<const std::int64_t> cuts(Id s) const {
+    return {cuts_.data() + cut_begin_[s], cut_end_[s] - cut_begin_[s]};
+  }
+  std::size_t per_instance(Id s) const { return cut_end_[s] - cut_begin_[s] - 1; }
+  std::span<Piece> pieces_of(Id s) {
+    return {pieces_.data() + piece_base_[s],
+            per_instance(s) * static_cast<std::size_t>(role_.storages[s].indices)};
+  }
+
+  void cut() {
+    const auto storages = static_cast<Id>(role_.storages.size());
+    cut_begin_.assign(storages + 1, 0);
+    for (const View& v : role_.views) cut_begin_[v.storage + 1] += 2;
+    for (Id s = 0; s < storages; ++s) cut_begin_[s + 1] += cut_begin_[s] + 2;
+    cuts_.resize(cut_begin_.back());
+    cut_end_.assign(cut_begin_.begin(), cut_begin_.end() - 1);
+    for (Id s = 0; s < storages; ++s)
+      cuts_[cut_end_[s]++] = 0, cuts_[cut_end_[s]++] = role_.storages[s].elements;
+    for (const View& v : role_.views)
+      cuts_[cut_end_[v.storage]++] = v.begin, cuts_[cut_end_[v.storage]++] = v.end;
+    for (Id s = 0; s < storages; ++s) {
+      const auto begin = cuts_.begin() + cut_begin_[s], end = cuts_.begin() + cut_end_[s];
+      std::sort(begin, end);
+      cut_end_[s] = static_cast<std::uint32_t>(std::unique(begin, end) - cuts_.begin());
+    }
+  }
+
+  template <class F>
+  void for_pieces(const Ref& ref, F f) {
+    const Id s = role_.views[ref.view].storage;
+    const auto [begin, end] = range_[ref.view];
+    Piece* const base = pieces_.data() + piece_base_[s] + ref.index * per_instance(s);
+    for (std::size_t i = begin; i < end; ++i) f(base[i]);
+  }
+
+  /// By op, then by what it waits for; of two alike the one of the first kind stays.
+  void sort() {
+    auto& list = out_.list;
+    std::vector<std::uint32_t> fill(role_.ops.size() + 1, 0);
+    for (const Hazard& h : list) ++fill[h.op + 1];
+    std::partial_sum(fill.begin(), fill.end(), fill.begin());
+    std::vector<Hazard> sorted(list.size());
+    for (const Hazard& h : list) sorted[fill[h.op]++] = h;  // fill[op]: where those of op end
+    list.clear();
+    for (std::size_t begin = 0; begin < sorted.size();) {
+      const Id op = sorted[begin].op;
+      const std::size_t end = fill[op];
+      std::sort(
+          sorted.begin() + static_cast<std::ptrdiff_t>(begin),
+          sorted.begin() + static_cast<std::ptrdiff_t>(end), [](const Hazard& a, const Hazard& b) {
+            return a.on != b.on ? a.on < b.on : a.lag != b.lag ? a.lag < b.lag : a.kind < b.kind;
+          });
+      for (std::size_t i = begin; i < end; ++i)
+        if (i == begin || sorted[i].on != sorted[i - 1].on || sorted[i].lag != sorted[i - 1].lag)
+          list.push_back(sorted[i]);
+      begin = end;
+    }
+  }
+
+  void need(Id op, Id on, int lag, HazardKind kind, Id view) {
+    if (on == none || (on == op && lag == 0)) return;
+    if (lag < 0)
+      throw ProgramError(fmt::format(
+          "role {}: a version of '{}' is read after it has been overwritten: the storage keeps "
+          "{}\n> {}",
+          role_.name, role_.views[view].name, role_.storages[role_.views[view].storage].versions,
+          to_text(program_, role_, on)));
+    out_.max_lag = std::max(out_.max_lag, lag);
+    if (in_lane_order(op, on, lag)) return;
+    // The pieces of a large view repeat each other.
+    if (out_.list.empty() || out_.list.back().op != op || out_.list.back().on != on ||
+        out_.list.back().lag != lag || out_.list.back().kind > kind)
+      out_.list.push_back({.op = op, .on = on, .lag = lag, .kind = kind, .view = view});
+  }
+
+  /// Whether the lane that both are on orders them anyhow.
+  bool in_lane_order(Id op, Id on, int lag) const {
+    const Op &later = role_.ops[op], &earlier = role_.ops[on];
+    if (later.lane != earlier.lane || role_.lanes[later.lane].order != Order::in_order)
+      return false;
+    const int iterations = lag + later.shift - earlier.shift;
+    return iterations > 0 || (iterations == 0 && on < op);
+  }
+
+  void check_layout(Id op, Id view, Layout expected, Layout found, Id writer) const {
+    if (expected == found) return;
+    // A rank's own part of a copy is a shard.
+    if (found == Layout{} && expected == Layout{.shard = role_.views[view].slice}) return;
+    throw ProgramError(
+        fmt::format("role {}: layout mismatch on '{}': a {} is expected, but the last write leaves "
+                    "a {}; is a collective missing or "
+                    "doubled?\n  {}\n> {}",
+                    role_.name, role_.views[view].name, layout_text(expected), layout_text(found),
+                    to_text(program_, role_, writer), to_text(program_, role_, op)));
+  }
+
+  std::string layout_text(Layout layout) const {
+    auto axes = [&](Axes a) {
+      std::string out;
+      for (unsigned i = 0; i < 32; ++i)
+        if (a >> i & 1)
+          out += (out.empty() ? "" : ",") +
+                 (i < program_.mesh.size() ? program_.mesh[i].name : fmt::format("g{}", i));
+      return out;
+    };
+    std::string out;
+    if (layout.partial) out += "partial sum over " + axes(layout.partial);
+    if (layout.shard) out += (out.empty() ? "" : " and ") + ("shard over " + axes(layout.shard));
+    return out.empty() ? "copy" : out;
+  }
+
+  /// What is written and never read was meant for somebody: most often a collective is missing.
+  [[noreturn]] void refuse_dead(const Piece& p, Id view) const {
+    throw ProgramError(fmt::format("role {}: '{}' is written and never read\n> {}", role_.name,
+                                   role_.views[view].name, to_text(program_, role_, p.last_write)));
+  }
+
+  void read(Id op, const Ref& ref, Piece& p) {
+    if (ref.age > 0) {
+      old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
+      return;
+    }
+    if (p.last_write == none)
+      throw ProgramError(
+          fmt::format("role {}: '{}' is read before anything writes it in the step\n> {}",
+                      role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
+    check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
+    need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
+    p.unread = false;
+    if (p.reads.empty() || reads_.last(p.reads) != op) reads_.add(p.reads, op);
+  }
+
+  void write(Id op, const Ref& ref, Piece& p) {
+    if (ref.mode == Mode::add && ref.age == 0) {
+      if (p.last_write == none)
+        throw ProgramError(
+            fmt::format("role {}: '{}' is added to before anything writes it in the step\n> {}",
+                        role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
+      check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
+      need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
+    }
+    if (ref.mode == Mode::add && ref.age > 0) {
+      old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
+    }
+    if (p.unread && ref.mode == Mode::write) refuse_dead(p, ref.view);
+    p.unread = true;
+    need(op, p.last_write, 0, HazardKind::write_after_write, ref.view);
+    reads_.each(p.reads, [&](Id r) { need(op, r, 0, HazardKind::write_after_read, ref.view); });
+    p.reads = {};
+    if (p.first_write == none) p.first_write = op;
+    p.last_write = op;
+    p.layout = ref.layout;
+  }
+
+  /// A state that no op writes and that only moves read: the program is given it (a migration).
+  bool given(Id storage, const Piece& p) const {
+    bool moves = role_.storages[storage].life == Life::state;
+    old_.each(p.old, [&](const OldRead& read) {
+      for (const Ref& ref : role_.ops[read.op].refs)
+        moves = moves && (role_.views[ref.view].storage != storage || ref.slot == Slot::source);
+    });
+    return moves;
+  }
+
+  /// Versions of earlier steps: reads wait for the last write of theirs; the first write of a step
+  /// waits for every reader of the version whose slot it takes.
+  void across_steps(Id s, const Piece& p) {
+    const Storage& storage = role_.storages[s];
+    const Id view = any_view_[s];
+    if (p.first_write == none) {
+      if (!p.old.empty() && !given(s, p))
+        throw ProgramError(fmt::format("role {}: nothing ever writes '{}', which this reads\n> {}",
+                                       role_.name, role_.views[old_.first(p.old).view].name,
+                                       to_text(program_, role_, old_.first(p.old).op)));
+      return;
+    }
+    if (p.unread && p.old.empty() && storage.life != Life::state) refuse_dead(p, view);
+    old_.each(p.old, [&](const OldRead& read) {
+      check_layout(read.op, read.view, read.layout, p.layout, p.last_write);
+      need(read.op, p.last_write, read.age, HazardKind::read_after_write, view);
+      const int lag = storage.versions - read.age;
+      if (lag < 0 || read.op != p.first_write)
+        need(p.first_write, read.op, lag, HazardKind::write_after_read, view);
+    });
+    reads_.each(p.reads, [&](Id r) {
+      need(p.first_write, r, storage.versions, HazardKind::write_after_read, view);
+    });
+    need(p.first_write, p.last_write, storage.versions, HazardKind::write_after_write, view);
+  }
+
+  /// Who writes and who uses each instance.
+  void find_uses() {
+    for (Id s = 0; s < role_.storages.size(); ++s) {
+      const std::size_t per = per_instance(s);
+      for (int index = 0; index < role_.storages[s].indices; ++index) {
+        std::vector<Id> firsts, finals;
+        for (const Piece& p : pieces_of(s).subspan(static_cast<std::size_t>(index) * per, per)) {
+          if (p.first_write == none) continue;
+          firsts.push_back(p.first_write);
+          reads_.each(p.reads, [&](Id r) { finals.push_back(r); });
+          if (p.reads.empty()) finals.push_back(p.last_write);
+        }
+        out_.first_writers.push_back(in_step_order(std::move(firsts)));
+        out_.finals.push_back(in_step_order(std::move(finals)));
+      }
+    }
+  }
+
+  std::vector<Id> in_step_order(std::vector<Id> ops) const {
+    std::sort(ops.begin(), ops.end(), [&](Id a, Id b) {
+      return std::pair(role_.ops[a].shift, a) < std::pair(role_.ops[b].shift, b);
+    });
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+    return ops;
+  }
+
+  const Program& program_;
+  const Role& role_;
+  std::vector<std::int64_t> cuts_ = {};                       // of all storages
+  std::vector<std::uint32_t> cut_begin_ = {}, cut_end_ = {};  // by storage
+  std::vector<std::size_t> piece_base_ = {};
+  std::vector<std::pair<std::size_t, std::size_t>> range_ = {};
+  std::vector<Piece> pieces_ = {};
+  Lists<Id> reads_ = {};
+  Lists<OldRead> old_ = {};
+  std::vector<Id> any_view_ = {};
+  Hazards out_ = {};
+};
+
+}  // namespace
+
+std::vector<Id> step_order(const Role& role) {
+  std::vector<Id> order(role.ops.size());
+  for (Id i = 0; i < order.size(); ++i) order[i] = i;
+  const auto earlier = [&](Id a, Id b) { return role.ops[a].shift < role.ops[b].shift; };
+  if (!std::is_sorted(order.begin(), order.end(), earlier))
+    std::stable_sort(order.begin(), order.end(), earlier);
+  return order;
+}
+
+Hazards hazards_of(const Program& program, const Role& role) {
+  return Analysis(program, role).run(true);
+}
+std::vector<Hazard> hazard_list(const Program& program, const Role& role) {
+  return Analysis(program, role).run(false).list;
+}
+
+}  // namespace rehearse

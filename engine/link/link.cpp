@@ -1,0 +1,264 @@
+// See link.h. Tables and channels are checked first (link_checks.h), then the events of a few steps
+// are sorted (clocks.h); their clocks say whether hazards are covered, which waits are redundant
+// and what memory is needed (memory_plan.h).
+#include "engine/link/link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <ranges>
+
+#include "engine/link/clocks.h"
+#include "engine/base/errors.h"
+#include "engine/link/hazards.h"
+#include "engine/link/link_checks.h"
+#include "engine/link/memory_plan.h"
+#include "engine/program/program_tables.h"
+#include "engine/link/rendezvous.h"
+#include "engine/link/workspace.h"
+
+namespace rehearse {
+namespace {
+
+class Linker {
+ public:
+  explicit Linker(Program program, Workspace workspace = {}) : workspace_(std::move(workspace)) {
+    out_.program = std::move(program);
+  }
+
+  /// Gives the program back without the waits that it does not need. Trusts its hazards to be
+  /// covered.
+  Program prune() {
+    place_ranks();
+    resolve();
+    match_channels(out_);
+    clocks_.emplace(out_, 0);
+    find_redundant();
+    for (const Redundant& r : std::ranges::reverse_view(out_.redundant)) {
+      auto& after = out_.program.roles[r.role].ops[r.op].after;
+      after.erase(after.begin() + static_cast<std::ptrdiff_t>(r.index));
+    }
+    return std::move(out_.program);
+  }
+
+  /// Enough to be run: trusts races to be covered, plans no memory, has no hash.
+  LinkedProgram draft() {
+    place_ranks();
+    resolve();
+    match_channels(out_);
+    order_lanes();
+    return std::move(out_);
+  }
+
+  LinkedProgram run() {
+    const Program& p = out_.program;
+    check_tables(p);
+    place_ranks();
+    resolve();
+    match_channels(out_);
+    int lag = 0;
+    for (const Role& role : p.roles)
+      lag = std::max(lag, hazards_.emplace_back(hazards_of(p, role)).max_lag);
+    clocks_.emplace(out_, lag);
+    check_hazards();
+    find_redundant();
+    for (Id r = 0; r < p.roles.size(); ++r) {
+      find_deaths(p.roles[r], hazards_[r], out_.roles[r]);
+      out_.memory.push_back(plan_memory(p, r, hazards_[r], *clocks_, workspace_));
+    }
+    order();
+    out_.hash = hash_of(p);
+    return std::move(out_);
+  }
+
+ private:
+  void place_ranks() {
+    const Program& p = out_.program;
+    out_.role_of.assign(static_cast<std::size_t>(p.world_size), none);
+    out_.place_of = out_.role_of;
+    for (Id r = 0; r < p.roles.size(); ++r)
+      for (Id i = 0; i < p.roles[r].ranks.size(); ++i) {
+        const Id rank = p.roles[r].ranks[i];
+        if (rank >= out_.role_of.size() || out_.role_of[rank] != none)
+          throw ProgramError(
+              fmt::format("rank {} plays no role or two ('{}')", rank, p.roles[r].name));
+        out_.role_of[rank] = r;
+        out_.place_of[rank] = i;
+      }
+    for (std::size_t rank = 0; rank < out_.role_of.size(); ++rank)
+      if (out_.role_of[rank] == none)
+        throw ProgramError(fmt::format("rank {} plays no role", rank));
+  }
+
+  void resolve() {
+    out_.roles.resize(out_.program.roles.size());
+    for (Id r = 0; r < out_.program.roles.size(); ++r) resolve(r);
+  }
+
+  /// Read plus written. A strided read moves a cache line for each entry.
+  static std::int64_t bytes_touched(const Program& p, const Role& role, const Op& op,
+                                    const Ref& ref) {
+    constexpr std::int64_t line = 64;
+    const std::int64_t bytes = bytes_of(p, role, ref) * (ref.mode == Mode::add ? 2 : 1);
+    const auto* kernel = std::get_if<Kernel>(&op.work);
+    if (!kernel || kernel->kind != Local::observe || ref.slot != Slot::source) return bytes;
+    return std::min(bytes, observed_entries(elements_of(p, role, ref), kernel->stride) * line);
+  }
+
+  void resolve(Id r) {
+    const Program& p = out_.program;
+    const Role& role = p.roles[r];
+    LinkedRole& linked = out_.roles[r];
+    linked.lane_ops.resize(role.lanes.size());
+    linked.ops.resize(role.ops.size());
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      const Op& op = role.ops[o];
+      linked.lane_ops[op.lane].push_back(o);
+      LinkedOp& l = linked.ops[o];
+      if (channel_of(op.work) == none) {
+        for (const Ref& ref : op.refs)
+          if (__builtin_add_overflow(l.bytes, bytes_touched(p, role, op, ref), &l.bytes))
+            throw ProgramError(fmt::format("role {}: op %{} touches more bytes than can be counted",
+                                           role.name, o));
+        continue;
+      }
+      const Ref* payload = find(op, Slot::target);
+      if (const Ref* source = find(op, Slot::source);
+          source && (!payload || elements_of(p, role, *source) > elements_of(p, role, *payload)))
+        payload = source;
+      if (payload) {
+        l.elements = elements_of(p, role, *payload);
+        l.bytes = bytes_of(p, role, *payload);
+        l.wire = role.storages[role.views[payload->view].storage].dtype;
+      }
+      if (std::holds_alternative<Put>(op.work) || std::holds_alternative<Take>(op.work))
+        out_.mailboxes = true;
+    }
+  }
+
+  void check_hazards() {
+    static constexpr const char* kinds[]{"read after write", "write after read",
+                                         "write after write"};
+    const int step = clocks_->steady();
+    for (Id r = 0; r < hazards_.size(); ++r) {
+      const std::uint32_t* begin = nullptr;
+      Id of = none;
+      for (const Hazard& h : hazards_[r].list) {  // grouped by op
+        if (step - h.lag < 0) continue;
+        if (h.op != of) begin = clocks_->before(r, of = h.op, step);
+        if (clocks_->ended(begin, r, h.on, step - h.lag)) continue;
+        const Role& role = out_.program.roles[r];
+        throw ProgramError(
+            fmt::format("data race ({}) on '{}' in role {}: nothing makes the second op wait for "
+                        "the first{}\n  {}\n> {}",
+                        kinds[static_cast<int>(h.kind)], role.views[h.view].name, role.name,
+                        h.lag ? fmt::format(" of {} step(s) before", h.lag) : "",
+                        to_text(out_.program, role, h.on), to_text(out_.program, role, h.op)));
+      }
+    }
+  }
+
+  void find_redundant() {
+    for (Id r = 0; r < out_.program.roles.size(); ++r)
+      for (Id o = 0; o < out_.program.roles[r].ops.size(); ++o)
+        for (const std::size_t i : clocks_->implied_waits(r, o, clocks_->steady()))
+          out_.redundant.push_back({r, o, i});
+  }
+
+  /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a
+  /// later step).
+  struct Wait {
+    Id from = none, to = none;
+    int lag = 0;
+  };
+
+  void order() {
+    // In the middle of the sorted steps every event has its steady-state predecessors.
+    const int step = clocks_->steady();
+    std::vector<Wait> waits;
+    for (const auto& [at, e] : clocks_->sorted()) {
+      if (at != step) continue;
+      for (const RoleOp& m : out_.events[e])
+        clocks_->waits(m.role, m.op, step, [&, to = e](Id r, Id o, int when) {
+          waits.push_back({out_.event_of[r][o], to, step - when});
+        });
+    }
+    order(waits);
+  }
+
+  /// The same where only lanes in order are used, without clocks.
+  void order_lanes() {
+    std::vector<Wait> waits;
+    std::size_t count = 0;
+    for (const Role& role : out_.program.roles)
+      for (const Op& op : role.ops) count += 1 + op.after.size();
+    waits.reserve(count);
+    for (Id r = 0; r < out_.program.roles.size(); ++r) {
+      const auto& ops = out_.program.roles[r].ops;
+      const auto& event_of = out_.event_of[r];
+      for (const auto& lane : out_.roles[r].lane_ops)
+        for (std::size_t i = 0; i < lane.size(); ++i) {
+          const Id before = lane[i > 0 ? i - 1 : lane.size() - 1];
+          waits.push_back({event_of[before], event_of[lane[i]],
+                           ops[before].shift - ops[lane[i]].shift + (i > 0 ? 0 : 1)});
+        }
+      for (Id o = 0; o < ops.size(); ++o)
+        for (const After& a : ops[o].after) waits.push_back({event_of[a.op], event_of[o], a.lag});
+    }
+    order(waits);
+  }
+
+  /// Offsets make every wait point to an earlier or the same macro-iteration; then one
+  /// macro-iteration is sorted.
+  void order(const std::vector<Wait>& waits) {
+    const std::size_t events = out_.events.size();
+    std::vector<int> offset(events, 0);
+    std::size_t rounds = 0;
+    for (bool changed = true; changed && rounds <= events; ++rounds) {
+      changed = false;
+      for (const Wait& w : waits)
+        if (offset[w.from] - w.lag > offset[w.to])
+          offset[w.to] = offset[w.from] - w.lag, changed = true;
+    }
+    std::vector<std::uint32_t> missing(events, 0), start(events + 1, 0);
+    const auto same = [&](const Wait& w) { return w.lag + offset[w.to] == offset[w.from]; };
+    for (const Wait& w : waits)
+      if (same(w)) ++missing[w.to], ++start[w.from + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    std::vector<Id> then(start.back());
+    for (auto fill = start; const Wait& w : waits)
+      if (same(w)) then[fill[w.from]++] = w.to;
+    std::vector<Id> queue;
+    queue.reserve(events);
+    for (Id e = 0; e < events; ++e)
+      if (!missing[e]) queue.push_back(e);
+    for (std::size_t k = 0; k < queue.size(); ++k)
+      for (auto t = start[queue[k]]; t < start[queue[k] + 1]; ++t)
+        if (--missing[then[t]] == 0) queue.push_back(then[t]);
+    if (queue.size() < events) throw ProgramError("deadlock: ops wait for each other in a circle");
+    out_.order.reserve(events);
+    for (Id e : queue)
+      for (const RoleOp& m : out_.events[e]) out_.order.push_back({m.role, m.op, offset[e]});
+    out_.max_offset = offset.empty() ? 0 : *std::max_element(offset.begin(), offset.end());
+  }
+
+  LinkedProgram out_ = {};
+  Workspace workspace_ = {};
+  std::vector<Hazards> hazards_ = {};
+  std::optional<StepClocks> clocks_ = {};
+};
+
+}  // namespace
+
+LinkedProgram link(Program program, const Workspace& workspace) {
+  return Linker(std::move(program), workspace).run();
+}
+LinkedProgram link(Program program) { return Linker(std::move(program)).run(); }
+
+LinkedProgram link_draft(Program program) { return Linker(std::move(program)).draft(); }
+
+Program without_redundant_waits(Program program) { return Linker(std::move(program)).prune(); }
+
+}  // namespace rehearse

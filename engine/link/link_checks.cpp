@@ -1,0 +1,302 @@
+// See link_checks.h.
+#include "engine/link/link_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "engine/base/errors.h"
+#include "engine/link/hazards.h"
+#include "engine/base/names.h"
+
+namespace rehearse {
+namespace {
+
+std::string place(const Program& p, Id role, Id op) {
+  return fmt::format("{}: {}", p.roles[role].name, to_text(p, p.roles[role], op));
+}
+
+/// What all members of a collective must say alike. A root's or a non-contributor's operands may
+/// differ in which are there.
+std::string signature(const LinkedProgram& linked, Id role, Id o) {
+  const auto& c = std::get<Collective>(linked.program.roles[role].ops[o].work);
+  const LinkedOp& l = linked.roles[role].ops[o];
+  return fmt::format("{} of {} {} by {}{}", name_of(c.move), l.elements, name_of(l.wire),
+                     name_of(c.algorithm),
+                     c.root == none ? "" : " root " + linked.program.roles[c.root].name);
+}
+bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
+  const auto& x = std::get<Collective>(linked.program.roles[a.role].ops[a.op].work);
+  const auto& y = std::get<Collective>(linked.program.roles[b.role].ops[b.op].work);
+  const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
+  return std::tuple(x.move, x.algorithm, x.root, k.elements, k.wire) ==
+         std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
+}
+
+/// Layouts that a collective promises: what it reads and what it leaves.
+void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t members) {
+  const Program& p = linked.program;
+  const Role& role = p.roles[r];
+  const Op& op = role.ops[o];
+  const auto& c = std::get<Collective>(op.work);
+  const Axes axes = p.channels[c.channel].group.axes;
+  const Ref* source = find(op, Slot::source);
+  const Ref* target = find(op, Slot::target);
+  auto bad = [&](const std::string& why) {
+    throw ProgramError(fmt::format("role {}: {}\n> {}", role.name, why, to_text(p, role, o)));
+  };
+  auto has = [&](Axes set) { return (set & axes) == axes; };
+  auto none_of = [&](Axes set) { return (set & axes) == 0; };
+  switch (c.move) {
+    case Move::all_reduce:
+      if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial))
+        bad("an all-reduce turns a partial sum over its group into a copy");
+      break;
+    case Move::reduce_scatter:
+      if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial) ||
+          !has(target->layout.shard))
+        bad("a reduce-scatter turns a partial sum over its group into a shard");
+      break;
+    case Move::all_gather:
+      if (!source || !target || !has(source->layout.shard) || !none_of(target->layout.shard))
+        bad("an all-gather turns a shard over its group into a copy");
+      break;
+    case Move::reduce:
+      if (c.root == none) bad("a reduce needs a root");
+      if (target && !none_of(target->layout.partial)) bad("a reduce leaves the root with the sum");
+      break;
+    case Move::broadcast:
+      if (c.root == none) bad("a broadcast needs a root");
+      break;
+  }
+  const bool moves_shards = c.move == Move::reduce_scatter || c.move == Move::all_gather;
+  if (moves_shards && source && target) {
+    const std::int64_t a = elements_of(p, role, *source), b = elements_of(p, role, *target);
+    const std::int64_t shard = c.move == Move::reduce_scatter ? b : a,
+                       whole = c.move == Move::reduce_scatter ? a : b;
+    if (shard * members != whole)
+      bad(fmt::format("{} parts of {} elements do not make {}", members, shard, whole));
+  }
+}
+
+/// Roles that meet in groups of a channel, joined where they share one: an op is one event, and
+/// each of its groups meets by itself. `members`: how many ranks those groups have; 0 when they
+/// differ.
+struct Together {
+  std::set<Id> roles = {};
+  std::int64_t members = -1;
+};
+
+/// The sets of roles that a channel's groups make, in order. A flat pass over the ranks.
+std::vector<Together> together(const LinkedProgram& linked, const Channel& channel) {
+  const Program& p = linked.program;
+  const GroupOfRank groups = group_of_rank(p, channel);
+  std::vector<Id> joined(p.roles.size());  // a forest: the root of each tree names its set
+  std::iota(joined.begin(), joined.end(), Id{0});
+  const auto root = [&](Id r) {
+    while (joined[r] != r) r = joined[r] = joined[joined[r]];
+    return r;
+  };
+  std::vector<Id> first(groups.groups, none);  // a role of the group
+  std::vector<std::int64_t> size(groups.groups, 0);
+  for (Id rank = 0; rank < groups.of.size(); ++rank) {
+    const Id g = groups.of[rank];
+    if (g == none) continue;
+    ++size[g];
+    const Id role = linked.role_of[rank];
+    if (first[g] == none) first[g] = role;
+    if (first[g] != role) joined[root(role)] = root(first[g]);
+  }
+  std::vector<Together> sets(p.roles.size());
+  for (Id g = 0; g < groups.groups; ++g) {
+    Together& set = sets[root(first[g])];
+    set.members = set.members < 0 || set.members == size[g] ? size[g] : 0;
+  }
+  for (Id r = 0; r < p.roles.size(); ++r) sets[root(r)].roles.insert(r);
+  std::erase_if(sets, [](const Together& set) { return set.members < 0; });
+  std::sort(sets.begin(), sets.end(),
+            [](const Together& a, const Together& b) { return a.roles < b.roles; });
+  return sets;
+}
+
+/// The n-th ops of all member roles, per set of roles that share groups.
+void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Together>& sets,
+                       const std::map<Id, std::vector<Id>>& by_role) {
+  const Program& p = linked.program;
+  static const std::vector<Id> nothing;
+  const auto ops_of = [&](Id role) -> const std::vector<Id>& {
+    const auto it = by_role.find(role);
+    return it == by_role.end() ? nothing : it->second;
+  };
+  for (const auto& [roles, members] : sets) {
+    std::size_t most = 0, least = ~std::size_t{0};
+    for (Id r : roles)
+      most = std::max(most, ops_of(r).size()), least = std::min(least, ops_of(r).size());
+    std::vector<RoleOp> event;
+    for (std::size_t n = 0; n < most; ++n) {
+      event.clear();
+      for (Id r : roles) {
+        if (n >= ops_of(r).size())
+          throw ProgramError(fmt::format(
+              "channel {}: role {} takes part in {} collectives a step, role {} in {}",
+              p.channels[channel].name, p.roles[r].name, ops_of(r).size(),
+              p.roles[*roles.begin() == r ? *roles.rbegin() : *roles.begin()].name, most));
+        const Id o = ops_of(r)[n];
+        linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
+        check_collective(linked, r, o, members);
+        event.push_back({r, o});
+        if (!agree(linked, event[0], {r, o}))
+          throw ProgramError(fmt::format(
+              "channel {}: the {}. collectives of a step do not agree: {} and {}\n  {}\n> {}",
+              p.channels[channel].name, n + 1, signature(linked, event[0].role, event[0].op),
+              signature(linked, r, o), place(p, event[0].role, event[0].op), place(p, r, o)));
+      }
+      for (const RoleOp& m : event)
+        linked.event_of[m.role][m.op] = static_cast<Id>(linked.events.size());
+      linked.events.add(event);
+    }
+  }
+}
+
+using Pair = std::tuple<Id, Id, Id>;  // channel, from role, to role
+
+void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& sends,
+                 const std::map<Pair, std::vector<Id>>& recvs) {
+  const Program& p = linked.program;
+  auto describe = [&](const Pair& key) {
+    return fmt::format("channel {}, {} to {}", p.channels[std::get<0>(key)].name,
+                       p.roles[std::get<1>(key)].name, p.roles[std::get<2>(key)].name);
+  };
+  for (const auto& [key, list] : recvs)
+    if (!sends.contains(key))
+      throw ProgramError(fmt::format("{}: a receive without a send\n> {}", describe(key),
+                                     place(p, std::get<2>(key), list[0])));
+  for (const auto& [key, list] : sends) {
+    const auto [channel, from, to] = key;
+    const auto it = recvs.find(key);
+    const std::size_t got = it == recvs.end() ? 0 : it->second.size();
+    if (got != list.size())
+      throw ProgramError(fmt::format(
+          "{}: {} sends a step, {} receives\n> {}", describe(key), list.size(), got,
+          got < list.size() ? place(p, from, list[got]) : place(p, to, it->second[list.size()])));
+    if (p.roles[from].ranks.size() != p.roles[to].ranks.size())
+      throw ProgramError(fmt::format("{}: {} ranks cannot meet {}", describe(key),
+                                     p.roles[from].ranks.size(), p.roles[to].ranks.size()));
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      const Id s = list[n], r = it->second[n];
+      LinkedOp &send = linked.roles[from].ops[s], &recv = linked.roles[to].ops[r];
+      send.sequence = recv.sequence = static_cast<std::uint32_t>(n);
+      send.peer_op = r, recv.peer_op = s;
+      if (send.bytes != recv.bytes || send.wire != recv.wire)
+        throw ProgramError(fmt::format("{}: {} bytes of {} are sent, {} of {} expected\n  {}\n> {}",
+                                       describe(key), send.bytes, name_of(send.wire), recv.bytes,
+                                       name_of(recv.wire), place(p, from, s), place(p, to, r)));
+      linked.event_of[from][s] = linked.event_of[to][r] = static_cast<Id>(linked.events.size());
+      linked.events.add(std::array{RoleOp{from, s}, RoleOp{to, r}});
+    }
+  }
+}
+
+/// Whoever takes from a mailbox has somebody who puts into it, of the same size; replies answer
+/// takes one for one.
+void check_mailboxes(const LinkedProgram& linked) {
+  const Program& p = linked.program;
+  struct Ends {
+    std::optional<RoleOp> put = {}, take = {};
+  };
+  std::map<Id, Ends> ends;
+  for (Id r = 0; r < p.roles.size(); ++r) {
+    std::map<Id, int> takes, replies;
+    for (Id o = 0; o < p.roles[r].ops.size(); ++o) {
+      const Work& work = p.roles[r].ops[o].work;
+      if (const auto* put = std::get_if<Put>(&work)) {
+        ends[put->channel].put = RoleOp{r, o};
+        if (put->reply != none) ++replies[put->reply];
+      } else if (const auto* take = std::get_if<Take>(&work)) {
+        ends[take->channel].take = RoleOp{r, o};
+        ++takes[take->channel];
+      }
+    }
+    for (const auto& [channel, n] : replies)
+      if (n != takes[channel])
+        throw ProgramError(
+            fmt::format("role {}: {} replies a step to {} messages taken from channel {}",
+                        p.roles[r].name, n, takes[channel], p.channels[channel].name));
+  }
+  for (const auto& [channel, end] : ends) {
+    if (!end.put || !end.take)
+      throw ProgramError(fmt::format(
+          "channel {}: messages are {}\n> {}", p.channels[channel].name,
+          end.put ? "put and never taken" : "taken and never put",
+          end.put ? place(p, end.put->role, end.put->op) : place(p, end.take->role, end.take->op)));
+    const LinkedOp& put = linked.roles[end.put->role].ops[end.put->op];
+    const LinkedOp& take = linked.roles[end.take->role].ops[end.take->op];
+    if (put.bytes != take.bytes || put.wire != take.wire)
+      throw ProgramError(fmt::format("channel {}: {} bytes are put, {} taken\n  {}\n> {}",
+                                     p.channels[channel].name, put.bytes, take.bytes,
+                                     place(p, end.put->role, end.put->op),
+                                     place(p, end.take->role, end.take->op)));
+  }
+}
+
+}  // namespace
+
+void match_channels(LinkedProgram& linked) {
+  const Program& p = linked.program;
+  linked.event_of.resize(p.roles.size());
+  std::vector<std::map<Id, std::vector<Id>>> collectives(p.channels.size());  // by role
+  std::map<Pair, std::vector<Id>> sends, recvs;
+  std::size_t ops = 0;
+  for (const Role& role : p.roles) ops += role.ops.size();
+  linked.events.reserve(ops);
+  for (Id r = 0; r < p.roles.size(); ++r) {
+    const Role& role = p.roles[r];
+    linked.event_of[r].assign(role.ops.size(), none);
+    for (Id o : step_order(role)) {
+      const bool local = std::visit(overloaded{[&](const Collective& c) {
+                                                 collectives[c.channel][r].push_back(o);
+                                                 return false;
+                                               },
+                                               [&](const Send& s) {
+                                                 sends[{s.channel, r, s.peer}].push_back(o);
+                                                 return false;
+                                               },
+                                               [&](const Recv& v) {
+                                                 recvs[{v.channel, v.peer, r}].push_back(o);
+                                                 return false;
+                                               },
+                                               [](const auto&) { return true; }},
+                                    role.ops[o].work);
+      if (!local) continue;
+      linked.event_of[r][o] = static_cast<Id>(linked.events.size());
+      linked.events.add(std::array{RoleOp{r, o}});
+    }
+  }
+  std::map<Axes, std::vector<Together>> regular;  // channels over the same axes share them
+  for (Id c = 0; c < p.channels.size(); ++c) {
+    if (collectives[c].empty()) continue;
+    const Group& group = p.channels[c].group;
+    if (!group.colour.empty()) {
+      match_collectives(linked, c, together(linked, p.channels[c]), collectives[c]);
+      continue;
+    }
+    const auto [it, fresh] = regular.try_emplace(group.axes);
+    if (fresh) it->second = together(linked, p.channels[c]);
+    match_collectives(linked, c, it->second, collectives[c]);
+  }
+  match_pairs(linked, sends, recvs);
+  if (linked.mailboxes) check_mailboxes(linked);
+  for (Id r = 0; r < p.roles.size(); ++r)
+    for (Id o = 0; o < p.roles[r].ops.size(); ++o)
+      if (linked.event_of[r][o] == none)
+        throw ProgramError(fmt::format(
+            "a collective in which no group of its channel takes part\n> {}", place(p, r, o)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,155 @@
+// See memory_plan.h.
+#include "engine/link/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+
+namespace rehearse {
+namespace {
+
+/// Bytes that were a value's until all ops of `free_when` have ended: (clock entry, number).
+struct UsedBytes {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> free_when = {};
+
+  bool free_at(const std::uint32_t* begin) const {
+    return std::all_of(free_when.begin(), free_when.end(),
+                       [&](const auto& need) { return begin[need.first] >= need.second; });
+  }
+};
+
+/// A value takes bytes of its own size first, then any that are free, and only then new ones: where
+/// they lie is nobody's business here.
+class Pools {
+ public:
+  UsedBytes& take(std::int64_t size, const std::uint32_t* begin) {
+    std::vector<UsedBytes>& own = by_size_[size];
+    const auto is_free = [&](const UsedBytes& b) { return b.free_at(begin); };
+    if (const auto found = std::find_if(own.begin(), own.end(), is_free); found != own.end())
+      return *found;
+    std::int64_t missing = size;
+    std::vector<std::pair<std::int64_t, UsedBytes>> remainders;
+    for (auto pool = by_size_.rbegin(); pool != by_size_.rend() && missing > 0; ++pool)
+      for (std::size_t i = 0; i < pool->second.size() && missing > 0;) {
+        if (!is_free(pool->second[i])) {
+          ++i;
+          continue;
+        }
+        if (pool->first > missing)
+          remainders.emplace_back(pool->first - missing, std::move(pool->second[i]));
+        missing -= std::min(missing, pool->first);
+        pool->second.erase(pool->second.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    total_ += missing;
+    for (auto& [rest, bytes] : remainders) by_size_[rest].push_back(std::move(bytes));
+    return own.emplace_back();
+  }
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::map<std::int64_t, std::vector<UsedBytes>> by_size_ = {};
+  std::int64_t total_ = 0;
+};
+
+struct Instance {
+  Id storage = none;
+  int index = 0;
+};
+
+std::int64_t bytes_of_storage(const Role& role, Id s) {
+  return role.storages[s].elements * size_of(role.storages[s].dtype);
+}
+
+/// The instances of values that a step writes.
+std::vector<std::pair<Instance, std::size_t>> written_values(const Role& role,
+                                                             const Hazards& hazards) {
+  std::vector<std::pair<Instance, std::size_t>> out;
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life != Life::value) continue;
+    for (int i = 0; i < role.storages[s].indices; ++i) {
+      const std::size_t instance = hazards.instance_base[s] + static_cast<std::size_t>(i);
+      if (!hazards.first_writers[instance].empty()) out.push_back({{s, i}, instance});
+    }
+  }
+  return out;
+}
+
+/// What has ended before the first of these ops starts, whichever that is.
+std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::vector<Id>& ops,
+                                      int step) {
+  std::vector<std::uint32_t> out;
+  for (Id o : ops) {
+    const std::uint32_t* begin = clocks.before(role, o, step);
+    if (out.empty()) out.assign(begin, begin + clocks.dimensions());
+    for (std::size_t d = 0; d < out.size(); ++d) out[d] = std::min(out[d], begin[d]);
+  }
+  return out;
+}
+
+Id view_of_all(const Role& role, Id storage) {
+  for (Id v = 0; v < role.views.size(); ++v)
+    if (role.views[v].storage == storage) return v;
+  return none;
+}
+
+}  // namespace
+
+void find_deaths(const Role& role, const Hazards& hazards, LinkedRole& linked) {
+  for (const auto& [one, instance] : written_values(role, hazards))
+    for (Id o : hazards.finals[instance])
+      linked.ops[o].dies.push_back({.view = view_of_all(role, one.storage), .index = one.index});
+}
+
+RoleMemory plan_memory(const Program& program, Id r, const Hazards& hazards, StepClocks& clocks,
+                       const Workspace& workspace) {
+  const Role& role = program.roles[r];
+  RoleMemory memory;
+  std::map<std::string, std::int64_t> uses;
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    const Storage& storage = role.storages[s];
+    if (storage.life == Life::value) continue;
+    const std::int64_t bytes = bytes_of_storage(role, s) * storage.indices * storage.versions;
+    (storage.life == Life::state ? memory.state : memory.buffer) += bytes;
+    uses[storage.name] += bytes;
+  }
+  std::vector<std::vector<std::pair<Instance, std::size_t>>> born(role.ops.size());
+  std::vector<std::vector<Id>> dead(role.ops.size());  // storages
+  for (const auto& value : written_values(role, hazards)) {
+    born[hazards.first_writers[value.second].front()].push_back(value);
+    for (Id o : hazards.finals[value.second]) dead[o].push_back(value.first.storage);
+  }
+  Pools pools;
+  std::map<Id, int> live, most;
+  std::int64_t most_workspace = 0;
+  for (int t = 0; t < clocks.steps() - clocks.most_shift(); ++t)
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      const int step = t - role.ops[o].shift;
+      if (step < 0) continue;
+      for (const auto& [one, instance] : born[o]) {
+        const auto& writers = hazards.first_writers[instance];
+        std::vector<std::uint32_t> any;
+        if (writers.size() > 1) any = before_any(clocks, r, writers, step);
+        UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage),
+                                      any.empty() ? clocks.before(r, o, step) : any.data());
+        bytes.free_when.clear();
+        for (Id f : hazards.finals[instance])
+          bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
+        most[one.storage] = std::max(most[one.storage], ++live[one.storage]);
+      }
+      const std::int64_t beside = workspace ? workspace(program, role, role.ops[o]) : 0;
+      if (beside > 0) {
+        pools.take(beside, clocks.before(r, o, step)).free_when = {
+            {clocks.entry(r, o), clocks.number(r, o, step)}};
+        most_workspace = std::max(most_workspace, beside);
+      }
+      for (Id s : dead[o]) --live[s];
+    }
+  memory.value = pools.total();
+  for (const auto& [s, n] : most) uses[role.storages[s].name] += bytes_of_storage(role, s) * n;
+  if (most_workspace > 0) uses["workspace"] = most_workspace;
+  for (auto& [name, bytes] : uses) memory.largest.push_back({name, bytes});
+  std::stable_sort(memory.largest.begin(), memory.largest.end(),
+                   [](const StorageUse& a, const StorageUse& b) { return a.bytes > b.bytes; });
+  return memory;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,101 @@
+// See workspace.h.
+#include "engine/link/workspace.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/program/packets.h"
+
+namespace rehearse {
+namespace {
+
+/// An op's workspace on a model.
+std::int64_t of_op(const ModelSpec& model, int tp, const Program& program, const Role& role,
+                   const Op& op) {
+  if (const auto* compute = std::get_if<Compute>(&op.work)) {
+    const Ref* param = find(op, Slot::param);
+    const DType dtype =
+        param == nullptr ? DType::f32 : role.storages[role.views[param->view].storage].dtype;
+    return workspace_bytes(model, compute->segment, compute->pass, compute->samples, tp, dtype);
+  }
+  if (const auto* kernel = std::get_if<Kernel>(&op.work))
+    return kernel->kind == Local::select ? select_workspace(*kernel) : 0;
+  // A result that is added to what is there lands beside it first.
+  if (std::holds_alternative<Collective>(op.work))
+    if (const Ref* target = find(op, Slot::target); target != nullptr && target->mode == Mode::add)
+      return bytes_of(program, role, *target);
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t workspace_bytes(const ModelSpec& model, Id segment, Pass pass, int samples, int tp,
+                             DType dtype) {
+  const std::int64_t element = size_of(dtype), tokens = std::int64_t{samples} * model.seq_len;
+  const std::int64_t activation = tokens * model.hidden * element;
+  const SegmentKind kind = model.segments[segment].kind;
+  // Recomputation makes an output that nobody reads.
+  const std::int64_t unread = pass != Pass::recompute     ? 0
+                              : kind == SegmentKind::head ? 12 * tokens
+                                                          : activation;
+  // Backward applies the dropout mask to a copy of the gradient.
+  const std::int64_t masked = model.dropout > 0 ? activation : 0;
+  switch (kind) {
+    case SegmentKind::embedding: {
+      // With tp: an index (i64) and a flag for each token, then the gradient without those of other
+      // shards. Gradients of positions are summed beside their storage.
+      const std::int64_t rows = tp > 1 ? 9 * tokens : 0;
+      if (pass != Pass::backward) return unread + rows;
+      const std::int64_t positions =
+          model.family == Family::llama ? 0 : std::int64_t{model.seq_len} * model.hidden * element;
+      return std::max(positions, tp > 1 ? activation + rows : 0) +
+             (model.family == Family::bert ? 0 : masked);
+    }
+    case SegmentKind::attention: {
+      if (pass != Pass::backward) return unread;
+      // Gradients of attention's output, query, key and value, before that of the input.
+      const std::int64_t width = model.hidden / tp;
+      const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
+      return std::max<std::int64_t>(0, 2 * tokens * (width + keys) * element + masked - activation);
+    }
+    case SegmentKind::mlp:
+    case SegmentKind::head:
+      return unread;  // backward works in what it has read
+  }
+  return 0;
+}
+
+LinkedProgram link(Program program, const ModelSpec& model) {
+  int tp = 1;
+  for (const Axis& axis : program.mesh)
+    if (axis.name == "tp") tp = axis.size;
+  LinkedProgram linked =
+      link(std::move(program), [&](const Program& p, const Role& role, const Op& op) {
+        return of_op(model, tp, p, role, op);
+      });
+  for (Id r = 0; r < linked.program.roles.size(); ++r) {
+    const std::vector<int> samples = samples_of(linked.program.roles[r]);
+    const std::int64_t bytes = std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
+                               model.seq_len * bytes_per_token;
+    if (bytes == 0) continue;
+    RoleMemory& memory = linked.memory[r];
+    memory.buffer += bytes;
+    const auto smaller = [&](const StorageUse& use) { return use.bytes < bytes; };
+    memory.largest.insert(std::find_if(memory.largest.begin(), memory.largest.end(), smaller),
+                          {"batch", bytes});
+  }
+  return linked;
+}
+
+std::vector<int> samples_of(const Role& role) {
+  std::vector<int> samples;
+  for (const Op& op : role.ops)
+    if (const auto* compute = std::get_if<Compute>(&op.work)) {
+      const auto microbatch = static_cast<std::size_t>(compute->microbatch);
+      if (samples.size() <= microbatch) samples.resize(microbatch + 1);
+      samples[microbatch] = compute->samples;
+    }
+  return samples;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,93 @@
+#include "engine/methods/lowering/activations.h"
+
+#include <array>
+#include <utility>
+
+namespace rehearse {
+namespace {
+
+constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // of names, by Boundary
+
+}  // namespace
+
+Activations::Activations(RoleBuilder& role, const Plan& plan, const ModelSpec& model,
+                         const StageRole& who)
+    : role_(role),
+      plan_(plan),
+      model_(model),
+      who_(who),
+      boundaries_(prefixes.size(), std::vector<Id>(model.segments.size() + 1, none)),
+      saved_(model.segments.size(), none) {}
+
+std::int64_t Activations::elements(const Sized& s, int samples) const {
+  const std::int64_t tokens = std::int64_t{samples} * model_.seq_len;
+  switch (s.size) {
+    case Size::boundary:
+      return tokens * model_.hidden;
+    case Size::shard:
+      return tokens * model_.hidden / plan_.tp;
+    case Size::saved:
+      return saved_bytes(model_, s.segment, samples, plan_.tp, plan_.precision);
+    case Size::stats:
+      return tokens * 3;
+    case Size::all_stats:
+      return tokens * 3 * plan_.tp;
+  }
+  return 0;
+}
+
+Id Activations::add(Sized sized, std::string name, DType dtype, int indices) {
+  sized.view = role_.storage({.name = std::move(name),
+                              .dtype = dtype,
+                              .elements = elements(sized, who_.samples),
+                              .indices = indices});
+  sized_.push_back(sized);
+  return sized.view;
+}
+
+Id Activations::boundary(Boundary what, Id segment, bool shard, bool per_pass) {
+  const auto at = static_cast<std::size_t>(what);
+  Id& view = boundaries_[at][segment];
+  if (view == none)
+    view =
+        add({.size = shard ? Size::shard : Size::boundary}, prefixes[at] + std::to_string(segment),
+            plan_.precision, plan_.micro_batches * (per_pass ? 2 : 1));
+  return view;
+}
+
+Id Activations::saved(Id segment) {
+  Id& view = saved_[segment];
+  if (view == none)
+    view = add({.size = Size::saved, .segment = segment}, "saved" + std::to_string(segment),
+               DType::u8, plan_.micro_batches);
+  return view;
+}
+
+Id Activations::stats() {
+  if (stats_ == none) stats_ = add({.size = Size::stats}, "stats", DType::f32, plan_.micro_batches);
+  return stats_;
+}
+
+Id Activations::all_stats() {
+  if (all_stats_ == none)
+    all_stats_ = add({.size = Size::all_stats}, "stats.all", DType::f32, plan_.micro_batches);
+  return all_stats_;
+}
+
+Role Activations::as(const StageRole& who) const {
+  Role role = role_.role();
+  role.name = who.name(plan_), role.ranks = who.ranks;
+  for (const Sized& s : sized_) {
+    View& view = role.views[s.view];
+    view.end = role.storages[view.storage].elements = elements(s, who.samples);
+  }
+  const auto meet = [&](auto& transfer) { transfer.peer += static_cast<Id>(who.kind - who_.kind); };
+  for (Op& op : role.ops)
+    std::visit(
+        overloaded{[&](Compute& compute) { compute.samples = who.samples; },
+                   [&](Send& send) { meet(send); }, [&](Recv& recv) { meet(recv); }, [](auto&) {}},
+        op.work);
+  return role;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,124 @@
+// See layer_exchange.h.
+#include "engine/methods/lowering/layer_exchange.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/program/packets.h"
+#include "engine/base/refusal.h"
+
+namespace rehearse {
+namespace {
+
+Reduction uniform(const Plan& plan) { return plan.reduction.value_or(Reduction::dense); }
+
+std::vector<std::vector<Id>> replicas(const Program& program) {
+  return groups_of(program, {.group = {.axes = axis_named(program, "dp")}});
+}
+
+Id find_channel(const Program& program, const std::string& name) {
+  for (Id c = 0; c < program.channels.size(); ++c)
+    if (program.channels[c].name == name) return c;
+  return none;
+}
+
+}  // namespace
+
+bool uses(const Plan& plan, Reduction reduction) {
+  if (plan.layers.empty()) return uniform(plan) == reduction;
+  return std::any_of(plan.layers.begin(), plan.layers.end(),
+                     [&](const LayerExchange& layer) { return layer.reduction == reduction; });
+}
+bool chooses(const Plan& plan) {
+  return uses(plan, Reduction::sparse) || uses(plan, Reduction::two_level);
+}
+
+BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
+  const Plan& plan = stage.plan();
+  if (!stage.dp()) return {};
+  LayerExchange layer{.density = plan.density,
+                      .reduction = uniform(plan),
+                      .coding = plan.coding.value_or(Coding::index32)};
+  if (!plan.layers.empty()) {
+    const auto& segments = stage.model().segments;
+    const auto uses_it = [&](const Segment& s) {
+      return std::find(s.groups.begin(), s.groups.end(), bucket.groups.front()) != s.groups.end();
+    };
+    layer = plan.layers.at(static_cast<std::size_t>(
+        std::find_if(segments.begin(), segments.end(), uses_it) - segments.begin()));
+  }
+  const std::int64_t n = bucket.begin.back();
+  return {.reduction = layer.reduction,
+          .kernel = {.kind = Local::select,
+                     .of = n,
+                     .keep = entries_kept(n, layer.density),
+                     .selector = plan.selector,
+                     .feedback = plan.feedback,
+                     .coding = layer.coding}};
+}
+
+std::vector<Id> node_leaders(const Plan& plan, const Program& program) {
+  if (!axis_named(program, "dp")) return {};
+  if (plan.node_of.size() != static_cast<std::size_t>(plan.world_size()))
+    refuse("reduction", "two_level", "needs to know the node of every rank");
+  std::vector<Id> leader(plan.node_of.size(), none);
+  for (const auto& group : replicas(program)) {
+    std::map<Id, Id> lowest;  // by node
+    for (const Id rank : group)
+      leader[rank] = lowest.try_emplace(plan.node_of[rank], rank).first->second;
+  }
+  return leader;
+}
+
+Axes node_axis(const Stage& stage) { return Axes{2} << stage.program().mesh.size(); }
+Axes leader_axis(const Stage& stage) { return Axes{4} << stage.program().mesh.size(); }
+
+Id node_channel(Stage& stage, const std::string& name) {
+  Program& p = stage.program();
+  if (const Id known = find_channel(p, name); known != none) return known;
+  return channel(p, name, {.axes = node_axis(stage), .colour = node_leaders(stage.plan(), p)});
+}
+
+Id leader_channel(Stage& stage) {
+  Program& p = stage.program();
+  if (const Id known = find_channel(p, "leaders"); known != none) return known;
+  const std::vector<Id> leaders = node_leaders(stage.plan(), p);
+  std::vector<Id> colour(leaders.size(), none);
+  for (const auto& group : replicas(p))
+    for (const Id rank : group)
+      if (leaders[rank] == rank) colour[rank] = group.front();
+  return channel(p, "leaders", {.axes = leader_axis(stage), .colour = std::move(colour)});
+}
+
+void check_copies(const Stage& stage, const Bucket& bucket) {
+  const Program& p = stage.program();
+  const Id tied = bucket.tied ? find_channel(p, "tied") : none;
+  if (!stage.tp() && tied == none) return;
+  const auto& node_of = stage.plan().node_of;
+  // For each rank of a group, the first that shares its node.
+  std::map<Id, std::vector<std::ptrdiff_t>> shape;  // by rank
+  for (const auto& group : replicas(p)) {
+    std::vector<std::ptrdiff_t> firsts;
+    for (const Id rank : group)
+      firsts.push_back(std::find_if(group.begin(), group.end(),
+                                    [&](Id other) { return node_of[other] == node_of[rank]; }) -
+                       group.begin());
+    for (const Id rank : group) shape[rank] = firsts;
+  }
+  const auto alike = [&](const std::vector<std::vector<Id>>& all) {
+    for (const auto& copies : all)
+      for (const Id copy : copies)
+        if (shape[copy] != shape[copies.front()]) return false;
+    return true;
+  };
+  if (stage.tp() && !alike(groups_of(p, {.group = {.axes = stage.tp()}})))
+    refuse("reduction", "two_level",
+           "tensor ranks lie differently on nodes, so that what they all "
+           "hold would be summed differently; keep them on one node, or use sparse or dense");
+  if (tied != none && !alike(groups_of(p, p.channels[tied])))
+    refuse("reduction", "two_level",
+           "the stages that share the word embedding lie differently on "
+           "nodes, so that their copies would be summed differently; use sparse or dense for it");
+}
+
+}  // namespace rehearse

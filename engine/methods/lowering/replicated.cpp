@@ -1,0 +1,53 @@
+// Weights and gradients whole on every data-parallel rank: a bucket's gradient is all-reduced as
+// soon as backward of the last micro-batch has completed it, under the rest of backward (PyTorch
+// DDP, Li et al., VLDB 2020; Horovod's tensor fusion).
+#include "engine/methods/lowering/replicated.h"
+
+#include "engine/methods/lowering/updates.h"
+
+namespace rehearse {
+
+void Replicated::declare(Stage& stage, Bucket& b) const {
+  RoleBuilder& role = stage.role();
+  const DType dtype = stage.plan().precision;
+  b.views.weight = b.views.own_weight = role.storage({.name = "W." + b.name,
+                                                      .life = Life::state,
+                                                      .dtype = dtype,
+                                                      .elements = b.elements,
+                                                      .versions = weight_versions(stage.plan())});
+  b.views.grad = b.views.sum =
+      role.storage({.name = "G." + b.name,
+                    .life = Life::buffer,
+                    .dtype = dtype,
+                    .elements = b.elements,
+                    .versions = grad_versions(stage.plan(), stage.model())});
+  stage.declare_groups(b);
+  if (owns_optimizer()) stage.optimizer().declare(b, b.elements);
+}
+
+Ref Replicated::param(const Stage& stage, Id group, Pass, int) const {
+  return ref(stage.weight(group), Slot::param, Mode::read, 0, weight_age(stage.plan()));
+}
+
+void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) const {
+  if (!last) return;
+  reduce_model_axes(stage, b, 0, shift);
+  exchange(stage, b, shift);
+}
+
+void Replicated::exchange(Stage& stage, const Bucket& b, int shift) const {
+  if (!stage.dp()) return;
+  stage.role().op("dp", stage.collective(stage.axis_channel(stage.dp()), Move::all_reduce),
+                  {ref(b.views.grad, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
+                   ref(b.views.grad, Slot::target, Mode::write)},
+                  shift);
+}
+
+void Replicated::finish(Stage& stage, int shift) const { update_all(stage, {}, shift); }
+
+const GradientSync& replicated() {
+  static const Replicated sync;
+  return sync;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,133 @@
+#include "engine/methods/lowering/roles.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/tensors/tensor_map.h"
+
+namespace rehearse {
+
+std::string StageRole::name(const Plan& plan) const {
+  return (plan.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
+         (kinds > 1 ? "." + std::to_string(kind) : "");
+}
+
+Axes axis_named(const Program& p, const std::string& name) {
+  for (std::size_t a = 0; a < p.mesh.size(); ++a)
+    if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
+  return 0;
+}
+
+Program make_mesh(const Plan& plan) {
+  Program p{.method = plan.method, .world_size = plan.world_size()};
+  std::string rest = plan.order + ",";
+  for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
+    const std::string name = rest.substr(0, comma);
+    p.mesh.push_back({name, name == "pp" ? plan.pp : name == "dp" ? plan.dp : plan.tp});
+  }
+  return p;
+}
+
+std::vector<Id> ranks_of_stage(const Program& program, int stage) {
+  Id inner = 1, size = 1, mesh_ranks = 1;
+  bool found = false;
+  for (std::size_t a = program.mesh.size(); a-- > 0;) {
+    mesh_ranks *= static_cast<Id>(program.mesh[a].size);
+    if (program.mesh[a].name == "pp")
+      found = true, size = static_cast<Id>(program.mesh[a].size);
+    else if (!found)
+      inner *= static_cast<Id>(program.mesh[a].size);
+  }
+  std::vector<Id> ranks;
+  for (Id r = 0; r < mesh_ranks; ++r)
+    if (r / inner % size == static_cast<Id>(stage)) ranks.push_back(r);
+  return ranks;
+}
+
+namespace {
+
+/// Numbers by first appearance.
+std::vector<int> numbered(const std::vector<std::vector<int>>& keys) {
+  std::map<std::vector<int>, int> known;
+  std::vector<int> out;
+  for (const auto& key : keys)
+    out.push_back(known.try_emplace(key, static_cast<int>(known.size())).first->second);
+  return out;
+}
+
+/// Who exchanges for whom on one stage, by place.
+struct Leadership {
+  std::vector<std::size_t> leader = {};  // its place
+  std::vector<int> led = {};             // how many places a leader exchanges for, itself included
+  std::vector<int> leaders = {};         // how many leaders the place's data-parallel group has
+};
+
+Leadership leadership(const Program& program, const std::vector<Id>& ranks,
+                      const std::vector<Id>& leaders) {
+  Leadership out{.led = std::vector<int>(ranks.size()), .leaders = std::vector<int>(ranks.size())};
+  std::map<Id, std::size_t> place;
+  for (std::size_t i = 0; i < ranks.size(); ++i) place[ranks[i]] = i;
+  for (const Id rank : ranks) out.leader.push_back(place.at(leaders[rank]));
+  for (const std::size_t leader : out.leader) ++out.led[leader];
+  const auto groups = groups_of(program, {.group = {.axes = axis_named(program, "dp")}});
+  for (const auto& group : groups) {
+    int count = 0;
+    for (const Id rank : group) count += leaders[rank] == rank;
+    for (const Id rank : group)
+      if (const auto at = place.find(rank); at != place.end()) out.leaders[at->second] = count;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
+                                   const GradientSync& sync) {
+  std::vector<std::vector<Id>> stages;
+  for (int s = 0; s < plan.pp; ++s) stages.push_back(ranks_of_stage(program, s));
+  const std::vector<Id> leaders = sync.leaders(plan, program);
+  std::vector<Leadership> led;
+  if (!leaders.empty())
+    for (const auto& ranks : stages) led.push_back(leadership(program, ranks, leaders));
+  // What the replica at place i of every stage is like; equal ones share a role.
+  std::vector<std::vector<int>> keys;
+  for (std::size_t i = 0; i < stages[0].size(); ++i) {
+    keys.push_back({plan.samples(place_along(program, "dp", stages[0][i]).index)});
+    for (const Leadership& l : led)
+      keys[i].insert(keys[i].end(), {l.leader[i] == i, l.led[i] > 1, l.leaders[i]});
+  }
+  std::vector<int> kind = numbered(keys);
+  // Whoever shares a role is led by one role, since that is how a program names a root.
+  for (int kinds = 0; kinds != *std::max_element(kind.begin(), kind.end()) + 1;) {
+    kinds = *std::max_element(kind.begin(), kind.end()) + 1;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      keys[i] = {kind[i]};
+      for (const Leadership& l : led) keys[i].push_back(kind[l.leader[i]]);
+    }
+    kind = numbered(keys);
+  }
+  const int kinds = *std::max_element(kind.begin(), kind.end()) + 1;
+  std::vector<StageRole> roles;
+  for (int s = 0; s < plan.pp; ++s)
+    for (int k = 0; k < kinds; ++k) {
+      const auto& ranks = stages[static_cast<std::size_t>(s)];
+      StageRole role{.stage = s, .kind = k, .kinds = kinds};
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        if (kind[i] == k) role.ranks.push_back(ranks[i]);
+      role.samples = plan.samples(place_along(program, "dp", role.ranks[0]).index);
+      if (!led.empty()) {
+        const Leadership& l = led[static_cast<std::size_t>(s)];
+        const auto first =
+            static_cast<std::size_t>(std::find(kind.begin(), kind.end(), k) - kind.begin());
+        role.led_by = kind[l.leader[first]];
+        role.leader = l.leader[first] == first;
+        role.alone = role.leader && l.led[first] == 1;
+        role.leaders = l.leaders[first];
+      }
+      roles.push_back(std::move(role));
+    }
+  return roles;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,108 @@
+// One pipeline stage being compiled: walks a schedule of (pass, chunk, micro-batch) and writes down
+// the ops of every segment, with the tensor-parallel collectives at their seams and the transfers
+// to the neighbouring stages. What happens to weights and gradients over the data-parallel axis is
+// left to a GradientSync. Nothing here orders ops across lanes: refs say who reads what, and
+// passes/infer_after.cpp derives the waits.
+#pragma once
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/methods/lowering/activations.h"
+#include "engine/methods/lowering/buckets.h"
+#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/optimizer.h"
+#include "engine/methods/lowering/roles.h"
+#include "engine/plan/pass_order.h"
+#include "engine/plan/plan.h"
+#include "engine/program/role_builder.h"
+
+namespace rehearse {
+
+class Stage {
+ public:
+  Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
+        const GradientSync& sync);
+  Stage(const Stage&) = delete;  // its parts refer to each other
+  Stage& operator=(const Stage&) = delete;
+  void lower(const std::vector<Action>& actions);
+  /// What was lowered, as replicas do it that take another number of samples and differ in nothing
+  /// else.
+  Role as(const StageRole& who) const { return activations_.as(who); }
+
+  // For GradientSync.
+  const Plan& plan() const { return plan_; }
+  const ModelSpec& model() const { return model_; }
+  Program& program() { return program_; }
+  const Program& program() const { return program_; }
+  RoleBuilder& role() { return role_; }
+  int index() const { return who_.stage; }
+  const StageRole& who() const { return who_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  OptimizerOps& optimizer() { return optimizer_; }
+  Axes dp() const { return dp_; }
+  Axes tp() const { return tp_; }
+  Axes pp() const { return pp_; }
+  Id axis_channel(Axes axes);
+  /// A collective by the plan's algorithm, or, where that does not serve the move, by the fastest.
+  Collective collective(Id channel, Move move) const;
+  /// A view for each parameter group, of the bucket's `weight` and of its `grad`. The last one
+  /// takes in the padding.
+  void declare_weights_of_groups(const Bucket& bucket);
+  void declare_grads_of_groups(const Bucket& bucket);
+  void declare_groups(const Bucket& bucket) {
+    declare_weights_of_groups(bucket), declare_grads_of_groups(bucket);
+  }
+  /// A view of this rank's shard of a view of the whole bucket.
+  Id own_part(Id whole, const Bucket& bucket);
+  /// The views of a parameter group.
+  Id weight(Id group) const { return weights_[group]; }
+  Id grad(Id group) const { return grads_[group]; }
+  /// True the first time that a key is seen in this stage.
+  bool once(const std::string& key) { return seen_.insert(key).second; }
+  /// The compute op that a prefetch for the next pass waits for, so that it runs at most one
+  /// segment ahead; none at first.
+  Id prefetch_gate() const { return history_.size() < 2 ? none : history_[history_.size() - 2]; }
+
+ private:
+  void forward(const Action& action);
+  void backward(const Action& action);
+  void run_segment_forward(Id segment, const Action& action);
+  void run_segment_backward(Id segment, const Action& action);
+  void views_of_groups(const Bucket& bucket, Id of, const char* prefix, std::vector<Id>& views);
+  const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
+  /// Partial axes of a group's gradient as backward leaves it.
+  Axes partial_of(Id group) const;
+  Id readable_input(Id segment, const Action& action, bool for_backward);
+  std::vector<Ref> params(Id segment, const Action& action);
+  void transfer(bool send, Id segment, Boundary what, int chunk_from, int chunk_to,
+                const Action& action);
+  Compute compute(Id segment, Pass pass, const Action& action) const;
+  void computed(Id op);
+
+  Program& program_;
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const GradientSync& sync_;
+  StageRole who_;
+  RoleBuilder role_;
+  Axes pp_ = 0, dp_ = 0, tp_ = 0;
+  Activations activations_;
+  OptimizerOps optimizer_;
+  std::vector<Bucket> buckets_;
+  std::vector<Id> bucket_of_ = {};             // by group
+  std::vector<Id> weights_ = {}, grads_ = {};  // views, by group
+  std::vector<Id> computes_ = {};              // the last compute of each action, for throttles
+  std::vector<Id> history_ = {};               // every compute
+  std::set<std::string> seen_ = {};
+  std::vector<bool> touched_ = {};  // gradients, [group][micro-batch]
+  std::vector<std::pair<Axes, Id>> axis_channels_ = {};
+};
+
+/// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
+/// are still to be inferred.
+Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
+              const GradientSync& sync);
+
+}  // namespace rehearse

@@ -1,0 +1,101 @@
+#include "engine/methods/lowering/updates.h"
+
+#include <ranges>
+
+namespace rehearse {
+
+void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
+  RoleBuilder& role = stage.role();
+  const Axes also = stage.dp() | (bucket.tied ? tied_axis(stage.program()) : Axes{0});
+  if (stage.tp() && bucket.whole_begin < bucket.begin.back()) {
+    Id& whole = bucket.views.whole_grad;
+    if (whole == none) {
+      const View& grad = role.role().views[bucket.views.grad];
+      // With the padding, which belongs to the last group's gradient.
+      whole = role.view({.name = grad.name + ".whole",
+                         .storage = grad.storage,
+                         .begin = bucket.whole_begin,
+                         .end = bucket.elements});
+    }
+    role.op("tp", Collective{.channel = stage.axis_channel(stage.tp()), .move = Move::all_reduce},
+            {ref(whole, Slot::source, Mode::read, index, 0, {.partial = also | stage.tp()}),
+             ref(whole, Slot::target, Mode::write, index, 0, {.partial = also})},
+            shift);
+  }
+  if (bucket.tied)
+    role.op("tied",
+            Collective{.channel = channel(stage.program(), "tied"), .move = Move::all_reduce},
+            {ref(bucket.views.grad, Slot::source, Mode::read, index, 0, {.partial = also}),
+             ref(bucket.views.grad, Slot::target, Mode::write, index, 0, {.partial = stage.dp()})},
+            shift);
+}
+
+void emit_norm(Stage& stage, Layout shard, int shift) {
+  if (!stage.optimizer().needs_norm()) return;
+  RoleBuilder& role = stage.role();
+  const Axes over = stage.pp() | stage.tp() | shard.shard;
+  const Id norm = stage.optimizer().norm();
+  bool first = true;
+  const auto measure = [&](Id view, double scale) {
+    role.op("compute", Kernel{.kind = Local::measure, .scale = scale},
+            {ref(view, Slot::source, Mode::read, 0, 0, shard),
+             ref(norm, Slot::target, first ? Mode::write : Mode::add, 0, 0, {.partial = over})},
+            shift);
+    first = false;
+  };
+  for (const Bucket& bucket : stage.buckets()) {
+    const View view = role.role().views[bucket.views.sum];
+    // Each gradient counts once: copies on tensor ranks share their weight, a tied copy has none.
+    const double copies = 1.0 / stage.plan().tp;
+    if (bucket.tied_copy) continue;
+    if (!stage.tp() || bucket.whole_begin == bucket.begin.back()) {
+      measure(bucket.views.sum, 1);
+    } else if (bucket.whole_begin == 0) {
+      measure(bucket.views.sum, copies);
+    } else {
+      for (const bool whole : {false, true})
+        measure(role.view({.name = view.name + (whole ? ".norm_whole" : ".norm_split"),
+                           .storage = view.storage,
+                           .begin = whole ? bucket.whole_begin : 0,
+                           .end = whole ? bucket.begin.back() : bucket.whole_begin}),
+                whole ? copies : 1);
+    }
+  }
+  if (over)
+    role.op("norm", Collective{.channel = stage.axis_channel(over), .move = Move::all_reduce},
+            {ref(norm, Slot::source, Mode::read, 0, 0, {.partial = over}),
+             ref(norm, Slot::target, Mode::write)},
+            shift);
+}
+
+void emit_update(Stage& stage, const Bucket& bucket, Layout shard, int shift) {
+  OptimizerOps& optimizer = stage.optimizer();
+  const Ref sum = ref(bucket.views.sum, Slot::grad, Mode::read, 0, 0, shard);
+  if (stage.plan().observe > 0)
+    optimizer.observe(bucket, sum, elements_of(stage.program(), stage.role().role(), sum),
+                      optimizer.stride(bucket, stage.model()), shift);
+  optimizer.update(bucket, ref(bucket.views.own_weight, Slot::param, Mode::add, 0, 0, shard), sum,
+                   shift);
+}
+
+void update_all(Stage& stage, Layout shard, int shift) {
+  emit_norm(stage, shard, shift);
+  for (const Bucket& bucket : stage.buckets()) emit_update(stage, bucket, shard, shift);
+  stage.optimizer().rescale(shift);
+}
+
+Collective gather(Stage& stage) {
+  return stage.collective(channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
+                          Move::all_gather);
+}
+
+void gather_weights(Stage& stage, int shift) {
+  for (const Bucket& bucket : std::ranges::reverse_view(stage.buckets()))
+    stage.role().op(
+        "dp.gather", gather(stage),
+        {ref(bucket.views.own_weight, Slot::source, Mode::read, 0, 0, {.shard = stage.dp()}),
+         ref(bucket.views.weight, Slot::target, Mode::write)},
+        shift);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,126 @@
+// Decides what `automatic` means for each collective by the closed form of costs.h on the cluster
+// that the program will run on (as NCCL's tuning model does on its own graph), and writes it into
+// the program, so that every executor plays the same rounds. Not among the candidates: the star,
+// whose cost at its centre (n - 1 messages to be taken up one by one) the closed form does not
+// know; and two trees for an all-reduce, which halving and doubling beats in rounds and equals in
+// bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "engine/costs/collective_prices.h"
+#include "engine/base/errors.h"
+#include "engine/methods/passes/passes.h"
+
+namespace rehearse {
+namespace {
+
+class Chooser {
+ public:
+  Chooser(const Program& program, std::span<const Id> rank_to_device, CollectivePrices& prices)
+      : program_(program), rank_to_device_(rank_to_device), prices_(prices) {
+    role_of_.assign(static_cast<std::size_t>(program.world_size), none);
+    for (Id r = 0; r < program.roles.size(); ++r)
+      for (Id rank : program.roles[r].ranks) role_of_[rank] = r;
+    asked_.resize(program.roles.size() * program.channels.size() * moves);
+  }
+
+  Algorithm choose(Id r, const Op& op) {
+    const Role& role = program_.roles[r];
+    const auto& work = std::get<Collective>(op.work);
+    std::int64_t elements = 0;
+    DType wire = DType::f32;
+    for (Slot slot : {Slot::source, Slot::target})
+      if (const Ref* ref = find(op, slot); ref && elements_of(program_, role, *ref) > elements) {
+        elements = elements_of(program_, role, *ref);
+        wire = role.storages[role.views[ref->view].storage].dtype;
+      }
+    // Layers are alike: most ask what the one before has asked.
+    Asked& asked = asked_[(r * program_.channels.size() + work.channel) * moves +
+                          static_cast<std::size_t>(work.move)];
+    if (asked.elements != elements || asked.wire != wire || asked.root != work.root)
+      asked = {elements, wire, work.root,
+               prices_.fastest(team(r, work), work.move, elements, wire)};
+    return asked.fastest;
+  }
+
+ private:
+  static constexpr std::size_t moves = static_cast<std::size_t>(Move::reduce) + 1;
+  struct Asked {
+    std::int64_t elements = -1;
+    DType wire = DType::f32;
+    Id root = none;
+    Algorithm fastest = Algorithm::automatic;
+  };
+
+  /// The groups of a channel that a role is in, and those of all whom it meets there, and whom they
+  /// meet, as devices: who meets must choose alike, also where a kind of replica stands in groups
+  /// of several sizes.
+  Id team(Id r, const Collective& work) {
+    auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
+    if (!fresh) return it->second;
+    auto [groups, first] = groups_.try_emplace(work.channel);
+    if (first) groups->second = groups_of(program_, program_.channels[work.channel]);
+    std::vector<bool> met(program_.roles.size());
+    met[r] = true;
+    const auto meets = [&](const std::vector<Id>& group) {
+      return std::any_of(group.begin(), group.end(), [&](Id rank) { return met[role_of_[rank]]; });
+    };
+    for (bool more = true; more;) {
+      more = false;
+      for (const auto& group : groups->second)
+        if (meets(group))
+          for (const Id rank : group)
+            if (!met[role_of_[rank]]) met[role_of_[rank]] = more = true;
+    }
+    std::vector<std::vector<Id>> devices;
+    std::vector<int> roots;
+    for (const auto& group : groups->second) {
+      if (!meets(group)) continue;
+      auto& members = devices.emplace_back();
+      members.reserve(group.size());
+      roots.push_back(0);
+      for (Id rank : group) {
+        if (role_of_[rank] == work.root) roots.back() = static_cast<int>(members.size());
+        members.push_back(rank_to_device_.empty() ? rank : rank_to_device_[rank]);
+      }
+    }
+    return it->second = prices_.team(devices, roots);
+  }
+
+  const Program& program_;
+  std::span<const Id> rank_to_device_;
+  CollectivePrices& prices_;
+  std::vector<Id> role_of_ = {};
+  std::vector<Asked> asked_ = {};                           // [role][channel][move]
+  std::map<Id, std::vector<std::vector<Id>>> groups_ = {};  // by channel
+  std::map<std::tuple<Id, Id, Id>, Id> teams_ = {};         // by role, channel, root
+};
+
+}  // namespace
+
+Program choose_collectives(Program program, const Cluster& cluster,
+                           std::span<const Id> rank_to_device) {
+  CollectivePrices prices(cluster);
+  return choose_collectives(std::move(program), cluster, rank_to_device, prices);
+}
+
+Program choose_collectives(Program program, const Cluster& cluster,
+                           std::span<const Id> rank_to_device, CollectivePrices& prices) {
+  for (Id rank = 0; rank < static_cast<Id>(program.world_size); ++rank)
+    if ((rank_to_device.empty() ? rank : rank_to_device[rank]) >= cluster.devices().size())
+      throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
+                                   program.world_size, cluster.name(), cluster.devices().size(),
+                                   rank));
+  Chooser chooser(program, rank_to_device, prices);
+  for (Id r = 0; r < program.roles.size(); ++r)
+    for (Op& op : program.roles[r].ops)
+      if (auto* work = std::get_if<Collective>(&op.work);
+          work && work->algorithm == Algorithm::automatic)
+        work->algorithm = chooser.choose(r, op);
+  return program;
+}
+
+}  // namespace rehearse

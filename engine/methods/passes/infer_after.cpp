@@ -1,0 +1,136 @@
+// See passes.h. Walks a role's ops over a few iterations with vector clocks (one entry a lane: how
+// many of its ops have ended when an op starts) and adds a wait only where a hazard is not yet
+// covered by lane order or by a wait already added. The linker then removes what only the path
+// through another role covers.
+#include <algorithm>
+
+#include "engine/link/hazards.h"
+#include "engine/link/link.h"
+#include "engine/methods/passes/passes.h"
+
+namespace rehearse {
+namespace {
+
+/// A hazard of an op that lane order alone does not cover.
+struct Candidate {
+  Id on = none;
+  int lag = 0;
+  bool decided = false;
+};
+
+/// Whether the refs of two roles imply the same waits: replicas that take other numbers of samples,
+/// stages that have as many layers.
+bool alike(const Role& a, const Role& b) {
+  const auto same_lane = [](const Lane& x, const Lane& y) { return x.order == y.order; };
+  const auto same_storage = [](const Storage& x, const Storage& y) {
+    return x.life == y.life && x.indices == y.indices && x.versions == y.versions;
+  };
+  const auto whole = [](const Role& role, const View& v) {
+    return v.begin == 0 && v.end > 0 && v.end == role.storages[v.storage].elements;
+  };
+  const auto same_view = [&](const View& x, const View& y) {
+    return x.storage == y.storage && x.slice == y.slice &&
+           ((whole(a, x) && whole(b, y)) ||
+            (x.begin == y.begin && x.end == y.end &&
+             a.storages[x.storage].elements == b.storages[y.storage].elements));
+  };
+  const auto same_op = [](const Op& x, const Op& y) {
+    return x.lane == y.lane && x.shift == y.shift && x.refs == y.refs && x.after == y.after;
+  };
+  return std::ranges::equal(a.ops, b.ops, same_op) &&
+         std::ranges::equal(a.views, b.views, same_view) &&
+         std::ranges::equal(a.storages, b.storages, same_storage) &&
+         std::ranges::equal(a.lanes, b.lanes, same_lane);
+}
+
+void infer(const Program& program, Role& role) {
+  const std::size_t ops = role.ops.size(), lanes = role.lanes.size();
+  const std::vector<Hazard> hazards = hazard_list(program, role);
+  std::vector<Candidate> wanted;  // by op, nearest first
+  std::vector<std::uint32_t> wanted_end(ops, 0);
+  wanted.reserve(hazards.size());
+  int horizon = 1;
+  for (auto h = hazards.begin(); h != hazards.end();) {
+    const Id op = h->op;
+    const auto begin = static_cast<std::ptrdiff_t>(wanted.size());
+    for (; h != hazards.end() && h->op == op; ++h) {
+      wanted.push_back({.on = h->on, .lag = h->lag});
+      horizon = std::max(horizon, h->lag + role.ops[op].shift);
+    }
+    std::sort(wanted.begin() + begin, wanted.end(), [](const Candidate& a, const Candidate& b) {
+      return a.lag != b.lag ? a.lag < b.lag : a.on > b.on;
+    });
+    wanted_end[op] = static_cast<std::uint32_t>(wanted.size());
+  }
+  std::vector<std::uint32_t> place(ops), length(lanes);
+  for (Id o = 0; o < ops; ++o) place[o] = length[role.ops[o].lane]++;
+
+  // ended[i * ops + o]: the clock when op o of iteration i has ended.
+  const int iterations = horizon + 2;
+  std::vector<std::uint32_t> ended(static_cast<std::size_t>(iterations) * ops * lanes, 0);
+  auto clock = [&](int iteration, Id op) {
+    return ended.data() + (static_cast<std::size_t>(iteration) * ops + op) * lanes;
+  };
+  auto join = [&](std::uint32_t* into, const std::uint32_t* from) {
+    for (std::size_t l = 0; l < lanes; ++l) into[l] = std::max(into[l], from[l]);
+  };
+  std::vector<std::pair<int, Id>> last(lanes, {-1, none});
+  std::vector<After> added;
+  std::size_t undecided = wanted.size();
+  for (int i = 0; i < iterations && undecided > 0; ++i) {
+    std::uint32_t next = 0;  // in `wanted`
+    for (Id o = 0; o < ops; ++o) {
+      Op& op = role.ops[o];
+      const int step = i - op.shift;
+      std::uint32_t* now = clock(i, o);
+      auto& [last_iteration, last_op] = last[op.lane];
+      if (last_op != none) join(now, clock(last_iteration, last_op));
+      last_iteration = i, last_op = o;
+      auto iteration_of = [&](Id on, int lag) { return step - lag + role.ops[on].shift; };
+      // A clock of a later turn is not known yet: the linker reports such an order, here it just
+      // cannot cover anything.
+      auto known = [&](Id on, int at) { return at >= 0 && (at < i || (at == i && on < o)); };
+      for (const After& a : op.after)
+        if (const int at = iteration_of(a.op, a.lag); known(a.op, at)) join(now, clock(at, a.op));
+      added.clear();
+      for (; next < wanted_end[o]; ++next) {
+        Candidate& c = wanted[next];
+        const int at = iteration_of(c.on, c.lag);
+        if (c.decided || step - c.lag < 0 || at < 0) continue;
+        c.decided = true, --undecided;
+        const std::uint32_t needed =
+            static_cast<std::uint32_t>(at) * length[role.ops[c.on].lane] + place[c.on] + 1;
+        if (now[role.ops[c.on].lane] >= needed) continue;
+        added.push_back({.op = c.on, .lag = c.lag});
+        if (known(c.on, at)) join(now, clock(at, c.on));
+      }
+      op.after.insert(op.after.end(), added.begin(), added.end());
+      now[op.lane] = static_cast<std::uint32_t>(i) * length[op.lane] + place[o] + 1;
+    }
+  }
+}
+
+}  // namespace
+
+Program infer_waits(Program program) {
+  auto& roles = program.roles;
+  std::vector<Id> like;  // the first role that is alike
+  for (const Role& role : roles) {
+    Id first = 0;
+    while (first < like.size() && (like[first] != first || !alike(roles[first], role))) ++first;
+    like.push_back(first);
+  }
+  for (Id r = 0; r < roles.size(); ++r)
+    if (like[r] == r)
+      infer(program, roles[r]);
+    else
+      for (Id o = 0; o < roles[r].ops.size(); ++o)
+        roles[r].ops[o].after = roles[like[r]].ops[o].after;
+  return program;
+}
+
+Program infer_after(Program program) {
+  return without_redundant_waits(infer_waits(std::move(program)));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,57 @@
+// The adaptive method (Sun 2026, section 3): tensor slicing inside nodes, an interleaved or plain
+// pipeline across them, optimizer state sharded as ZeRO does, unlike numbers of samples on unlike
+// devices, and each layer's gradient summed dense or sparse, whichever the plan chose for it. What
+// to choose is the planner's affair; this file only says what a plan means.
+#include <fmt/format.h>
+
+#include "engine/methods/lowering/stage.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+PassOrder order_of(const Plan& plan, const ModelSpec&) {
+  if (plan.virtual_stages > 1) return interleave;
+  if (plan.pp == 1) return one_by_one;
+  switch (plan.pipeline) {
+    case Pipeline::gpipe:
+      return all_forward_all_backward;
+    case Pipeline::interleaved:
+      return interleave;
+    case Pipeline::one_f_one_b:
+      break;
+  }
+  return one_forward_one_backward;
+}
+
+const Register adaptive(
+    "adaptive",
+    {.summary = "pipeline x tensor x data parallelism, each layer's gradient dense or sparse",
+     .source = "Sun 2026, section 3",
+     .combines = {.pp = true,
+                  .tp = true,
+                  .max_zero = 2,
+                  .interleave = true,
+                  .shares = true,
+                  .sparse = true},
+     .defaults =
+         [](Plan& plan) {
+           // More than one chunk a rank is what interleaving is.
+           if (plan.virtual_stages > 1) plan.pipeline = Pipeline::interleaved;
+         },
+     .check =
+         [](const Plan& plan, const ModelSpec& model) {
+           if (!plan.layers.empty() && plan.layers.size() != model.segments.size())
+             refuse("layers", fmt::format("{}", plan.layers.size()),
+                    fmt::format("must be one exchange for each of the {} segments of {}",
+                                model.segments.size(), model.name));
+           if (plan.pp > 1 && plan.pipeline == Pipeline::interleaved && plan.virtual_stages < 2)
+             refuse("virtual_stages", "1", "an interleaved pipeline needs at least 2");
+           if (order_of(plan, model).actions == interleave.actions) check_interleaving(plan);
+         },
+     .order = order_of,
+     .sync = sparse,
+     .planned = true});
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,31 @@
+// GPipe: all forwards, then all backwards, one flush a step; bubble (S-1)/(M+S-1); all M
+// micro-batches alive at once, which is why it is usually run with recompute (Huang et al., NeurIPS
+// 2019).
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+
+const PassOrder all_forward_all_backward{
+    .actions =
+        [](const Plan& plan, int) {
+          std::vector<Action> actions;
+          for (const Pass pass : {Pass::forward, Pass::backward})
+            for (int mb = 0; mb < plan.micro_batches; ++mb)
+              actions.push_back({.pass = pass, .microbatch = mb});
+          return actions;
+        },
+    .in_flight = [](const Plan& plan, int) { return plan.micro_batches; },
+};
+
+namespace {
+
+const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backwards",
+                               .source = "Huang et al., NeurIPS 2019",
+                               .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
+                               .pp = 4,
+                               .order = [](const Plan&,
+                                           const ModelSpec&) { return all_forward_all_backward; },
+                               .proposed = Pipeline::gpipe});
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,22 @@
+// TopK-Sync: synchronous data parallelism that sends the k largest entries of (gradient +
+// residual), 10% unless said otherwise, with error feedback: what is not sent stays in the residual
+// (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al. 2018). The adaptive method's exchange
+// with one density for all layers.
+#include "engine/methods/lowering/stage.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+const Register topk_sync(
+    "topk-sync", {.summary = "data parallelism, uniform top-k gradients with error feedback",
+                  .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
+                  .combines = {.tp = true, .max_zero = 2, .shares = true, .sparse = true},
+                  .defaults =
+                      [](Plan& plan) {
+                        if (!plan.reduction) plan.reduction = Reduction::sparse;
+                      },
+                  .sync = sparse});
+
+}  // namespace
+}  // namespace rehearse

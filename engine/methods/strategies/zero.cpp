@@ -1,0 +1,36 @@
+// ZeRO: data parallelism that shards optimizer state (1), gradients (2) and weights (3) over the
+// ranks (Rajbhandari et al., SC 2020). The sharding is lowering/sharded.cpp; any method that allows
+// it takes it by `zero = N`.
+#include <fmt/format.h>
+
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+template <int Level>
+Strategy zero(const char* what) {
+  return {.summary = what,
+          .source = "Rajbhandari et al., SC 2020",
+          .combines = {.tp = true, .max_zero = 3, .shares = true},
+          .defaults =
+              [](Plan& plan) {
+                if (plan.zero != 0 && plan.zero != Level)
+                  refuse("zero", std::to_string(plan.zero),
+                         fmt::format("method \"zero{}\" is level {}; leave the key out or use "
+                                     "method \"ddp\"",
+                                     Level, Level));
+                plan.zero = Level;
+              },
+          .baseline = Level == 2,
+          .at_zero = [](int level) { return fmt::format("zero{}", level); },
+          .with_model_parallelism = "megatron"};
+}
+
+const Register zero1("zero1", zero<1>("data parallelism, optimizer state sharded"));
+const Register zero2("zero2", zero<2>("data parallelism, optimizer state and gradients sharded"));
+const Register zero3("zero3",
+                     zero<3>("data parallelism, everything sharded, weights gathered for use"));
+
+}  // namespace
+}  // namespace rehearse

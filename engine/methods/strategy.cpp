@@ -1,0 +1,118 @@
+// See strategy.h.
+#include "engine/methods/strategy.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/errors.h"
+#include "engine/methods/lowering/stage.h"
+#include "engine/base/names.h"
+#include "engine/methods/passes/passes.h"
+
+namespace rehearse {
+
+std::map<std::string, Strategy>& strategies() {
+  static std::map<std::string, Strategy> all;
+  return all;
+}
+
+Register::Register(const char* name, Strategy strategy) {
+  strategies().emplace(name, std::move(strategy));
+}
+
+const Strategy& strategy_named(const std::string& name) {
+  const auto it = strategies().find(name);
+  if (it != strategies().end()) return it->second;
+  throw InputError("method.name: " + unknown_method(name));
+}
+
+std::string unknown_method(const std::string& name) {
+  if (strategies().contains(name)) return "";
+  std::vector<std::string> names;
+  for (const auto& [known, strategy] : strategies()) names.push_back(known);
+  const std::string near = nearest(name, names);
+  return fmt::format("unknown method \"{}\"{}; known: {}", name,
+                     near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
+                     fmt::join(names, ", "));
+}
+
+bool planned(const std::string& method) {
+  const auto it = strategies().find(method);
+  return it != strategies().end() && it->second.planned;
+}
+
+namespace {
+
+template <class F>
+std::vector<std::string> methods_with(F can) {
+  std::vector<std::string> names;
+  for (const auto& [name, strategy] : strategies())
+    if (can(strategy.combines)) names.push_back(name);
+  return names;
+}
+
+void check_combination(const Plan& plan, const Combines& can) {
+  auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
+    const std::string name = fmt::format("method.{}", key);
+    throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
+                                     plan.method, allowed)});
+  };
+  if (plan.pp > 1 && !can.pp)
+    refuse("pp", std::to_string(plan.pp),
+           fmt::format("pp must be 1; pipelines: {}",
+                       fmt::join(methods_with([](const Combines& c) { return c.pp; }), ", ")));
+  if (plan.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.tp), "tp must be 1");
+  if (plan.zero > can.max_zero)
+    refuse("zero", std::to_string(plan.zero), fmt::format("at most {}", can.max_zero));
+  if (plan.virtual_stages > 1 && !can.interleave)
+    refuse(
+        "virtual_stages", std::to_string(plan.virtual_stages),
+        fmt::format("must be 1; more: {}",
+                    fmt::join(methods_with([](const Combines& c) { return c.interleave; }), ", ")));
+  if (plan.recompute && !can.recompute) refuse("recompute", "true", "must be false");
+  if (plan.clip && !can.clip)
+    throw Refused(
+        {"train.clip",
+         fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
+                     "norm to clip by; leave it out",
+                     plan.method)});
+  if (plan.precision == DType::f16 && !can.low_precision)
+    refuse("precision", std::string(name_of(plan.precision)),
+           "fp16's loss scale needs a common norm; use fp32 or bf16");
+  if (plan.servers > 0 && !can.servers)
+    refuse("servers", std::to_string(plan.servers), "only parameter servers have them");
+  if (!plan.shares.empty() && !can.shares)
+    refuse("shares", fmt::format("[{}]", fmt::join(plan.shares, ", ")),
+           "every rank takes equally many samples");
+  if (!plan.layers.empty() && !can.sparse)
+    refuse("layers", fmt::format("of {} segments", plan.layers.size()),
+           "its gradients are summed whole");
+  if (plan.staleness > 0 && !can.staleness)
+    refuse("staleness", std::to_string(plan.staleness), "must be 0");
+}
+
+}  // namespace
+
+Plan prepare(Plan plan, const ModelSpec& model) {
+  const Strategy& strategy = strategy_named(plan.method);
+  if (strategy.defaults) strategy.defaults(plan);
+  check_combination(plan, strategy.combines);
+  plan = complete(std::move(plan), model);
+  if (strategy.check) strategy.check(plan, model);
+  return plan;
+}
+
+Program lower_stages(const Plan& prepared, const ModelSpec& model) {
+  const Strategy& strategy = strategy_named(prepared.method);
+  return lower(prepared, model, strategy.order(prepared, model), strategy.sync(prepared));
+}
+
+Program compile(const Plan& plan, const ModelSpec& model) {
+  const Plan ready = prepare(plan, model);
+  return infer_after(strategy_named(ready.method).compile(ready, model));
+}
+
+Program draft(const Plan& prepared, const ModelSpec& model) {
+  return infer_waits(strategy_named(prepared.method).compile(prepared, model));
+}
+
+}  // namespace rehearse

@@ -1,0 +1,331 @@
+// See migration.h. Each rank's pack, send, receive and unpack lanes follow the one order that all
+// messages have (migration_traffic.h). Every wait then points from a later message to an earlier
+// one, so nothing can deadlock.
+#include "engine/migration/migration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/migration/migration_traffic.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/program/role_builder.h"
+#include "engine/tensors/tensor_map.h"
+
+namespace rehearse {
+namespace {
+
+// Packets that a rank has under way in either direction: they are memory.
+constexpr std::size_t packets_under_way = 2;
+
+class Migrator {
+ public:
+  Migrator(const LinkedProgram& from, const LinkedProgram& to, const ModelSpec& model,
+           const MigrationOptions& options)
+      : from_(from), to_(to), model_(model), options_(options) {
+    const int world = from.program.world_size;
+    if (to.program.world_size != world)
+      throw InputError(fmt::format("a plan for {} ranks cannot follow one for {}",
+                                   to.program.world_size, world));
+    for (const LinkedProgram* linked : {&from, &to})
+      for (const Role& role : linked->program.roles)
+        if (role.free_running)
+          throw ProgramError(fmt::format(
+              "method {}: role {} has no step in common with the others at which it could move",
+              linked->program.method, role.name));
+    plays_[true] = options.played, plays_[false] = options.plays;
+    for (auto& [side, plays] : plays_)
+      for (Id rank = 0; plays.size() < static_cast<std::size_t>(world); ++rank)
+        plays.push_back(rank);
+    program_ = {.method = "migration", .mesh = {{"rank", world}}, .world_size = world};
+    channel_ = channel(program_, "migration");
+    out_.states.resize(static_cast<std::size_t>(world));
+    for (int rank = 0; rank < world; ++rank)
+      roles_.emplace_back(fmt::format("rank{}", rank), std::vector<Id>{static_cast<Id>(rank)});
+  }
+
+  Migration run() {
+    const std::vector<Owned> old_parts = parts(true), new_parts = parts(false);
+    Moves moves = moves_between(old_parts, new_parts, options_.distance, packet_elements());
+    traffic_ = traffic_of(std::move(moves), static_cast<Id>(roles_.size()), packet_elements());
+    out_.sent_bytes = traffic_.sent_bytes, out_.kept_bytes = traffic_.kept_bytes;
+    for (Id rank = 0; rank < roles_.size(); ++rank) write_role(rank);
+    for (RoleBuilder& role : roles_) program_.roles.push_back(role.take());
+    out_.program = infer_after(std::move(program_));
+    for (Id rank = 0; rank < out_.states.size(); ++rank)
+      out_.states[rank].resize(out_.program.roles[rank].storages.size());
+    return std::move(out_);
+  }
+
+ private:
+  std::int64_t packet_elements() const {
+    return std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(options_.packet.value / size_of(DType::f32)));
+  }
+
+  /// Tensors that neither side splits over tensor-parallel ranks are one row.
+  void find_split(const std::vector<std::vector<Part>>& by_rank) {
+    for (const auto& parts : by_rank)
+      for (const Part& part : parts)
+        if (part.key.tp_size > 1) split_.insert(part.key.tensor);
+  }
+
+  std::vector<std::vector<Part>> parts_of_side(bool old) const {
+    const LinkedProgram& linked = old ? from_ : to_;
+    const std::vector<RankMap> maps = map_tensors(linked, model_);
+    std::vector<std::vector<Part>> by_rank;
+    for (Id rank = 0; rank < maps.size(); ++rank) {
+      by_rank.push_back(parts_of(linked, model_, maps, rank));
+      // Only copies that an update writes are sure to be the newest.
+      if (old)
+        std::erase_if(by_rank.back(), [&](const Part& part) {
+          return part.key.kind == Kind::param && !maps[rank].storages[part.storage].updated;
+        });
+    }
+    return by_rank;
+  }
+
+  std::vector<Owned> parts(bool old) {
+    if (sides_.empty()) {
+      for (const bool side : {true, false}) sides_[side] = parts_of_side(side);
+      for (const auto& [side, by_rank] : sides_) find_split(by_rank);
+      for (const ParamGroup& group : model_.groups)
+        for (const TensorSpec& spec : group.tensors) specs_[spec.name] = {&spec, group.split};
+    }
+    const Program& p = (old ? from_ : to_).program;
+    const std::vector<Id>& role_of = (old ? from_ : to_).role_of;
+    std::vector<Owned> out;
+    for (Id process = 0; process < roles_.size(); ++process) {
+      const Id rank = plays_[old][process];
+      const Role& role = p.roles[role_of[rank]];
+      for (Id s = 0; s < role.storages.size(); ++s)
+        for (int age = 1; role.storages[s].life == Life::state && age <= role.storages[s].versions;
+             ++age)
+          declare(process, role, s, age, old);
+      for (Part part : sides_[old][rank]) {
+        const Storage& storage = role.storages[part.storage];
+        if (part.key.kind == Kind::other) {
+          // A rank's own: it stays with the rank that has a storage of that name.
+          part.key.tensor = storage.name;
+          part.key.copy = static_cast<int>(process);
+        }
+        const auto spec = specs_.find(part.key.tensor);
+        const bool known = spec != specs_.end() && part.key.kind != Kind::other;
+        for (Held held :
+             rectangles(part, known ? spec->second.first : nullptr, known && spec->second.second,
+                        !split_.contains(part.key.tensor))) {
+          held.rank = process;
+          held.storage = declare(process, role, part.storage, part.key.age, old);
+          held.dtype = storage.dtype;
+          out.push_back({part.key, held});
+        }
+      }
+    }
+    return out;
+  }
+
+  /// The storage of the migration's role for a version of a state.
+  Id declare(Id process, const Role& role, Id storage, int age, bool old) {
+    const Storage& state = role.storages[storage];
+    RoleBuilder& builder = roles_[process];
+    const Id view = builder.storage({.name = fmt::format("{}.{}{}", old ? "old" : "new", state.name,
+                                                         age > 1 ? fmt::format(".age{}", age) : ""),
+                                     .life = Life::state,
+                                     .dtype = state.dtype,
+                                     .elements = state.elements});
+    const Id id = builder.role().views[view].storage;
+    std::vector<MigratedState>& states = out_.states[process];
+    if (states.size() <= id) states.resize(id + 1);
+    states[id] = {.old = old, .storage = storage, .age = age};
+    return id;
+  }
+
+  Ref ref(Id rank, Id storage, Slot slot, Mode mode, std::int64_t begin, std::int64_t end,
+          int age) {
+    RoleBuilder& role = roles_[rank];
+    const Storage& of = role.role().storages[storage];
+    const std::string name =
+        begin == 0 && end == of.elements ? of.name : fmt::format("{}:{}-{}", of.name, begin, end);
+    return {.view = role.view({.name = name, .storage = storage, .begin = begin, .end = end}),
+            .slot = slot,
+            .mode = mode,
+            .age = age};
+  }
+  /// What a piece is made of, in the old storage; strided where it is rows of something wider.
+  Ref source(const PieceCopy& c) {
+    return ref(c.from, c.source, Slot::source, Mode::read, c.source_begin,
+               c.source_begin + (c.rows - 1) * c.source_pitch + c.run, 1);
+  }
+  static Kernel take(const PieceCopy& c) {
+    if (c.rows == 1) return {.kind = Local::cast};
+    return {.kind = Local::cast,
+            .keep = c.run,
+            .stride = narrow<int>(c.source_pitch, "the stride of a copy")};
+  }
+  Ref target(const PieceCopy& c) {
+    return ref(c.to, c.target, Slot::target, c.turn > 0 ? Mode::add : Mode::write, c.target_begin,
+               c.target_begin + c.elements(), 0);
+  }
+  Id value(Id rank, const std::string& name, DType type, std::int64_t elements) {
+    RoleBuilder& role = roles_[rank];
+    return role.role()
+        .views[role.storage({.name = name, .dtype = type, .elements = elements})]
+        .storage;
+  }
+  Id packet(const MigrationMessage& m, bool sender) {
+    return value(sender ? m.from : m.to,
+                 fmt::format("{}{}.{}", sender ? "to" : "from", sender ? m.to : m.from, m.ordinal),
+                 m.wire, m.elements);
+  }
+  Ref in_packet(Id rank, Id storage, std::size_t piece, Slot slot, Mode mode) {
+    const std::int64_t begin = traffic_.offset_of[piece];
+    return ref(rank, storage, slot, mode, begin, begin + traffic_.moves.copies[piece].elements(),
+               0);
+  }
+
+  /// Where a piece lies at the rank that gets it: in its packet, or in its old storage.
+  Ref arrived(std::size_t piece) {
+    const PieceCopy& c = traffic_.moves.copies[piece];
+    if (c.from == c.to) return source(c);
+    const Id storage =
+        packet(traffic_.messages[static_cast<std::size_t>(traffic_.turn_of[piece])], false);
+    return in_packet(c.to, storage, piece, Slot::source, Mode::read);
+  }
+
+  void write_unpack(Id rank, const Unpack& op) {
+    RoleBuilder& role = roles_[rank];
+    if (op.weave < 0) {
+      const PieceCopy& c = traffic_.moves.copies[op.piece];
+      const Kernel kernel = c.from == c.to ? take(c) : Kernel{.kind = Local::cast};
+      role.op("unpack", kernel, {arrived(op.piece), target(c)});
+      return;
+    }
+    const Weave& weave = traffic_.moves.weaves[static_cast<std::size_t>(op.weave)];
+    std::vector<Ref> refs;
+    for (const std::size_t i : weave.pieces) {
+      const PieceCopy& c = traffic_.moves.copies[i];
+      if (c.from != c.to || c.rows == 1) {
+        refs.push_back(arrived(i));
+        continue;
+      }
+      const Id beside = value(rank, fmt::format("own.{}", i), c.source_type, c.elements());
+      role.op("unpack", take(c),
+              {source(c), ref(rank, beside, Slot::target, Mode::write, 0, c.elements(), 0)});
+      refs.push_back(ref(rank, beside, Slot::source, Mode::read, 0, c.elements(), 0));
+    }
+    refs.push_back(ref(rank, weave.target, Slot::target, weave.turn > 0 ? Mode::add : Mode::write,
+                       weave.begin, weave.begin + weave.rows * weave.width, 0));
+    role.op("unpack",
+            Kernel{.kind = Local::cast, .stride = narrow<int>(weave.width, "the width of a weave")},
+            std::move(refs));
+  }
+
+  void write_role(Id rank) {
+    RoleBuilder& role = roles_[rank];
+    for (const char* lane : {"unpack", "pack", "send", "recv"}) role.lane(lane);
+    auto next = traffic_.unpacks[rank].begin();
+    Id unpacked = none;  // the last op so far
+    const auto unpack_until = [&](int turn) {
+      for (; next != traffic_.unpacks[rank].end() && next->turn <= turn; ++next) {
+        write_unpack(rank, *next);
+        unpacked = static_cast<Id>(role.role().ops.size() - 1);
+      }
+    };
+    unpack_until(-1);
+    std::vector<Id> sends, done;  // by packet
+    for (const std::size_t turn : traffic_.of_rank[rank]) {
+      const MigrationMessage& m = traffic_.messages[turn];
+      if (m.from == rank)
+        send(m, sends);
+      else
+        receive(m, done);
+      unpack_until(static_cast<int>(turn));
+      if (m.to == rank && !m.direct) done.push_back(unpacked);
+    }
+  }
+
+  void send(const MigrationMessage& m, std::vector<Id>& sends) {
+    RoleBuilder& role = roles_[m.from];
+    const Send work{.channel = channel_, .peer = m.to};
+    if (m.direct) {
+      role.op("send", work, {source(traffic_.moves.copies[m.pieces.front()])});
+      return;
+    }
+    const Id storage = packet(m, true);
+    for (const std::size_t i : m.pieces) {
+      const Id op = role.op("pack", take(traffic_.moves.copies[i]),
+                            {source(traffic_.moves.copies[i]),
+                             in_packet(m.from, storage, i, Slot::target, Mode::write)});
+      // Packets are memory: a few at a time.
+      if (sends.size() >= packets_under_way)
+        role.throttle(op, sends[sends.size() - packets_under_way]);
+    }
+    sends.push_back(
+        role.op("send", work, {ref(m.from, storage, Slot::source, Mode::read, 0, m.elements, 0)}));
+  }
+
+  void receive(const MigrationMessage& m, const std::vector<Id>& done) {
+    RoleBuilder& role = roles_[m.to];
+    const Recv work{.channel = channel_, .peer = m.from};
+    if (m.direct) {
+      role.op("recv", work, {target(traffic_.moves.copies[m.pieces.front()])});
+      return;
+    }
+    const Id op = role.op(
+        "recv", work, {ref(m.to, packet(m, false), Slot::target, Mode::write, 0, m.elements, 0)});
+    if (done.size() < packets_under_way) return;
+    if (const Id before = done[done.size() - packets_under_way]; before != none)
+      role.throttle(op, before);
+  }
+
+  const LinkedProgram& from_;
+  const LinkedProgram& to_;
+  const ModelSpec& model_;
+  const MigrationOptions& options_;
+  std::map<bool, std::vector<Id>> plays_ = {};  // by side: true is the old one
+  Program program_ = {};
+  Id channel_ = none;
+  std::vector<RoleBuilder> roles_ = {};
+  std::map<bool, std::vector<std::vector<Part>>> sides_ = {};
+  std::map<std::string, std::pair<const TensorSpec*, bool>> specs_ = {};
+  std::set<std::string> split_ = {};
+  MigrationTraffic traffic_ = {};
+  Migration out_ = {};
+};
+
+}  // namespace
+
+Migration migrate(const LinkedProgram& from, const LinkedProgram& to, const ModelSpec& model,
+                  const MigrationOptions& options) {
+  return Migrator(from, to, model, options).run();
+}
+
+std::function<double(Id, Id)> distance_on(const Cluster& cluster, std::vector<Id> rank_to_device) {
+  return [&cluster, devices = std::move(rank_to_device)](Id from, Id to) {
+    const Id a = devices.at(from), b = devices.at(to);
+    if (a == b) return 0.0;
+    return cluster.latency(a, b).value + 1e6 / cluster.bandwidth(a, b).value;
+  };
+}
+
+std::vector<Id> players(const std::vector<Id>& old_devices, const std::vector<Id>& new_devices) {
+  std::vector<Id> plays;
+  std::vector<bool> taken(new_devices.size());
+  for (const Id device : old_devices) {
+    std::size_t rank = 0;
+    while (rank < new_devices.size() && (taken[rank] || new_devices[rank] != device)) ++rank;
+    if (rank == new_devices.size())
+      throw InputError(
+          fmt::format("the new plan puts no rank on device {}, where the old one has one", device));
+    taken[rank] = true;
+    plays.push_back(static_cast<Id>(rank));
+  }
+  return plays;
+}
+}  // namespace rehearse

@@ -1,0 +1,62 @@
+// See model_file.h.
+#include "engine/model/model_file.h"
+
+#include "engine/base/data_dir.h"
+#include "engine/model/model.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec read_model(const Config& file, const std::string& name) {
+  const Limits whole = between(1, 1 << 30);  // build_model says what is too much
+  const auto count = [&](const char* key) {
+    return static_cast<int>(file.integer(key, std::nullopt, whole));
+  };
+  // 0: build_model's default.
+  const auto maybe = [&](const char* key) {
+    return static_cast<int>(file.maybe_integer(key, whole).value_or(0));
+  };
+  ModelSpec m;
+  m.name = name;
+  const std::string family = file.text("family", std::nullopt, {"gpt", "bert", "llama"});
+  m.family = family == "gpt" ? Family::gpt : family == "bert" ? Family::bert : Family::llama;
+  m.layers = count("layers");
+  m.hidden = count("hidden");
+  m.heads = count("heads");
+  m.kv_heads = maybe("kv_heads");
+  m.ffn = maybe("ffn");
+  m.vocab = count("vocab");
+  m.padded_vocab = maybe("padded_vocab");
+  m.seq_len = count("seq_len");
+  m.max_positions = maybe("max_positions");
+  m.dropout = file.number("dropout", 0.0, between(0, 1));
+  m.tied = file.flag("tied", true);
+  file.finish();
+  return m;
+}
+
+}  // namespace
+
+ModelSpec load_model(const std::string& name_or_path, int seq_len) {
+  const auto path = find_data("models", name_or_path, "model");
+  const Config file = Config::load(path.string());
+  ModelSpec m = read_model(file, path.stem().string());
+  if (m.max_positions == 0) m.max_positions = m.seq_len;
+  if (seq_len > 0) m.seq_len = seq_len;
+  try {
+    return build_model(m);
+  } catch (const InputError& error) {
+    throw InputError(path.string() + ": " + error.what());
+  }
+}
+
+std::vector<std::string> known_models() { return data_names("models"); }
+
+std::vector<Config::Key> model_keys() {
+  const Config file = Config::parse(
+      "family = \"gpt\"\nlayers = 1\nhidden = 1\nheads = 1\nvocab = 1\nseq_len = 1\n", "keys");
+  read_model(file, "any");
+  return file.keys();
+}
+
+}  // namespace rehearse

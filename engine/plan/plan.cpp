@@ -1,0 +1,175 @@
+// See plan.h.
+#include "engine/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "engine/base/divisors.h"
+#include "engine/base/refusal.h"
+
+namespace rehearse {
+namespace {
+
+void check_order(const Plan& plan) {
+  std::vector<std::string> axes;
+  std::istringstream in(plan.order);
+  for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
+  std::sort(axes.begin(), axes.end());
+  if (axes != std::vector<std::string>{"dp", "pp", "tp"})
+    refuse("order", '"' + plan.order + '"',
+           "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
+}
+
+/// Contiguous parts with the smallest possible largest work (forward floating-point work), by
+/// dynamic programming: best[p][end] is the least over `begin` of the larger of what the parts
+/// before take, which never falls as `begin` grows, and of the last part, which never rises, so
+/// where they meet is found by bisection. Of equally good beginnings the first is taken.
+std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int samples, int tp) {
+  const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
+  std::vector<double> sum(n + 1, 0);
+  for (Id s = 0; s < n; ++s)
+    sum[s + 1] = sum[s] + work_of(model, s, Pass::forward, samples, tp, DType::f32).flops.value;
+  std::vector<double> before = sum;  // best[p - 1]
+  std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
+  for (std::size_t p = 2; p <= k; ++p) {
+    std::vector<double> best(n + 1, 0);
+    for (std::size_t end = p; end <= n; ++end) {
+      const auto last = [&](std::size_t begin) { return sum[end] - sum[begin]; };
+      std::size_t low = p - 1, high = end - 1;
+      while (low < high) {
+        const std::size_t middle = low + (high - low) / 2;
+        if (before[middle] >= last(middle))
+          high = middle;
+        else
+          low = middle + 1;
+      }
+      if (low > p - 1 && last(low - 1) <= std::max(before[low], last(low)))
+        for (--low; low > p - 1 && last(low - 1) == last(low);) --low;
+      best[end] = std::max(before[low], last(low)), cut[p][end] = static_cast<Id>(low);
+    }
+    before = std::move(best);
+  }
+  std::vector<std::vector<Id>> stages(k);
+  for (std::size_t p = k, end = n; p-- > 0; end = cut[p + 1][end])
+    for (std::size_t s = cut[p + 1][end]; s < end; ++s) stages[p].push_back(static_cast<Id>(s));
+  return stages;
+}
+
+void check_tensor_groups(const Plan& plan, const ModelSpec& model) {
+  if (const std::string rule = split_rule(model, plan.tp); !rule.empty())
+    refuse("tp", std::to_string(plan.tp),
+           fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.tp)));
+  if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
+    refuse("sequence_parallel", "true",
+           fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
+}
+
+void check_batch(const Plan& plan) {
+  const std::int64_t per = std::int64_t{plan.dp} * plan.micro_batches;
+  if (!plan.shares.empty()) {
+    const auto sum = std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
+    const std::string value = fmt::format("[{}]", fmt::join(plan.shares, ", "));
+    if (static_cast<int>(plan.shares.size()) != plan.dp)
+      refuse("shares", value,
+             fmt::format("must have one number for each of the {} dp ranks", plan.dp));
+    if (*std::min_element(plan.shares.begin(), plan.shares.end()) < 1)
+      refuse("shares", value, "must be at least 1 each");
+    if (sum != plan.global_batch / plan.micro_batches ||
+        plan.global_batch % plan.micro_batches != 0)
+      refuse("shares", value,
+             fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
+                         plan.global_batch, plan.micro_batches, sum));
+  } else if (plan.global_batch < 1 || plan.global_batch % per != 0) {
+    throw Refused(
+        {"train.global_batch",
+         fmt::format("train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; "
+                     "nearest: {}",
+                     plan.global_batch, plan.dp, plan.micro_batches, per,
+                     std::max<std::int64_t>(1, (plan.global_batch + per / 2) / per) * per)});
+  }
+}
+
+/// A program that is too long to compile, refused before anything is made of it.
+void check_passes(const Plan& plan, const ModelSpec& model) {
+  const std::int64_t passes = passes_of(plan, model);
+  if (passes > most_passes)
+    refuse("micro_batches", std::to_string(plan.micro_batches),
+           fmt::format("{} segments take {} passes a step, and a program has at most {}; at most "
+                       "{} micro-batches",
+                       model.segments.size(), passes, most_passes,
+                       std::max<std::int64_t>(1, most_passes * plan.micro_batches / passes)));
+}
+
+}  // namespace
+
+std::int64_t passes_of(const Plan& plan, const ModelSpec& model) {
+  return static_cast<std::int64_t>(model.segments.size()) * plan.micro_batches *
+         (plan.recompute ? 3 : 2);
+}
+
+bool splits(const ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
+
+std::string split_rule(const ModelSpec& model, int tp) {
+  for (const auto& [size, what] : {std::pair{model.heads, "heads"},
+                                   {model.kv_heads, "key-value heads"},
+                                   {model.ffn, "columns of the feed-forward layers"},
+                                   {model.padded_vocab, "rows of the padded vocabulary"}})
+    if (size % tp != 0) return fmt::format("must divide the {} {} of {}", size, what, model.name);
+  return "";
+}
+
+Plan complete(Plan plan, const ModelSpec& model) {
+  auto at_least = [](const char* key, int value, int least) {
+    if (value < least)
+      refuse(key, std::to_string(value), fmt::format("must be at least {}", least));
+  };
+  at_least("pp", plan.pp, 1), at_least("dp", plan.dp, 1), at_least("tp", plan.tp, 1);
+  at_least("micro_batches", plan.micro_batches, 1),
+      at_least("virtual_stages", plan.virtual_stages, 1);
+  at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
+  // A wait reaches back over versions - age steps, in eight bits (Lag).
+  if (constexpr int most = decltype(After::lag)::most - 1; plan.staleness > most)
+    refuse("staleness", std::to_string(plan.staleness), fmt::format("must be at most {}", most));
+  // An index has sixteen bits, and forward and backward of a micro-batch may have one each.
+  if (constexpr int most = (decltype(Ref::index)::most + 1) / 2; plan.micro_batches > most)
+    refuse("micro_batches", std::to_string(plan.micro_batches),
+           fmt::format("must be at most {}", most));
+  check_order(plan);
+  if (plan.zero < 0 || plan.zero > 3)
+    refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");
+  if (plan.density <= 0 || plan.density > 1)
+    refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
+  check_tensor_groups(plan, model);
+  check_batch(plan);
+  check_passes(plan, model);
+  const int chunks = plan.pp * plan.virtual_stages;
+  if (plan.stages.empty()) {
+    if (chunks > model.layers && chunks > 1)
+      refuse(plan.virtual_stages > 1 ? "virtual_stages" : "pp",
+             std::to_string(plan.virtual_stages > 1 ? plan.virtual_stages : plan.pp),
+             fmt::format("{} model chunks need at least as many layers; {} has {}", chunks,
+                         model.name, model.layers));
+    plan.stages = partition(model, chunks, plan.samples(), plan.tp);
+  }
+  Id next = 0;
+  for (const auto& stage : plan.stages) {
+    if (stage.empty()) refuse("stages", "[]", "every stage needs at least one segment");
+    for (Id s : stage)
+      if (s != next++)
+        refuse("stages", std::to_string(s), "stages hold consecutive segments, each once");
+  }
+  if (static_cast<int>(plan.stages.size()) != chunks || next != model.segments.size())
+    refuse("stages", std::to_string(plan.stages.size()),
+           fmt::format("{} chunks must hold all {} segments of {}", chunks, model.segments.size(),
+                       model.name));
+  if (plan.rank_to_device.empty())
+    for (int r = 0; r < plan.world_size(); ++r) plan.rank_to_device.push_back(static_cast<Id>(r));
+  return plan;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,63 @@
+// See adaptive.h.
+#include "engine/planner/adaptive.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/errors.h"
+#include "engine/job/plan_file.h"
+#include "engine/methods/strategy.h"
+#include "engine/tensors/variance.h"
+
+namespace rehearse {
+namespace {
+
+void check_followed(const Job& job, const Plan& first) {
+  if (const auto other = difference(first, job.plan))
+    throw located(
+        job, InputError(fmt::format(
+                 "adaptive.warmup_plan: \"{}\" has {} {}, the job's plan has {}: a run "
+                 "keeps its {}",
+                 job.adaptive.warmup_plan, other->what, other->first, other->next, other->what)));
+}
+
+}  // namespace
+
+std::optional<Plan> warm_up_plan(const Job& job, const Decision* decided) {
+  const std::string& file = job.adaptive.warmup_plan;
+  std::optional<Plan> first;
+  if (!file.empty()) {
+    if (!std::filesystem::is_regular_file(file))
+      throw located(job,
+                    InputError(fmt::format("adaptive.warmup_plan: \"{}\" does not exist", file)));
+    first = prepare(load_plan(file, job.model, job.cluster), job.model);
+    check_followed(job, *first);
+  } else if (decided != nullptr) {
+    first = decided->warm_up;
+  }
+  if (first && decided != nullptr && first->observe == 0) first->observe = default_observe_stride;
+  return first;
+}
+
+AdaptiveRun adaptive_run(const Job& job, const Decision* decided, ReplaceOnce::Decide decide) {
+  AdaptiveRun run{.first = job.plan};
+  std::vector<std::shared_ptr<Policy>> policies;
+  if (std::optional<Plan> first = warm_up_plan(job, decided)) {
+    run.first = std::move(*first);
+    run.warms_up = true;
+    if (!decide) decide = [plan = job.plan](const Measured&, const Plan&) { return plan; };
+    policies.push_back(std::make_shared<ReplaceOnce>(job.adaptive.warmup_steps, std::move(decide)));
+  }
+  if (job.adaptive.balance_every > 0)
+    policies.push_back(
+        std::make_shared<BalanceLoad>(job.adaptive.balance_every, job.adaptive.balance_bound));
+  if (policies.size() == 1) run.policy = policies.front();
+  if (policies.size() > 1) run.policy = std::make_shared<Policies>(std::move(policies));
+  return run;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,285 @@
+// See fit.h.
+#include "engine/planner/fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/divisors.h"
+#include "engine/base/errors.h"
+#include "engine/planner/bounds.h"
+#include "engine/methods/strategy.h"
+#include "engine/base/units.h"
+#include "engine/link/workspace.h"
+
+namespace rehearse {
+namespace {
+
+std::string text(std::int64_t bytes) { return to_text(Bytes(static_cast<double>(bytes))); }
+
+const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
+  const DeviceNeed* worst = nullptr;
+  auto share = [](const DeviceNeed& n) {
+    return static_cast<double>(n.need) / std::max(1.0, static_cast<double>(n.usable()));
+  };
+  for (const DeviceNeed& n : needs)
+    if (!n.fits() && (worst == nullptr || share(n) > share(*worst))) worst = &n;
+  return worst;
+}
+
+/// A plan together with how it differs from the one that was asked for.
+struct Trial {
+  Plan plan = {};
+  std::vector<std::string> changes = {};
+};
+
+Trial with_micro_batches(Trial trial, int micro_batches) {
+  trial.plan.micro_batches = micro_batches;
+  trial.changes.push_back(fmt::format("method.micro_batches={}", micro_batches));
+  return trial;
+}
+Trial with_recompute(Trial trial) {
+  trial.plan.recompute = true;
+  trial.changes.emplace_back("method.recompute=true");
+  return trial;
+}
+
+/// The same with more and more of the states sharded over dp.
+std::vector<Trial> with_zero(const Trial& trial) {
+  std::vector<Trial> out;
+  const Strategy& strategy = strategy_named(trial.plan.method);
+  for (int zero = trial.plan.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
+    Trial next = trial;
+    next.plan.zero = zero;
+    if (strategy.at_zero != nullptr) {
+      next.plan.method = strategy.at_zero(zero);
+      next.changes.push_back("method.name=" + next.plan.method);
+    } else {
+      next.changes.push_back(fmt::format("method.zero={}", zero));
+    }
+    out.push_back(std::move(next));
+  }
+  return out;
+}
+
+/// Whether a search has the time for a program of so many passes.
+bool small_enough(const Plan& plan, const Plan& start, const ModelSpec& model) {
+  return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
+}
+
+/// Numbers of micro-batches that divide a replica's samples, more than there are.
+std::vector<int> more_micro_batches(const Plan& plan, const Plan& start, const ModelSpec& model) {
+  std::vector<int> out;
+  for (const int m : divisors(plan.global_batch / plan.dp)) {
+    Plan next = plan;
+    next.micro_batches = m;
+    if (m > plan.micro_batches && small_enough(next, start, model)) out.push_back(m);
+  }
+  return out;
+}
+
+std::vector<Trial> on_this_mesh(const Trial& start, const ModelSpec& model) {
+  std::vector<Trial> out;
+  const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
+  for (int m : more) out.push_back(with_micro_batches(start, m));
+  if (!start.plan.recompute) out.push_back(with_recompute(start));
+  const std::vector<Trial> sharded = with_zero(start);
+  out.insert(out.end(), sharded.begin(), sharded.end());
+  if (!more.empty()) {
+    if (!start.plan.recompute)
+      out.push_back(with_recompute(with_micro_batches(start, more.back())));
+    for (const Trial& s : sharded) out.push_back(with_micro_batches(s, more.back()));
+  }
+  for (const Trial& s : sharded) {
+    Trial all = more.empty() ? s : with_micro_batches(s, more.back());
+    out.push_back(all.plan.recompute ? all : with_recompute(all));
+  }
+  return out;
+}
+
+/// Data parallelism traded for tensor and pipeline parallelism.
+std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
+  std::vector<Trial> out;
+  const Plan& plan = start.plan;
+  const int world = plan.pp * plan.dp * plan.tp;
+  for (int ways = 2; ways <= world / (plan.pp * plan.tp); ways *= 2)
+    for (int tp = ways; tp >= 1; tp /= 2) {
+      Trial next = start;
+      next.plan.tp = plan.tp * tp;
+      next.plan.pp = plan.pp * (ways / tp);
+      if (world % (next.plan.tp * next.plan.pp) != 0) continue;
+      next.plan.dp = world / (next.plan.tp * next.plan.pp);
+      next.plan.stages.clear();
+      const Strategy& strategy = strategy_named(plan.method);
+      if ((next.plan.pp > 1 && !strategy.combines.pp) ||
+          (next.plan.tp > 1 && !strategy.combines.tp)) {
+        if (strategy.with_model_parallelism == nullptr) continue;
+        next.plan.method = strategy.with_model_parallelism;
+        next.plan.zero = 0;
+        next.changes.push_back("method.name=" + next.plan.method);
+      }
+      next.changes.push_back(fmt::format("method.pp={}", next.plan.pp));
+      next.changes.push_back(fmt::format("method.dp={}", next.plan.dp));
+      next.changes.push_back(fmt::format("method.tp={}", next.plan.tp));
+      if (next.plan.global_batch % next.plan.dp != 0) continue;
+      next.plan.micro_batches = 0;  // the most that a search has the time for
+      const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
+      if (numbers.empty()) continue;
+      next = with_micro_batches(next, numbers.back());
+      out.push_back(next);
+      if (!next.plan.recompute) out.push_back(with_recompute(next));
+    }
+  return out;
+}
+
+class RemedySearch {
+ public:
+  RemedySearch(const Plan& plan, const ModelSpec& model, const Cluster& cluster, bool keep_method)
+      : plan_(plan),
+        model_(model),
+        cluster_(cluster),
+        keep_method_(keep_method),
+        bounds_(model, cluster, nullptr) {}
+
+  std::optional<Remedy> run() {
+    left_ = most_remedies - 2 * for_smaller_batches - for_other_meshes;
+    for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    left_ += for_other_meshes;
+    for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    return smaller_batch();
+  }
+
+ private:
+  static constexpr int for_smaller_batches = 3, for_other_meshes = 2;
+
+  /// By arithmetic: the plan exists and may fit.
+  bool open(const Plan& plan) {
+    const auto ready = unless_refused([&] { return prepare(plan, model_); });
+    // What servers hold is not in the bound.
+    return ready && small_enough(*ready, plan_, model_) &&
+           (ready->servers > 0 || bounds_.memory(*ready).share <= 1);
+  }
+
+  std::optional<Remedy> try_out(const Trial& trial) {
+    if (keep_method_ && trial.plan.method != plan_.method) return std::nullopt;
+    if (left_ == 0 || !open(trial.plan)) return std::nullopt;
+    --left_;
+    const auto program = unless_refused([&] { return compile(trial.plan, model_); });
+    if (!program) return std::nullopt;
+    Remedy remedy{trial.changes, 0};
+    for (const DeviceNeed& n :
+         device_needs(link(*program, model_), cluster_, trial.plan.rank_to_device)) {
+      if (!n.fits()) return std::nullopt;
+      remedy.need = std::max(remedy.need, n.need);
+    }
+    return remedy;
+  }
+
+  /// In as many micro-batches as a search has the time for, or else in as many as there are.
+  std::optional<Remedy> smaller_batch() {
+    if (!plan_.shares.empty()) return std::nullopt;
+    Plan one = plan_;
+    one.micro_batches = 1;
+    const auto most = std::min<std::int64_t>(plan_.global_batch / plan_.dp,
+                                             most_tried_passes / passes_of(one, model_));
+    if (most > plan_.micro_batches)
+      if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
+    return smaller_batch(plan_.micro_batches);
+  }
+
+  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, a quarter fewer
+  /// each time.
+  std::optional<Remedy> smaller_batch(int micro_batches) {
+    left_ = for_smaller_batches;
+    const int at_once = plan_.dp * micro_batches;
+    const auto with = [&](int samples) {
+      Trial trial{plan_, {}};
+      if (micro_batches != plan_.micro_batches)
+        trial = with_micro_batches(std::move(trial), micro_batches);
+      trial.plan.global_batch = at_once * samples;
+      trial.changes.push_back(fmt::format("train.global_batch={}", trial.plan.global_batch));
+      return trial;
+    };
+    int fits = 0, beyond = plan_.global_batch / at_once + 1;  // memory never falls as samples grow
+    while (beyond - fits > 1) {
+      const int middle = fits + (beyond - fits) / 2;
+      (open(with(middle).plan) ? fits : beyond) = middle;
+    }
+    if (at_once * fits == plan_.global_batch) --fits;
+    for (; fits > 0; fits -= (fits + 3) / 4)
+      if (auto remedy = try_out(with(fits))) return remedy;
+    return std::nullopt;
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  bool keep_method_;
+  Bounds bounds_;
+  int left_ = 0;  // programs to compile
+};
+
+}  // namespace
+
+std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster& cluster,
+                                     std::span<const Id> rank_to_device) {
+  std::map<Id, DeviceNeed> by_device;
+  for (Id rank = 0; rank < linked.role_of.size(); ++rank) {
+    const Id device = rank_to_device.empty() ? rank : rank_to_device[rank];
+    DeviceNeed& n =
+        by_device.try_emplace(device, DeviceNeed{.device = device, .rank = rank}).first->second;
+    n.need += linked.memory[linked.role_of[rank]].total();
+  }
+  std::map<Id, DeviceNeed> by_kind;
+  for (auto& [device, n] : by_device) {
+    const Id kind = cluster.devices()[device].kind;
+    n.kind = cluster.kinds()[kind].name;
+    n.capacity = static_cast<std::int64_t>(cluster.kinds()[kind].memory.value);
+    n.reserve = static_cast<std::int64_t>(cluster.kinds()[kind].reserve.value);
+    const auto [it, first] = by_kind.try_emplace(kind, n);
+    if (!first && n.need > it->second.need) it->second = n;
+  }
+  std::vector<DeviceNeed> out;
+  for (auto& [kind, n] : by_kind) out.push_back(std::move(n));
+  return out;
+}
+
+std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster,
+                                  bool keep_method) {
+  return RemedySearch(plan, model, cluster, keep_method).run();
+}
+
+std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {
+  return reserve == 0 ? text(capacity)
+                      : fmt::format("{} less {} reserve", text(capacity), text(reserve));
+}
+
+void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec& model,
+                  const Cluster& cluster) {
+  const auto needs = device_needs(linked, cluster, plan.rank_to_device);
+  const DeviceNeed* worst = fullest(needs);
+  if (worst == nullptr) return;
+  const Id role = linked.role_of[worst->rank];
+  std::vector<std::string> largest;
+  for (const StorageUse& use : linked.memory[role].largest) {
+    if (largest.size() == 3) break;
+    largest.push_back(fmt::format("{} {}", use.name, text(use.bytes)));
+  }
+  const auto remedy = find_remedy(plan, model, cluster);
+  throw InputError(fmt::format(
+      "memory: {} ({}, {}) needs {} for role {} of method \"{}\"; the largest: {}; {}",
+      cluster.devices()[worst->device].name, worst->kind,
+      capacity_text(worst->capacity, worst->reserve), text(worst->need),
+      linked.program.roles[role].name, plan.method, fmt::join(largest, ", "),
+      remedy
+          ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
+                        fmt::join(remedy->changes, " --set "))
+          : std::string("no number of micro-batches, recomputation, sharding of states, other mesh "
+                        "of these devices or smaller batch was found to fit")));
+}
+
+}  // namespace rehearse

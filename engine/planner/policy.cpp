@@ -1,0 +1,91 @@
+// See policy.h.
+#include "engine/planner/policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/methods/lowering/stage.h"
+#include "engine/base/names.h"
+#include "engine/planner/shares.h"
+#include "engine/tensors/tensor_map.h"
+
+namespace rehearse {
+
+std::optional<Difference> difference(const Plan& first, const Plan& next) {
+  const auto differ = [](const char* what, const auto& a, const auto& b) {
+    return Difference{what, fmt::format("{}", a), fmt::format("{}", b)};
+  };
+  if (first.world_size() != next.world_size())
+    return differ("world size", first.world_size(), next.world_size());
+  if (first.global_batch != next.global_batch)
+    return differ("global batch", first.global_batch, next.global_batch);
+  if (first.optimizer != next.optimizer)
+    return differ("optimizer", name_of(first.optimizer), name_of(next.optimizer));
+  if (first.clip != next.clip) return differ("clipping", first.clip, next.clip);
+  return std::nullopt;
+}
+
+ReplaceOnce::ReplaceOnce(std::int64_t warm_up, Decide decide)
+    : warm_up_(warm_up), decide_(std::move(decide)) {}
+
+std::optional<std::int64_t> ReplaceOnce::next(std::int64_t step, int placements) const {
+  if (placements > 0) return std::nullopt;
+  return std::max(step, warm_up_);
+}
+
+std::optional<Plan> ReplaceOnce::observe(const Measured& measured, const Plan& current) {
+  return decide_(measured, current);
+}
+
+Policies::Policies(std::vector<std::shared_ptr<Policy>> all) : all_(std::move(all)) {}
+
+std::optional<std::int64_t> Policies::next(std::int64_t step, int placements) const {
+  std::optional<std::int64_t> first;
+  for (const auto& policy : all_)
+    if (const auto due = policy->next(step, placements))
+      first = std::min(first.value_or(*due), *due);
+  return first;
+}
+
+std::optional<Plan> Policies::observe(const Measured& measured, const Plan& current) {
+  for (const auto& policy : all_)
+    if (policy->next(measured.step, measured.placements) == measured.step)
+      if (std::optional<Plan> plan = policy->observe(measured, current)) return plan;
+  return std::nullopt;
+}
+
+BalanceLoad::BalanceLoad(std::int64_t every, double bound) : every_(every), bound_(bound) {}
+
+std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
+  return std::max<std::int64_t>(every_, (step + every_ - 1) / every_ * every_);
+}
+
+std::optional<Plan> BalanceLoad::observe(const Measured& measured, const Plan& current) {
+  if (measured.busy.empty() || current.dp == 1) return std::nullopt;
+  const Program mesh = make_mesh(current);
+  std::vector<double> busy(static_cast<std::size_t>(current.dp));
+  for (Id rank = 0; rank < measured.busy.size(); ++rank) {
+    double& slowest = busy[static_cast<std::size_t>(place_along(mesh, "dp", rank).index)];
+    slowest = std::max(slowest, measured.busy[rank]);
+  }
+  std::vector<double> seconds;
+  for (int i = 0; i < current.dp; ++i)
+    seconds.push_back(busy[static_cast<std::size_t>(i)] / current.samples(i));
+  const std::vector<int> shares = shares_of(seconds, current.global_batch / current.micro_batches);
+  double before = 0, after = 0;
+  for (int i = 0; i < current.dp; ++i) {
+    before = std::max(before, busy[static_cast<std::size_t>(i)]);
+    after =
+        std::max(after, seconds[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(i)]);
+  }
+  if (after >= (1 - bound_) * before) return std::nullopt;
+  Plan plan = current;
+  plan.shares = shares;
+  if (std::all_of(shares.begin(), shares.end(), [&](int share) { return share == shares[0]; }))
+    plan.shares.clear();
+  return plan;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,49 @@
+// See packets.h.
+#include "engine/program/packets.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rehearse {
+
+std::int64_t entries_kept(std::int64_t n, double density) {
+  const double k = density * static_cast<double>(n), whole = std::round(k);
+  // A double is within 2^-53 of the fraction it stands for, and 1 - s within twice that.
+  const bool integral = std::fabs(k - whole) <= 1e-12 * static_cast<double>(n);
+  return std::clamp(static_cast<std::int64_t>(integral ? whole : std::ceil(k)), std::int64_t{0}, n);
+}
+
+std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {
+  switch (coding) {
+    case Coding::index32:
+      break;
+    case Coding::bitmap:
+      return 4 * k + (n + 7) / 8;
+    case Coding::delta16:
+      return 4 * k + 2 * k + 4 * ((n + delta_block - 1) / delta_block);
+  }
+  return 4 * k + 4 * k;
+}
+
+std::int64_t packet_capacity(std::int64_t n, std::int64_t k, Selector selector) {
+  return selector == Selector::threshold ? std::min(n, 2 * k) : k;
+}
+
+std::int64_t packet_bytes(const Kernel& kernel) {
+  return packet_header(kernel.selector) + packet_bytes(kernel.of, kernel.keep, kernel.coding);
+}
+
+std::int64_t packet_room(const Kernel& kernel) {
+  const std::int64_t capacity = packet_capacity(kernel.of, kernel.keep, kernel.selector);
+  return packet_header(kernel.selector) + packet_bytes(kernel.of, capacity, kernel.coding);
+}
+
+std::int64_t select_candidates(const Kernel& kernel) {
+  constexpr std::int64_t block = 4096, vector = 16;
+  const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
+  return most + most / 4 + block + vector;
+}
+
+std::int64_t select_workspace(const Kernel& kernel) { return 8 * select_candidates(kernel); }
+
+}  // namespace rehearse

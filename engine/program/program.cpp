@@ -1,0 +1,86 @@
+// Questions that every user of a program asks: sizes, groups, operands.
+#include "engine/program/program.h"
+
+#include <algorithm>
+
+namespace rehearse {
+
+int size_of(const Program& program, Axes axes) {
+  int n = 1;
+  for (std::size_t a = 0; a < program.mesh.size(); ++a)
+    if (axes >> a & 1) n *= program.mesh[a].size;
+  return n;
+}
+
+std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref) {
+  const View& view = role.views[ref.view];
+  const std::int64_t all = view.end - view.begin;
+  return view.slice == 0 ? all : all / size_of(program, view.slice);
+}
+
+std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) {
+  return elements_of(program, role, ref) *
+         size_of(role.storages[role.views[ref.view].storage].dtype);
+}
+
+GroupOfRank group_of_rank(const Program& program, const Channel& channel) {
+  const std::vector<Id>& colours = channel.group.colour;
+  if (!colours.empty()) {  // groups in the order of their colours
+    std::vector<Id> known(colours);
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    if (!known.empty() && known.back() == none) known.pop_back();
+    GroupOfRank out{.of = std::vector<Id>(colours.size(), none),
+                    .groups = static_cast<Id>(known.size())};
+    for (std::size_t rank = 0; rank < colours.size(); ++rank)
+      if (colours[rank] != none)
+        out.of[rank] = static_cast<Id>(std::lower_bound(known.begin(), known.end(), colours[rank]) -
+                                       known.begin());
+    return out;
+  }
+  Id ranks = 1;
+  for (const Axis& axis : program.mesh) ranks *= static_cast<Id>(axis.size);
+  GroupOfRank out{.of = std::vector<Id>(ranks),
+                  .groups = ranks / static_cast<Id>(size_of(program, channel.group.axes))};
+  // The coordinates along the group's own axes do not tell groups apart; the others do. They count
+  // up with the rank, the last axis first.
+  const std::size_t axes = program.mesh.size();
+  std::vector<Id> stride(axes, 0), place(axes, 0);
+  Id of_group = 1;
+  for (std::size_t a = axes; a-- > 0;)
+    if (!(channel.group.axes >> a & 1))
+      stride[a] = of_group, of_group *= static_cast<Id>(program.mesh[a].size);
+  Id group = 0;
+  for (Id rank = 0; rank < ranks; ++rank) {
+    out.of[rank] = group;
+    for (std::size_t a = axes; a-- > 0;) {
+      group += stride[a];
+      if (++place[a] < static_cast<Id>(program.mesh[a].size)) break;
+      group -= stride[a] * place[a], place[a] = 0;
+    }
+  }
+  return out;
+}
+
+std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel) {
+  const GroupOfRank by_rank = group_of_rank(program, channel);
+  std::vector<std::vector<Id>> groups(by_rank.groups);
+  for (Id rank = 0; rank < by_rank.of.size(); ++rank)
+    if (const Id group = by_rank.of[rank]; group != none) groups[group].push_back(rank);
+  return groups;
+}
+
+const Ref* find(const Op& op, Slot slot) {
+  for (const Ref& ref : op.refs)
+    if (ref.slot == slot) return &ref;
+  return nullptr;
+}
+
+Id channel_of(const Work& work) {
+  return std::visit(
+      overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
+                 [](const Update&) { return none; }, [](const auto& op) { return op.channel; }},
+      work);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,229 @@
+// See program_tables.h.
+#include "engine/program/program_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include "engine/base/names.h"
+
+namespace rehearse {
+namespace {
+
+/// Whether `of` times these is at most `most`, for numbers that are not negative.
+bool fits(std::int64_t of, std::initializer_list<std::int64_t> factors, std::int64_t most) {
+  for (const std::int64_t factor : factors)
+    if (__builtin_mul_overflow(of, factor, &of) || of > most) return false;
+  return of <= most;
+}
+
+[[noreturn]] void refuse(const Role& role, const std::string& why) {
+  throw ProgramError(fmt::format("role {}: {}", role.name, why));
+}
+[[noreturn]] void refuse(const Program& p, const Role& role, Id op, const std::string& why) {
+  refuse(role, fmt::format("{}\n> {}", why, to_text(p, role, op)));
+}
+
+void check_ref(const Program& p, const Role& role, Id o, const Ref& ref) {
+  if (ref.view >= role.views.size())
+    refuse(role, fmt::format("op %{} names view {}, of {}", o, ref.view, role.views.size()));
+  const Storage& storage = role.storages[role.views[ref.view].storage];
+  if (ref.index >= storage.indices)
+    refuse(p, role, o,
+           fmt::format("index {} of '{}', which has {}", int{ref.index}, storage.name,
+                       storage.indices));
+}
+
+/// The roles that an op talks to, and the channel that it answers.
+void check_others(const Program& p, const Role& role, Id o) {
+  const auto check = [&](Id other, std::size_t of, const char* what) {
+    if (other >= of) refuse(role, fmt::format("op %{} names {} {}, of {}", o, what, other, of));
+  };
+  std::visit(overloaded{[&](const Send& s) { check(s.peer, p.roles.size(), "role"); },
+                        [&](const Recv& r) { check(r.peer, p.roles.size(), "role"); },
+                        [&](const Put& m) {
+                          check(m.peer, p.roles.size(), "role");
+                          if (m.reply != none) check(m.reply, p.channels.size(), "channel");
+                        },
+                        [&](const Collective& c) {
+                          if (c.root != none) check(c.root, p.roles.size(), "role");
+                        },
+                        [](const auto&) {}},
+             role.ops[o].work);
+}
+
+/// Numbers that executors and workspaces are sized by.
+void check_numbers(const Program& p, const Role& role, Id o) {
+  const auto must = [&](bool good, const char* what, auto value, const std::string& range) {
+    if (!good) refuse(p, role, o, fmt::format("{} is {}, but must be {}", what, value, range));
+  };
+  const Op& op = role.ops[o];
+  must(op.shift <= most_shift, "the shift", int{op.shift}, fmt::format("at most {}", most_shift));
+  if (const auto* compute = std::get_if<Compute>(&op.work)) {
+    must(compute->samples >= 1, "n", compute->samples, "at least 1");
+    constexpr int most = decltype(Ref::index)::most;
+    must(compute->microbatch >= 0 && compute->microbatch <= most, "mb", compute->microbatch,
+         fmt::format("from 0 to {}", most));
+  } else if (const auto* kernel = std::get_if<Kernel>(&op.work)) {
+    const std::int64_t most = most_bytes / 8;
+    must(std::isfinite(kernel->scale), "scale", kernel->scale, "finite");
+    must(kernel->stride >= 1, "stride", kernel->stride, "at least 1");
+    must(kernel->of >= 0 && kernel->of <= most, "of", kernel->of,
+         fmt::format("from 0 to {}", most));
+    const bool packet = kernel->kind == Local::select || kernel->kind == Local::scatter_add;
+    must(kernel->keep >= 0 && kernel->keep <= (packet ? kernel->of : most), "keep", kernel->keep,
+         fmt::format("from 0 to {}", packet ? kernel->of : most));
+  }
+}
+
+void check_observation(const Program& p, const Role& role, Id o, const Kernel& kernel) {
+  const Op& op = role.ops[o];
+  const Ref &source = *find(op, Slot::source), &target = *find(op, Slot::target);
+  if (source.layout.partial) refuse(p, role, o, "observes a gradient that is still a partial sum");
+  const std::int64_t entries = elements_of(p, role, source),
+                     wanted = 1 + 2 * observed_entries(entries, kernel.stride);
+  if (elements_of(p, role, target) != wanted)
+    refuse(p, role, o,
+           fmt::format("the observation of {} entries at stride {} takes {} numbers, '{}' has {}",
+                       entries, kernel.stride, wanted, role.views[target.view].name,
+                       elements_of(p, role, target)));
+}
+
+void check_operands(const Program& p, const Role& role, Id o) {
+  const Op& op = role.ops[o];
+  const auto needs = [&](Slot slot) {
+    if (find(op, slot) == nullptr) refuse(p, role, o, fmt::format("no {} operand", name_of(slot)));
+  };
+  std::visit(
+      overloaded{
+          [&](const Send&) { needs(Slot::source); }, [&](const Put&) { needs(Slot::source); },
+          [&](const Recv&) { needs(Slot::target); }, [&](const Take&) { needs(Slot::target); },
+          [&](const Update&) {
+            needs(Slot::param), needs(Slot::grad);
+            if (find(op, Slot::grad)->layout.partial)
+              refuse(p, role, o, "an update of a gradient that is still a partial sum");
+          },
+          [&](const Collective&) {
+            if (find(op, Slot::source) == nullptr) needs(Slot::target);
+          },
+          [&](const Kernel& kernel) {
+            if (kernel.kind != Local::observe) return;
+            needs(Slot::source), needs(Slot::target);
+            check_observation(p, role, o, kernel);
+          },
+          [](const Compute&) {}},
+      op.work);
+}
+
+}  // namespace
+
+void check_mesh(const Program& p) {
+  if (p.world_size < 1 || p.world_size > most_ranks)
+    throw ProgramError(
+        fmt::format("a world of {} ranks; must be from 1 to {}", p.world_size, most_ranks));
+  std::int64_t ranks = 1;
+  std::set<std::string> names;
+  for (const Axis& axis : p.mesh) {
+    if (!names.insert(axis.name).second)
+      throw ProgramError(fmt::format("two axes of the mesh are named {}", axis.name));
+    ranks = axis.size < 1 ? 0 : ranks * axis.size;
+    if (ranks < 1 || ranks > p.world_size)
+      throw ProgramError(
+          fmt::format("axis {}={}: the mesh must have from 1 to {} places, as many "
+                      "as the world has ranks at the most",
+                      axis.name, axis.size, p.world_size));
+  }
+  constexpr std::size_t most_axes = 8;  // each set of them is a way to group all ranks
+  if (p.mesh.size() > most_axes)
+    throw ProgramError(fmt::format("a mesh of {} axes; at most {}", p.mesh.size(), most_axes));
+}
+
+void check_channel(const Program& p, const Channel& channel) {
+  const Axes mesh = (Axes{1} << p.mesh.size()) - 1, axes = channel.group.axes;
+  const auto& colour = channel.group.colour;
+  if (colour.empty() && (axes & ~mesh) != 0)
+    throw ProgramError(
+        fmt::format("channel {}: g{} is no axis of the mesh: a group beside it needs "
+                    "a colour for each rank",
+                    channel.name, std::countr_zero(axes & ~mesh)));
+  if (colour.empty()) return;
+  if (colour.size() != static_cast<std::size_t>(p.world_size))
+    throw ProgramError(fmt::format("channel {}: {} colours for {} ranks; one each", channel.name,
+                                   colour.size(), p.world_size));
+  if ((axes & mesh) != 0 || std::popcount(axes) != 1)
+    throw ProgramError(
+        fmt::format("channel {}: a group by colour has a bit of its own, from g{} to g31",
+                    channel.name, p.mesh.size()));
+}
+
+std::int64_t check_storage(const Role& role, const Storage& s) {
+  constexpr int most_indices = decltype(Ref::index)::most + 1;
+  constexpr int most_versions = decltype(After::lag)::most;  // a wait must be able to reach back
+  const bool counts = s.indices >= 1 && s.indices <= most_indices && s.versions >= 1 &&
+                      s.versions <= most_versions && s.elements >= 0 &&
+                      (s.versions == 1 || s.life != Life::value);
+  if (!counts || !fits(s.elements, {size_of(s.dtype), s.indices, s.versions}, most_bytes))
+    refuse(role,
+           fmt::format("storage '{}' has impossible counts: {} elements, {} indices, {} versions; "
+                       "from 1 to {} indices, from 1 to {} versions (1 of a value), at most {} "
+                       "bytes in all",
+                       s.name, s.elements, s.indices, s.versions, most_indices, most_versions,
+                       most_bytes));
+  return s.elements * size_of(s.dtype) * s.indices * s.versions;
+}
+
+void check_view(const Program& p, const Role& role, const View& v) {
+  if (v.storage >= role.storages.size())
+    refuse(role, fmt::format("view '{}' has no storage", v.name));
+  const Storage& s = role.storages[v.storage];
+  if (v.begin < 0 || v.begin > v.end || v.end > s.elements ||
+      (v.end - v.begin) % size_of(p, v.slice) != 0)
+    refuse(role,
+           fmt::format("view '{}' is [{}, {}) of '{}', which has {} elements{}", v.name, v.begin,
+                       v.end, s.name, s.elements, v.slice ? " (and parts must be equal)" : ""));
+}
+
+void check_op(const Program& p, const Role& role, Id o) {
+  const Op& op = role.ops[o];
+  if (op.lane >= role.lanes.size()) refuse(role, fmt::format("op %{} is on no lane", o));
+  for (const Ref& ref : op.refs) check_ref(p, role, o, ref);
+  for (const After& a : op.after)
+    if (a.op >= role.ops.size())
+      refuse(role, fmt::format("op %{} waits for %{}, of {} ops", o, a.op, role.ops.size()));
+  if (const Id c = channel_of(op.work); c != none && c >= p.channels.size())
+    refuse(role, fmt::format("op %{} uses channel {}, of {}", o, c, p.channels.size()));
+  check_others(p, role, o);
+  check_numbers(p, role, o);
+  check_operands(p, role, o);
+}
+
+void check_tables(const Program& p) {
+  if (p.roles.empty()) throw ProgramError("a program needs at least one role");
+  check_mesh(p);
+  for (const Channel& channel : p.channels) check_channel(p, channel);
+  for (const Role& role : p.roles) {
+    if (role.ranks.empty()) refuse(role, "no rank plays it");
+    std::int64_t bytes = 0;
+    for (const Storage& s : role.storages) {
+      bytes += check_storage(role, s);
+      if (bytes > most_bytes)
+        refuse(role, fmt::format("its storages hold more than {} bytes", most_bytes));
+    }
+    for (const View& v : role.views) check_view(p, role, v);
+    std::vector<std::int64_t> named(role.storages.size(), 0);
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      check_op(p, role, o);
+      for (const Ref& ref : role.ops[o].refs) ++named[role.views[ref.view].storage];
+    }
+    for (Id s = 0; s < role.storages.size(); ++s)
+      if (const Storage& storage = role.storages[s];
+          storage.indices > 1 && storage.indices > named[s])
+        refuse(role, fmt::format("storage '{}' has {} instances, but ops name it {} times",
+                                 storage.name, storage.indices, named[s]));
+  }
+}
+
+}  // namespace rehearse

@@ -1,0 +1,146 @@
+// Programs as text: one line an op, made to be read and to be kept as a golden file. Printing and
+// parsing are exact inverses.
+//
+//   %12 compute     forward s3 n=2 mb=0 param<L1.attention.split@1 input<x3#0
+//   output>x4#0/partial(tp) after %9 %31@1
+//
+// A ref is slot, mode (< read, > write, + add), view, #index, @age, /layout. `after %31@1`: the
+// instance of one step before; `%31!`: a throttle.
+#include <fmt/format.h>
+
+#include "engine/base/names.h"
+#include "engine/program/program.h"
+#include "engine/program/text_version.h"
+
+namespace rehearse {
+namespace {
+
+std::string axes_text(const Program& p, Axes axes) {
+  std::string out;
+  for (unsigned a = 0; a < 32; ++a)
+    if (axes >> a & 1)
+      out +=
+          (out.empty() ? "" : ",") + (a < p.mesh.size() ? p.mesh[a].name : fmt::format("g{}", a));
+  return out;
+}
+
+std::string ref_text(const Program& p, const Role& role, const Ref& ref) {
+  std::string out = fmt::format("{}{}{}", name_of(ref.slot), "<>+"[static_cast<int>(ref.mode)],
+                                role.views[ref.view].name);
+  if (ref.index) out += fmt::format("#{}", int{ref.index});
+  if (ref.age) out += fmt::format("@{}", int{ref.age});
+  if (ref.layout.shard) out += fmt::format("/shard({})", axes_text(p, ref.layout.shard));
+  if (ref.layout.partial) out += fmt::format("/partial({})", axes_text(p, ref.layout.partial));
+  return out;
+}
+
+std::string work_text(const Program& p, const Work& work) {
+  return std::visit(
+      overloaded{
+          [](const Compute& c) {
+            return fmt::format("{} s{} n={} mb={}", name_of(c.pass), c.segment, c.samples,
+                               c.microbatch);
+          },
+          [](const Kernel& k) {
+            std::string out(name_of(k.kind));
+            if (k.scale != 1) out += fmt::format(" scale={}", k.scale);
+            if (k.of) out += fmt::format(" of={}", k.of);
+            if (k.keep) out += fmt::format(" keep={}", k.keep);
+            if (k.selector != Selector::top_k)
+              out += fmt::format(" choose={}", name_of(k.selector));
+            if (k.feedback != Feedback::conserving)
+              out += fmt::format(" feedback={}", name_of(k.feedback));
+            if (k.coding != Coding::index32) out += fmt::format(" coding={}", name_of(k.coding));
+            if (k.stride != 1) out += fmt::format(" stride={}", k.stride);
+            return out;
+          },
+          [](const Update&) { return std::string("update"); },
+          [&](const Collective& c) {
+            std::string out = fmt::format("{} {}", name_of(c.move), p.channels[c.channel].name);
+            if (c.algorithm != Algorithm::automatic)
+              out += fmt::format(" by={}", name_of(c.algorithm));
+            if (c.root != none) out += fmt::format(" root={}", p.roles[c.root].name);
+            return out;
+          },
+          [&](const Send& s) {
+            return fmt::format("send {} to={}", p.channels[s.channel].name, p.roles[s.peer].name);
+          },
+          [&](const Recv& r) {
+            return fmt::format("recv {} from={}", p.channels[r.channel].name, p.roles[r.peer].name);
+          },
+          [&](const Put& m) {
+            std::string out =
+                fmt::format("put {} to={}", p.channels[m.channel].name, p.roles[m.peer].name);
+            if (m.reply != none) out += fmt::format(" reply={}", p.channels[m.reply].name);
+            return out;
+          },
+          [&](const Take& t) { return fmt::format("take {}", p.channels[t.channel].name); }},
+      work);
+}
+
+/// A list of ids with runs folded: 0-3,7.
+std::string ids_text(const std::vector<Id>& ids) {
+  std::string out;
+  for (std::size_t i = 0; i < ids.size();) {
+    std::size_t j = i;
+    while (j + 1 < ids.size() && ids[j + 1] == ids[j] + 1 && ids[j] != none) ++j;
+    if (i) out += ',';
+    out += ids[i] == none ? "-" : fmt::format("{}", ids[i]);
+    if (j > i) out += fmt::format("-{}", ids[j]);
+    i = j + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Program& p, const Role& role, Id id) {
+  const Op& op = role.ops[id];
+  std::string out = fmt::format("%{} {} {}", id, role.lanes[op.lane].name, work_text(p, op.work));
+  for (const Ref& ref : op.refs) out += " " + ref_text(p, role, ref);
+  if (!op.after.empty()) {
+    out += " after";
+    for (const After& a : op.after)
+      out += fmt::format(" %{}{}{}", a.op, a.lag ? fmt::format("@{}", int{a.lag}) : "",
+                         a.throttle ? "!" : "");
+  }
+  if (op.shift) out += fmt::format(" shift={}", int{op.shift});
+  return out;
+}
+
+std::string to_text(const Program& p) {
+  std::string out = fmt::format("rehearse-program {}\nmethod {}\nmesh", text_version, p.method);
+  for (const Axis& axis : p.mesh) out += fmt::format(" {}={}", axis.name, axis.size);
+  out += fmt::format("\nworld {}\n", p.world_size);
+  for (const Channel& c : p.channels) {
+    out += fmt::format("channel {} {}", c.name, name_of(c.match));
+    if (c.group.axes) out += fmt::format(" axes={}", axes_text(p, c.group.axes));
+    if (!c.group.colour.empty()) out += fmt::format(" colour={}", ids_text(c.group.colour));
+    out += '\n';
+  }
+  for (const Role& role : p.roles)  // declared first: peers may be named before their lists
+    out += fmt::format("role {} ranks={}{}\n", role.name, ids_text(role.ranks),
+                       role.free_running ? " free_running" : "");
+  for (const Role& role : p.roles) {
+    out += fmt::format("\nbegin {}\n", role.name);
+    for (const Lane& lane : role.lanes)
+      out += fmt::format("lane {} {}\n", lane.name, name_of(lane.order));
+    for (const Storage& s : role.storages)
+      out += fmt::format("storage {} {} {} {} indices={} versions={}\n", s.name, name_of(s.life),
+                         name_of(s.dtype), s.elements, s.indices, s.versions);
+    for (const View& v : role.views)
+      out += fmt::format("view {} {} {} {}{}\n", v.name, role.storages[v.storage].name, v.begin,
+                         v.end, v.slice ? " slice=" + axes_text(p, v.slice) : "");
+    for (Id op = 0; op < role.ops.size(); ++op) out += to_text(p, role, op) + '\n';
+    out += "end\n";
+  }
+  return out;
+}
+
+std::uint64_t hash_of(const Program& program) {
+  std::uint64_t h = 14695981039346656037ULL;  // FNV-1a, the same on every machine
+  for (const unsigned char c : to_text(program)) h = (h ^ c) * 1099511628211ULL;
+  return h;
+}
+
+}  // namespace rehearse

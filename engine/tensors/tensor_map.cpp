@@ -1,0 +1,369 @@
+#include "engine/tensors/tensor_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+/// Pieces of one storage instance, kept sorted and joined.
+class Pieces {
+ public:
+  /// True when something was new. Throws ProgramError on a contradiction.
+  bool add(Piece piece) {
+    bool changed = false;
+    auto at = std::lower_bound(pieces_.begin(), pieces_.end(), piece.begin,
+                               [](const Piece& p, std::int64_t begin) { return p.end <= begin; });
+    while (piece.begin < piece.end) {
+      if (at == pieces_.end() || at->begin >= piece.end) {
+        at = pieces_.insert(at, piece) + 1;
+        changed = true;
+        break;
+      }
+      if (at->begin > piece.begin) {
+        Piece gap = piece;
+        gap.end = at->begin;
+        at = pieces_.insert(at, gap) + 1;
+        changed = true;
+      }
+      if (at->group != piece.group || at->offset - at->begin != piece.offset - piece.begin)
+        throw ProgramError(
+            fmt::format("elements [{}, {}) of a storage would hold two different parameters",
+                        std::max(at->begin, piece.begin), std::min(at->end, piece.end)));
+      const std::int64_t covered = std::min(at->end, piece.end);
+      piece.offset += covered - piece.begin;
+      piece.begin = covered;
+      ++at;
+    }
+    return changed;
+  }
+  const std::vector<Piece>& all() const { return pieces_; }
+
+ private:
+  std::vector<Piece> pieces_;
+};
+
+using Key = std::pair<Id, int>;  // storage, index
+using Known = std::map<Key, Pieces>;
+
+struct Side {
+  Known* known = nullptr;
+  Key key = {};
+  Extent extent = {};
+};
+
+/// Element i of `from` holds what element i of `to` holds.
+bool carry(const Side& from, const Side& to) {
+  const auto found = from.known->find(from.key);
+  if (found == from.known->end()) return false;
+  const std::vector<Piece> pieces = found->second.all();  // `to` may be the same storage
+  const std::int64_t length = std::min(from.extent.size(), to.extent.size());
+  bool changed = false;
+  for (const Piece& piece : pieces) {
+    const std::int64_t begin = std::max(piece.begin, from.extent.begin);
+    const std::int64_t end = std::min(piece.end, from.extent.begin + length);
+    if (begin >= end) continue;
+    const std::int64_t shift = to.extent.begin - from.extent.begin;
+    changed |= (*to.known)[to.key].add({.begin = begin + shift,
+                                        .end = end + shift,
+                                        .group = piece.group,
+                                        .offset = piece.offset + begin - piece.begin});
+  }
+  return changed;
+}
+bool relate(const Side& a, const Side& b) {
+  const bool forth = carry(a, b);
+  return carry(b, a) || forth;
+}
+
+class Mapper {
+ public:
+  Mapper(const LinkedProgram& linked, const ModelSpec& model)
+      : program_(linked.program), linked_(linked), model_(model) {
+    known_.resize(program_.world_size);
+    places_.resize(program_.channels.size());
+    for (std::size_t c = 0; c < program_.channels.size(); ++c) {
+      if (program_.channels[c].group.axes == 0 && program_.channels[c].group.colour.empty())
+        continue;
+      places_[c].resize(program_.world_size);
+      for (const std::vector<Id>& group : groups_of(program_, program_.channels[c]))
+        for (std::size_t i = 0; i < group.size(); ++i)
+          places_[c][group[i]] = {.index = static_cast<int>(i),
+                                  .count = static_cast<int>(group.size())};
+    }
+  }
+
+  std::vector<RankMap> run() {
+    for (Id rank = 0; rank < known_.size(); ++rank) seed(rank);
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (Id rank = 0; rank < known_.size(); ++rank)
+        while (within(rank)) changed = true;
+      changed |= across();
+    }
+    std::vector<RankMap> maps;
+    for (Id rank = 0; rank < known_.size(); ++rank) maps.push_back(result(rank));
+    return maps;
+  }
+
+ private:
+  const Role& role_of(Id rank) const { return program_.roles[linked_.role_of[rank]]; }
+
+  Side side(Id rank, const Ref& ref) {
+    const Role& role = role_of(rank);
+    return {.known = &known_[rank],
+            .key = {role.views[ref.view].storage, ref.index},
+            .extent = extent_of(program_, role, ref.view, rank)};
+  }
+
+  void seed(Id rank) {
+    const Role& role = role_of(rank);
+    const int tp = place_along(program_, "tp", rank).count;
+    for (const Op& op : role.ops) {
+      const auto* compute = std::get_if<Compute>(&op.work);
+      if (compute == nullptr) continue;
+      for (const Slot slot : {Slot::param, Slot::grad}) {
+        std::size_t position = 0;
+        for (const Ref& ref : op.refs) {
+          if (ref.slot != slot) continue;
+          const std::vector<Id>& groups = model_.segments.at(compute->segment).groups;
+          if (position >= groups.size())
+            throw ProgramError(fmt::format("role {}: more {} operands than segment {} has groups",
+                                           role.name, slot == Slot::param ? "param" : "grad",
+                                           model_.segments[compute->segment].name));
+          const Id group = groups[position++];
+          const Side here = side(rank, ref);
+          const std::int64_t elements = elements_of(model_.groups[group], tp);
+          if (here.extent.size() < elements)
+            throw ProgramError(
+                fmt::format("role {}: view {} has {} elements, parameter group {} has {}",
+                            role.name, role.views[ref.view].name, here.extent.size(),
+                            model_.groups[group].name, elements));
+          known_[rank][here.key].add({.begin = here.extent.begin,
+                                      .end = here.extent.begin + elements,
+                                      .group = group,
+                                      .offset = 0});
+        }
+      }
+    }
+  }
+
+  /// Relations between operands of one op on one rank.
+  bool within(Id rank) {
+    const Role& role = role_of(rank);
+    bool changed = false;
+    for (const Op& op : role.ops) changed |= relate_op(rank, op);
+    for (std::size_t i = role.ops.size(); i-- > 0;) changed |= relate_op(rank, role.ops[i]);
+    return changed;
+  }
+
+  bool relate_op(Id rank, const Op& op) {
+    return std::visit(
+        overloaded{
+            [](const Compute&) { return false; },
+            [&](const Kernel& kernel) {
+              if (kernel.kind == Local::cast)
+                return relate_slots(rank, op, {Slot::source, Slot::target});
+              if (kernel.kind == Local::select)
+                return relate_slots(rank, op, {Slot::source, Slot::residual});
+              return false;
+            },
+            [&](const Update&) {
+              return relate_slots(
+                  rank, op, {Slot::param, Slot::grad, Slot::moment1, Slot::moment2, Slot::master});
+            },
+            [&](const Collective& collective) {
+              const Ref* source = find(op, Slot::source);
+              const Ref* target = find(op, Slot::target);
+              if (source == nullptr || target == nullptr) return false;
+              Side from = side(rank, *source), to = side(rank, *target);
+              const Place place = places_[collective.channel].at(rank);
+              if (collective.move == Move::all_gather)
+                to.extent = part_of(to.extent, place.index, place.count);
+              if (collective.move == Move::reduce_scatter)
+                from.extent = part_of(from.extent, place.index, place.count);
+              return relate(from, to);
+            },
+            [](const Send&) { return false; },
+            [](const Recv&) { return false; },
+            [](const Put&) { return false; },
+            [](const Take&) { return false; },
+        },
+        op.work);
+  }
+
+  /// Operands of these slots hold the same elements.
+  bool relate_slots(Id rank, const Op& op, std::initializer_list<Slot> slots) {
+    std::optional<Side> first;
+    bool changed = false;
+    for (const Slot slot : slots) {
+      const Ref* ref = find(op, slot);
+      if (ref == nullptr) continue;
+      const Side here = side(rank, *ref);
+      if (first) changed |= relate(*first, here);
+      if (!first) first = here;
+    }
+    return changed;
+  }
+
+  /// Relations between ranks: what is sent is what is received.
+  bool across() {
+    bool changed = false;
+    for (Id rank = 0; rank < known_.size(); ++rank) {
+      const Role& role = role_of(rank);
+      for (std::size_t i = 0; i < role.ops.size(); ++i) {
+        const Op& op = role.ops[i];
+        if (const auto* send = std::get_if<Send>(&op.work)) {
+          const Role& peer = program_.roles[send->peer];
+          const Id to = peer.ranks[linked_.place_of[rank] % peer.ranks.size()];
+          const Id peer_op = linked_.roles[linked_.role_of[rank]].ops[i].peer_op;
+          changed |= relate_payload(rank, op, Slot::source, to, peer.ops[peer_op], Slot::target);
+        } else if (const auto* put = std::get_if<Put>(&op.work)) {
+          for (const Id to : program_.roles[put->peer].ranks)
+            changed |= across_mailbox(rank, op, put->channel, to);
+        } else if (const auto* collective = std::get_if<Collective>(&op.work)) {
+          changed |= across_collective(rank, static_cast<Id>(i), *collective);
+        }
+      }
+    }
+    return changed;
+  }
+
+  bool relate_payload(Id rank_a, const Op& a, Slot slot_a, Id rank_b, const Op& b, Slot slot_b) {
+    const Ref* from = find(a, slot_a);
+    const Ref* to = find(b, slot_b);
+    if (from == nullptr || to == nullptr) return false;
+    const Side here = side(rank_a, *from), there = side(rank_b, *to);
+    return here.extent.size() == there.extent.size() && relate(here, there);
+  }
+
+  /// The n-th message of a step that a rank puts on a channel is what the n-th take of one message
+  /// gives, up to who sent it.
+  bool across_mailbox(Id rank, const Op& op, Id channel, Id to) {
+    bool changed = false;
+    for (const Op& taker : role_of(to).ops) {
+      const auto* take = std::get_if<Take>(&taker.work);
+      if (take != nullptr && take->channel == channel)
+        changed |= relate_payload(rank, op, Slot::source, to, taker, Slot::target);
+    }
+    return changed;
+  }
+
+  /// Whole tensors (all-reduce, broadcast, reduce) are laid out alike at every member.
+  bool across_collective(Id rank, Id op, const Collective& collective) {
+    if (collective.move == Move::all_gather || collective.move == Move::reduce_scatter)
+      return false;
+    const Id role = linked_.role_of[rank];
+    bool changed = false;
+    for (const RoleOp& other : linked_.events[linked_.event_of[role][op]]) {
+      if (other.role == role) continue;
+      for (const Id peer : program_.roles[other.role].ranks)
+        if (same_group(collective.channel, rank, peer))
+          changed |= relate_payload(rank, program_.roles[role].ops[op], Slot::source, peer,
+                                    program_.roles[other.role].ops[other.op], Slot::target);
+    }
+    return changed;
+  }
+
+  bool same_group(Id channel, Id a, Id b) const {
+    for (const std::vector<Id>& group : groups_of(program_, program_.channels[channel])) {
+      const auto has = [&](Id rank) {
+        return std::find(group.begin(), group.end(), rank) != group.end();
+      };
+      if (has(a)) return has(b);
+    }
+    return false;
+  }
+
+  RankMap result(Id rank) {
+    const Role& role = role_of(rank);
+    const Place tp = place_along(program_, "tp", rank);
+    RankMap map{.tp_rank = tp.index, .tp_size = tp.count, .storages = {}};
+    map.storages.resize(role.storages.size());
+    for (std::size_t s = 0; s < role.storages.size(); ++s)
+      if (const auto found = known_[rank].find({static_cast<Id>(s), 0});
+          found != known_[rank].end())
+        map.storages[s].pieces = found->second.all();
+    for (const Op& op : role.ops)
+      for (const Ref& ref : op.refs) {
+        StorageMap& storage = map.storages[role.views[ref.view].storage];
+        if (const Kind kind = kind_of(ref.slot); storage.kind == Kind::other) storage.kind = kind;
+        if (std::holds_alternative<Update>(op.work) && ref.mode != Mode::read)
+          storage.updated = true;
+      }
+    for (std::size_t s = 0; s < role.storages.size(); ++s) {
+      // A shard that only collectives and servers touch is a parameter too if it outlives steps.
+      StorageMap& storage = map.storages[s];
+      if (storage.kind == Kind::other && !storage.pieces.empty() &&
+          role.storages[s].life == Life::state)
+        storage.kind = Kind::param;
+    }
+    return map;
+  }
+
+  static Kind kind_of(Slot slot) {
+    switch (slot) {
+      case Slot::param:
+        return Kind::param;
+      case Slot::grad:
+        return Kind::grad;
+      case Slot::moment1:
+        return Kind::moment1;
+      case Slot::moment2:
+        return Kind::moment2;
+      case Slot::master:
+        return Kind::master;
+      case Slot::residual:
+        return Kind::residual;
+      case Slot::scale:
+        return Kind::scale;
+      default:
+        return Kind::other;
+    }
+  }
+
+  const Program& program_;
+  const LinkedProgram& linked_;
+  const ModelSpec& model_;
+  std::vector<Known> known_;                // by rank
+  std::vector<std::vector<Place>> places_;  // by channel and rank
+};
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::param:
+      return "param";
+    case Kind::grad:
+      return "grad";
+    case Kind::moment1:
+      return "moment1";
+    case Kind::moment2:
+      return "moment2";
+    case Kind::master:
+      return "master";
+    case Kind::residual:
+      return "residual";
+    case Kind::scale:
+      return "scale";
+    case Kind::other:
+      break;
+  }
+  return "other";
+}
+
+std::vector<RankMap> map_tensors(const LinkedProgram& linked, const ModelSpec& model) {
+  return Mapper(linked, model).run();
+}
+
+}  // namespace rehearse

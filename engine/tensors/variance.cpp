@@ -1,0 +1,165 @@
+// See variance.h.
+#include "engine/tensors/variance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t least_observed = 64;
+
+/// The parameter group of an element of a storage; none: padding.
+Id group_at(const StorageMap& storage, std::int64_t element) {
+  const auto after =
+      std::upper_bound(storage.pieces.begin(), storage.pieces.end(), element,
+                       [](std::int64_t e, const Piece& piece) { return e < piece.begin; });
+  if (after == storage.pieces.begin() || element >= (after - 1)->end) return none;
+  return (after - 1)->group;
+}
+
+/// Of ranks with equal copies the first along each axis answers.
+bool answers(const Program& program, const ModelSpec& model, Id group, Layout layout, Id rank) {
+  for (std::size_t a = 0; a < program.mesh.size(); ++a) {
+    const std::string& axis = program.mesh[a].name;
+    const bool parts = axis == "tp" ? model.groups[group].split : (layout.shard >> a & 1) != 0;
+    if (axis != "pp" && !parts && place_along(program, axis, rank).index != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Id layer_of(const ModelSpec& model, Id group) {
+  for (Id s = 0; s < model.segments.size(); ++s) {
+    const auto& groups = model.segments[s].groups;
+    if (std::find(groups.begin(), groups.end(), group) != groups.end()) return s;
+  }
+  return none;
+}
+
+int observe_stride(std::span<const std::int64_t> elements, int wanted) {
+  std::int64_t stride = wanted;
+  for (const std::int64_t n : elements) stride = std::min(stride, n / least_observed);
+  return static_cast<int>(std::max<std::int64_t>(stride, 1));
+}
+
+bool is_observation(const Role& role, Id storage) {
+  return std::any_of(role.ops.begin(), role.ops.end(), [&](const Op& op) {
+    const auto* kernel = std::get_if<Kernel>(&op.work);
+    return kernel && kernel->kind == Local::observe &&
+           role.views[find(op, Slot::target)->view].storage == storage;
+  });
+}
+
+std::vector<GroupObservation> observations_of(const LinkedProgram& linked, const ModelSpec& model,
+                                              const RankMap& map, Id rank, Id op,
+                                              std::span<const float> state,
+                                              std::int64_t first_step) {
+  const Program& program = linked.program;
+  const Role& role = program.roles[linked.role_of[rank]];
+  const Ref& source = *find(role.ops[op], Slot::source);
+  const int stride = std::get<Kernel>(role.ops[op].work).stride;
+  const Extent extent = extent_of(program, role, source.view, rank);
+  const StorageMap& storage = map.storages[role.views[source.view].storage];
+  const auto observed = (state.size() - 1) / 2;
+  std::map<Id, GroupObservation> by_group;
+  for (std::size_t i = 0; i < observed; ++i) {
+    const Id group = group_at(storage, extent.begin + static_cast<std::int64_t>(i) * stride);
+    if (group == none) continue;
+    const double mean = state[1 + i], deviations = state[1 + observed + i];
+    if (state[0] < 0 && !(std::isfinite(mean) && std::isfinite(deviations)))
+      throw InputError(fmt::format(
+          "the gradient of layer {} was not finite at step {}: training diverges, so warm-up has "
+          "no variances to plan with; a smaller train.lr or a longer train.warmup_steps may help",
+          model.segments[layer_of(model, group)].name,
+          first_step + static_cast<std::int64_t>(std::abs(state[0])) - 1));
+    if (!answers(program, model, group, source.layout, rank)) continue;
+    GroupObservation& sum = by_group[group];
+    sum.group = group;
+    sum.steps = static_cast<int>(state[0]);
+    ++sum.observed;
+    sum.deviations += deviations;
+    sum.means += mean * mean;
+  }
+  std::vector<GroupObservation> out;
+  for (const auto& [group, sum] : by_group) out.push_back(sum);
+  return out;
+}
+
+std::vector<LayerVariance> layer_variances(const ModelSpec& model,
+                                           std::span<const GroupObservation> all) {
+  std::map<Id, GroupObservation> groups;
+  for (const GroupObservation& one : all) {
+    GroupObservation& sum = groups[one.group];
+    if (sum.observed > 0 && sum.steps != one.steps)
+      throw BackendError(fmt::format("ranks observed the gradients of {} at {} and at {} steps",
+                                     model.groups[one.group].name, sum.steps, one.steps));
+    sum.group = one.group;
+    sum.steps = one.steps;
+    sum.observed += one.observed;
+    sum.deviations += one.deviations;
+    sum.means += one.means;
+  }
+  std::map<Id, LayerVariance> layers;
+  std::map<Id, double> sampled;  // elements of the groups with a sample
+  for (const auto& [group, sum] : groups) {
+    if (sum.steps == 0 || sum.observed == 0) continue;
+    const Id segment = layer_of(model, group);
+    const auto elements = static_cast<double>(elements_of(model.groups[group], 1));
+    const double scale = elements / static_cast<double>(sum.observed);
+    const double variance = sum.deviations / sum.steps;
+    LayerVariance& layer = layers[segment];
+    layer.model = model.name;
+    layer.segment = segment;
+    layer.steps = sum.steps;
+    layer.observed += sum.observed;
+    layer.total += scale * variance;
+    layer.square_norm += scale * (variance + sum.means);
+    sampled[segment] += elements;
+  }
+  for (Id g = 0; g < model.groups.size(); ++g)
+    if (const auto layer = layers.find(layer_of(model, g)); layer != layers.end())
+      layer->second.elements += elements_of(model.groups[g], 1);
+  std::vector<LayerVariance> out;
+  for (auto& [segment, layer] : layers) {
+    // A group too small to be hit by the sample varies like the rest of its layer.
+    const auto elements = static_cast<double>(layer.elements);
+    layer.total *= elements / sampled[segment];
+    layer.square_norm *= elements / sampled[segment];
+    layer.per_element = layer.total / elements;
+    out.push_back(layer);
+  }
+  return out;
+}
+
+std::string to_text(std::span<const GroupObservation> observations) {
+  std::string out;
+  for (const GroupObservation& o : observations)
+    out += fmt::format("{} {} {} {:a} {:a}\n", o.group, o.observed, o.steps, o.deviations, o.means);
+  return out;
+}
+
+std::vector<GroupObservation> parse_observations(const std::string& text) {
+  std::vector<GroupObservation> out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    GroupObservation o;
+    std::string deviations, means;
+    if (!(words >> o.group >> o.observed >> o.steps >> deviations >> means))
+      throw BackendError("a rank's observations of gradients are damaged: " + line);
+    o.deviations = std::strtod(deviations.c_str(), nullptr);
+    o.means = std::strtod(means.c_str(), nullptr);
+    out.push_back(o);
+  }
+  return out;
+}
+
+}  // namespace rehearse

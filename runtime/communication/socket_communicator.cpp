@@ -1,0 +1,364 @@
+#include "runtime/communication/socket_communicator.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "runtime/kernels/accumulate.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::uint32_t transfer_magic = 0x52485431;
+// Received and summed while still in the second-level cache.
+constexpr std::size_t landing_bytes = 256 << 10;
+// What one call may move before the other direction has its turn.
+constexpr std::size_t turn_bytes = 1 << 20;
+
+}  // namespace
+
+/// A transfer under way.
+struct SocketCommunicator::Active {
+  int peer = 0;
+  bool receive = false, add = false;
+  DType dtype = DType::u8;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0, done = 0;  // of the payload
+  std::size_t header_done = 0;
+  std::size_t landed = 0;  // bytes in the landing buffer that are not a whole element yet
+  Line* line = nullptr;
+  TransferHeader header = {};
+
+  bool complete() const { return header_done == sizeof header && done == bytes; }
+};
+
+SocketCommunicator::SocketCommunicator(Switchboard& switchboard, const Control& control,
+                                       std::string channel, std::vector<Id> ranks, int member,
+                                       std::vector<Id> node_of, Seconds patience)
+    : Communicator(std::move(channel), std::move(ranks), member),
+      switchboard_(switchboard),
+      control_(control),
+      key_(Switchboard::key_of(this->channel(), this->ranks())),
+      node_of_(std::move(node_of)),
+      patience_(patience),
+      out_(this->ranks().size()),
+      in_(this->ranks().size()) {}
+
+SocketCommunicator::~SocketCommunicator() = default;
+
+SocketCommunicator::Line& SocketCommunicator::line(bool receive, int peer) {
+  const auto index = static_cast<std::size_t>(peer);
+  Line& line = receive ? in_[index] : out_[index];
+  if (!line.fd) {
+    const Id rank = ranks()[index];
+    line.fd = receive ? switchboard_.await(key_, channel(), rank)
+                      : switchboard_.connect(key_, channel(), rank);
+  }
+  return line;
+}
+
+void SocketCommunicator::broken(const Active& active, const std::string& what,
+                                const CollectiveSpec* spec) const {
+  const std::string where =
+      spec == nullptr ? "" : fmt::format(" of {} {}", spec->elements, name_of(spec->move));
+  control_.blame(fmt::format("channel {}: {} rank {} ({} of {} bytes, transfer {}{})", channel(),
+                             what, ranks()[static_cast<std::size_t>(active.peer)], active.done,
+                             active.bytes, active.line->sequence, where));
+}
+
+/// Moves what the kernel takes or has now. True when something moved.
+bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
+  std::array<iovec, 2> parts = {};
+  std::size_t count = 0;
+  TransferHeader* header = &active.header;
+  if (active.header_done < sizeof *header) {
+    parts[count++] = {reinterpret_cast<std::byte*>(header) + active.header_done,
+                      sizeof *header - active.header_done};
+  }
+  const std::size_t left = active.bytes - active.done - active.landed;
+  const bool landing = active.receive && active.add;
+  const std::size_t room = landing ? landing_.size() - active.landed : turn_bytes;
+  if (left > 0) {
+    parts[count++] = {landing ? landing_.data() + active.landed : active.data + active.done,
+                      std::min(left, room)};
+  }
+  msghdr message = {};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const int fd = active.line->fd.get();
+  const ssize_t moved = active.receive ? ::recvmsg(fd, &message, MSG_DONTWAIT)
+                                       : ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (moved <= 0) {
+    broken(active, moved == 0 ? "connection closed by" : "connection broken to", spec);
+  }
+  auto n = static_cast<std::size_t>(moved);
+  if (active.header_done < sizeof *header) {
+    const std::size_t of_header = std::min(n, sizeof *header - active.header_done);
+    active.header_done += of_header;
+    n -= of_header;
+    if (active.receive && active.header_done == sizeof *header &&
+        (header->magic != transfer_magic || header->sequence != active.line->sequence ||
+         header->bytes != active.bytes)) {
+      broken(active,
+             fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
+                         header->sequence),
+             spec);
+    }
+  }
+  if (landing) {
+    const std::size_t there = active.landed + n;
+    const auto size = static_cast<std::size_t>(size_of(active.dtype));
+    const std::size_t whole = there / size * size;
+    accumulate(active.data + active.done, landing_.data(), static_cast<std::int64_t>(whole / size),
+               active.dtype);
+    active.done += whole;
+    active.landed = there - whole;
+    std::memmove(landing_.data(), landing_.data() + whole, active.landed);
+  } else {
+    active.done += n;
+  }
+  return true;
+}
+
+void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline since,
+                                      const CollectiveSpec* spec) {
+  constexpr std::size_t most = 64;
+  std::array<pollfd, most> wait = {};
+  wait[0] = {control_.failure_fd(), POLLIN, 0};
+  std::size_t count = 1;
+  const Active* first = nullptr;
+  for (const Active& a : active) {
+    if (a.complete() || count == most) continue;
+    if (first == nullptr) first = &a;
+    wait[count++] = {a.line->fd.get(), static_cast<short>(a.receive ? POLLIN : POLLOUT), 0};
+  }
+  // With more transfers than places the rest is looked at again soon.
+  const bool all = active.size() < most;
+  const Deadline until = since + to_duration(patience_);
+  const int ready = poll(wait.data(), count, milliseconds_until(until, all ? 1'000'000 : 1));
+  if (wait[0].revents != 0) control_.check();
+  if (ready == 0 && Clock::now() >= until) {
+    broken(
+        *first,
+        fmt::format("no byte moved for {} {}", to_text(patience_), first->receive ? "from" : "to"),
+        spec);
+  }
+}
+
+void SocketCommunicator::move_all(std::span<Active> active, const CollectiveSpec* spec) {
+  for (Active& a : active) {
+    a.line = &line(a.receive, a.peer);
+    if (!a.receive) a.header = {transfer_magic, 0, a.bytes};
+  }
+  auto moved_at = Clock::now();
+  for (;;) {
+    bool moved = false;
+    bool complete = true;
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      Active& a = active[i];
+      if (a.complete()) continue;
+      complete = false;
+      // Transfers on one connection go one by one; so do sums into one place, in the schedule's
+      // order, because sums of floats depend on it; and the landing buffer has one user.
+      const auto goes_first = [&](const Active& b) {
+        const bool same_sum = a.receive && a.add && b.receive && b.add &&
+                              b.data < a.data + a.bytes && a.data < b.data + b.bytes;
+        return (b.line == a.line || same_sum) && !b.complete();
+      };
+      const auto has_landed = [&](const Active& b) { return &b != &a && b.landed > 0; };
+      if (std::ranges::any_of(active.first(i), goes_first)) continue;
+      if (a.receive && a.add && std::ranges::any_of(active, has_landed)) continue;
+      if (!a.receive && a.header_done == 0) a.header.sequence = a.line->sequence;
+      if (!advance(a, spec)) continue;
+      moved = true;
+      if (a.complete()) {
+        ++a.line->sequence;
+        (a.receive ? received_ : sent_)
+            .fetch_add(static_cast<std::int64_t>(a.bytes), std::memory_order_relaxed);
+      }
+    }
+    if (complete) return;
+    if (moved) {
+      moved_at = Clock::now();
+    } else {
+      wait_for_any(active, moved_at, spec);
+    }
+  }
+}
+
+SocketCommunicator::Prepared SocketCommunicator::flatten(const Schedule& schedule,
+                                                         const CollectiveSpec& spec) const {
+  Prepared prepared;
+  prepared.spec = spec;
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < schedule.rounds(); ++r) {
+    transfers.clear();
+    schedule.round(r, member(), transfers);
+    const std::size_t before = prepared.pieces.size();
+    for (const Transfer& t : transfers) {
+      if (t.begin == t.end || (t.from != member() && t.to != member())) continue;
+      const bool receive = t.to == member();
+      prepared.pieces.push_back({receive ? t.from : t.to, receive, t.add,
+                                 t.begin * size_of(spec.dtype), t.end * size_of(spec.dtype)});
+    }
+    if (prepared.pieces.size() > before) prepared.rounds.push_back(prepared.pieces.size());
+  }
+  return prepared;
+}
+
+int SocketCommunicator::prepare(const CollectiveSpec& spec) {
+  const auto same = [&](const Prepared& p) { return p.spec == spec; };
+  const auto known = std::ranges::find_if(prepared_, same);
+  if (known != prepared_.end()) return static_cast<int>(known - prepared_.begin());
+  Algorithm algorithm = spec.algorithm;
+  if (algorithm == Algorithm::automatic) {
+    algorithm = choose(spec.move, spec.elements * size_of(spec.dtype), node_of_);
+  }
+  const auto plan = schedule(spec.move, algorithm, spec.elements, node_of_, spec.root);
+  prepared_.push_back(flatten(*plan, spec));
+  const Prepared& p = prepared_.back();
+  std::size_t begin = 0;
+  for (const std::size_t end : p.rounds) active_.reserve(end - std::exchange(begin, end));
+  if (std::ranges::any_of(p.pieces, [](const Piece& x) { return x.receive && x.add; })) {
+    landing_.resize(landing_bytes);
+  }
+  const bool separate = spec.move == Move::reduce_scatter || spec.move == Move::reduce;
+  if (separate && !spec.consume && size() > 1) {
+    const auto need = static_cast<std::size_t>(spec.elements * size_of(spec.dtype));
+    scratch_.resize(std::max(scratch_.size(), need));
+  }
+  return static_cast<int>(prepared_.size()) - 1;
+}
+
+void SocketCommunicator::play(const Prepared& prepared, std::byte* whole) {
+  std::size_t at = 0;
+  for (const std::size_t end : prepared.rounds) {
+    active_.clear();
+    for (; at < end; ++at) {
+      const Piece& p = prepared.pieces[at];
+      Active a;
+      a.peer = p.peer;
+      a.receive = p.receive;
+      a.add = p.add;
+      a.dtype = prepared.spec.dtype;
+      a.data = whole + p.begin;
+      a.bytes = static_cast<std::size_t>(p.end - p.begin);
+      active_.push_back(a);
+    }
+    move_all(active_, &prepared.spec);
+  }
+}
+
+void SocketCommunicator::play(const Schedule& schedule, Buffer whole) {
+  landing_.resize(landing_bytes);
+  play(flatten(schedule, {.dtype = whole.dtype, .elements = whole.elements}),
+       static_cast<std::byte*>(whole.data));
+}
+
+std::byte* SocketCommunicator::own_part(const CollectiveSpec& spec, std::byte* whole) const {
+  return whole + member() * spec.elements / size() * size_of(spec.dtype);
+}
+
+std::int64_t SocketCommunicator::own_bytes(const CollectiveSpec& spec) const {
+  const std::int64_t begin = member() * spec.elements / size();
+  const std::int64_t end = (member() + 1) * spec.elements / size();
+  return (end - begin) * size_of(spec.dtype);
+}
+
+void SocketCommunicator::run(int handle, void* source, void* target) {
+  const Prepared& prepared = prepared_[static_cast<std::size_t>(handle)];
+  const CollectiveSpec& spec = prepared.spec;
+  const auto bytes = static_cast<std::size_t>(spec.elements * size_of(spec.dtype));
+  const auto part = static_cast<std::size_t>(own_bytes(spec));
+  auto* from = static_cast<std::byte*>(source);
+  auto* to = static_cast<std::byte*>(target);
+  const auto copy = [](std::byte* into, const std::byte* out_of, std::size_t n) {
+    if (into != out_of && n > 0) std::memcpy(into, out_of, n);
+  };
+  switch (spec.move) {
+    case Move::all_reduce:
+      copy(to, from, bytes);
+      play(prepared, to);
+      return;
+    case Move::broadcast:
+      if (member() == spec.root) copy(to, from, bytes);
+      play(prepared, to);
+      return;
+    case Move::all_gather:
+      copy(own_part(spec, to), from, part);
+      play(prepared, to);
+      return;
+    case Move::reduce_scatter: {
+      const bool in_place = to == own_part(spec, from);
+      std::byte* work = in_place || spec.consume || size() == 1 ? from : scratch_.data();
+      copy(work, from, bytes);
+      play(prepared, work);
+      copy(to, own_part(spec, work), part);
+      return;
+    }
+    case Move::reduce: {
+      const bool root = member() == spec.root;
+      std::byte* work = root ? to : to == from || spec.consume ? from : scratch_.data();
+      copy(work, from, bytes);
+      play(prepared, work);
+      return;
+    }
+  }
+}
+
+void SocketCommunicator::send(Buffer buffer, int to) {
+  std::array<Active, 1> one = {};
+  one[0].peer = to;
+  one[0].data = static_cast<std::byte*>(buffer.data);
+  one[0].bytes = static_cast<std::size_t>(buffer.bytes());
+  move_all(one, nullptr);
+}
+
+void SocketCommunicator::recv(Buffer buffer, int from) {
+  std::array<Active, 1> one = {};
+  one[0].peer = from;
+  one[0].receive = true;
+  one[0].data = static_cast<std::byte*>(buffer.data);
+  one[0].bytes = static_cast<std::size_t>(buffer.bytes());
+  move_all(one, nullptr);
+}
+
+void SocketCommunicator::exchange(Buffer out, int to, Buffer in, int from) {
+  std::array<Active, 2> both = {};
+  both[0].peer = to;
+  both[0].data = static_cast<std::byte*>(out.data);
+  both[0].bytes = static_cast<std::size_t>(out.bytes());
+  both[1].peer = from;
+  both[1].receive = true;
+  both[1].data = static_cast<std::byte*>(in.data);
+  both[1].bytes = static_cast<std::size_t>(in.bytes());
+  move_all(both, nullptr);
+}
+
+void SocketCommunicator::barrier() {
+  // Dissemination (Hensgen, Finkel and Manber 1988): after round k everybody knows of 2^k others.
+  for (int distance = 1; distance < size(); distance *= 2) {
+    active_.assign(2, {});
+    active_[0].peer = (member() + distance) % size();
+    active_[1].peer = (member() - distance + size()) % size();
+    active_[1].receive = true;
+    move_all(active_, nullptr);
+  }
+}
+
+Traffic SocketCommunicator::traffic() const { return {sent_.load(), received_.load()}; }
+
+std::int64_t SocketCommunicator::scratch_bytes() const {
+  return static_cast<std::int64_t>(landing_.size() + scratch_.size());
+}
+
+}  // namespace rehearse

@@ -1,0 +1,84 @@
+// A communicator over sockets of our own: it plays the schedules of engine/collectives. A round's
+// sends and receives overlap in one thread (poll); what is added is received in pieces that fit the
+// cache and summed as they come, so no receive buffer of the payload's size exists.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/collectives/schedule.h"
+#include "runtime/communication/communicator.h"
+#include "runtime/communication/switchboard.h"
+
+namespace rehearse {
+
+/// Precedes every transfer, so that two ranks that disagree find out at once.
+struct TransferHeader {
+  std::uint32_t magic = 0, sequence = 0;
+  std::uint64_t bytes = 0;
+};
+
+class SocketCommunicator : public Communicator {
+ public:
+  /// `node_of`: by member. `patience`: how long no byte may move while the control plane sees
+  /// nothing wrong.
+  SocketCommunicator(Switchboard& switchboard, const Control& control, std::string channel,
+                     std::vector<Id> ranks, int member, std::vector<Id> node_of, Seconds patience);
+  ~SocketCommunicator() override;
+
+  int prepare(const CollectiveSpec& spec) override;
+  void run(int handle, void* source, void* target) override;
+  void send(Buffer buffer, int to) override;
+  void recv(Buffer buffer, int from) override;
+  void exchange(Buffer out, int to, Buffer in, int from) override;
+  void barrier() override;
+  Traffic traffic() const override;
+  std::int64_t scratch_bytes() const override;
+
+  /// Plays a schedule in place on a whole tensor.
+  void play(const Schedule& schedule, Buffer whole);
+
+ private:
+  struct Line {  // one direction of one peer
+    Fd fd = {};
+    std::uint32_t sequence = 0;
+  };
+  struct Piece {  // of a schedule, in bytes
+    int peer = 0;
+    bool receive = false, add = false;
+    std::int64_t begin = 0, end = 0;
+  };
+  struct Prepared {
+    CollectiveSpec spec = {};
+    std::vector<Piece> pieces = {};
+    std::vector<std::size_t> rounds = {};  // end of each round in pieces
+  };
+  struct Active;
+
+  Line& line(bool receive, int peer);
+  Prepared flatten(const Schedule& schedule, const CollectiveSpec& spec) const;
+  void play(const Prepared& prepared, std::byte* whole);
+  void move_all(std::span<Active> active, const CollectiveSpec* spec);
+  bool advance(Active& active, const CollectiveSpec* spec);
+  void wait_for_any(std::span<const Active> active, Deadline since, const CollectiveSpec* spec);
+  [[noreturn]] void broken(const Active& active, const std::string& what,
+                           const CollectiveSpec* spec) const;
+  std::byte* own_part(const CollectiveSpec& spec, std::byte* whole) const;
+  std::int64_t own_bytes(const CollectiveSpec& spec) const;
+
+  Switchboard& switchboard_;
+  const Control& control_;
+  std::uint64_t key_;
+  std::vector<Id> node_of_;
+  Seconds patience_;
+  std::vector<Line> out_, in_;
+  std::vector<Prepared> prepared_ = {};
+  std::vector<Active> active_;  // of collectives; sends and receives keep theirs on the stack
+  std::vector<std::byte> landing_ = {}, scratch_ = {};
+  std::atomic<std::int64_t> sent_ = 0, received_ = 0;
+};
+
+}  // namespace rehearse

@@ -1,0 +1,297 @@
+#include "runtime/communication/socket_mailbox.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::size_t spare_buffers = 8;
+
+}  // namespace
+
+SocketMailbox::SocketMailbox(Switchboard& switchboard, const Control& control, std::string channel,
+                             std::vector<Id> senders, std::vector<Id> receivers, Bytes bound,
+                             Seconds patience)
+    : switchboard_(switchboard),
+      control_(control),
+      channel_(std::move(channel)),
+      senders_(std::move(senders)),
+      receivers_(std::move(receivers)),
+      key_(Switchboard::key_of("mailbox " + channel_, receivers_)),
+      bound_(static_cast<std::size_t>(bound.value)),
+      patience_(patience) {
+  switchboard_.deliver(key_, this, [this](Id from, Fd fd) {
+    const std::lock_guard lock(mutex_);
+    in_.push_back({.from = from, .fd = std::move(fd)});
+    notify(wake_.get());
+  });
+  thread_ = std::thread([this] { run(); });
+}
+
+SocketMailbox::~SocketMailbox() {
+  switchboard_.withdraw(key_, this);
+  ending_ = true;
+  notify(wake_.get());
+  thread_.join();
+}
+
+std::vector<std::byte> SocketMailbox::buffer_of(std::size_t bytes) {
+  const auto fits = std::ranges::find_if(
+      spare_, [&](const auto& b) { return b.size() >= bytes && b.size() / 2 <= bytes; });
+  std::vector<std::byte> buffer;
+  if (fits != spare_.end()) {
+    buffer = std::move(*fits);
+    spare_.erase(fits);
+  }
+  if (buffer.size() < bytes) buffer.resize(bytes);
+  return buffer;
+}
+
+void SocketMailbox::put(Buffer payload, Id to_rank) {
+  Letter letter;
+  letter.from = static_cast<Id>(control_.environment().rank);
+  const auto bytes = static_cast<std::size_t>(payload.bytes());
+  letter.header.bytes = bytes;
+  {
+    std::unique_lock lock(mutex_);
+    const auto room = [&] {
+      return !failure_.empty() || verdict_ || outbox_bytes_ == 0 || outbox_bytes_ + bytes <= bound_;
+    };
+    if (!changed_.wait_for(lock, to_duration(patience_), room)) {
+      lock.unlock();
+      control_.blame(
+          fmt::format("channel {}: rank {} has not taken what lies in the mailbox for {}", channel_,
+                      to_rank, to_text(patience_)));
+    }
+    letter.payload = buffer_of(bytes);
+    outbox_bytes_ += bytes;
+  }
+  if (bytes > 0) std::memcpy(letter.payload.data(), payload.data, bytes);
+  post(std::move(letter), to_rank);
+}
+
+void SocketMailbox::post(Letter letter, Id to) {
+  if (to == static_cast<Id>(control_.environment().rank)) {
+    const std::lock_guard lock(mutex_);
+    outbox_bytes_ -= letter.header.bytes;
+    letter.done = sizeof(Header) + letter.header.bytes;
+    hand_over(std::move(letter));
+    return;
+  }
+  Fd fd;
+  bool connected = false;
+  {
+    const std::lock_guard lock(mutex_);
+    connected = out_.contains(to);
+  }
+  if (!connected) fd = switchboard_.connect(key_, channel_, to);
+  {
+    const std::lock_guard lock(mutex_);
+    Outgoing& line = out_[to];
+    if (!line.fd) line.fd = std::move(fd);
+    line.letters.push_back(std::move(letter));
+  }
+  notify(wake_.get());
+}
+
+/// With the mutex held: a letter is complete.
+void SocketMailbox::hand_over(Letter letter) {
+  if (letter.header.sort == Sort::end) {
+    ++ended_;
+  } else {
+    inbox_bytes_ += letter.header.bytes;
+    inbox_.push_back(std::move(letter));
+  }
+  changed_.notify_all();
+}
+
+bool SocketMailbox::nothing_can_come() const { return inbox_.empty() && ended_ >= senders_.size(); }
+
+/// With the mutex held and a letter there.
+Id SocketMailbox::open_first(Buffer target) {
+  Letter letter = std::move(inbox_.front());
+  inbox_.pop_front();
+  const std::size_t bytes = letter.header.bytes;
+  if (bytes != static_cast<std::size_t>(target.bytes())) {
+    throw BackendError(fmt::format("channel {}: rank {} sent {} bytes where {} were expected",
+                                   channel_, letter.from, bytes, target.bytes()));
+  }
+  if (bytes > 0) std::memcpy(target.data, letter.payload.data(), bytes);
+  inbox_bytes_ -= bytes;
+  if (spare_.size() < spare_buffers) spare_.push_back(std::move(letter.payload));
+  notify(wake_.get());  // reading may have paused for want of room
+  return letter.from;
+}
+
+Id SocketMailbox::take(Buffer target) {
+  std::unique_lock lock(mutex_);
+  const bool came = changed_.wait_for(lock, to_duration(patience_), [&] {
+    return !inbox_.empty() || nothing_can_come() || verdict_ || !failure_.empty();
+  });
+  if (!inbox_.empty()) return open_first(target);
+  if (nothing_can_come()) return none;
+  const std::string what =
+      !failure_.empty() ? failure_
+      : came            ? std::string()
+             : fmt::format("channel {}: no message came for {}", channel_, to_text(patience_));
+  lock.unlock();
+  control_.blame(what);
+}
+
+Id SocketMailbox::try_take(Buffer target) {
+  const std::lock_guard lock(mutex_);
+  control_.check();
+  return inbox_.empty() ? none : open_first(target);
+}
+
+void SocketMailbox::close() {
+  const auto own = static_cast<Id>(control_.environment().rank);
+  if (std::exchange(closed_, true) || std::ranges::find(senders_, own) == senders_.end()) return;
+  for (const Id to : receivers_) {
+    Letter letter;
+    letter.from = own;
+    letter.header.sort = Sort::end;
+    post(std::move(letter), to);
+  }
+  std::unique_lock lock(mutex_);
+  const bool gone = changed_.wait_for(lock, to_duration(patience_), [&] {
+    const auto empty = [](const auto& line) { return line.second.letters.empty(); };
+    return verdict_ || !failure_.empty() || std::ranges::all_of(out_, empty);
+  });
+  if (gone && !verdict_ && failure_.empty()) return;
+  const std::string what = failure_.empty()
+                               ? fmt::format("channel {}: what was put was not taken within {}",
+                                             channel_, to_text(patience_))
+                               : failure_;
+  lock.unlock();
+  control_.blame(what);
+}
+
+Traffic SocketMailbox::traffic() const { return {sent_.load(), received_.load()}; }
+
+void SocketMailbox::fail(const std::string& what) {
+  if (failure_.empty()) failure_ = what;
+  changed_.notify_all();
+}
+
+/// Moves what the kernel has. False when the connection ended.
+bool SocketMailbox::read(Incoming& line) {
+  Letter& letter = line.letter;
+  letter.from = line.from;
+  for (;;) {
+    std::byte* into = nullptr;
+    std::size_t left = 0;
+    if (letter.done < sizeof(Header)) {
+      into = reinterpret_cast<std::byte*>(&letter.header) + letter.done;
+      left = sizeof(Header) - letter.done;
+    } else {
+      const std::size_t of_payload = letter.done - sizeof(Header);
+      into = letter.payload.data() + of_payload;
+      left = letter.header.bytes - of_payload;
+    }
+    const ssize_t n = ::recv(line.fd.get(), into, left, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (n <= 0) return false;
+    letter.done += static_cast<std::size_t>(n);
+    if (letter.done < sizeof(Header)) continue;
+    const std::lock_guard lock(mutex_);
+    if (letter.done == sizeof(Header)) {
+      if (letter.header.sort != Sort::letter && letter.header.sort != Sort::end) {
+        fail(
+            fmt::format("channel {}: rank {} sent bytes that are no message", channel_, line.from));
+        return false;
+      }
+      letter.payload = buffer_of(letter.header.bytes);
+    }
+    if (letter.done < sizeof(Header) + letter.header.bytes) continue;
+    received_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
+    hand_over(std::exchange(letter, {}));
+    return true;  // the others' turn
+  }
+}
+
+/// Sends the first letter of a line as far as the kernel takes it. False when the connection ended.
+bool SocketMailbox::write(Outgoing& line) {
+  Letter& letter = line.letters.front();
+  std::array<iovec, 2> parts = {};
+  std::size_t count = 0;
+  if (letter.done < sizeof(Header)) {
+    parts[count++] = {reinterpret_cast<std::byte*>(&letter.header) + letter.done,
+                      sizeof(Header) - letter.done};
+  }
+  const std::size_t of_payload = letter.done < sizeof(Header) ? 0 : letter.done - sizeof(Header);
+  if (letter.header.bytes > of_payload) {
+    parts[count++] = {letter.payload.data() + of_payload, letter.header.bytes - of_payload};
+  }
+  msghdr message = {};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t n = ::sendmsg(line.fd.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  letter.done += static_cast<std::size_t>(n);
+  if (letter.done < sizeof(Header) + letter.header.bytes) return true;
+  const std::lock_guard lock(mutex_);
+  outbox_bytes_ -= letter.header.bytes;
+  sent_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
+  if (spare_.size() < spare_buffers) spare_.push_back(std::move(letter.payload));
+  line.letters.pop_front();
+  changed_.notify_all();
+  return true;
+}
+
+void SocketMailbox::turn() {
+  std::vector<pollfd> wait = {{wake_.get(), POLLIN, 0},
+                              {verdict_ ? -1 : control_.failure_fd(), POLLIN, 0}};
+  std::vector<Incoming*> readers;
+  std::vector<std::pair<Id, Outgoing*>> writers;
+  {
+    // Only this thread removes lines, and neither container moves its elements: the pointers hold.
+    const std::lock_guard lock(mutex_);
+    for (Incoming& line : in_) {
+      if (!line.fd || inbox_bytes_ > bound_) continue;
+      wait.push_back({line.fd.get(), POLLIN, 0});
+      readers.push_back(&line);
+    }
+    for (auto& [to, line] : out_) {
+      if (!line.fd || line.letters.empty()) continue;
+      wait.push_back({line.fd.get(), POLLOUT, 0});
+      writers.emplace_back(to, &line);
+    }
+  }
+  poll(wait.data(), wait.size(), -1);
+  if (wait[0].revents != 0) clear(wake_.get());
+  if (wait[1].revents != 0) {
+    const std::lock_guard lock(mutex_);
+    verdict_ = true;
+    changed_.notify_all();
+  }
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    if (wait[2 + i].revents == 0 || read(*readers[i])) continue;
+    // Its end: orderly after a closing letter, and otherwise the control plane knows more.
+    const std::lock_guard lock(mutex_);
+    readers[i]->fd = Fd();
+  }
+  for (std::size_t i = 0; i < writers.size(); ++i) {
+    const auto& [to, line] = writers[i];
+    if (wait[2 + readers.size() + i].revents == 0 || write(*line)) continue;
+    const std::lock_guard lock(mutex_);
+    line->fd = Fd();
+    fail(fmt::format("channel {}: the connection to rank {} broke", channel_, to));
+  }
+}
+
+void SocketMailbox::run() {
+  while (!ending_.load()) turn();
+}
+
+}  // namespace rehearse

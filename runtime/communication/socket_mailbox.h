@@ -1,0 +1,91 @@
+// A mailbox over sockets of our own. One thread of it moves bytes in both directions, so putting
+// never waits for the receiver and what has come lies ready to be taken. Payloads lie in buffers
+// that are used again; when too much lies here nothing more is read, and TCP holds the senders
+// back.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/communication/communicator.h"
+#include "runtime/communication/switchboard.h"
+
+namespace rehearse {
+
+class SocketMailbox : public Mailbox {
+ public:
+  SocketMailbox(Switchboard& switchboard, const Control& control, std::string channel,
+                std::vector<Id> senders, std::vector<Id> receivers, Bytes bound, Seconds patience);
+  ~SocketMailbox() override;
+
+  void put(Buffer payload, Id to_rank) override;
+  Id take(Buffer target) override;
+  Id try_take(Buffer target) override;
+  void close() override;
+  Traffic traffic() const override;
+
+ private:
+  enum class Sort : std::uint32_t { letter = 0x5248544c, end = 0x52485445 };
+  struct Header {
+    Sort sort = Sort::letter;
+    std::uint32_t unused = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct Letter {
+    Id from = none;
+    Header header = {};
+    std::vector<std::byte> payload = {};  // at least header.bytes long
+    std::size_t done = 0;                 // header and payload
+  };
+  struct Incoming {
+    Id from = none;
+    Fd fd = {};
+    Letter letter = {};
+  };
+  struct Outgoing {
+    Fd fd = {};
+    std::deque<Letter> letters = {};
+  };
+
+  void post(Letter letter, Id to);
+  std::vector<std::byte> buffer_of(std::size_t bytes);
+  void hand_over(Letter letter);
+  Id open_first(Buffer target);
+  bool nothing_can_come() const;
+  void run();
+  void turn();
+  bool read(Incoming& line);
+  bool write(Outgoing& line);
+  void fail(const std::string& what);
+
+  Switchboard& switchboard_;
+  const Control& control_;
+  std::string channel_;
+  std::vector<Id> senders_, receivers_;
+  std::uint64_t key_;
+  std::size_t bound_;
+  Seconds patience_;
+  Fd wake_ = make_signal();
+
+  mutable std::mutex mutex_ = {};
+  std::condition_variable changed_ = {};
+  std::deque<Letter> inbox_ = {};
+  std::map<Id, Outgoing> out_ = {};
+  std::deque<Incoming> in_ = {};
+  std::vector<std::vector<std::byte>> spare_ = {};
+  std::size_t inbox_bytes_ = 0, outbox_bytes_ = 0, ended_ = 0;
+  std::string failure_ = {};
+  bool verdict_ = false, closed_ = false;
+  std::atomic<bool> ending_ = false;
+  std::atomic<std::int64_t> sent_ = 0, received_ = 0;
+  std::thread thread_ = {};
+};
+
+}  // namespace rehearse

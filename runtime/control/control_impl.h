@@ -1,0 +1,91 @@
+// A rank's end of the control plane: the state that its thread and the callers of Control share,
+// and what the thread does.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/base/errors.h"
+#include "runtime/control/control.h"
+#include "runtime/control/frame.h"
+#include "runtime/control/members.h"
+#include "runtime/control/supervisor.h"
+
+namespace rehearse {
+
+struct Control::Impl {
+  Environment environment;
+  ControlOptions options;
+  std::unique_ptr<Supervisor> supervisor = {};
+  FrameSocket connection = {};
+  std::string supervisor_address = {};
+  Fd wake = make_signal(), failed = make_signal();
+  std::thread thread = {};
+  std::atomic<bool> ending = false, stop_wanted = false;
+  std::atomic<int> interrupt_wanted = 0;  // a signal
+
+  mutable std::mutex mutex = {};
+  mutable std::condition_variable changed = {};
+  std::vector<Message> outgoing = {};
+  std::map<std::string, std::string> values = {};
+  std::map<std::string, std::uint64_t> gatherings = {};
+  std::deque<Report> reports = {};
+  std::deque<LaneProgress> lanes = {};  // stable addresses
+  std::vector<std::string> lane_names = {};
+  std::string token = {};
+  std::vector<MemberInfo> members = {};
+  bool welcomed = false, released = false, voting = false, free_running = false;
+  std::int64_t begun = -1;
+  std::optional<std::int64_t> last = {};
+  std::optional<std::string> verdict = {};
+  Id culprit = none;
+
+  // Of the thread alone.
+  Deadline heard = Clock::now(), next_beat = {}, last_turn = Clock::now(), judged_at = {};
+  std::optional<Deadline> interrupted_by = {};  // at the latest, once it was asked for
+  std::size_t lanes_told = 0;
+
+  Impl(Environment environment_in, ControlOptions options_in)
+      : environment(std::move(environment_in)), options(std::move(options_in)) {}
+
+  std::string rank_zero() const;
+  void queue(Message message);
+  void start();
+
+  // With the mutex held.
+  void judge(Id rank, const std::string& what);
+  void vote();
+  void welcome(Message& message);
+
+  // Of the thread.
+  void run();
+  void turn();
+  void receive();
+  void handle(Message& message);
+  void lose(const std::string& what);
+  void beat(Deadline now);
+  void send_outgoing();
+  /// Tells the others of an interruption asked for here; ends this process where nobody answers.
+  void pass_on_interrupt(Deadline now);
+  /// A process that a verdict did not end (its threads hang) is ended here.
+  void end_if_overdue(Deadline now);
+
+  /// Waits until `ready` or a verdict; false at the deadline.
+  template <class Ready>
+  bool wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Ready ready) {
+    changed.wait_until(lock, deadline, [&] { return verdict.has_value() || ready(); });
+    if (!ready() && verdict) throw BackendError(*verdict);
+    return ready();
+  }
+};
+
+}  // namespace rehearse

@@ -1,0 +1,71 @@
+// TCP sockets for the control plane and the data connections: owned descriptors, deadlines on
+// everything that can block, and errors that say which address and what was tried.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "engine/base/units.h"
+
+namespace rehearse {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+inline Clock::duration to_duration(Seconds s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s.value));
+}
+inline double seconds_since(Deadline start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+/// Milliseconds for poll(2), at least 0 and at most `at_most`.
+int milliseconds_until(Deadline deadline, int at_most = 1'000'000);
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Text of an errno value.
+std::string error_text(int error);
+
+/// Listens on a port of all interfaces (0: any free one). Throws BackendError that names the port
+/// when it is in use.
+Fd listen_on(std::uint16_t port);
+std::uint16_t port_of(int listener);
+/// The next connection, without delay (TCP_NODELAY), non-blocking; an empty Fd when there is none.
+Fd accept_from(int listener);
+/// Connects and tries again while nobody listens there yet, until the deadline or until `stop`
+/// (a descriptor, -1: none) becomes readable. The socket is non-blocking and without delay. Throws
+/// BackendError that names host and port.
+Fd connect_to(const std::string& host, std::uint16_t port, Deadline deadline, int stop = -1);
+/// Numeric address of the other end, and of this end.
+std::string peer_address(int fd);
+bool is_loopback(const std::string& address);
+
+/// Sends or receives all of it on a non-blocking socket. False at the deadline or when the
+/// connection ends.
+bool send_all(int fd, std::span<const std::byte> data, Deadline deadline);
+bool recv_all(int fd, std::span<std::byte> data, Deadline deadline);
+
+/// A descriptor that poll sees as readable once it was signalled (eventfd).
+Fd make_signal();
+void notify(int fd) noexcept;  // async-signal-safe
+void clear(int fd) noexcept;   // until the next signal
+
+}  // namespace rehearse

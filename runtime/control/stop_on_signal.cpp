@@ -1,0 +1,59 @@
+#include "runtime/control/stop_on_signal.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+namespace rehearse {
+namespace {
+
+// A handler may touch nothing else.
+std::atomic<Control*> aim = nullptr;
+std::atomic<int> first_signal = 0;
+std::atomic<std::int64_t> first_at = 0;
+
+std::int64_t nanoseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+void on_signal(int signal) {
+  Control* const control = aim.load();
+  const std::int64_t now = nanoseconds();
+  std::int64_t before = 0;
+  if (first_at.compare_exchange_strong(before, now)) {
+    first_signal = signal;
+    if (control != nullptr) control->request_stop();
+  } else if (static_cast<double>(now - before) >= 1e9 * second_request_after.value) {
+    if (control == nullptr) _exit(128 + signal);
+    control->interrupt(signal);
+  }
+}
+
+}  // namespace
+
+StopOnSignal::StopOnSignal(Control& control) {
+  first_signal = 0;
+  first_at = 0;
+  aim = &control;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &old_int_);
+  sigaction(SIGTERM, &action, &old_term_);
+}
+
+StopOnSignal::~StopOnSignal() {
+  aim = nullptr;
+  // The same request may come again while the process that it stopped is still ending.
+  if (first_at != 0) return;
+  sigaction(SIGINT, &old_int_, nullptr);
+  sigaction(SIGTERM, &old_term_, nullptr);
+}
+
+int StopOnSignal::first() const { return first_signal; }
+
+}  // namespace rehearse

@@ -1,0 +1,340 @@
+#include "runtime/control/supervisor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <optional>
+#include <random>
+#include <ranges>
+#include <thread>
+#include <utility>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+struct Member {
+  FrameSocket connection = {};
+  std::string host = {}, address = {};
+  std::int64_t pid = 0;
+  Deadline heard = {};
+  bool joined = false, voted = false, free_running = false;
+  std::int64_t begun = -1;
+  RankView view = {};
+};
+
+std::string random_token() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 4; ++i) {
+    const auto word = static_cast<std::uint32_t>(device());
+    token.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  return token;
+}
+
+}  // namespace
+
+struct Supervisor::Impl {
+  Fd listener;
+  ControlOptions options;
+  std::vector<Member> members;
+  std::vector<FrameSocket> strangers = {};  // connected, have not said hello
+  Fd wake = make_signal();
+  std::atomic<bool> ending = false;
+  Deadline started = Clock::now(), last_tick = {}, last_turn = Clock::now();
+  bool welcomed = false, voting = false, decided = false, judged = false;
+  std::optional<Message> verdict = {};
+  std::thread thread = {};
+
+  Impl(Fd listener_in, int world_size, ControlOptions options_in)
+      : listener(std::move(listener_in)),
+        options(std::move(options_in)),
+        members(static_cast<std::size_t>(world_size)) {}
+
+  std::string name(std::size_t rank) const {
+    const Member& m = members[rank];
+    return m.joined ? fmt::format("rank {} ({}, pid {})", rank, m.host, m.pid)
+                    : fmt::format("rank {}", rank);
+  }
+  void broadcast(const Message& message) {
+    for (Member& m : members) {
+      if (m.connection) m.connection.queue(message);
+    }
+  }
+  void judge(Id culprit, const std::string& what) {
+    if (std::exchange(judged, true)) return;
+    verdict = Message(MessageKind::verdict).put(culprit).put_text(what);
+    broadcast(*verdict);
+  }
+  void judge_rank(std::size_t rank, const std::string& what) {
+    judge(static_cast<Id>(rank), name(rank) + " " + what);
+  }
+
+  void welcome() {
+    welcomed = true;
+    Message message(MessageKind::welcome);
+    message.put_text(random_token());
+    for (const Member& m : members) message.put_text(m.host).put(m.pid).put_text(m.address);
+    broadcast(message);
+  }
+
+  void join(FrameSocket connection, Message& hello) {
+    const auto version = hello.take<std::uint32_t>();
+    const auto rank = hello.take<std::uint32_t>();
+    const auto world = hello.take<std::uint32_t>();
+    const std::string host = hello.take_text();
+    const auto pid = hello.take<std::int64_t>();
+    const std::string who = fmt::format("rank {} ({}, pid {})", rank, host, pid);
+    std::string refusal;
+    if (version != control_version) {
+      refusal = fmt::format(
+          "{} speaks version {} of the control plane, rank 0 version {}: start "
+          "every rank with the same build",
+          who, version, control_version);
+    } else if (world != members.size()) {
+      refusal =
+          fmt::format("{} was started for {} ranks, rank 0 for {}", who, world, members.size());
+    } else if (rank >= members.size()) {
+      refusal = fmt::format("{} is not one of {} ranks", who, members.size());
+    } else if (members[rank].joined) {
+      refusal = fmt::format("two processes are rank {}: {} and {}", rank, name(rank), who);
+    }
+    if (!refusal.empty()) {
+      connection.queue(Message(MessageKind::verdict).put(Id{rank}).put_text(refusal));
+      connection.flush();
+      strangers.push_back(std::move(connection));  // keeps it open until the message was read
+      judge(rank, refusal);
+      return;
+    }
+    Member& m = members[rank];
+    m.address = peer_address(connection.fd());
+    m.connection = std::move(connection);
+    m.host = host;
+    m.pid = pid;
+    m.heard = Clock::now();
+    m.joined = true;
+    m.view.rank = rank;
+    m.view.since = m.heard;
+    if (verdict) m.connection.queue(*verdict);  // it comes too late to have heard it
+    if (std::ranges::all_of(members, &Member::joined)) welcome();
+  }
+
+  void beat(Member& m, Message& message) {
+    for (LaneView& lane : m.view.lanes) {
+      const auto packed = message.take<std::uint64_t>();
+      const auto pulses = message.take<std::uint64_t>();
+      if (packed != lane.packed || pulses != lane.pulses) lane.since = m.heard;
+      lane.packed = packed;
+      lane.pulses = pulses;
+    }
+  }
+
+  void count_votes() {
+    if (!voting || decided || !std::ranges::all_of(members, &Member::voted)) return;
+    decided = true;
+    std::int64_t last = -1;
+    for (const Member& m : members) {
+      if (!m.free_running) last = std::max(last, m.begun);
+    }
+    broadcast(Message(MessageKind::last).put(last));
+  }
+
+  void handle(std::size_t rank, Message message) {
+    Member& m = members[rank];
+    switch (message.kind()) {
+      case MessageKind::lanes: {
+        m.view.lanes.resize(message.take<std::uint32_t>());
+        for (LaneView& lane : m.view.lanes) {
+          lane.name = message.take_text();
+          if (lane.since == Deadline{}) lane.since = m.heard;
+        }
+        return;
+      }
+      case MessageKind::beat:
+        beat(m, message);
+        return;
+      case MessageKind::set:
+        broadcast(message);
+        return;
+      case MessageKind::report:
+        members[0].connection.queue(message);
+        return;
+      case MessageKind::stop:
+        if (!std::exchange(voting, true)) broadcast(Message(MessageKind::propose));
+        return;
+      case MessageKind::vote:
+        m.begun = message.take<std::int64_t>();
+        m.free_running = message.take<std::uint8_t>() != 0;
+        m.voted = true;
+        count_votes();
+        return;
+      case MessageKind::interrupt:
+        judged = true;
+        broadcast(message);
+        // Rank 0's process ends with this thread in it: the others must have been told before.
+        for (Member& other : members | std::views::reverse)
+          if (other.connection) other.connection.flush();
+        return;
+      case MessageKind::fail:
+        judge_rank(rank, "failed: " + message.take_text());
+        return;
+      case MessageKind::finish:
+        m.view.finished = true;
+        m.view.since = m.heard;
+        if (std::ranges::all_of(members, [](const Member& x) { return x.view.finished; })) {
+          judged = true;  // from here on everybody may leave
+          broadcast(Message(MessageKind::release));
+        }
+        return;
+      default:
+        throw BackendError("unexpected message");
+    }
+  }
+
+  void lost(std::size_t rank) {
+    members[rank].connection = FrameSocket();
+    judge_rank(rank, "ended without a word: it was killed or crashed");
+  }
+
+  void serve(std::size_t rank) {
+    Member& m = members[rank];
+    const bool open = m.connection.fill();
+    m.heard = Clock::now();
+    try {
+      while (auto message = m.connection.next()) handle(rank, std::move(*message));
+    } catch (const BackendError& error) {
+      judge_rank(rank, fmt::format("sent a broken message to rank 0: {}", error.what()));
+    }
+    if (!open) lost(rank);
+  }
+
+  void meet(std::size_t index) {
+    FrameSocket& stranger = strangers[index];
+    const bool open = stranger.fill();
+    try {
+      if (auto message = stranger.next()) {
+        if (message->kind() != MessageKind::hello) throw BackendError("no hello");
+        FrameSocket connection = std::move(stranger);
+        strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(index));
+        join(std::move(connection), *message);
+        return;
+      }
+      if (open) return;
+    } catch (const BackendError&) {
+      // Not one of ours: whoever scans ports is let go.
+    }
+    strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  void watch(Deadline now) {
+    if (judged) return;
+    if (!welcomed) {
+      if (now - started <= to_duration(options.join)) return;
+      std::vector<std::size_t> missing;
+      for (std::size_t r = 0; r < members.size(); ++r) {
+        if (!members[r].joined) missing.push_back(r);
+      }
+      judge(static_cast<Id>(missing[0]),
+            fmt::format("rank{} {} did not come within {}", missing.size() > 1 ? "s" : "",
+                        fmt::join(missing, ", "), to_text(options.join)));
+      return;
+    }
+    std::vector<RankView> views;
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      if (now - members[r].heard > to_duration(options.timeout)) {
+        judge_rank(r, fmt::format("has been silent for {:.1f} s: it is stopped, its machine is "
+                                  "down or the network is cut",
+                                  seconds_since(members[r].heard)));
+        return;
+      }
+      views.push_back(members[r].view);
+    }
+    if (const auto blame = find_hang(views, now, options)) {
+      if (blame->rank == none) {
+        judge(none, blame->what);
+      } else {
+        judge_rank(blame->rank, blame->what);
+      }
+    }
+  }
+
+  /// Time in which this process itself was stopped counts against nobody.
+  void forgive(Deadline now) {
+    const auto gap = now - last_turn;
+    last_turn = now;
+    if (gap < 4 * to_duration(options.heartbeat)) return;
+    started += gap;
+    for (Member& m : members) {
+      m.heard += gap;
+      m.view.since += gap;
+      for (LaneView& lane : m.view.lanes) lane.since += gap;
+    }
+  }
+
+  void turn() {
+    std::vector<pollfd> wait = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    std::vector<std::size_t> rank_of;
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      const FrameSocket& connection = members[r].connection;
+      if (!connection) continue;
+      const short out = connection.has_output() ? POLLOUT : 0;
+      wait.push_back({connection.fd(), static_cast<short>(POLLIN | out), 0});
+      rank_of.push_back(r);
+    }
+    const std::size_t known = wait.size();
+    for (const FrameSocket& s : strangers) wait.push_back({s.fd(), POLLIN, 0});
+    const auto next = last_tick + to_duration(options.heartbeat);
+    poll(wait.data(), wait.size(), milliseconds_until(next));
+    forgive(Clock::now());
+    // From the end, because strangers leave the list as they are met.
+    for (std::size_t i = wait.size(); i-- > known;) {
+      if (wait[i].revents != 0) meet(i - known);
+    }
+    for (std::size_t i = 2; i < known; ++i) {
+      if ((wait[i].revents & ~POLLOUT) != 0) serve(rank_of[i - 2]);
+    }
+    if (wait[1].revents != 0) {
+      while (Fd fd = accept_from(listener.get())) strangers.emplace_back(std::move(fd));
+    }
+    const auto now = Clock::now();
+    if (now >= next) {
+      last_tick = now;
+      watch(now);
+      broadcast(Message(MessageKind::tick));
+    }
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      if (members[r].connection && !members[r].connection.flush()) lost(r);
+    }
+  }
+
+  void run() {
+    while (!ending.load()) turn();
+    turn();  // rank 0's own last words, which it sent before it ended this thread
+    const auto deadline = Clock::now() + std::chrono::seconds(1);
+    for (Member& m : members) {
+      while (m.connection && m.connection.has_output() && Clock::now() < deadline) {
+        pollfd wait = {m.connection.fd(), POLLOUT, 0};
+        if (poll(&wait, 1, milliseconds_until(deadline)) < 0 || !m.connection.flush()) break;
+      }
+    }
+  }
+};
+
+Supervisor::Supervisor(Fd listener, int world_size, ControlOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), world_size, std::move(options))) {
+  impl_->thread = std::thread([this] { impl_->run(); });
+}
+
+Supervisor::~Supervisor() {
+  impl_->ending = true;
+  notify(impl_->wake.get());
+  impl_->thread.join();
+}
+
+}  // namespace rehearse

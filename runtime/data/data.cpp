@@ -1,0 +1,188 @@
+#include "runtime/data/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/base/json_text.h"
+
+namespace rehearse {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Distinct streams of random numbers from one seed.
+constexpr std::uint64_t order_stream = 0x6f72646572, mask_stream = 0x6d61736b,
+                        validation_stream = 0x76616c;
+
+std::vector<std::string> files_of(const std::string& folder, std::string_view side) {
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".bin" && name.find(side) != std::string::npos)
+      files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Shards open_training(const DataSettings& settings) {
+  std::error_code error;
+  if (!fs::is_directory(settings.path, error))
+    throw InputError(
+        fmt::format("train.data = \"{}\": no such folder; make one with data/prepare.py TEXT -o {}",
+                    settings.path, settings.path));
+  const std::vector<std::string> files = files_of(settings.path, "train");
+  if (files.empty())
+    throw InputError(fmt::format(
+        "train.data = \"{}\": the folder has no token shard named *train*.bin (llm.c's format); "
+        "data/prepare.py makes them",
+        settings.path));
+  return Shards(files, settings.seq_len);
+}
+
+/// Where data/prepare.py says what it made; empty when the shards come from elsewhere.
+nlohmann::json manifest_of(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "manifest.json";
+  std::ifstream file(path);
+  if (!file) return {};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_json(text.str(), path.string());
+}
+
+}  // namespace
+
+std::uint64_t hash(std::uint64_t a, std::uint64_t b) {
+  const auto mix = [](std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+  };
+  return mix(mix(a + 0x9e3779b97f4a7c15ULL) ^ (b + 0x632be59bd9b4e019ULL));
+}
+
+std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key) {
+  if (count <= 1) return 0;
+  const int half = (std::bit_width(static_cast<std::uint64_t>(count - 1)) + 1) / 2;
+  const std::uint64_t low = (std::uint64_t{1} << half) - 1;
+  auto place = static_cast<std::uint64_t>(index);
+  do {
+    std::uint64_t left = place >> half, right = place & low;
+    for (std::uint64_t round = 0; round < 6; ++round)
+      left = std::exchange(right, left ^ (hash(key + round, right) & low));
+    place = (left << half) | right;
+  } while (place >= static_cast<std::uint64_t>(count));
+  return static_cast<std::int64_t>(place);
+}
+
+Data::Data(DataSettings settings)
+    : settings_(std::move(settings)), train_(open_training(settings_)) {
+  if (const std::vector<std::string> files = files_of(settings_.path, "val"); !files.empty())
+    validation_ = std::make_unique<Shards>(files, settings_.seq_len);
+  const nlohmann::json manifest = manifest_of(settings_.path);
+  if (const auto vocab = manifest.find("vocab_size");
+      manifest.is_object() && vocab != manifest.end() && vocab->is_number_integer() &&
+      vocab->get<std::int64_t>() > settings_.vocab)
+    throw InputError(fmt::format(
+        "train.data = \"{}\": its tokenizer has {} entries, the model's vocabulary {}; choose a "
+        "model with a larger vocabulary or data/prepare.py --vocab-size {}",
+        settings_.path, vocab->get<std::int64_t>(), settings_.vocab, settings_.vocab));
+  if (settings_.objective == Objective::masked) {
+    const nlohmann::json special =
+        manifest.is_object() ? manifest.value("special_token_ids", nlohmann::json::object())
+                             : nlohmann::json::object();
+    if (!special.is_object() || !special.contains("mask") || !special["mask"].is_number_integer())
+      throw InputError(fmt::format(
+          "train.data = \"{}\": a masked language model needs the mask token's id "
+          "(manifest.json, special_token_ids.mask); make the data with data/prepare.py --masked-lm",
+          settings_.path));
+    mask_token_ = special["mask"].get<std::int64_t>();
+  }
+}
+
+std::int64_t Data::validation_windows() const {
+  return validation_ == nullptr ? 0 : validation_->windows();
+}
+
+void Data::fill(const Shards& shards, std::int64_t window, std::uint64_t key, std::int64_t* tokens,
+                std::int64_t* labels) const {
+  const std::span<const std::uint16_t> text = shards.window(window);
+  const int length = settings_.seq_len;
+  for (const std::uint16_t token : text)
+    if (token >= settings_.vocab)
+      throw InputError(
+          fmt::format("train.data = \"{}\": token {} is outside the model's vocabulary of {}",
+                      settings_.path, token, settings_.vocab));
+  if (settings_.objective == Objective::causal) {
+    std::copy_n(text.begin(), length, tokens);
+    std::copy_n(text.begin() + 1, length, labels);
+    return;
+  }
+  for (int i = 0; i < length; ++i) {
+    const std::uint64_t draw = hash(key, i);
+    tokens[i] = text[i];
+    labels[i] = no_label;
+    if (draw % 100 >= 15) continue;
+    labels[i] = text[i];
+    const std::uint64_t kind = (draw >> 32) % 10;
+    if (kind < 8)
+      tokens[i] = mask_token_;
+    else if (kind == 8)
+      tokens[i] = static_cast<std::int64_t>(hash(draw, 1) % settings_.vocab);
+  }
+}
+
+std::int64_t Data::labels_of(std::uint64_t key) const {
+  if (settings_.objective == Objective::causal) return settings_.seq_len;
+  std::int64_t count = 0;
+  for (int i = 0; i < settings_.seq_len; ++i) count += hash(key, i) % 100 < 15;
+  return count;
+}
+
+void Data::training(std::int64_t step, std::int64_t first, int samples, std::int64_t* tokens,
+                    std::int64_t* labels) const {
+  const std::int64_t windows = train_.windows();
+  for (int i = 0; i < samples; ++i) {
+    const std::int64_t sample = step * settings_.global_batch + first + i;
+    const std::uint64_t epoch = sample / windows;
+    const std::int64_t window =
+        permute(sample % windows, windows, hash(hash(settings_.seed, order_stream), epoch));
+    fill(train_, window, hash(hash(settings_.seed, mask_stream), sample),
+         tokens + std::int64_t{i} * settings_.seq_len,
+         labels + std::int64_t{i} * settings_.seq_len);
+  }
+}
+
+void Data::validation(std::int64_t first, int samples, std::int64_t* tokens,
+                      std::int64_t* labels) const {
+  for (int i = 0; i < samples; ++i)
+    fill(*validation_, (first + i) % validation_->windows(), hash(validation_stream, first + i),
+         tokens + std::int64_t{i} * settings_.seq_len,
+         labels + std::int64_t{i} * settings_.seq_len);
+}
+
+std::int64_t Data::training_labels(std::int64_t step) const {
+  if (settings_.objective == Objective::causal)
+    return std::int64_t{settings_.global_batch} * settings_.seq_len;
+  std::int64_t count = 0;
+  for (int i = 0; i < settings_.global_batch; ++i)
+    count += labels_of(hash(hash(settings_.seed, mask_stream), step * settings_.global_batch + i));
+  return std::max<std::int64_t>(count, 1);
+}
+
+std::int64_t Data::validation_labels(std::int64_t first, std::int64_t samples) const {
+  std::int64_t count = 0;
+  for (std::int64_t i = first; i < first + samples; ++i)
+    count += labels_of(hash(validation_stream, i));
+  return std::max<std::int64_t>(count, 1);
+}
+
+}  // namespace rehearse

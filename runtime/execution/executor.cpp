@@ -1,0 +1,235 @@
+#include "runtime/execution/executor.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "models/block.h"
+#include "runtime/execution/forward_slice.h"
+#include "runtime/execution/operations.h"
+#include "runtime/kernels/optimizer.h"
+#include "runtime/execution/rank_memory.h"
+
+namespace rehearse {
+namespace {
+
+bool waits_for_others(const Work& work) {
+  return std::visit(overloaded{
+                        [](const Compute&) { return false; },
+                        [](const Kernel&) { return false; },
+                        [](const Update&) { return false; },
+                        [](const Collective&) { return true; },
+                        [](const Send&) { return true; },
+                        [](const Recv&) { return true; },
+                        [](const Put&) { return true; },
+                        [](const Take&) { return true; },
+                    },
+                    work);
+}
+
+/// The lane that computes; the first where none does (a server).
+std::size_t compute_lane(const Role& role) {
+  for (const Op& op : role.ops)
+    if (std::holds_alternative<Compute>(op.work)) return op.lane;
+  return role.ops.empty() ? 0 : role.ops.front().lane;
+}
+
+/// The op of a lane that ends a step there.
+Id last_of(const TaskLane& lane) {
+  Id last = none;
+  int shift = -1;
+  for (const Task& task : lane.tasks)
+    if (task.shift >= shift) last = task.op, shift = task.shift;
+  return last;
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  Impl(const ExecutorContext& context, const std::vector<std::byte*>& given)
+      : c(context),
+        role_id(c.linked.role_of.at(c.rank)),
+        role(c.linked.program.roles[role_id]),
+        maps(map_tensors(c.linked, c.model)),
+        memory(c.linked.program, role_id, c.rank, given),
+        operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.global_batch, c.rank,
+                   maps[c.rank], c.network, memory, c.wiring),
+        main_lane(compute_lane(role)) {
+    std::vector<TaskLane> lanes = lanes_of(c.linked.program, role);
+    if (!lanes.empty()) step_end = last_of(lanes[main_lane]);
+    attach_progress(lanes);
+    training = std::make_unique<LaneRunner>(
+        role.ops.size(), std::move(lanes), main_lane,
+        LaneRunner::Hooks{
+            .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
+            .begin_step =
+                [this](std::int64_t step) { return c.control.begin_step(step, role.free_running); },
+            .failed = [this](const std::string& what) { c.control.fail(what); },
+        });
+    slice = forward_slice(c.linked)[role_id];
+    std::vector<TaskLane> forward = lanes_of(role, slice);
+    attach_progress(forward);
+    evaluation = std::make_unique<LaneRunner>(
+        role.ops.size(), std::move(forward), main_lane,
+        LaneRunner::Hooks{
+            .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
+            .begin_step = {},
+            .failed = [this](const std::string& what) { c.control.fail(what); },
+        });
+  }
+
+  void attach_progress(std::vector<TaskLane>& lanes) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      if (progress.size() <= i) progress.push_back(&c.control.lane(lanes[i].name));
+      lanes[i].progress = progress[i];
+    }
+  }
+
+  bool execute(Id op, std::int64_t step) {
+    // Per thread and cheap: blocks are written without autograd.
+    const c10::AutoGradMode no_grad(false);
+    const Op& what = role.ops[op];
+    const bool others = waits_for_others(what.work);
+    progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
+    const auto began = std::chrono::steady_clock::now();
+    if (!operations.execute(op, step)) return false;
+    // A machine can be made slower, not faster: factors below 1 change nothing.
+    const double factor = others || c.disturber == nullptr
+                              ? 1
+                              : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
+    if (factor > 1)
+      std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
+    if (std::holds_alternative<Compute>(what.work))
+      busy.fetch_add((std::chrono::steady_clock::now() - began).count(), std::memory_order_relaxed);
+    if (op == step_end && on_step != nullptr) {
+      const StepLoss loss = operations.take_loss(step);
+      (*on_step)(step, loss);
+    }
+    return true;
+  }
+
+  void clear();
+  void initialise();
+
+  ExecutorContext c;
+  Id role_id;
+  const Role& role;
+  std::vector<RankMap> maps;
+  RankMemory memory;
+  Operations operations;
+  std::size_t main_lane;
+  std::atomic<std::chrono::steady_clock::rep> busy = 0;
+  Id step_end = none;
+  std::optional<std::int64_t> own_step = {};  // of a free-running role
+  std::vector<bool> slice = {};               // what evaluation runs
+  std::vector<LaneProgress*> progress = {};
+  std::unique_ptr<LaneRunner> training, evaluation;
+  const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
+};
+
+void Executor::Impl::clear() {
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life == Life::value) continue;
+    for (int age = 1; age <= role.storages[s].versions; ++age) {
+      const at::Tensor tensor = memory.state(s, 0, age);
+      tensor.zero_();
+      if (maps[c.rank].storages[s].kind == Kind::scale)
+        tensor.data_ptr<float>()[0] = initial_loss_scale;
+    }
+  }
+}
+
+void Executor::Impl::initialise() {
+  clear();
+  const RankMap& map = maps[c.rank];
+  std::map<Id, std::vector<std::pair<Id, Piece>>> by_group;  // storage and piece
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (role.storages[s].life == Life::value) continue;
+    const Kind kind = map.storages[s].kind;
+    if (kind == Kind::param || kind == Kind::master)
+      for (const Piece& piece : map.storages[s].pieces)
+        by_group[piece.group].emplace_back(s, piece);
+  }
+  for (const auto& [group, places] : by_group) {
+    const at::Tensor flat =
+        at::empty({elements_of(c.model.groups[group], map.tp_size)}, at::kFloat);
+    rehearse::initialise(c.model, group, map.tp_size, map.tp_rank, c.train.seed, flat);
+    for (const auto& [storage, piece] : places)
+      for (int age = 1; age <= role.storages[storage].versions; ++age)
+        memory.state(storage, 0, age)
+            .narrow(0, piece.begin, piece.end - piece.begin)
+            .copy_(flat.narrow(0, piece.offset, piece.end - piece.begin));
+  }
+}
+
+Executor::Executor(const ExecutorContext& context, const std::vector<std::byte*>& given)
+    : impl_(std::make_unique<Impl>(context, given)) {}
+Executor::~Executor() = default;
+
+void Executor::initialise() {
+  impl_->initialise();
+  impl_->own_step.reset();
+  impl_->operations.skipped_updates(0);
+}
+std::optional<std::int64_t> Executor::own_step() const { return impl_->own_step; }
+void Executor::own_step(std::int64_t step) {
+  if (impl_->role.free_running) impl_->own_step = step;
+}
+void Executor::clear() { impl_->clear(); }
+double Executor::compute_seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::duration(impl_->busy.load()))
+      .count();
+}
+const Wiring& Executor::wiring() const { return impl_->c.wiring; }
+
+std::int64_t Executor::run(std::int64_t first, std::int64_t last,
+                           const std::function<void(std::int64_t step, const StepLoss&)>& on_step) {
+  impl_->on_step = on_step ? &on_step : nullptr;
+  impl_->operations.begin({.data = &impl_->c.data});
+  const std::int64_t end = impl_->training->run(own_step().value_or(first), last);
+  own_step(end);
+  impl_->operations.end();
+  impl_->on_step = nullptr;
+  return end;
+}
+
+double Executor::evaluate(std::int64_t step, std::int64_t batches) {
+  double sum = 0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    impl_->operations.begin({.data = &impl_->c.data, .training = false, .evaluation = batch});
+    impl_->evaluation->run(step, step + 1);
+    impl_->memory.drop_values();
+    sum += impl_->operations.take_loss(step).sum;
+  }
+  impl_->memory.drop_values();
+  return counts() ? sum : 0;
+}
+
+bool Executor::counts() const { return impl_->maps[impl_->c.rank].tp_rank == 0; }
+const std::vector<RankMap>& Executor::maps() const { return impl_->maps; }
+const Role& Executor::role() const { return impl_->role; }
+
+std::span<std::byte> Executor::state(Id storage, std::int64_t step, int age) {
+  const at::Tensor tensor = impl_->memory.state(storage, step, age);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+std::int64_t Executor::skipped_updates() const { return impl_->operations.skipped_updates(); }
+void Executor::skipped_updates(std::int64_t count) { impl_->operations.skipped_updates(count); }
+
+void Executor::keep_stamps(std::size_t ops_per_lane) { impl_->training->keep_stamps(ops_per_lane); }
+const std::vector<std::vector<Stamp>>& Executor::stamps() const {
+  return impl_->training->stamps();
+}
+std::int64_t Executor::bytes_sent() const { return impl_->operations.bytes_sent(); }
+std::int64_t Executor::scratch_bytes() const { return impl_->operations.scratch_bytes(); }
+
+}  // namespace rehearse

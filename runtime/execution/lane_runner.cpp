@@ -1,0 +1,260 @@
+#include "runtime/execution/lane_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "engine/link/hazards.h"
+
+namespace rehearse {
+namespace {
+
+// Counters of a stopped run: every wait is over.
+constexpr std::int32_t released = 1 << 30;
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+std::vector<TaskLane> lanes_of(const Program& program, const Role& role) {
+  std::vector<std::vector<After>> after(role.ops.size());
+  for (std::size_t i = 0; i < role.ops.size(); ++i) after[i] = role.ops[i].after;
+  for (const Hazard& hazard : hazard_list(program, role)) {
+    // Its own lane keeps this order already, where an earlier iteration or an earlier place says
+    // so.
+    std::vector<After>& list = after[hazard.op];
+    const bool known = std::any_of(list.begin(), list.end(), [&](const After& a) {
+      return a.op == hazard.on && a.lag <= hazard.lag;
+    });
+    if (!known && role.ops[hazard.op].lane != role.ops[hazard.on].lane)
+      list.push_back({.op = hazard.on, .lag = hazard.lag});
+  }
+  std::vector<TaskLane> lanes;
+  for (const Lane& lane : role.lanes) lanes.push_back({.name = lane.name, .order = lane.order});
+  for (std::size_t i = 0; i < role.ops.size(); ++i)
+    lanes[role.ops[i].lane].tasks.push_back(
+        {.op = static_cast<Id>(i), .shift = role.ops[i].shift, .after = std::move(after[i])});
+  return lanes;
+}
+
+std::vector<TaskLane> lanes_of(const Role& role, const std::vector<bool>& wanted) {
+  // Within one step a lane's order is by (shift, position): an op of a larger shift is issued an
+  // iteration later.
+  std::vector<std::vector<Id>> order(role.lanes.size());
+  for (std::size_t i = 0; i < role.ops.size(); ++i)
+    order[role.ops[i].lane].push_back(static_cast<Id>(i));
+  std::vector<Id> before(role.ops.size(), none);
+  std::vector<TaskLane> lanes;
+  for (std::size_t lane = 0; lane < order.size(); ++lane) {
+    std::stable_sort(order[lane].begin(), order[lane].end(),
+                     [&](Id a, Id b) { return role.ops[a].shift < role.ops[b].shift; });
+    for (std::size_t i = 1; i < order[lane].size(); ++i)
+      before[order[lane][i]] = order[lane][i - 1];
+    lanes.push_back({.name = role.lanes[lane].name});
+  }
+  for (std::size_t lane = 0; lane < order.size(); ++lane)
+    for (const Id op : order[lane]) {
+      if (!wanted[op]) continue;
+      Task task{.op = op};
+      std::vector<bool> seen(role.ops.size());
+      std::vector<Id> stack = {op};
+      while (!stack.empty()) {
+        const Id at = stack.back();
+        stack.pop_back();
+        std::vector<Id> earlier;
+        if (before[at] != none) earlier.push_back(before[at]);
+        for (const After& after : role.ops[at].after)
+          if (after.lag == 0) earlier.push_back(after.op);
+        for (const Id e : earlier) {
+          if (seen[e]) continue;
+          seen[e] = true;
+          if (!wanted[e])
+            stack.push_back(e);
+          else if (role.ops[e].lane != role.ops[op].lane)
+            task.after.push_back({.op = e});
+        }
+      }
+      lanes[lane].tasks.push_back(std::move(task));
+    }
+  return lanes;
+}
+
+LaneRunner::LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t main_lane,
+                       Hooks hooks)
+    : lanes_(std::move(lanes)),
+      main_lane_(main_lane),
+      hooks_(std::move(hooks)),
+      ops_(ops),
+      completed_(std::make_unique<Counter[]>(ops)),
+      stamps_(lanes_.size()) {
+  for (const TaskLane& lane : lanes_) pulses_ |= lane.order == Order::arrival;
+}
+
+void LaneRunner::keep_stamps(std::size_t ops) {
+  for (std::vector<Stamp>& lane : stamps_) {
+    lane.clear();
+    lane.shrink_to_fit();
+    lane.reserve(ops);
+  }
+}
+
+std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
+  for (std::size_t i = 0; i < ops_; ++i) completed_[i].value.store(0, std::memory_order_relaxed);
+  first_ = first;
+  opened_ = first;
+  end_ = last;
+  stopped_ = false;
+  error_ = nullptr;
+  std::vector<std::thread> threads;
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+    if (lane != main_lane_ && !lanes_[lane].tasks.empty())
+      threads.emplace_back([this, lane] { run_lane(lane); });
+  run_lane(main_lane_);
+  for (std::thread& thread : threads) thread.join();
+  if (error_) std::rethrow_exception(error_);
+  return end_;
+}
+
+void LaneRunner::run_lane(std::size_t lane) {
+  try {
+    const bool in_order = lanes_[lane].order == Order::in_order;
+    if (!(in_order ? run_in_order(lane) : run_by_arrival(lane))) return;
+    if (LaneProgress* progress = lanes_[lane].progress) progress->enter(LaneState::idle, end_, 0);
+  } catch (const std::exception& error) {
+    stop(std::current_exception(), error.what());
+  } catch (...) {
+    stop(std::current_exception(), "unknown error");
+  }
+}
+
+bool LaneRunner::run_in_order(std::size_t index) {
+  const TaskLane& lane = lanes_[index];
+  int max_shift = 0;
+  for (const Task& task : lane.tasks) max_shift = std::max(max_shift, task.shift);
+  for (std::int64_t iteration = first_; iteration - max_shift < end_; ++iteration)
+    for (const Task& task : lane.tasks) {
+      const std::int64_t step = iteration - task.shift;
+      if (step < first_) continue;
+      if (!open(step)) {
+        if (stopped_) return false;
+        continue;
+      }
+      if (!satisfied(task, step) && !wait_for(lane, task, step)) return false;
+      if (!perform(index, task, step)) return false;
+    }
+  return true;
+}
+
+bool LaneRunner::run_by_arrival(std::size_t index) {
+  const TaskLane& lane = lanes_[index];
+  std::vector<std::int64_t> next(lane.tasks.size(), first_);  // the step each task serves next
+  while (true) {
+    const std::int32_t pulse = pulse_.load(std::memory_order_acquire);
+    bool any_left = false, any_ran = false;
+    for (std::size_t i = 0; i < lane.tasks.size() && !any_ran; ++i) {
+      if (!open(next[i])) continue;
+      any_left = true;
+      const Task& task = lane.tasks[i];
+      if (!satisfied(task, next[i])) continue;
+      if (!perform(index, task, next[i]++)) return false;
+      any_ran = true;
+    }
+    if (!any_left) return true;
+    if (any_ran) continue;
+    if (stopped_) return false;
+    pulse_.wait(pulse, std::memory_order_acquire);
+  }
+}
+
+bool LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
+  std::vector<Stamp>& stamps = stamps_[lane];
+  const bool stamp = stamps.size() < stamps.capacity();
+  const std::int64_t start = stamp ? now() : 0;
+  if (!hooks_.execute(task.op, step)) {
+    end_before(step);
+    return false;
+  }
+  if (stamp) stamps.push_back({.step = step, .start = start, .end = now(), .op = task.op});
+  std::atomic<std::int32_t>& counter = completed_[task.op].value;
+  counter.fetch_add(2, std::memory_order_release);
+  counter.notify_all();
+  if (pulses_) {
+    pulse_.fetch_add(1, std::memory_order_release);
+    pulse_.notify_all();
+  }
+  return true;
+}
+
+bool LaneRunner::open(std::int64_t step) {
+  if (step >= end_.load(std::memory_order_acquire)) return false;
+  if (step < opened_.load(std::memory_order_acquire)) return true;
+  const std::lock_guard lock(gate_);
+  while (opened_.load(std::memory_order_relaxed) <= step) {
+    const std::int64_t next = opened_.load(std::memory_order_relaxed);
+    if (next >= end_) return false;
+    if (stopped_) return false;
+    if (hooks_.begin_step && !hooks_.begin_step(next)) {
+      end_.store(next, std::memory_order_release);
+      return false;
+    }
+    opened_.store(next + 1, std::memory_order_release);
+  }
+  return true;
+}
+
+bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
+  for (const After& after : task.after) {
+    const std::int64_t needed = step - after.lag - first_ + 1;
+    if (needed > completed_[after.op].value.load(std::memory_order_acquire) / 2) return false;
+  }
+  return true;
+}
+
+bool LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
+  if (lane.progress != nullptr) lane.progress->enter(LaneState::dependent, step, task.op);
+  for (const After& after : task.after) {
+    const std::int64_t needed = step - after.lag - first_ + 1;
+    const std::atomic<std::int32_t>& counter = completed_[after.op].value;
+    std::int32_t value = counter.load(std::memory_order_acquire);
+    while (value / 2 < needed) {
+      counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps
+      value = counter.load(std::memory_order_acquire);
+      if (step >= end_) return false;
+    }
+  }
+  return !stopped_;
+}
+
+void LaneRunner::end_before(std::int64_t step) {
+  end_ = std::min(end_.load(), step);
+  for (std::size_t i = 0; i < ops_; ++i) {
+    completed_[i].value.fetch_xor(1);
+    completed_[i].value.notify_all();
+  }
+  pulse_.fetch_add(1);
+  pulse_.notify_all();
+}
+
+void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
+  {
+    const std::lock_guard lock(error_lock_);
+    if (stopped_) return;
+    error_ = std::move(error);
+    stopped_ = true;
+  }
+  for (std::size_t i = 0; i < ops_; ++i) {
+    completed_[i].value.store(released, std::memory_order_release);
+    completed_[i].value.notify_all();
+  }
+  pulse_.fetch_add(1);
+  pulse_.notify_all();
+  end_.store(first_);  // a lane between two ops ends
+  if (hooks_.failed) hooks_.failed(what);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,262 @@
+// Makes a role's ops ready: operands, blocks, communicators, weight-decay masks.
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/errors.h"
+#include "engine/link/workspace.h"
+#include "runtime/execution/prepared.h"
+
+namespace rehearse {
+namespace {
+
+// More steps than can be under way between a head's backward and the report of its step.
+constexpr std::size_t steps_under_way = 64;
+
+/// Ranks of the channel's group that this rank is in; all ranks for a point-to-point channel.
+std::vector<Id> members_of(const Program& program, const Channel& channel, Id rank) {
+  if (channel.group.axes == 0 && channel.group.colour.empty()) {
+    std::vector<Id> all(program.world_size);
+    std::iota(all.begin(), all.end(), Id{0});
+    return all;
+  }
+  for (std::vector<Id>& group : groups_of(program, channel))
+    if (std::find(group.begin(), group.end(), rank) != group.end()) return group;
+  throw ProgramError(
+      fmt::format("rank {} uses channel {} but is in none of its groups", rank, channel.name));
+}
+
+}  // namespace
+
+Operations::Operations(const LinkedProgram& linked, const ModelSpec& model, const Train& train,
+                       Optimizer optimizer, int global_batch, Id rank, const RankMap& map,
+                       Network& network, RankMemory& memory, const Wiring& wiring)
+    : linked_(linked),
+      program_(linked.program),
+      model_(model),
+      train_(train),
+      optimizer_(optimizer),
+      global_batch_(global_batch),
+      rank_(rank),
+      role_id_(linked.role_of[rank]),
+      role_(program_.roles[role_id_]),
+      map_(map),
+      network_(network),
+      memory_(memory),
+      wiring_(wiring),
+      blocks_(model.segments.size()),
+      communicators_(role_.lanes.size()),
+      mailboxes_(program_.channels.size()),
+      last_sender_(program_.channels.size(), none),
+      losses_(steps_under_way, {-1, {}}) {
+  for (auto& lane : communicators_) lane.resize(program_.channels.size());
+  find_samples();
+  for (std::size_t op = 0; op < role_.ops.size(); ++op) prepare(static_cast<Id>(op));
+}
+
+Operations::~Operations() = default;
+
+void Operations::find_samples() {
+  // Samples by micro-batch, for the roles of all data-parallel places: mine begin after those of
+  // the places before me.
+  const Place mine = place_along(program_, "dp", rank_);
+  std::vector<std::int64_t> by_place(mine.count);
+  for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
+    const std::vector<int> samples = samples_of(program_.roles[linked_.role_of[rank]]);
+    if (!samples.empty())
+      by_place[place_along(program_, "dp", rank).index] =
+          std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
+  }
+  std::int64_t first =
+      std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
+  for (const int samples : samples_of(role_)) {
+    MicroBatch& m = microbatches_.emplace_back();
+    m.first = first;
+    m.samples = samples;
+    m.batch.tokens = at::empty({samples, model_.seq_len}, at::kLong);
+    m.batch.labels = at::empty({samples, model_.seq_len}, at::kLong);
+    first += samples;
+  }
+}
+
+void Operations::begin(Feed feed, const std::vector<bool>* slice) {
+  feed_ = feed;
+  memory_.forget_listers();
+  for (std::size_t op = 0; op < ops_.size(); ++op)
+    if (slice == nullptr || (*slice)[op])
+      for (const Operand& dying : ops_[op]->dies) memory_.add_lister(dying);
+  memory_.drop_values();
+  if (feed.training && linked_.mailboxes) open_mailboxes();
+}
+
+void Operations::prepare(Id id) {
+  auto p = std::make_unique<Prepared>();
+  p->op = &role_.ops[id];
+  p->id = id;
+  for (const Ref& ref : p->op->refs) p->operands.push_back(memory_.operand(ref));
+  for (const Ref& ref : linked_.roles[role_id_].ops[id].dies)
+    p->dies.push_back(memory_.operand(ref));
+  std::visit(overloaded{
+                 [&](const Compute& compute) { prepare_compute(*p, compute); },
+                 [&](const Kernel& kernel) { prepare_kernel(*p, kernel); },
+                 [&](const Update&) { prepare_update(*p); },
+                 [&](const Collective& collective) { prepare_collective(*p, collective); },
+                 [&](const Send& send) { prepare_exchange(*p, send.channel, send.peer); },
+                 [&](const Recv& recv) { prepare_exchange(*p, recv.channel, recv.peer); },
+                 [&](const Put& put) {
+                   p->mailbox = put.channel;
+                   const Role& peer = program_.roles[put.peer];
+                   p->peer_rank =
+                       wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
+                 },
+                 [&](const Take& take) { p->mailbox = take.channel; },
+             },
+             p->op->work);
+  ops_.push_back(std::move(p));
+}
+
+void Operations::prepare_compute(Prepared& p, const Compute& compute) {
+  const std::vector<Id>& groups = model_.segments.at(compute.segment).groups;
+  // A view may be padded behind its group: the block gets the group alone.
+  for (const Slot slot : {Slot::param, Slot::grad}) {
+    std::size_t position = 0;
+    for (std::size_t i = 0; i < p.operands.size(); ++i)
+      if (p.operands[i].slot == slot) {
+        const Operand whole = p.operands[i];
+        const std::int64_t elements =
+            elements_of(model_.groups[groups.at(position++)], map_.tp_size);
+        p.operands[i] = memory_.operand(p.op->refs[i], 0, elements);
+        if (slot == Slot::grad && whole.mode == Mode::write && whole.elements > elements)
+          p.padding.push_back(memory_.operand(p.op->refs[i], elements, whole.elements - elements));
+      }
+  }
+  for (const Operand& operand : p.operands) {
+    if (operand.slot == Slot::param) p.params.push_back(&operand);
+    if (operand.slot == Slot::grad) p.grads.push_back(&operand);
+  }
+  if (p.params.size() != groups.size())
+    throw ProgramError(fmt::format("role {}: op {} has {} parameter operands, segment {} has {}",
+                                   role_.name, p.id, p.params.size(),
+                                   model_.segments[compute.segment].name, groups.size()));
+  p.param_tensors.resize(p.params.size());
+  p.grad_tensors.resize(p.grads.size());
+  p.accumulate = std::make_unique<bool[]>(p.grads.size());
+  for (std::size_t i = 0; i < p.grads.size(); ++i) p.accumulate[i] = p.grads[i]->mode == Mode::add;
+  std::unique_ptr<Block>& block = blocks_[compute.segment];
+  if (block == nullptr)
+    block =
+        make_block(model_, compute.segment, map_.tp_size, map_.tp_rank, p.params.front()->dtype);
+  p.block = block.get();
+}
+
+void Operations::prepare_update(Prepared& p) {
+  const Operand& param = p.need(Slot::param);
+  const std::int64_t end = param.begin + param.elements;
+  std::vector<DecayRun>& runs = p.runs;
+  const auto append = [&](std::int64_t begin, std::int64_t stop, bool decay) {
+    begin = std::max(begin, param.begin) - param.begin;
+    stop = std::min(stop, end) - param.begin;
+    if (begin >= stop) return;
+    if (!runs.empty() && runs.back().end == begin && runs.back().decay == decay)
+      runs.back().end = stop;
+    else
+      runs.push_back({begin, stop, decay});
+  };
+  // What no tensor covers is padding: zero gradients keep it as it is.
+  std::int64_t done = param.begin;
+  for (const Piece& piece : map_.storages[param.storage].pieces) {
+    if (piece.end <= param.begin || piece.begin >= end) continue;
+    append(done, piece.begin, false);
+    for (const TensorSlot& tensor : tensors_of(model_.groups[piece.group], map_.tp_size)) {
+      const std::int64_t shift = piece.begin - piece.offset;
+      append(std::max(tensor.begin + shift, piece.begin), std::min(tensor.end + shift, piece.end),
+             tensor.spec->decay);
+    }
+    done = piece.end;
+  }
+  append(done, end, false);
+}
+
+Communicator& Operations::communicator(Id lane, Id channel) {
+  std::unique_ptr<Communicator>& c = communicators_[lane][channel];
+  if (c == nullptr)
+    c = network_.communicator(
+        wiring_.prefix + program_.channels[channel].name,
+        wiring_.processes(members_of(program_, program_.channels[channel], rank_)));
+  return *c;
+}
+
+void Operations::open_mailboxes() {
+  for (Id channel = 0; channel < program_.channels.size(); ++channel) {
+    std::vector<Id> senders, receivers;
+    for (const Role& role : program_.roles) {
+      bool puts = false, takes = false;
+      for (const Op& op : role.ops) {
+        if (const auto* put = std::get_if<Put>(&op.work)) puts |= put->channel == channel;
+        if (const auto* take = std::get_if<Take>(&op.work)) takes |= take->channel == channel;
+      }
+      if (puts) senders.insert(senders.end(), role.ranks.begin(), role.ranks.end());
+      if (takes) receivers.insert(receivers.end(), role.ranks.begin(), role.ranks.end());
+    }
+    const auto has = [&](const std::vector<Id>& ranks) {
+      return std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
+    };
+    if (!has(senders) && !has(receivers)) continue;
+    bytes_put_ += mailboxes_[channel] == nullptr ? 0 : mailboxes_[channel]->traffic().sent;
+    mailboxes_[channel] = network_.mailbox(
+        fmt::format("{}{}#{}", wiring_.prefix, program_.channels[channel].name, run_),
+        wiring_.processes(senders), wiring_.processes(receivers));
+  }
+  ++run_;
+}
+
+void Operations::end() {
+  for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_)
+    if (mailbox != nullptr) mailbox->close();
+}
+
+void Operations::prepare_collective(Prepared& p, const Collective& collective) {
+  p.communicator = &communicator(p.op->lane, collective.channel);
+  // A member without a source contributes nothing; one without a target receives nothing.
+  const Operand& source = p.at(Slot::source) ? *p.at(Slot::source) : p.need(Slot::target);
+  const Operand& target = p.at(Slot::target) ? *p.at(Slot::target) : source;
+  CollectiveSpec spec{.move = collective.move,
+                      .algorithm = collective.algorithm,
+                      .dtype = source.dtype,
+                      .elements = std::max(source.elements, target.elements)};
+  if (collective.root != none) {
+    const std::vector<Id> members =
+        members_of(program_, program_.channels[collective.channel], rank_);
+    for (std::size_t member = 0; member < members.size(); ++member)
+      if (linked_.role_of[members[member]] == collective.root) spec.root = static_cast<int>(member);
+  }
+  for (const Operand& dying : p.dies)
+    spec.consume |= dying.storage == source.storage && dying.index == source.index;
+  p.reduces = collective.move == Move::all_reduce || collective.move == Move::reduce ||
+              collective.move == Move::reduce_scatter;
+  // Packets of which a threshold decides how full they are: as many bytes as they have.
+  if (const Kernel* kernel = packets_of(target.storage)) {
+    const std::int64_t count = target.elements / packet_bytes(*kernel);
+    p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *kernel, count,
+                                                 spec.root);
+    for (std::size_t i = 0; i < p.operands.size(); ++i)
+      p.operands[i] =
+          memory_.operand(p.op->refs[i], 0,
+                          packet_room(*kernel) * (p.operands[i].elements / packet_bytes(*kernel)));
+    return;
+  }
+  p.handle = p.communicator->prepare(spec);
+}
+
+void Operations::prepare_exchange(Prepared& p, Id channel, Id peer) {
+  p.communicator = &communicator(p.op->lane, channel);
+  const std::vector<Id>& ranks = program_.roles[peer].ranks;
+  p.peer_rank = wiring_.process(ranks.at(linked_.place_of[rank_]));
+  const std::vector<Id>& members = p.communicator->ranks();
+  p.peer_member =
+      static_cast<int>(std::find(members.begin(), members.end(), p.peer_rank) - members.begin());
+}
+
+}  // namespace rehearse

@@ -1,0 +1,163 @@
+#include "runtime/execution/rank_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+
+at::ScalarType scalar_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return at::kFloat;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::f16:
+      return at::kHalf;
+    case DType::i32:
+      return at::kInt;
+    case DType::u8:
+      break;
+  }
+  return at::kByte;
+}
+
+RankMemory::RankMemory(const Program& program, Id role, Id rank,
+                       const std::vector<std::byte*>& given)
+    : program_(program), role_(program.roles[role]), rank_(rank) {
+  std::vector<bool> opaque(role_.storages.size());
+  for (const Op& op : role_.ops)
+    for (const Ref& ref : op.refs)
+      if (ref.slot == Slot::saved) opaque[role_.views[ref.view].storage] = true;
+  for (std::size_t s = 0; s < role_.storages.size(); ++s) {
+    const Storage& storage = role_.storages[s];
+    const std::size_t count = std::size_t(storage.indices) * storage.versions;
+    Instances instances;
+    if (opaque[s])
+      instances.saved.resize(count);
+    else
+      instances.tensors.resize(count);
+    // c10's CPU allocator aligns to 64 bytes.
+    if (s < given.size() && given[s] != nullptr)
+      instances.tensors.at(0) = at::from_blob(given[s], {storage.elements},
+                                              at::TensorOptions(scalar_type(storage.dtype)));
+    else if (storage.life != Life::value)
+      for (at::Tensor& tensor : instances.tensors)
+        tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
+    instances.listers.resize(storage.indices);
+    instances.still_listed = std::vector<std::atomic<int>>(count);
+    storages_.push_back(std::move(instances));
+  }
+}
+
+std::string RankMemory::name_of(const Operand& operand) const {
+  return fmt::format("{}[{}]", role_.storages[operand.storage].name, operand.index);
+}
+
+Operand RankMemory::operand(const Ref& ref) {
+  return operand(ref, 0, extent_of(program_, role_, ref.view, rank_).size());
+}
+
+Operand RankMemory::operand(const Ref& ref, std::int64_t skip, std::int64_t elements) {
+  const View& view = role_.views.at(ref.view);
+  const Storage& storage = role_.storages.at(view.storage);
+  const Extent extent = extent_of(program_, role_, ref.view, rank_);
+  Operand operand{.storage = view.storage,
+                  .slot = ref.slot,
+                  .mode = ref.mode,
+                  .dtype = storage.dtype,
+                  .value = storage.life == Life::value,
+                  .index = ref.index,
+                  .age = ref.age,
+                  .versions = storage.versions,
+                  .begin = extent.begin + skip,
+                  .elements = elements};
+  operand.whole = operand.begin == 0 && operand.elements == storage.elements;
+  if (!operand.value)
+    for (int version = 0; version < storage.versions; ++version)
+      operand.views.push_back(storages_[view.storage]
+                                  .tensors[std::size_t(ref.index) * storage.versions + version]
+                                  .narrow(0, operand.begin, operand.elements));
+  return operand;
+}
+
+at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
+  const std::size_t at = slot(operand, step - operand.age);
+  if (!operand.value) return operand.views[at - slot(operand, 0)];
+  const at::Tensor& tensor = storages_[operand.storage].tensors[at];
+  if (!tensor.defined())
+    throw ProgramError(
+        fmt::format("role {}: {} is read before it is written", role_.name, name_of(operand)));
+  const at::Tensor flat = tensor.view(-1);
+  return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
+}
+
+at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
+  const std::size_t at = slot(operand, step);
+  if (!operand.value) return operand.views[at - slot(operand, 0)];
+  const std::lock_guard lock(allocation_);
+  at::Tensor& tensor = storages_[operand.storage].tensors[at];
+  if (!tensor.defined())
+    tensor = at::empty({role_.storages[operand.storage].elements}, scalar_type(operand.dtype));
+  const at::Tensor flat = tensor.view(-1);
+  return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
+}
+
+void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor& tensor) {
+  if (tensor.numel() != operand.elements)
+    throw ProgramError(fmt::format("role {}: {} holds {} elements, the op gives {}", role_.name,
+                                   name_of(operand), operand.elements, tensor.numel()));
+  if (operand.value && operand.whole && tensor.scalar_type() == scalar_type(operand.dtype) &&
+      tensor.is_contiguous())
+    storages_[operand.storage].tensors[slot(operand, step)] = tensor;
+  else
+    write(operand, step).copy_(tensor.reshape(-1));
+}
+
+Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
+  return storages_[operand.storage].saved.at(slot(operand, step - operand.age));
+}
+
+void RankMemory::add_lister(const Operand& operand) {
+  ++storages_[operand.storage].listers.at(operand.index);
+}
+
+void RankMemory::forget_listers() {
+  for (Instances& instances : storages_)
+    std::fill(instances.listers.begin(), instances.listers.end(), 0);
+}
+
+void RankMemory::release(const Operand& operand, std::int64_t step) {
+  Instances& instances = storages_[operand.storage];
+  const std::size_t at = slot(operand, step - operand.age);
+  if (instances.still_listed[at].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Before the handle goes: who writes the instance next is ordered behind this op.
+  instances.still_listed[at].store(instances.listers[operand.index], std::memory_order_relaxed);
+  if (instances.tensors.empty())
+    instances.saved[at] = {};
+  else
+    instances.tensors[at].reset();
+}
+
+void RankMemory::drop_values() {
+  for (std::size_t s = 0; s < storages_.size(); ++s) {
+    if (role_.storages[s].life != Life::value) continue;
+    Instances& instances = storages_[s];
+    for (at::Tensor& tensor : instances.tensors) tensor.reset();
+    for (Saved& saved : instances.saved) saved = {};
+    for (std::size_t at = 0; at < instances.still_listed.size(); ++at)
+      instances.still_listed[at] = instances.listers[at / role_.storages[s].versions];
+  }
+}
+
+at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
+  const int versions = role_.storages[storage].versions;
+  return storages_[storage].tensors[(((step - age) % versions) + versions) % versions];
+}
+
+}  // namespace rehearse

@@ -1,0 +1,68 @@
+// Conversions between 16-bit types and fp32, a block at a time, so that the loops that do the work
+// exist once, in fp32.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "engine/program/program.h"
+
+namespace rehearse {
+
+inline constexpr std::int64_t float_block = 4096;
+
+inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+inline std::uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<std::uint16_t>(nan ? 0x7fc0U : rounded);
+}
+inline float from_f16(std::uint16_t bits) {
+  const std::uint32_t sign = (bits & 0x8000U) << 16;
+  const std::uint32_t magnitude = bits & 0x7fffU;
+  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000U | (magnitude << 13));
+  // The product is exact for normal and subnormal numbers alike.
+  return std::bit_cast<float>(
+      sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F));
+}
+inline std::uint16_t to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) {  // as the processor's own conversion: quiet, its first bits kept
+    return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x1ffU));
+  }
+  if (magnitude >= 0x477ff000U) return sign | 0x7c00;  // rounds to 65536 or beyond
+  if (magnitude < 0x38800000U) {
+    // Subnormal: adding 0.5 in fp32 rounds to the nearest multiple of 2^-24, ties to even.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+    return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U);
+  }
+  const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13) & 1);
+  return sign | static_cast<std::uint16_t>((rounded - 0x38000000U) >> 13);
+}
+
+/// Values [begin, begin + count) as fp32: where they are, or converted into `scratch`.
+inline const float* as_f32(const void* values, DType type, std::int64_t begin, std::int64_t count,
+                           float* scratch) {
+  if (type == DType::f32) return static_cast<const float*>(values) + begin;
+  const auto* bits = static_cast<const std::uint16_t*>(values) + begin;
+  if (type == DType::bf16)
+    std::transform(bits, bits + count, scratch, from_bf16);
+  else
+    std::transform(bits, bits + count, scratch, from_f16);
+  return scratch;
+}
+inline void store_f32(const float* from, std::int64_t count, void* values, DType type,
+                      std::int64_t begin) {
+  auto* bits = static_cast<std::uint16_t*>(values) + begin;
+  if (type == DType::bf16)
+    std::transform(from, from + count, bits, to_bf16);
+  else
+    std::transform(from, from + count, bits, to_f16);
+}
+
+}  // namespace rehearse

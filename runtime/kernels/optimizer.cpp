@@ -1,0 +1,195 @@
+#include "runtime/kernels/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <vector>
+
+#include "runtime/kernels/floats.h"
+
+// One binary for any x86-64 processor that still uses what this one has.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define REHEARSE_VECTORISED \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define REHEARSE_VECTORISED
+#endif
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t block = float_block;
+
+struct AdamFactors {
+  float keep, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, root_correction, grad_scale;
+};
+
+REHEARSE_VECTORISED
+void adamw_block(const AdamFactors f, const float* __restrict grad, float* __restrict param,
+                 float* __restrict moment1, float* __restrict moment2, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = grad[i] * f.grad_scale;
+    const float m = moment1[i] + (g - moment1[i]) * f.one_minus_beta1;
+    const float v = moment2[i] * f.beta2 + g * g * f.one_minus_beta2;
+    moment1[i] = m;
+    moment2[i] = v;
+    param[i] = param[i] * f.keep - f.step_size * (m / (std::sqrt(v) / f.root_correction + f.eps));
+  }
+}
+
+REHEARSE_VECTORISED
+void sgd_block(float lr, float momentum, float decay, float grad_scale,
+               const float* __restrict grad, float* __restrict param, float* __restrict buffer,
+               std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = grad[i] * grad_scale + decay * param[i];
+    const float b = momentum * buffer[i] + g;
+    buffer[i] = b;
+    param[i] -= lr * b;
+  }
+}
+
+REHEARSE_VECTORISED
+double squares_block(const float* values, std::int64_t count) {
+  constexpr int lanes = 16;
+  std::array<float, lanes> sums = {};
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (int lane = 0; lane < lanes; ++lane) sums[lane] += values[i + lane] * values[i + lane];
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
+  for (const float s : sums) sum += s;
+  return sum;
+}
+
+REHEARSE_VECTORISED
+void welford_block(const float* __restrict values, float count, float* __restrict mean,
+                   float* __restrict squares, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float before = values[i] - mean[i];
+    mean[i] += before / count;
+    squares[i] += before * (values[i] - mean[i]);
+  }
+}
+
+}  // namespace
+
+double learning_rate(const Train& train, std::int64_t step) {
+  if (step < train.warmup_steps)
+    return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
+  const std::int64_t falling = train.steps - 1 - train.warmup_steps;
+  if (train.decay == Decay::constant || falling <= 0) return train.lr;
+  const double done =
+      std::min(1.0, static_cast<double>(step - train.warmup_steps) / static_cast<double>(falling));
+  const double left =
+      train.decay == Decay::linear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
+  return train.min_lr + (train.lr - train.min_lr) * left;
+}
+
+OptimizerStep optimizer_step(const Train& train, Optimizer kind, std::int64_t step) {
+  return {.kind = kind,
+          .lr = learning_rate(train, step),
+          .beta1 = train.beta1,
+          .beta2 = train.beta2,
+          .eps = train.eps,
+          .momentum = train.momentum,
+          .weight_decay = train.weight_decay,
+          .step = step + 1};
+}
+
+void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay) {
+  const double weight_decay = decay ? step.weight_decay : 0;
+  const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
+  const double correction2 = 1 - std::pow(step.beta2, static_cast<double>(step.step));
+  const AdamFactors factors{
+      .keep = static_cast<float>(1 - step.lr * weight_decay),
+      .one_minus_beta1 = static_cast<float>(1 - step.beta1),
+      .beta2 = static_cast<float>(step.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - step.beta2),
+      .eps = static_cast<float>(step.eps),
+      .step_size = static_cast<float>(step.lr / correction1),
+      .root_correction = static_cast<float>(std::sqrt(correction2)),
+      .grad_scale = static_cast<float>(step.grad_scale),
+  };
+  const bool in_place = interval.master == nullptr && interval.param_type == DType::f32;
+  std::array<float, block> grad_scratch, param_scratch;
+  for (std::int64_t begin = 0; begin < interval.elements; begin += block) {
+    const std::int64_t count = std::min(block, interval.elements - begin);
+    const float* grad =
+        as_f32(interval.grad, interval.grad_type, begin, count, grad_scratch.data());
+    float* param = nullptr;
+    if (interval.master != nullptr)
+      param = interval.master + begin;
+    else if (in_place)
+      param = static_cast<float*>(interval.param) + begin;
+    else {
+      param = param_scratch.data();
+      as_f32(interval.param, interval.param_type, begin, count, param);
+    }
+    if (step.kind == Optimizer::adamw)
+      adamw_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
+    else
+      sgd_block(static_cast<float>(step.lr), static_cast<float>(step.momentum),
+                static_cast<float>(weight_decay), factors.grad_scale, grad, param,
+                interval.moment1 + begin, count);
+    if (in_place) continue;
+    if (interval.param_type == DType::f32)
+      std::copy_n(param, count, static_cast<float*>(interval.param) + begin);
+    else
+      store_f32(param, count, interval.param, interval.param_type, begin);
+  }
+}
+
+double sum_of_squares(const void* values, DType type, std::int64_t elements) {
+  std::array<float, block> scratch;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < elements; begin += block) {
+    const std::int64_t count = std::min(block, elements - begin);
+    sum += squares_block(as_f32(values, type, begin, count, scratch.data()), count);
+  }
+  return sum;
+}
+
+double gradient_factor(double sum_of_squares, double loss_scale, double max_norm) {
+  const double norm = std::sqrt(sum_of_squares) / loss_scale;
+  const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  return clip / loss_scale;
+}
+
+void rescale(bool finite, float* state) {
+  constexpr float good_steps = 2000;
+  if (!finite) {
+    state[0] = std::max(1.0F, state[0] / 2);
+    state[1] = 0;
+  } else if (++state[1] >= good_steps) {
+    state[0] *= 2;
+    state[1] = 0;
+  }
+}
+
+void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
+             float* state) {
+  if (state[0] < 0) return;
+  constexpr float too_large = 1e18F;  // its square is none that fp32 has
+  const std::int64_t observed = observed_entries(elements, stride);
+  float* mean = state + 1;
+  float* squares = mean + observed;
+  const float count = ++state[0];
+  bool finite = true;
+  std::array<float, 256> block = {};
+  for (std::int64_t begin = 0; begin < observed; begin += std::ssize(block)) {
+    const std::int64_t n = std::min(observed - begin, std::ssize(block));
+    for (std::int64_t i = 0; i < n; ++i) {
+      float one = 0;
+      block[i] = scale * *as_f32(values, type, (begin + i) * stride, 1, &one);
+      finite &= std::abs(block[i]) < too_large;
+    }
+    welford_block(block.data(), count, mean + begin, squares + begin, n);
+  }
+  if (!finite) state[0] = -count;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,266 @@
+// See sparsify.h. The largest k are found in one pass over gradient and residual: a sample tells a
+// magnitude that a little more than k entries reach; those entries are collected, and a radix
+// select among them finds the k-th. Whatever the sample says the answer is exact: when the
+// collection is full it is cut down to its own k largest, below which nothing that follows can
+// belong; when it ends with fewer than k the pass is made again without a bound.
+#include "runtime/kernels/sparsify.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "engine/base/random.h"
+#include "runtime/kernels/floats.h"
+#include "runtime/kernels/select_kernels.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t block = float_block, vector = 16;
+
+/// The gradient as fp32, times the step's factor.
+class Source {
+ public:
+  Source(const void* values, DType type, float factor)
+      : values_(values), type_(type), factor_(factor) {}
+  const float* at(std::int64_t begin, std::int64_t count) {
+    const float* from = as_f32(values_, type_, begin, count, scratch_.data());
+    if (factor_ == 1) return from;
+    for (std::int64_t i = 0; i < count; ++i) scratch_[i] = from[i] * factor_;
+    return scratch_.data();
+  }
+
+ private:
+  const void* values_;
+  DType type_;
+  float factor_;
+  std::array<float, block> scratch_;
+};
+
+class Selection {
+ public:
+  Selection(const Kernel& kernel, const SelectStep& step, const void* gradient, DType type,
+            float* residual, SelectScratch& scratch)
+      : kernel_(kernel),
+        step_(step),
+        source_(gradient, type, step.factor),
+        residual_(residual),
+        values_(scratch.values.data()),
+        indices_(scratch.indices.data()) {
+    rule_.use = kernel.feedback != Feedback::literal;
+    rule_.beta = kernel.feedback == Feedback::conserving ? 1 : printed_beta;
+    if (kernel.feedback == Feedback::printed && step.step > 0 && step.step % printed_reset == 0)
+      std::fill_n(residual, kernel.of, 0.0F);
+  }
+
+  std::int64_t count() const { return count_; }
+  /// The smallest magnitude that was taken.
+  float smallest() const { return smallest_; }
+  std::int64_t entries_reaching(float magnitude) const;
+
+  void top_k() {
+    const std::uint32_t bound = likely_bound();
+    rule_.remove = rule_.beta == 1;
+    if (kernel_.keep == 0) {
+      collect(beyond_all, kernel_.keep);
+      return;
+    }
+    // What has decayed cannot be had back, so there the bound is checked before anything is
+    // written.
+    const bool sure = rule_.beta == 1 || reaching(bound) >= kernel_.keep;
+    collect(sure ? bound : 0, kernel_.keep);
+    if (count_ < kernel_.keep) {
+      restore_from(0);
+      added_ = true;
+      collect(0, kernel_.keep);
+    }
+    cut(kernel_.keep);
+    if (!rule_.remove)
+      for (std::int64_t i = 0; i < count_; ++i) residual_[indices_[i]] -= values_[i];
+  }
+
+  /// False when more than `most` reach it: then nothing was taken and everything is in the
+  /// residual.
+  bool by_threshold(float threshold, std::int64_t most) {
+    rule_.remove = true;
+    const std::uint32_t least = magnitude_of(threshold);
+    if (rule_.beta != 1 && reaching(least) > most) return false;
+    collect(least, std::numeric_limits<std::int64_t>::max(), most);
+    if (count_ <= most) return true;
+    restore_from(0);
+    added_ = true;
+    return false;
+  }
+
+  void random_k() {
+    // Selection sampling (Knuth, volume 2, algorithm S): every set of k is equally likely.
+    const RandomKey key =
+        random_key(step_.seed, Draw::select, static_cast<std::uint64_t>(step_.step), step_.key);
+    rule_.remove = false;
+    for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
+      const std::int64_t n = std::min(block, kernel_.of - begin);
+      const float* g = source_.at(begin, n);
+      float* e = residual_ + begin;
+      const std::int64_t first = count_;
+      for (std::int64_t i = 0; i < n && count_ < kernel_.keep; ++i) {
+        const auto place = static_cast<std::uint32_t>(begin + i);
+        const auto left = static_cast<std::uint64_t>(kernel_.of - begin - i);
+        const auto wanted = static_cast<std::uint64_t>(kernel_.keep - count_);
+        if ((std::uint64_t{random_bits(key, place)} * left >> 32) >= wanted) continue;
+        values_[count_] = rule_.use ? g[i] + e[i] : g[i];
+        indices_[count_++] = place;
+      }
+      pass(rule_, g, e, n, 0, beyond_all, values_ + count_, indices_ + count_);
+      for (std::int64_t i = first; i < count_; ++i) residual_[indices_[i]] -= values_[i];
+    }
+  }
+
+  void write(std::byte* packet) const { write_packet(kernel_, values_, indices_, count_, packet); }
+
+ private:
+  /// A magnitude that somewhat more than `keep` entries reach, by a sample that is spread evenly
+  /// and hits about 2048 of them; 0 when there are too few entries to be worth it.
+  std::uint32_t likely_bound() {
+    constexpr double hits = 2048;
+    const double part = static_cast<double>(kernel_.keep) / static_cast<double>(kernel_.of);
+    const double wanted = hits / part;
+    if (kernel_.keep == 0 || wanted > static_cast<double>(kernel_.of) / 16) return 0;
+    const auto size = static_cast<std::int64_t>(wanted);
+    const std::int64_t stride = kernel_.of / size;
+    const RandomKey key = random_key(0, Draw::select, 0, 0);
+    std::vector<std::uint32_t> sample;
+    sample.reserve(static_cast<std::size_t>(size));
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t at = i * stride + random_bits(key, static_cast<std::uint32_t>(i)) % stride;
+      const float g = added_ ? 0 : *source_.at(at, 1);
+      sample.push_back(magnitude_of(rule_.use ? g + residual_[at] : g));
+    }
+    const auto rank = static_cast<std::ptrdiff_t>(hits + 4 * std::sqrt(hits));
+    if (rank >= size) return 0;
+    std::nth_element(sample.begin(), sample.begin() + rank, sample.end(), std::greater<>());
+    return sample[static_cast<std::size_t>(rank)];
+  }
+
+  /// Entries whose magnitude's bits reach `least`; writes nothing.
+  std::int64_t reaching(std::uint32_t least) {
+    std::int64_t found = 0;
+    for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
+      const std::int64_t n = std::min(block, kernel_.of - begin);
+      const float *g = source_.at(begin, n), *e = residual_ + begin;
+      std::int32_t here = 0;
+      if (rule_.use)
+        for (std::int64_t i = 0; i < n; ++i) here += magnitude_of(g[i] + e[i]) >= least;
+      else
+        for (std::int64_t i = 0; i < n; ++i) here += magnitude_of(g[i]) >= least;
+      found += here;
+    }
+    return found;
+  }
+
+  /// The pass. Keeps at most `keep` of what it has collected when there is no more room; stops
+  /// collecting beyond `most`.
+  void collect(std::uint32_t least, std::int64_t keep,
+               std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+    static constexpr std::array<float, block> zeros = {};
+    const std::int64_t capacity = select_candidates(kernel_);
+    count_ = 0;
+    for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
+      const std::int64_t n = std::min(block, kernel_.of - begin);
+      if (count_ + n + vector > capacity && count_ <= most) least = cut(keep) + 1;
+      if (count_ > most) least = beyond_all;
+      // After a pass that was in vain the residual is already the sum.
+      const float* g = added_ ? zeros.data() : source_.at(begin, n);
+      count_ += pass(rule_, g, residual_ + begin, n, static_cast<std::uint32_t>(begin), least,
+                     values_ + count_, indices_ + count_);
+    }
+  }
+
+  /// Leaves the `keep` largest candidates, what is dropped goes back; the smallest magnitude left.
+  std::uint32_t cut(std::int64_t keep) {
+    assert(keep <= count_);
+    const Threshold threshold = threshold_of(values_, count_, keep);
+    smallest_ = std::bit_cast<float>(threshold.bits);
+    count_ = keep_largest(values_, indices_, count_, threshold, rule_.remove ? residual_ : nullptr);
+    return threshold.bits;
+  }
+
+  void restore_from(std::int64_t first) {
+    for (std::int64_t i = first; i < count_; ++i) residual_[indices_[i]] = values_[i];
+    count_ = first;
+  }
+
+  const Kernel& kernel_;
+  const SelectStep& step_;
+  Source source_;
+  float* residual_;
+  float* values_;
+  std::uint32_t* indices_;
+  std::int64_t count_ = 0;
+  float smallest_ = 0;
+  Rule rule_ = {};
+  bool added_ = false;  // the gradient is in the residual already
+};
+
+std::int64_t Selection::entries_reaching(float magnitude) const {
+  std::int32_t found = 0;
+  for (std::int64_t i = 0; i < count_; ++i) found += std::fabs(values_[i]) >= magnitude;
+  return found;
+}
+
+/// Newton's step towards `wanted` in logarithms, with the slope between the threshold and a quarter
+/// above it.
+float next_threshold(const Selection& taken, float threshold, std::int64_t wanted) {
+  constexpr float above = 1.25F;
+  if (taken.count() == 0) return 0;
+  const auto count = static_cast<double>(taken.count());
+  const double higher =
+      std::max(1.0, static_cast<double>(taken.entries_reaching(above * threshold)));
+  const double slope = std::clamp(std::log(count / higher) / std::log(double{above}), 1.0, 20.0);
+  const double ratio = count / static_cast<double>(wanted);
+  return static_cast<float>(threshold * std::clamp(std::pow(ratio, 1 / slope), 0.5, 2.0));
+}
+
+void threshold_select(Selection& selection, const Kernel& kernel, float* state) {
+  const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
+  // Without a threshold, or with one that let too much pass, the exact one is found.
+  if (kernel.keep == 0 || state[0] <= 0 || !selection.by_threshold(state[0], most)) {
+    selection.top_k();
+    state[0] = selection.smallest();
+  } else {
+    state[0] = next_threshold(selection, state[0], kernel.keep);
+  }
+  state[1] = static_cast<float>(selection.count());
+}
+
+}  // namespace
+
+void SelectScratch::fit(const Kernel& kernel) {
+  const auto need = static_cast<std::size_t>(select_candidates(kernel));
+  if (values.size() >= need) return;
+  values.resize(need);
+  indices.resize(need);
+}
+
+std::int64_t select(const Kernel& kernel, const SelectStep& step, const void* gradient, DType type,
+                    float* residual, float* threshold, std::byte* packet, SelectScratch& scratch) {
+  scratch.fit(kernel);
+  Selection selection(kernel, step, gradient, type, residual, scratch);
+  switch (kernel.selector) {
+    case Selector::top_k:
+      selection.top_k();
+      break;
+    case Selector::random_k:
+      selection.random_k();
+      break;
+    case Selector::threshold:
+      threshold_select(selection, kernel, threshold);
+      break;
+  }
+  selection.write(packet);
+  return selection.count();
+}
+
+}  // namespace rehearse

@@ -1,0 +1,177 @@
+// Times kernels, collectives and transfers by size, all ranks at once.
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/kernels/optimizer.h"
+#include "runtime/profiling/profile_parts.h"
+#include "runtime/execution/rank_memory.h"
+#include "runtime/kernels/sparsify.h"
+
+namespace rehearse {
+namespace {
+
+/// Median seconds of `work`, run for about `seconds`, at least five times.
+double time_of(double seconds, const std::function<void()>& work) {
+  work();
+  std::vector<double> times;
+  const double until = seconds_now() + seconds;
+  while (times.size() < 5 || seconds_now() < until) {
+    const double began = seconds_now();
+    work();
+    times.push_back(seconds_now() - began);
+  }
+  return median(std::move(times));
+}
+
+/// Two sizes give the fixed part and the rate.
+KernelRate fit(Local kind, double small_bytes, double small_seconds, double large_bytes,
+               double large_seconds) {
+  const double per_byte =
+      std::max((large_seconds - small_seconds) / (large_bytes - small_bytes), 1e-15);
+  return {.kind = kind,
+          .bytes_per_second = 1 / per_byte,
+          .launch = std::max(0.0, small_seconds - per_byte * small_bytes)};
+}
+
+double cpu_seconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+void profile_kernels(Control& control, Profile& profile) {
+  constexpr std::int64_t small = 1 << 14, large = 1 << 22;
+  const at::Tensor source = at::zeros({large}, at::kFloat);
+  auto* const from = source.data_ptr<float>();
+  for (std::int64_t i = 0; i < large; ++i)
+    from[i] = static_cast<float>((i * 2654435761U) % 1000003) * 1e-6F - 0.5F;
+  const at::Tensor target = at::zeros({large}, at::kFloat);
+  const auto kernel_of = [](std::int64_t n) { return Kernel{.of = n, .keep = n / 10}; };
+  std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
+  SelectScratch scratch;
+  const auto seconds = [&](Local kind, std::int64_t n) {
+    const std::string key = fmt::format("kernel {} {}", static_cast<int>(kind), n);
+    control.barrier(key);
+    const double mine = time_of(0.1, [&] {
+      switch (kind) {
+        case Local::measure:
+          target.data_ptr<float>()[0] = static_cast<float>(sum_of_squares(from, DType::f32, n));
+          return;
+        case Local::rescale:
+          rescale(true, target.data_ptr<float>());
+          return;
+        case Local::select:
+          select(kernel_of(n), {}, from, DType::f32, target.data_ptr<float>(), nullptr,
+                 packet.data(), scratch);
+          return;
+        case Local::scatter_add:
+          scatter_add(kernel_of(n), packet.data(), 1, 1, 0, n, target.data_ptr<float>());
+          return;
+        case Local::cast:
+          source.narrow(0, 0, n).to(at::kBFloat16);
+          return;
+        case Local::observe:
+          observe(from, DType::f32, n / 3, 1, 1, target.data_ptr<float>());
+          return;
+      }
+    });
+    return mean_over_ranks(control, key + " s", mine);
+  };
+  // Bytes as the linker counts them: read plus written.
+  const auto measure = [&](Local kind, double bytes_per_element) {
+    profile.kernels.push_back(fit(kind, bytes_per_element * small, seconds(kind, small),
+                                  bytes_per_element * large, seconds(kind, large)));
+  };
+  measure(Local::measure, 4);
+  measure(Local::select, 4 + 8 + 0.8);
+  measure(Local::scatter_add, 4 + 0.8);
+  measure(Local::cast, 6);
+  measure(Local::observe, (4 + 16) / 3.0);
+  profile.kernels.push_back(
+      {.kind = Local::rescale, .bytes_per_second = 1e9, .launch = seconds(Local::rescale, small)});
+}
+
+void profile_network(const ProfileSettings& settings, Control& control, Network& network,
+                     Profile& profile) {
+  const int world = control.environment().world_size, rank = control.environment().rank;
+  if (world < 2) return;
+  std::vector<Id> ranks(world);
+  std::iota(ranks.begin(), ranks.end(), Id{0});
+  const auto comm = network.communicator("profile", ranks);
+  const auto largest = static_cast<std::int64_t>(settings.largest.value) / 4 / world * world;
+  const at::Tensor whole = at::zeros({largest}, at::kFloat), out = at::zeros({largest}, at::kFloat);
+  const double cpu_before = cpu_seconds();
+  const Traffic traffic_before = comm->traffic();
+  // The number of repetitions must be the same at all ranks.
+  const auto timed = [&](const std::string& key, const std::function<void()>& work) {
+    control.barrier(key);
+    work();
+    const double began = seconds_now();
+    work();
+    const double once = mean_over_ranks(control, key + " once", seconds_now() - began);
+    const int repeats = std::clamp(static_cast<int>(settings.collective_time.value / once), 5, 200);
+    std::vector<double> times;
+    for (int i = 0; i < repeats; ++i) {
+      comm->barrier();
+      const double start = seconds_now();
+      work();
+      times.push_back(seconds_now() - start);
+    }
+    // It is over when it is over everywhere: a sender may have gone on long before.
+    return max_over_ranks(control, key, median(std::move(times)));
+  };
+  for (const Move move :
+       {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
+    for (std::int64_t elements = 1024 * world;; elements = std::min(elements * 8, largest)) {
+      const int handle = comm->prepare({.move = move, .elements = elements, .consume = true});
+      auto* const data = whole.data_ptr<float>();
+      const std::int64_t part = rank * elements / world;
+      profile.collectives.push_back(
+          {.move = move,
+           .members = world,
+           .bytes = elements * 4,
+           .seconds = timed(fmt::format("collective {} {}", static_cast<int>(move), elements), [&] {
+             float* source = data;
+             float* target = out.data_ptr<float>();
+             if (move == Move::all_reduce || move == Move::broadcast) target = data;
+             if (move == Move::all_gather) target = data, source = data + part;
+             if (move == Move::reduce_scatter) target = data + part;
+             comm->run(handle, source, target);
+           })});
+      if (elements >= largest) break;
+    }
+  const Traffic traffic = comm->traffic();
+  const double moved = static_cast<double>(traffic.sent - traffic_before.sent) +
+                       static_cast<double>(traffic.received - traffic_before.received);
+  profile.cpu_seconds_per_byte =
+      mean_over_ranks(control, "cpu", (cpu_seconds() - cpu_before) / std::max(moved, 1.0));
+
+  // There and back between neighbours; with an odd number of ranks the last one looks on.
+  const int peer = rank ^ 1;
+  for (std::int64_t elements = 1024;; elements = std::min(elements * 8, largest)) {
+    const Buffer buffer{.data = whole.data_ptr(), .elements = elements};
+    const double both = timed(fmt::format("transfer {}", elements), [&] {
+      if (peer >= world) return;
+      if (rank < peer) {
+        comm->send(buffer, peer);
+        comm->recv(buffer, peer);
+      } else {
+        comm->recv(buffer, peer);
+        comm->send(buffer, peer);
+      }
+    });
+    profile.transfers.push_back({.bytes = elements * 4, .seconds = both / 2});
+    if (elements >= largest) break;
+  }
+}
+
+}  // namespace rehearse

@@ -1,0 +1,122 @@
+#include "runtime/profiling/profiler.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "runtime/control/control.h"
+#include "runtime/communication/network.h"
+#include "runtime/profiling/profile_parts.h"
+
+namespace rehearse {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double mean_over_ranks(Control& control, const std::string& key, double mine) {
+  double sum = 0;
+  const std::vector<std::string> all = control.gather(key, fmt::format("{:.17g}", mine));
+  for (const std::string& one : all) sum += std::stod(one);
+  return sum / static_cast<double>(all.size());
+}
+
+double max_over_ranks(Control& control, const std::string& key, double mine) {
+  double largest = mine;
+  for (const std::string& one : control.gather(key, fmt::format("{:.17g}", mine)))
+    largest = std::max(largest, std::stod(one));
+  return largest;
+}
+
+namespace {
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown processor";
+}
+
+std::string describe_host(int cores) {
+  utsname kernel = {};
+  uname(&kernel);
+  const std::time_t now = std::time(nullptr);
+  char date[16] = {};
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
+  return fmt::format("{}, {} cores, {} {}, {}", processor(), cores, kernel.sysname, kernel.release,
+                     date);
+}
+
+void set_device_kind(Profile& profile, const std::string& kind) {
+  const auto set = [&](auto& entries) {
+    for (auto& entry : entries) entry.device_kind = kind;
+  };
+  set(profile.segments), set(profile.updates), set(profile.kernels);
+  set(profile.collectives), set(profile.transfers);
+}
+
+/// What the ranks stand on; nothing where they are on several hosts that nobody described.
+std::optional<Cluster> cluster_of(const ProfileSettings& settings, const Environment& environment) {
+  const int ranks = environment.world_size;
+  if (settings.cluster.empty() && environment.local_world_size != ranks) return std::nullopt;
+  Cluster cluster = load_cluster(settings.cluster.empty() ? fmt::format("this-machine:{}", ranks)
+                                                          : settings.cluster);
+  if (std::cmp_not_equal(cluster.devices().size(), ranks))
+    throw InputError(fmt::format("--ranks-on {}: it has {} devices, {} ranks were started",
+                                 settings.cluster, cluster.devices().size(), ranks));
+  for (const Device& device : cluster.devices())
+    if (device.kind != cluster.devices()[0].kind)
+      throw InputError(
+          fmt::format("--ranks-on {}: its devices are unlike; times are means over ranks: measure "
+                      "each kind by itself and put the profiles together with --merge",
+                      settings.cluster));
+  return cluster;
+}
+
+}  // namespace
+
+Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
+                        const Environment& environment) {
+  if (model.family == Family::llama)
+    throw InputError(
+        fmt::format("model {}: it is simulated only: there is nothing to measure", model.name));
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads =
+      settings.threads > 0 ? settings.threads : std::max(1, cores / environment.local_world_size);
+  const std::optional<Cluster> cluster = cluster_of(settings, environment);
+  at::set_num_threads(threads);
+  // As in training: keep pages instead of asking the kernel for them each step.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  Control control(environment, {});
+  try {
+    Network network(control);
+    Profile profile{.host = describe_host(cores),
+                    .cores = cores,
+                    .ranks = environment.world_size,
+                    .threads_per_rank = threads};
+    for (const int tp : settings.tensor_parallel)
+      for (const int samples : settings.samples)
+        profile_model(model, samples, tp, settings, control, profile);
+    profile_kernels(control, profile);
+    profile_network(settings, control, network, profile);
+    if (cluster && environment.world_size > 1) profile_pairs(*cluster, control, network, profile);
+    control.finish();
+    set_device_kind(profile, cluster ? cluster->kind_of(0).name : "CPU core");
+    return profile;
+  } catch (const std::exception& error) {
+    control.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace rehearse

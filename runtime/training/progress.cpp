@@ -1,0 +1,266 @@
+#include "runtime/training/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "engine/model/model.h"
+#include "engine/base/numbers.h"
+#include "runtime/kernels/optimizer.h"
+#include "runtime/checkpoints/run_folder.h"
+
+namespace rehearse {
+namespace {
+
+/// What this run's MFU is a fraction of, or why there is none.
+struct Peak {
+  double flops = 0;  // FLOP/s of all ranks that compute
+  bool calibrated = true;
+  std::string unknown = {};
+};
+
+Peak peak_of(const Job& job, const LinkedProgram& linked) {
+  // The lanes compute on the host's cores, and nobody's data sheet says what those can do.
+  if (job.cluster.shared_cores() > 0) return {.unknown = "the peak rate of its cores is not"};
+  Peak peak;
+  for (const Role& role : linked.program.roles) {
+    const auto computes = [](const Op& op) { return std::holds_alternative<Compute>(op.work); };
+    if (std::none_of(role.ops.begin(), role.ops.end(), computes)) continue;
+    for (const Id rank : role.ranks) {
+      const Id device = job.plan.rank_to_device.empty() ? rank : job.plan.rank_to_device.at(rank);
+      const DeviceKind& kind = job.cluster.kind_of(device);
+      peak.flops += (job.plan.precision == DType::f32    ? kind.peak_f32
+                     : job.plan.precision == DType::bf16 ? kind.peak_bf16
+                                                         : kind.peak_f16)
+                        .value;
+      peak.calibrated = peak.calibrated && kind.calibrated;
+    }
+  }
+  return peak;
+}
+
+}  // namespace
+
+Progress::Progress(const Job& job, const LinkedProgram& linked, const Data& data, Control& control,
+                   bool quiet)
+    : job_(job),
+      data_(data),
+      control_(control),
+      leader_(control.environment().rank == 0),
+      terminal_(isatty(STDOUT_FILENO) != 0),
+      quiet_(quiet || !leader_),
+      reports_a_step_(linked.program.world_size) {
+  int free = 0;
+  for (const Role& role : linked.program.roles)
+    if (role.free_running) free += static_cast<int>(role.ranks.size());
+  by_arrival_ = free > 0;
+  if (by_arrival_) {
+    reports_a_step_ = free;
+    silent_ = !linked.program.roles[linked.role_of[control.environment().rank]].free_running;
+  }
+  if (!leader_) return;
+  const Peak peak = peak_of(job, linked);
+  peak_flops_ = peak.flops;
+  no_mfu_ = peak.unknown;
+  doubt_ = peak.calibrated ? "" : "  uncalibrated";
+}
+
+void Progress::open(const std::string& folder) {
+  const std::string path = metrics_path(folder);
+  metrics_.open(path, std::ios::app);
+  if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", path));
+}
+
+double Progress::now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
+  if (silent_) return;
+  const double values[] = {counts ? loss.sum : 0.0, loss.square_norm};
+  control_.report(step, values);
+  if (!leader_) return;
+  if (!by_arrival_) ended_[step] = now();
+  collect();
+}
+
+void Progress::collect() {
+  while (const std::optional<Report> report = control_.next_report()) {
+    const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
+    // What a free-running rank had begun when the run ended counts for nobody.
+    if (by_arrival_ && step >= limit_) continue;
+    Told& told = open_[step];
+    told.sum += report->values.at(0);
+    told.square_norm = std::max(told.square_norm, report->values.at(1));
+    if (std::isnan(report->values.at(1))) told.square_norm = report->values.at(1);
+    ++told.reports;
+  }
+  while (!open_.empty() && open_.begin()->second.reports == reports_a_step_) {
+    ended_.try_emplace(open_.begin()->first, now());
+    tell(open_.begin()->first, open_.begin()->second);
+    open_.erase(open_.begin());
+  }
+}
+
+void Progress::drain(std::int64_t end) {
+  if (!leader_) return;
+  const double deadline = now() + control_.options().timeout.value;
+  while (first_ >= 0 && static_cast<std::int64_t>(losses_.size()) < end - first_) {
+    collect();
+    control_.check();
+    // Ranks that count steps of their own have reported all they will.
+    if (by_arrival_ || now() > deadline) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  if (!by_arrival_ || first_ < 0) return;
+  collect();
+  arrived_ = (end - first_) * reports_a_step_;
+  open_.clear();
+}
+
+void Progress::tell(std::int64_t step, const Told& told) {
+  const double loss = told.sum / static_cast<double>(data_.training_labels(step));
+  const double norm =
+      told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
+  losses_.push_back(loss);
+  norms_.push_back(norm);
+  double seconds = 0;
+  if (const auto before = ended_.find(step - 1); before != ended_.end()) {
+    seconds = ended_.at(step) - before->second;
+    times_.push_back(seconds);
+    timed_.push_back(step);
+    ended_.erase(ended_.begin(), std::next(before));
+  }
+  const double tokens = double(job_.plan.global_batch) * job_.model.seq_len;
+  const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
+  const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
+  if (metrics_.is_open()) {
+    nlohmann::json j = {{"step", step + 1},  // as many as are done, as in every other line
+                        {"loss", loss},
+                        {"lr", learning_rate(job_.train, step)},
+                        {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
+    if (seconds > 0) j["step_time_s"] = seconds, j["tokens_per_s"] = tokens / seconds;
+    if (mfu > 0) j["mfu"] = mfu;
+    if (!std::isnan(norm)) j["grad_norm"] = norm;
+    metrics_ << j.dump() << '\n' << std::flush;
+  }
+  std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
+  if (seconds > 0)
+    text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
+  if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), doubt_);
+  const std::int64_t every = std::max<std::int64_t>(job_.run.log_every, 1);
+  line(text, !terminal_ && ((step + 1) % every == 0 || step + 1 == job_.train.steps));
+}
+
+void Progress::line(const std::string& text, bool keep) {
+  if (quiet_) return;
+  if (keep) {
+    if (live_) std::fputs("\r\033[K", stdout);
+    std::fputs((text + "\n").c_str(), stdout);
+    live_ = false;
+  } else if (terminal_) {
+    std::fputs(("\r\033[K" + text).c_str(), stdout);
+    live_ = true;
+  }
+  std::fflush(stdout);
+}
+
+void Progress::validation(std::int64_t step, double loss, double seconds) {
+  if (!leader_) return;
+  // The pause is no step's time.
+  ended_.clear();
+  if (metrics_.is_open())
+    metrics_ << nlohmann::json{{"step", step}, {"validation_loss", loss}}.dump() << '\n'
+             << std::flush;
+  line(fmt::format("step {}/{}  validation loss {:.4f}  perplexity {:.2f}  ({})", step,
+                   job_.train.steps, loss, std::exp(loss), to_text(Seconds(seconds))),
+       true);
+}
+
+void Progress::saved(std::int64_t step, const std::string& path, double seconds) {
+  if (!leader_) return;
+  ended_.clear();
+  line(fmt::format("step {}/{}  saved {}  ({})", step, job_.train.steps, path,
+                   to_text(Seconds(seconds))),
+       true);
+}
+
+void Progress::replaced(const Replacement& r) {
+  if (!leader_) return;
+  ended_.clear();
+  if (metrics_.is_open())
+    metrics_ << nlohmann::json{{"step", r.step},
+                               {"plan", r.plan},
+                               {"migration_s", r.seconds},
+                               {"migration_bytes", r.bytes}}
+                    .dump()
+             << '\n'
+             << std::flush;
+  line(fmt::format("step {}/{}  goes on under another plan: {}  ({} sent, {})", r.step,
+                   job_.train.steps, r.plan, to_text(Bytes(static_cast<double>(r.bytes))),
+                   to_text(Seconds(r.seconds))),
+       true);
+}
+
+std::vector<double> Progress::times_since(std::int64_t step) const {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < times_.size(); ++i)
+    if (timed_[i] >= step) out.push_back(times_[i]);
+  return out;
+}
+
+void Progress::summarise(TrainSummary& summary) const {
+  summary.losses = losses_;
+  summary.grad_norms = norms_;
+  summary.step_times = times_;
+  if (!losses_.empty()) {
+    summary.first_loss = losses_.front();
+    summary.last_loss = losses_.back();
+  }
+  if (times_.empty()) return;
+  std::vector<double> sorted = times_;
+  std::sort(sorted.begin(), sorted.end());
+  summary.median_step_s = sorted[sorted.size() / 2];
+  const double tokens = double(job_.plan.global_batch) * job_.model.seq_len;
+  summary.tokens_per_s = tokens / summary.median_step_s;
+  if (peak_flops_ > 0)
+    summary.mfu = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value /
+                  summary.median_step_s / peak_flops_;
+}
+
+void Progress::finish(const TrainSummary& summary) {
+  const std::int64_t steps = summary.end_step - summary.first_step, last = job_.train.steps;
+  if (steps == 0 && summary.end_step >= last)
+    return line(summary.end_step == last
+                    ? fmt::format("nothing to do: the run is at its last step {}", last)
+                    : fmt::format("nothing to do: the run is at step {}, beyond train.steps = {}",
+                                  summary.end_step, last),
+                true);
+  std::string text = fmt::format("trained {} step{}", steps, steps == 1 ? "" : "s");
+  if (steps > 0)
+    text += fmt::format(": loss {:.4f} -> {:.4f}", summary.first_loss, summary.last_loss);
+  if (!std::isnan(summary.validation_loss))
+    text += fmt::format(", validation {:.4f}", summary.validation_loss);
+  if (summary.median_step_s > 0)
+    text += fmt::format(", {:.0f} tok/s, {} a step (median)", summary.tokens_per_s,
+                        to_text(Seconds(summary.median_step_s)));
+  if (summary.mfu > 0)
+    text += fmt::format(", MFU {}{}", percent(summary.mfu, 1), doubt_);
+  else if (!no_mfu_.empty())
+    text += fmt::format(", MFU not known ({})", no_mfu_);
+  if (!summary.checkpoint.empty()) text += ", saved " + summary.checkpoint;
+  if (summary.signal != 0)
+    text += fmt::format(" (interrupted by SIG{})", sigabbrev_np(summary.signal));
+  line(text, true);
+}
+
+}  // namespace rehearse

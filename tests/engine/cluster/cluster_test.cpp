@@ -1,0 +1,379 @@
+// Clusters and platform files: paths against an exhaustive search, the shapes of the shipped
+// platforms, what enters the hash, and the message of every wrong file.
+
+#include "engine/cluster/cluster.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "engine/cluster/platform.h"
+#include "tests/engine/reference.h"
+#include "tests/message_of.h"
+
+namespace rehearse {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> names_of(const Cluster& c, Id a, Id b) {
+  std::vector<std::string> out;
+  for (Id link : c.path(a, b)) out.push_back(c.links()[link].name);
+  return out;
+}
+
+std::string write_platform(const std::string& text) {
+  std::string path = testing::TempDir() + "/platform_under_test.toml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+double weight(const Cluster& c, std::span<const Id> path) {
+  double sum = 0;
+  for (Id link : path) sum += 1 / c.links()[link].bandwidth.value;
+  return sum;
+}
+
+/// Cheapest weight and fewest hops between all pairs of vertices, knowing only link names: the ends
+/// of "a>b" are a and b.
+std::map<std::pair<std::string, std::string>, std::pair<double, int>> all_pairs(const Cluster& c) {
+  std::set<std::string> vertices;
+  std::map<std::pair<std::string, std::string>, std::pair<double, int>> d;
+  for (const Link& link : c.links()) {
+    const auto arrow = link.name.find('>');
+    const std::string a = link.name.substr(0, arrow), b = link.name.substr(arrow + 1);
+    vertices.insert({a, b});
+    const std::pair<double, int> cost{1 / link.bandwidth.value, 1};
+    const auto [it, fresh] = d.try_emplace({a, b}, cost);
+    if (!fresh) it->second = std::min(it->second, cost);
+  }
+  const auto better = [](std::pair<double, int> x, std::pair<double, int> y) {
+    return x.first < y.first * (1 - 1e-9) ||
+           (x.first < y.first * (1 + 1e-9) && x.second < y.second);
+  };
+  for (const std::string& k : vertices)
+    for (const std::string& i : vertices) {
+      if (i == k || !d.contains({i, k})) continue;
+      for (const std::string& j : vertices) {
+        if (i == j || j == k || !d.contains({k, j})) continue;
+        const auto ik = d[{i, k}], kj = d[{k, j}];
+        const std::pair<double, int> cost{ik.first + kj.first, ik.second + kj.second};
+        const auto [it, fresh] = d.try_emplace({i, j}, cost);
+        if (!fresh && better(cost, it->second)) it->second = cost;
+      }
+    }
+  return d;
+}
+
+class Platforms : public testing::TestWithParam<const char*> {};
+
+TEST_P(Platforms, PathsAreConnectedAndTheCheapestOfAllPaths) {
+  const Cluster c = load_cluster(GetParam());
+  const auto oracle = all_pairs(c);
+  const auto n = static_cast<Id>(c.devices().size());
+  for (Id a = 0; a < n; ++a)
+    for (Id b = 0; b < n; ++b) {
+      const auto path = c.path(a, b);
+      if (a == b) {
+        EXPECT_TRUE(path.empty());
+        continue;
+      }
+      std::string at = c.devices()[a].name;
+      for (Id link : path) {
+        const std::string& name = c.links()[link].name;
+        ASSERT_EQ(name.substr(0, name.find('>')), at);
+        at = name.substr(name.find('>') + 1);
+      }
+      ASSERT_EQ(at, c.devices()[b].name);
+      const auto [w, hops] = oracle.at({c.devices()[a].name, c.devices()[b].name});
+      ASSERT_NEAR(weight(c, path), w, 1e-9 * w) << c.devices()[a].name << " to " << at;
+      ASSERT_EQ(static_cast<int>(path.size()), hops) << c.devices()[a].name << " to " << at;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(All, Platforms,
+                         testing::Values("paper", "paper-homogeneous", "dgx1", "dgx1:2",
+                                         "dgx-a100:2", "dgx-h100:3", "this-machine:5"));
+
+TEST(Cluster, ThePapersNodes) {
+  const Cluster c = load_cluster("paper");
+  ASSERT_EQ(c.devices().size(), 32U);
+  EXPECT_EQ(c.nodes(), 12);
+  std::map<std::string, int> count;
+  for (Id d = 0; d < 32; ++d) ++count[c.kind_of(d).name];
+  EXPECT_EQ(count, (std::map<std::string, int>{{"RTX 4090", 24}, {"V100 PCIe 32GB", 8}}));
+  EXPECT_EQ(c.devices()[16].name, "node8/gpu0");
+  EXPECT_EQ(c.kind_of(18).name, "V100 PCIe 32GB");
+  EXPECT_EQ(names_of(c, 0, 1),
+            (std::vector<std::string>{"node0/gpu0>node0/host", "node0/host>node0/gpu1"}));
+  EXPECT_EQ(names_of(c, 1, 18),
+            (std::vector<std::string>{"node0/gpu1>node0/host", "node0/host>node0/nic0",
+                                      "node0/nic0>fabric", "fabric>node8/nic0",
+                                      "node8/nic0>node8/host", "node8/host>node8/gpu2"}));
+  EXPECT_DOUBLE_EQ(c.bandwidth(1, 18).value, 12e9);   // the V100's PCIe 3.0
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 2).value, 12.5e9);  // the NIC
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 1).value, 15.5e9);
+  EXPECT_NEAR(c.latency(0, 1).value, 11.6e-6, 1e-12);
+  EXPECT_EQ(c.shared_cores(), 0);
+  EXPECT_EQ(load_cluster("paper-homogeneous").devices().size(), 32U);
+  EXPECT_EQ(load_cluster("paper-homogeneous").nodes(), 8);
+}
+
+TEST(Cluster, CubeMeshUsesBricksAndNeverPcieInsideANode) {
+  const Cluster c = load_cluster("dgx1");
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 3).value, 44e9);
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 1).value, 22e9);
+  EXPECT_EQ(c.path(0, 4).size(), 1U);
+  // No brick between 0 and 5: over 1 or over 4, both 22 and 44 GB/s; the first by name.
+  EXPECT_EQ(names_of(c, 0, 5),
+            (std::vector<std::string>{"node0/gpu0>node0/gpu1", "node0/gpu1>node0/gpu5"}));
+  // 0 to 7: over 3 (44, 22) or 4 (44, 44): the wider, though by name it comes later.
+  EXPECT_EQ(names_of(c, 0, 7),
+            (std::vector<std::string>{"node0/gpu0>node0/gpu4", "node0/gpu4>node0/gpu7"}));
+  for (Id a = 0; a < 8; ++a) {
+    double bricks = 0;
+    for (Id b = 0; b < 8; ++b) {
+      if (a != b && c.path(a, b).size() == 1) bricks += c.bandwidth(a, b).value / 22e9;
+      for (const std::string& name : names_of(c, a, b)) EXPECT_THAT(name, Not(HasSubstr("pcie")));
+    }
+    EXPECT_DOUBLE_EQ(bricks, 6) << "GPU " << a;
+  }
+  const Cluster two = load_cluster("dgx1:2");
+  EXPECT_EQ(names_of(two, 2, 15),
+            (std::vector<std::string>{"node0/gpu2>node0/pcie1", "node0/pcie1>node0/nic1",
+                                      "node0/nic1>fabric", "fabric>node1/nic3",
+                                      "node1/nic3>node1/pcie3", "node1/pcie3>node1/gpu7"}));
+}
+
+TEST(Cluster, PathsDoNotDependOnTheOrderInWhichAClusterIsPutTogether) {
+  // Two equal ways round a square; the second cluster lists the corners the other way.
+  const auto square = [](bool backwards) {
+    Cluster c;
+    const Id kind = c.add_kind({.name = "k"});
+    const Id a = c.vertex_of(c.add_device("a", kind, 0)),
+             b = c.vertex_of(c.add_device("b", kind, 1));
+    std::vector<std::string> corners{"x", "y"};
+    if (backwards) std::swap(corners[0], corners[1]);
+    for (const std::string& corner : corners) {
+      const Id v = c.add_vertex(corner);
+      c.connect(v, b, {}, BytesPerSecond(3e9), Seconds(1e-6));
+      c.connect(a, v, {}, BytesPerSecond(7e9), Seconds(1e-6));
+    }
+    return c;
+  };
+  const std::vector<std::string> over_x{"a>x", "x>b"};
+  EXPECT_EQ(names_of(square(false), 0, 1), over_x);
+  EXPECT_EQ(names_of(square(true), 0, 1), over_x);
+}
+
+TEST(Cluster, FewerHopsWinWhenWeightsAreEqual) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "k"});
+  const Id a = c.vertex_of(c.add_device("a", kind, 0)), b = c.vertex_of(c.add_device("b", kind, 0));
+  const Id v = c.add_vertex("aa", 0);
+  c.connect(a, v, {}, BytesPerSecond(2e9), Seconds(0));
+  c.connect(v, b, {}, BytesPerSecond(2e9), Seconds(0));
+  c.connect(a, b, "direct", BytesPerSecond(1e9), Seconds(0));
+  EXPECT_EQ(names_of(c, 0, 1), (std::vector<std::string>{"direct"}));
+  EXPECT_EQ(names_of(c, 1, 0), (std::vector<std::string>{"direct.back"}));
+}
+
+TEST(Cluster, NodesThatTouchDirectlyAreOneGraph) {
+  Cluster c;  // a chain over three nodes, without a switch
+  const Id kind = c.add_kind({.name = "k"});
+  for (Id i = 0; i < 3; ++i) c.add_device("n" + std::to_string(i), kind, i);
+  c.connect(c.vertex_of(0), c.vertex_of(1), {}, BytesPerSecond(1e9), Seconds(1e-6));
+  c.connect(c.vertex_of(2), c.vertex_of(1), {}, BytesPerSecond(2e9), Seconds(2e-6));
+  EXPECT_EQ(names_of(c, 0, 2), (std::vector<std::string>{"n0>n1", "n1>n2"}));
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 2).value, 1e9);
+  EXPECT_NEAR(c.latency(2, 0).value, 3e-6, 1e-15);
+}
+
+TEST(Cluster, WhatChangesIsAskedAnew) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "k"});
+  const Id a = c.add_device("a", kind, 0), b = c.add_device("b", kind, 1);
+  EXPECT_EQ(message_of([&] { c.path(a, b); }), "cluster \"\": there is no path from a to b");
+  c.connect(c.vertex_of(a), c.vertex_of(b), "slow", BytesPerSecond(1e9), Seconds(0));
+  EXPECT_EQ(names_of(c, a, b), (std::vector<std::string>{"slow"}));
+  const Cluster before = c;
+  c.connect(c.vertex_of(a), c.vertex_of(b), "fast", BytesPerSecond(5e9), Seconds(0));
+  EXPECT_EQ(names_of(c, a, b), (std::vector<std::string>{"fast"}));
+  EXPECT_EQ(names_of(before, a, b), (std::vector<std::string>{"slow"}));
+  EXPECT_NE(before.hash(), c.hash());
+}
+
+TEST(Cluster, HashSeesEveryNumberAndNotTheName) {
+  Cluster a = load_cluster("dgx1:2"), b = load_cluster("dgx1:2");
+  EXPECT_EQ(a.hash(), b.hash());
+  a.path(0, 9);
+  a.rename("another");
+  EXPECT_EQ(a.hash(), b.hash());
+  EXPECT_NE(a.hash(), load_cluster("dgx1:3").hash());
+  b.share_cores(3);
+  EXPECT_NE(a.hash(), b.hash());
+}
+
+TEST(Cluster, APodOf16384DevicesAnswersWithoutAllPairs) {
+  const Cluster c = load_cluster("dgx-h100:2048");
+  const auto n = static_cast<Id>(c.devices().size());
+  ASSERT_EQ(n, 16384U);
+  EXPECT_EQ(c.nodes(), 2048);
+  // What meshes ask for: ring neighbours near and far. One graph of all 51,000 vertices would need
+  // tens of milliseconds for each of the 16,384 sources.
+  for (Id a = 0; a < n; ++a) {
+    EXPECT_EQ(c.path(a, a / 8 * 8 + (a + 1) % 8).size(), 2U);
+    EXPECT_EQ(c.path(a, (a + 8) % n).size(), 6U);
+    EXPECT_EQ(c.path(a, (a + 1024) % n).size(), 6U);
+    EXPECT_DOUBLE_EQ(c.bandwidth(a, (a + 8008) % n).value, 48e9);
+  }
+  // Rails stay rails: GPU 3's traffic leaves by NIC 3 and, for GPU 3, arrives by NIC 3.
+  EXPECT_EQ(names_of(c, 3, 8195)[1], "node0/pcie3>node0/nic3");
+  EXPECT_EQ(names_of(c, 3, 8195)[3], "fabric>node1024/nic3");
+}
+
+TEST(Platform, FatTreeOversubscription) {
+  const std::string head =
+      "summary = \"s\"\n[[nodes]]\ncount = 6\ndevices = [\"A100 40GB\"]\n"
+      "links = [{ from = \"gpu0\", to = \"fabric\", bandwidth = \"10GB/s\", "
+      "latency = \"1us\" }]\n";
+  const Cluster flat = load_cluster(write_platform(head));
+  EXPECT_EQ(flat.path(0, 5).size(), 2U);
+  const Cluster tree = load_cluster(write_platform(
+      head + "[fabric]\nnodes_per_leaf = 2\noversubscription = 4\nlatency = \"0.3us\"\n"));
+  EXPECT_EQ(tree.path(0, 1).size(), 2U);
+  EXPECT_EQ(names_of(tree, 0, 5),
+            (std::vector<std::string>{"node0/gpu0>fabric/leaf0", "fabric/leaf0>spine",
+                                      "spine>fabric/leaf2", "fabric/leaf2>node5/gpu0"}));
+  EXPECT_DOUBLE_EQ(tree.bandwidth(0, 5).value, 2 * 10e9 / 4);
+  EXPECT_NEAR(tree.latency(0, 5).value, 2.6e-6, 1e-12);
+}
+
+TEST(Platform, ThisMachineSharesItsCoresAndMemory) {
+  const Cluster c = load_cluster("this-machine:4");
+  EXPECT_EQ(c.devices().size(), 4U);
+  EXPECT_EQ(c.nodes(), 1);
+  EXPECT_GE(c.shared_cores(), 1);
+  EXPECT_EQ(load_cluster("this-machine").devices().size(), static_cast<size_t>(c.shared_cores()));
+  EXPECT_DOUBLE_EQ(c.kind_of(0).memory.value * 4,
+                   load_cluster("this-machine:1").kind_of(0).memory.value);
+}
+
+TEST(Platform, DeviceTableIsSane) {
+  ASSERT_GE(known_devices().size(), 8U);
+  for (const std::string& name : known_devices()) {
+    const DeviceKind k = load_device(name);
+    EXPECT_GT(k.peak_f32.value, 0) << name;
+    EXPECT_GE(k.peak_f16.value, k.peak_f32.value) << name;
+    EXPECT_FALSE(k.source.empty()) << name;
+  }
+  EXPECT_DOUBLE_EQ(load_device("V100 SXM2 16GB").peak_bf16.value, 0);
+  EXPECT_DOUBLE_EQ(load_device("RTX 4090").memory.value, 24.0 * (1 << 30));
+  EXPECT_THAT(message_of([] { load_device("RTX4090"); }),
+              HasSubstr("device \"RTX4090\" is not known; did you mean \"RTX 4090\"? known: "));
+}
+
+TEST(Platform, DataDirCanBeElsewhere) {
+  const std::string dir = testing::TempDir() + "/data_elsewhere";
+  std::filesystem::create_directories(dir + "/platforms");
+  std::ofstream(dir + "/platforms/mine.toml")
+      << "summary = \"s\"\n[[device]]\nname = \"D\"\nmemory = \"1GB\"\nf32 = \"1TFLOP/s\"\n"
+         "memory_bandwidth = \"1GB/s\"\nsource = \"s\"\n[[nodes]]\ndevices = [\"D\"]\n";
+  std::ofstream(dir + "/platforms/devices.toml") << "";
+  setenv("REHEARSE_DATA_DIR", dir.c_str(), 1);
+  const std::size_t devices = load_cluster("mine").devices().size();
+  const std::string error = message_of([] { load_cluster("paper"); });
+  unsetenv("REHEARSE_DATA_DIR");
+  EXPECT_EQ(devices, 1U);
+  EXPECT_THAT(error, HasSubstr("cluster \"paper\" is not known; known: mine"));
+  EXPECT_EQ(load_cluster("paper").devices().size(), 32U);
+}
+
+TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
+  EXPECT_THAT(message_of([] { load_cluster("papre"); }),
+              HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: dgx-a100, "
+                        "dgx-h100, dgx1, paper, paper-homogeneous, this-machine"));
+  EXPECT_THAT(message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
+  EXPECT_EQ(message_of([] { load_cluster("no/where.toml"); }),
+            "cluster file \"no/where.toml\" does not exist");
+  EXPECT_EQ(message_of([] { load_cluster("dgx1:x"); }),
+            "cluster \"dgx1:x\": \"x\" is not a number from 1 to 131072, as in \"dgx-a100:16\"");
+  EXPECT_THAT(message_of([] { load_cluster("dgx1:0"); }),
+              HasSubstr("is not a number from 1 to 131072"));
+  EXPECT_EQ(message_of([] { load_cluster("paper:3"); }),
+            "cluster \"paper:3\": it has a size of its own; leave out \":3\"");
+  const auto error_of = [](const std::string& text) {
+    return message_of([&] { load_cluster(write_platform("summary = \"s\"\n" + text)); });
+  };
+  const std::string node = "[[nodes]]\ndevices = [\"H100\"]\n";
+  const auto link = [](const std::string& l) { return "links = [" + l + "]\n"; };
+  EXPECT_THAT(error_of(""),
+              HasSubstr("platform_under_test.toml: key \"nodes\": must have at least"));
+  EXPECT_THAT(error_of("[[nodes]]\ndevices = [\"H10\"]"),
+              HasSubstr(":3: key \"nodes[0].devices\": device \"H10\" is not known; did you mean "
+                        "\"H100\"?"));
+  EXPECT_THAT(error_of("[[nodes]]\n"), HasSubstr("must name at least one device"));
+  EXPECT_THAT(error_of(node + link("{ from = \"gpu0\", to = \"fabrik\", bandwidth = \"1GB/s\", "
+                                   "latency = \"1us\" }")),
+              HasSubstr("\"fabrik\" is neither a device, a part nor fabric"));
+  EXPECT_THAT(
+      error_of(node + link("{ from = \"gpu0\", to = \"fabric\", bandwidth = \"1GB\", latency "
+                           "= \"1us\" }")),
+      HasSubstr("key \"nodes[0].links[0].bandwidth\": \"1GB\" is not a bandwidth"));
+  EXPECT_THAT(error_of(node + link("{ from = \"nic*\", to = \"fabric\", bandwidth = \"1GB/s\", "
+                                   "latency = \"1us\" }")),
+              HasSubstr("\"nic*\" matches nothing"));
+  EXPECT_THAT(
+      error_of(node + link("{ from = \"gpu0\", to = \"gpu0\", bandwidth = \"1GB/s\", latency "
+                           "= \"1us\" }")),
+      HasSubstr("must be a device or a part other than"));
+  EXPECT_THAT(error_of("[[nodes]]\ncount = 2000000000\ndevices = [\"H100\"]"),
+              HasSubstr("2000000000 is out of range: must be from 1 to 131072"));
+  EXPECT_THAT(error_of(node + link("{ from = \"gpu0\", to = \"fabric\", bandwidth = \"1B/s\", "
+                                   "latency = \"1us\" }")),
+              HasSubstr("must be from 1000 to 1e+16"));
+  EXPECT_THAT(error_of(node + "coutn = 2\n"),
+              HasSubstr(":4: key \"nodes[0].coutn\": unknown; did you mean \"count\"?"));
+  EXPECT_THAT(error_of(node + "[fabric]\noversubscription = 2\n"),
+              HasSubstr("needs nodes_per_leaf"));
+}
+
+TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
+  expect_documented("docs/platforms.md", platform_keys());
+  const auto rows = table_rows("docs/platforms.md");
+  std::size_t devices = 0, clusters = 0;
+  const auto tera = [](FlopsPerSecond rate) {
+    return rate.value == 0 ? std::string("-") : fmt::format("{:g}", rate.value / 1e12);
+  };
+  for (const std::string& name : known_devices()) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    const DeviceKind k = load_device(name);
+    EXPECT_EQ(rows.at(name),
+              (std::vector<std::string>{
+                  to_text(k.memory), tera(k.peak_f32), tera(k.peak_f16), tera(k.peak_bf16),
+                  to_text(k.memory_bandwidth), fmt::format("{:g}", k.efficiency),
+                  fmt::format("{:g}", k.memory_efficiency), k.calibrated ? "yes" : "no"}));
+  }
+  for (const std::string& name : known_clusters()) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    const Cluster c = load_cluster(name);
+    const std::string size =
+        c.shared_cores() > 0 ? "ranks" : fmt::format("{} on {}", c.devices().size(), c.nodes());
+    EXPECT_EQ(rows.at(name).front(), size) << name;
+  }
+  for (const auto& [name, cells] : rows) {
+    devices += cells.size() == 8 ? 1 : 0;
+    clusters += cells.size() == 2 ? 1 : 0;
+  }
+  EXPECT_EQ(devices, known_devices().size());
+  EXPECT_EQ(clusters, known_clusters().size());
+}
+
+}  // namespace
+}  // namespace rehearse

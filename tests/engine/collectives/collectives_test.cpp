@@ -1,0 +1,359 @@
+// Every schedule is played on real arrays: the result is right, no transfer reads what is not there
+// yet, nobody receives into what it sends, and the bytes equal closed forms.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <ctime>
+#include <numeric>
+#include <tuple>
+
+#include "engine/collectives/schedule.h"
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+constexpr Move moves[] = {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast,
+                          Move::reduce};
+constexpr Algorithm algorithms[] = {Algorithm::ring, Algorithm::double_tree,
+                                    Algorithm::halving_doubling, Algorithm::hierarchical,
+                                    Algorithm::direct};
+constexpr int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 33};
+
+// Which node member i lies on: all on one, nodes of four, or nodes of 1, 2, 3, 4, 1, ... members in
+// turn, dealt so that a node's members are not neighbours.
+std::vector<Id> nodes(int n, int kind) {
+  std::vector<Id> out;
+  for (int i = 0; i < n; ++i) {
+    if (kind == 0) out.push_back(0);
+    if (kind == 1) out.push_back(static_cast<Id>(i / 4));
+    if (kind == 2) out.push_back(static_cast<Id>((i * i + i / 3) % 5));
+  }
+  return out;
+}
+
+bool serves(Move move, Algorithm algorithm) {
+  if (algorithm == Algorithm::double_tree)
+    return move != Move::reduce_scatter && move != Move::all_gather;
+  if (algorithm == Algorithm::halving_doubling)
+    return move != Move::broadcast && move != Move::reduce;
+  return true;
+}
+
+// What an element holds: how often each member's contribution is in it.
+struct Cell {
+  std::vector<int> count;  // by contributor; empty = garbage (not there yet)
+};
+using Tensor = std::vector<Cell>;
+
+void play(Move move, Algorithm algorithm, int n, int kind, std::int64_t elements) {
+  const auto node_of = nodes(n, kind);
+  const int root = (move == Move::broadcast || move == Move::reduce) ? n / 2 : 0;
+  if (!serves(move, algorithm)) {
+    EXPECT_THROW(schedule(move, algorithm, elements, node_of, root), InputError);
+    return;
+  }
+  const auto plan = schedule(move, algorithm, elements, node_of, root);
+  ASSERT_EQ(plan->members(), n);
+  auto part = [&](int i) { return i * elements / n; };
+  const auto size = static_cast<std::size_t>(elements);
+  const auto count = static_cast<std::size_t>(n);
+
+  std::vector<Tensor> state(count, Tensor(size));
+  for (int i = 0; i < n; ++i)
+    for (std::int64_t e = 0; e < elements; ++e) {
+      const bool own = move == Move::all_gather  ? part(i) <= e && e < part(i + 1)
+                       : move == Move::broadcast ? i == root
+                                                 : true;
+      if (!own) continue;
+      auto& cell = state[static_cast<std::size_t>(i)][static_cast<std::size_t>(e)];
+      cell.count.assign(count, 0);
+      cell.count[static_cast<std::size_t>(i)] = 1;
+    }
+  std::vector<std::int64_t> sent(count, 0);
+  for (int r = 0; r < plan->rounds(); ++r) {
+    std::vector<Transfer> all;
+    plan->round(r, -1, all);
+    std::vector<std::vector<Transfer>> mine(count);
+    const auto before = state;
+    for (const Transfer& t : all) {
+      ASSERT_NE(t.from, t.to);
+      ASSERT_LT(t.begin, t.end);
+      sent[static_cast<std::size_t>(t.from)] += t.end - t.begin;
+      mine[static_cast<std::size_t>(t.from)].push_back(t);
+      mine[static_cast<std::size_t>(t.to)].push_back(t);
+      for (auto e = static_cast<std::size_t>(t.begin); e < static_cast<std::size_t>(t.end); ++e) {
+        const Cell& from = before[static_cast<std::size_t>(t.from)][e];
+        Cell& to = state[static_cast<std::size_t>(t.to)][e];
+        ASSERT_FALSE(from.count.empty()) << "round " << r << " sends what is not there";
+        if (t.add) {
+          ASSERT_FALSE(to.count.empty()) << "round " << r << " adds to what is not there";
+          for (std::size_t c = 0; c < count; ++c) to.count[c] += from.count[c];
+        } else {
+          to = from;
+        }
+      }
+    }
+    for (int m = 0; m < n; ++m) {
+      std::vector<Transfer> own;
+      plan->round(r, m, own);
+      auto key = [](const Transfer& t) { return std::tuple(t.from, t.to, t.begin, t.end, t.add); };
+      std::vector<decltype(key({}))> a, b;
+      for (const auto& t : own) a.push_back(key(t));
+      for (const auto& t : mine[static_cast<std::size_t>(m)]) b.push_back(key(t));
+      ASSERT_THAT(a, testing::UnorderedElementsAreArray(b)) << "member " << m << " round " << r;
+      for (const auto& s : own)
+        for (const auto& t : own)
+          if (s.from == m && t.to == m) {
+            ASSERT_TRUE(s.end <= t.begin || t.end <= s.begin)
+                << "member " << m << " receives into what it sends in round " << r;
+          }
+    }
+  }
+  for (int i = 0; i < n; ++i) {
+    EXPECT_EQ(plan->sent(i), sent[static_cast<std::size_t>(i)]);
+    for (std::int64_t e = 0; e < elements; ++e) {
+      int owner = 0;
+      while (part(owner + 1) <= e) ++owner;
+      std::vector<int> want(count, 0);
+      if (move == Move::all_gather) want[static_cast<std::size_t>(owner)] = 1;
+      if (move == Move::broadcast) want[static_cast<std::size_t>(root)] = 1;
+      if (move == Move::all_reduce || move == Move::reduce || move == Move::reduce_scatter)
+        want.assign(count, 1);
+      if ((move == Move::reduce && i != root) || (move == Move::reduce_scatter && i != owner))
+        continue;
+      ASSERT_EQ(state[static_cast<std::size_t>(i)][static_cast<std::size_t>(e)].count, want)
+          << "member " << i << " element " << e;
+    }
+  }
+}
+
+class Collectives : public testing::TestWithParam<std::tuple<Move, Algorithm>> {};
+
+TEST_P(Collectives, PlayedOnArrays) {
+  const auto [move, algorithm] = GetParam();
+  for (int n : sizes)
+    for (int kind : {0, 1, 2})
+      for (std::int64_t elements : {3, 101}) {
+        SCOPED_TRACE(testing::Message()
+                     << n << " members, nodes of kind " << kind << ", " << elements << " elements");
+        play(move, algorithm, n, kind, elements);
+        if (HasFatalFailure()) return;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives,
+                         testing::Combine(testing::ValuesIn(moves), testing::ValuesIn(algorithms)));
+
+// Large enough that pipelines have several pieces: only pieces' bounds are looked at, not arrays.
+TEST(Schedules, PipelinesSendAndReceiveOneTransferARound) {
+  for (Move move : {Move::broadcast, Move::reduce, Move::all_reduce})
+    for (Algorithm algorithm : {Algorithm::ring, Algorithm::double_tree})
+      for (int n : {2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 100}) {
+        const std::int64_t elements = 1 << 20;
+        const auto plan = schedule(move, algorithm, elements, nodes(n, 0), 1);
+        std::int64_t total = 0;
+        for (int r = 0; r < plan->rounds(); ++r) {
+          std::vector<Transfer> all;
+          plan->round(r, -1, all);
+          std::vector<int> sends(static_cast<std::size_t>(n), 0), receives(sends);
+          for (const Transfer& t : all) {
+            EXPECT_LE(++sends[static_cast<std::size_t>(t.from)], 1);
+            EXPECT_LE(++receives[static_cast<std::size_t>(t.to)], 1);
+            total += t.end - t.begin;
+          }
+        }
+        EXPECT_EQ(total, (n - 1) * elements * (move == Move::all_reduce ? 2 : 1));
+      }
+}
+
+// Pipelines of several pieces deliver every piece, in order of dependence, down to the last member.
+TEST(Schedules, PiecesArriveBeforeTheyAreSent) {
+  for (Algorithm algorithm :
+       {Algorithm::ring, Algorithm::double_tree, Algorithm::hierarchical, Algorithm::direct})
+    for (int n : {2, 3, 4, 7, 8, 12, 33}) {
+      const std::int64_t elements = 400001;
+      const auto node_of = nodes(n, 1);
+      const auto plan = schedule(Move::broadcast, algorithm, elements, node_of, n - 1);
+      std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> have(
+          static_cast<std::size_t>(n));
+      std::vector<std::int64_t> amount(static_cast<std::size_t>(n), 0);
+      for (int r = 0; r < plan->rounds(); ++r) {
+        std::vector<Transfer> all;
+        plan->round(r, -1, all);
+        for (const Transfer& t : all)
+          if (t.from != n - 1) {
+            EXPECT_THAT(have[static_cast<std::size_t>(t.from)],
+                        testing::Contains(std::pair(t.begin, t.end)));
+          }
+        for (const Transfer& t : all) {
+          have[static_cast<std::size_t>(t.to)].emplace_back(t.begin, t.end);
+          amount[static_cast<std::size_t>(t.to)] += t.end - t.begin;
+        }
+      }
+      for (int i = 0; i < n - 1; ++i) EXPECT_EQ(amount[static_cast<std::size_t>(i)], elements);
+      EXPECT_EQ(amount[static_cast<std::size_t>(n - 1)], 0);
+    }
+}
+
+TEST(Schedules, RingMovesTwoNMinusOneTimesNTransfers) {
+  for (int n : sizes) {
+    const auto plan = schedule(Move::all_reduce, Algorithm::ring, 1000, nodes(n, 0));
+    std::vector<Transfer> all;
+    for (int r = 0; r < plan->rounds(); ++r) plan->round(r, -1, all);
+    EXPECT_EQ(all.size(), static_cast<std::size_t>(2 * n * (n - 1)));
+  }
+}
+
+TEST(Schedules, BytesEqualClosedForms) {
+  for (int n : sizes) {
+    const std::int64_t e = 1000 * n;
+    auto sent = [&](Move move, Algorithm algorithm, int member) {
+      return schedule(move, algorithm, e, nodes(n, 0))->sent(member);
+    };
+    for (int i = 0; i < n; ++i) {
+      EXPECT_EQ(sent(Move::all_reduce, Algorithm::ring, i), 2 * (n - 1) * e / n);
+      EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::ring, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(Move::all_gather, Algorithm::ring, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::direct, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(Move::all_gather, Algorithm::direct, i), (n - 1) * e / n);
+      if (std::has_single_bit(static_cast<unsigned>(n))) {
+        EXPECT_EQ(sent(Move::all_reduce, Algorithm::halving_doubling, i), 2 * (n - 1) * e / n);
+        EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::halving_doubling, i), (n - 1) * e / n);
+        EXPECT_EQ(sent(Move::all_gather, Algorithm::halving_doubling, i), (n - 1) * e / n);
+      }
+    }
+    EXPECT_EQ(sent(Move::all_reduce, Algorithm::direct, 0), (n - 1) * e);
+    if (n > 1) {
+      EXPECT_EQ(sent(Move::all_reduce, Algorithm::direct, 1), e);
+    }
+  }
+}
+
+// What a member sends is a closed form: to sum all members' rounds took a quarter of an hour at
+// this size.
+TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
+  const int n = 65'535;  // neither a power of two nor whole nodes
+  const std::clock_t start = std::clock();
+  for (Move move : moves)
+    for (Algorithm algorithm : algorithms) {
+      if (!serves(move, algorithm)) continue;
+      std::vector<Id> node_of;
+      for (int i = 0; i < n; ++i) node_of.push_back(static_cast<Id>(i / 8));
+      const std::int64_t e = std::int64_t{n} * 64;
+      const auto plan = schedule(move, algorithm, e, node_of);
+      std::int64_t sent = 0;
+      for (int i = 0; i < n; ++i) sent += plan->sent(i);
+      EXPECT_GE(sent,
+                (n - 1) * (move == Move::reduce_scatter || move == Move::all_gather ? e / n : e));
+    }
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
+}
+
+// A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
+TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
+  const std::int64_t e = 1'000'000'000'000'000;
+  const auto plan = schedule(Move::reduce_scatter, Algorithm::ring, e, nodes(1 << 20, 0));
+  for (int member : {0, 1, 999'999, (1 << 20) - 1}) {
+    EXPECT_GE(plan->sent(member), e - e / (1 << 20) - 1);
+    EXPECT_LE(plan->sent(member), e - e / (1 << 20));
+  }
+}
+
+// Equal nodes: (L-1)/L of the tensor twice inside, (K-1)/K of a 1/L share twice across.
+TEST(Schedules, HierarchicalBytesAcrossNodes) {
+  const std::int64_t e = 16 * 1000;
+  for (Move move : {Move::all_reduce, Move::reduce_scatter, Move::all_gather}) {
+    const auto node_of = nodes(16, 1);
+    const auto plan = schedule(move, Algorithm::hierarchical, e, node_of);
+    std::int64_t inside = 0, across = 0;
+    std::vector<Transfer> all;
+    for (int r = 0; r < plan->rounds(); ++r) plan->round(r, -1, all);
+    for (const Transfer& t : all)
+      (node_of[static_cast<std::size_t>(t.from)] == node_of[static_cast<std::size_t>(t.to)]
+           ? inside
+           : across) += t.end - t.begin;
+    const int twice = move == Move::all_reduce ? 2 : 1;
+    EXPECT_EQ(inside, twice * 16 * (e * 3 / 4));
+    EXPECT_EQ(across, twice * 16 * (e / 4 * 3 / 4));
+  }
+}
+
+// 2 ceil(log2 n) rounds, up to one for the root that stands above both trees.
+TEST(Schedules, TreeLatencyIsLogarithmic) {
+  for (int n : {2, 4, 8, 16, 64, 256, 1024, 4096}) {
+    const auto plan = schedule(Move::all_reduce, Algorithm::double_tree, 100, nodes(n, 0));
+    EXPECT_LE(plan->rounds(), 2 * (std::log2(n) + 1));
+    EXPECT_GE(plan->rounds(), 2 * (n == 2 ? 1 : std::log2(n)));
+  }
+}
+
+// Every round is in one entry of distinct(), with the same multiset of (from, to), sizes within
+// one.
+TEST(Schedules, DistinctRoundsStandForAll) {
+  for (Move move : moves)
+    for (Algorithm algorithm : algorithms)
+      for (int n : {2, 3, 4, 6, 8, 16, 33})
+        for (int kind : {0, 1, 2})
+          for (std::int64_t elements : {std::int64_t{5000}, std::int64_t{3000000}}) {
+            if (!serves(move, algorithm)) continue;
+            const auto plan = schedule(move, algorithm, elements, nodes(n, kind));
+            int rounds = 0;
+            double represented = 0, actual = 0;
+            std::int64_t largest = 0;
+            std::size_t transfers = 0;
+            auto volume = [&](int r) {
+              std::vector<Transfer> all;
+              plan->round(r, -1, all);
+              std::int64_t v = 0;
+              for (const Transfer& t : all) v += t.end - t.begin;
+              largest = std::max(largest, v);
+              transfers = std::max(transfers, all.size());
+              return static_cast<double>(v);
+            };
+            for (auto [r, times] : plan->distinct()) {
+              rounds += times;
+              represented += times * volume(r);
+            }
+            for (int r = 0; r < plan->rounds(); ++r) actual += volume(r);
+            EXPECT_EQ(rounds, plan->rounds());
+            EXPECT_NEAR(represented, actual,
+                        static_cast<double>(plan->rounds()) * static_cast<double>(transfers));
+          }
+}
+
+TEST(Schedules, ChooseByPayloadAndPlace) {
+  using enum Algorithm;
+  const std::int64_t large = 100 << 20, small = 1 << 10;
+  EXPECT_EQ(choose(Move::all_reduce, large, nodes(8, 0)), ring);
+  EXPECT_EQ(choose(Move::all_reduce, large, nodes(8, 1)), hierarchical);
+  EXPECT_EQ(choose(Move::all_reduce, small, nodes(8, 1)), halving_doubling);
+  EXPECT_EQ(choose(Move::broadcast, small, nodes(8, 1)), double_tree);
+  EXPECT_EQ(choose(Move::all_gather, small, nodes(8, 1)), halving_doubling);
+  EXPECT_EQ(choose(Move::all_reduce, small, nodes(2, 0)), ring);
+  for (Move move : moves)
+    for (std::int64_t bytes : {std::int64_t{0}, small, large})
+      for (int n : sizes) EXPECT_TRUE(serves(move, choose(move, bytes, nodes(n, 1))));
+}
+
+TEST(Schedules, AMoveThatAnAlgorithmDoesNotServeIsLeftToTheFastest) {
+  EXPECT_EQ(algorithm_for(Move::all_reduce, Algorithm::double_tree), Algorithm::double_tree);
+  EXPECT_EQ(algorithm_for(Move::all_gather, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::double_tree), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::broadcast, Algorithm::halving_doubling), Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::direct), Algorithm::direct);
+}
+
+TEST(Schedules, ErrorNamesWhatServes) {
+  try {
+    schedule(Move::all_gather, Algorithm::double_tree, 8, nodes(4, 0));
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("halving_doubling"));
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,289 @@
+// The dry run against closed forms, against itself (max-plus and events), and over seeds.
+#include "engine/execution/dry_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/engine/rig.h"
+#include "tests/methods.h"
+
+namespace rehearse {
+namespace {
+
+/// When the compute lane of each rank begins and ends passes, and how long it is busy with them.
+struct Passes : TraceSink {
+  explicit Passes(const LinkedProgram& linked) : linked(linked) {}
+  void record(Id role, Id op, int, Id place, std::span<const double> starts,
+              std::span<const double> ends) override {
+    const Role& who = linked.program.roles[role];
+    if (!std::holds_alternative<Compute>(who.ops[op].work)) return;
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      busy[who.ranks[place + i]] += ends[i] - starts[i];
+      last = std::max(last, ends[i]);
+    }
+  }
+  const LinkedProgram& linked;
+  std::map<Id, double> busy = {};
+  double last = 0;
+};
+
+// Whole blocks a stage, so that stages take equally long but for the embedding and the head, which
+// ride along on the outer ones and are less than 2% of a stage.
+double bubble_of(Plan plan, int layers) {
+  const ModelSpec model = small_model(layers);
+  const int chunks = plan.pp * plan.virtual_stages;
+  plan.stages.assign(static_cast<std::size_t>(chunks), {});
+  for (Id s = 0; s < model.segments.size(); ++s) {
+    const int layer = model.segments[s].layer;
+    const int chunk = layer >= 0 ? layer * chunks / layers : s == 0 ? 0 : chunks - 1;
+    plan.stages[static_cast<std::size_t>(chunk)].push_back(s);
+  }
+  const Rig rig(plan, model, fast(plan.pp));
+  Passes passes(rig.linked);
+  rig.run(passes);
+  double busiest = 0;
+  for (const auto& [rank, busy] : passes.busy) busiest = std::max(busiest, busy);
+  return 1 - busiest / passes.last;
+}
+
+TEST(DryRun, BubblesOfPipelines) {
+  for (const char* method : {"gpipe", "1f1b"})
+    for (const auto& [stages, m] :
+         std::vector<std::pair<int, int>>{{1, 2}, {2, 1}, {2, 4}, {4, 2}, {4, 8}})
+      EXPECT_NEAR(bubble_of(plan_of(method, stages, 1, 1, m), 128),
+                  double(stages - 1) / (m + stages - 1), 0.02)
+          << method << " S=" << stages << " M=" << m;
+}
+
+TEST(DryRun, BubblesOfInterleavedPipelines) {
+  for (const auto& [stages, m, chunks] :
+       std::vector<std::tuple<int, int, int>>{{2, 4, 2}, {4, 4, 2}, {4, 8, 4}}) {
+    Plan plan = plan_of("interleaved", stages, 1, 1, m);
+    plan.virtual_stages = chunks;
+    EXPECT_NEAR(bubble_of(plan, 256), double(stages - 1) / (chunks * m + stages - 1), 0.02)
+        << "S=" << stages << " M=" << m << " V=" << chunks;
+  }
+}
+
+TEST(DryRun, RingTimeAndBytes) {
+  for (int n : {2, 3, 4, 8}) {
+    const double bandwidth = 1e9, alpha = 5e-6;
+    const Rig rig(plan_of("ddp", 1, n, 1, 1), small_model(2),
+                  star(n, BytesPerSecond(bandwidth), Seconds(alpha / 2)));
+    const Role& role = rig.linked.program.roles[0];
+    double sent = 0, expected_sent = 0;
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      const auto* work = std::get_if<Collective>(&role.ops[o].work);
+      if (!work) continue;
+      const double bytes = static_cast<double>(rig.linked.roles[0].ops[o].bytes);
+      const double elements = bytes / 4;
+      if (rig.costs.algorithm(0, o) == Algorithm::ring) {
+        const double chunk = std::ceil(elements / n) * 4;
+        EXPECT_NEAR(rig.costs.seconds(0, o, 0), 2 * (n - 1) * (alpha + chunk / bandwidth),
+                    1e-9 * alpha);
+        EXPECT_NEAR(rig.costs.bytes_sent(0, o)[0], 2.0 * (n - 1) / n * bytes, 8.0 * n);
+      }
+      expected_sent += 2.0 * (n - 1) / n * bytes;
+      for (int i = 0; i < n; ++i) {
+        const auto row = rig.costs.bytes_sent(0, o);
+        sent += row[row.size() == 1 ? 0 : static_cast<std::size_t>(i)];
+      }
+    }
+    EXPECT_NEAR(sent / n, expected_sent, 1e-2 * expected_sent);
+    const Metrics metrics = rig.metrics({1, 2});
+    EXPECT_NEAR(metrics.bytes_per_step, sent, 1e-9 * sent);
+    EXPECT_NEAR(metrics.bytes_sent_mean, sent / n, 1e-9 * sent);
+    // Every byte leaves through one cable and comes in through another.
+    double on_links = 0;
+    for (double bytes : rig.costs.link_bytes()) on_links += bytes;
+    EXPECT_NEAR(on_links, 2 * sent, 1e-9 * on_links);
+  }
+}
+
+TEST(DryRun, SiblingGroupsShareTheirNic) {
+  // Two nodes of four devices behind one NIC each: dp pairs cross it, four at a time.
+  for (int tp : {1, 4}) {
+    Cluster c;
+    const Id kind = c.add_kind({.name = "unit",
+                                .memory = Bytes(1e12),
+                                .peak_f32 = FlopsPerSecond(1e30),
+                                .memory_bandwidth = BytesPerSecond(1e30)});
+    const Id top = c.add_vertex("switch");
+    for (Id node = 0; node < 2; ++node) {
+      const Id inside = c.add_vertex("pcie" + std::to_string(node));
+      for (int i = 0; i < 4; ++i) {
+        const Id d = c.add_device("g" + std::to_string(node) + std::to_string(i), kind, node);
+        c.connect(c.vertex_of(d), inside, "bus" + std::to_string(node) + std::to_string(i),
+                  BytesPerSecond(1e30), Seconds(0));
+      }
+      c.connect(inside, top, "nic" + std::to_string(node), BytesPerSecond(1e9), Seconds(0));
+    }
+    std::vector<std::vector<Id>> groups;
+    for (Id i = 0; i < static_cast<Id>(tp); ++i) groups.push_back({i, 4 + i});
+    const auto seconds =
+        collective_seconds(c, Move::all_reduce, Algorithm::ring, 1000000, DType::f32, groups);
+    for (double s : seconds) EXPECT_NEAR(s, 2 * tp * 2e6 / 1e9, 1e-12);
+  }
+}
+
+std::vector<std::pair<std::string, Plan>> in_order_plans() {
+  std::vector<std::pair<std::string, Plan>> out;
+  for (auto& [name, strategy] : strategies()) {
+    const Combines& can = strategy.combines;
+    Refusals refusals;
+    for (int pp : {1, 2})
+      for (int tp : {1, 2}) {
+        if ((pp > 1 && !can.pp) || (tp > 1 && !can.tp)) continue;
+        Plan plan = plan_of(name, pp, 2, tp, 4);
+        plan.servers = can.servers ? 1 : 0;
+        if (refusals.refuses(plan, small_model(4)) ||
+            needs_events(link(compile(plan, small_model(4)))))
+          continue;
+        out.emplace_back(name + " pp" + std::to_string(pp) + " tp" + std::to_string(tp), plan);
+      }
+    refusals.expect(name, {{"interleaved", 2}});  // without a pipeline
+  }
+  return out;
+}
+
+TEST(DryRun, EventsEqualMaxPlus) {
+  Disturbance d;
+  d.compute_sigma = 0.3, d.link_sigma = 0.2, d.stragglers = {{1, 2.0}};
+  const auto plans = in_order_plans();
+  EXPECT_GE(plans.size(), strategies().size() - 1);  // all but those that run by arrival
+  for (const auto& [name, plan] : plans) {
+    SCOPED_TRACE(name);
+    const Rig rig(plan, small_model(4),
+                  star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+    Recording a, b;
+    const DryRun x = rig.run(a, 4, d, false), y = rig.run(b, 4, d, true);
+    EXPECT_EQ(x.instances, y.instances);
+    EXPECT_EQ(x.seconds, y.seconds);
+    auto key = [](const Interval& i) { return std::tuple(i.role, i.op, i.step, i.place); };
+    auto before = [&](const Interval& i, const Interval& j) { return key(i) < key(j); };
+    std::sort(a.intervals.begin(), a.intervals.end(), before);
+    std::sort(b.intervals.begin(), b.intervals.end(), before);
+    EXPECT_TRUE(a.intervals == b.intervals);
+  }
+}
+
+TEST(DryRun, EveryOpOfEveryStepRunsOnceAfterWhatItWaitsFor) {
+  for (const auto& [name, plan] : in_order_plans()) {
+    SCOPED_TRACE(name);
+    const Rig rig(plan, small_model(4),
+                  star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+    Recording trace;
+    Disturbance d;
+    d.compute_sigma = 0.3;
+    const int steps = 3;
+    const DryRun run = rig.run(trace, steps, d);
+    std::map<std::tuple<Id, Id, int, Id>, Interval> at;
+    for (const Interval& i : trace.intervals)
+      EXPECT_TRUE(at.emplace(std::tuple(i.role, i.op, i.step, i.place), i).second);
+    EXPECT_EQ(static_cast<std::int64_t>(at.size()), run.instances);
+    std::size_t expected = 0;
+    for (const Role& role : rig.linked.program.roles)
+      expected += role.ops.size() * role.ranks.size() * static_cast<std::size_t>(steps);
+    EXPECT_EQ(at.size(), expected);
+    for (const Interval& i : trace.intervals) {
+      EXPECT_GE(i.end, i.start);
+      for (const After& a : rig.linked.program.roles[i.role].ops[i.op].after)
+        if (i.step >= a.lag) {
+          EXPECT_LE((at.at({i.role, a.op, i.step - a.lag, i.place}).end), i.start);
+        }
+    }
+  }
+}
+
+TEST(DryRun, SameSeedSameTraceAnotherSeedAnother) {
+  const Rig rig(plan_of("1f1b", 2, 2, 1, 4), small_model(4),
+                star(4, BytesPerSecond(1e9), Seconds(2e-6)));
+  Disturbance d;
+  d.compute_sigma = 0.1, d.link_sigma = 0.1;
+  Recording a, b, c;
+  rig.run(a, 5, d);
+  rig.run(b, 5, d);
+  d.seed = 2;
+  rig.run(c, 5, d);
+  EXPECT_TRUE(a.intervals == b.intervals);
+  EXPECT_FALSE(a.intervals == c.intervals);
+}
+
+// A worker slowed five times holds nobody up: the other does at least three times its updates.
+TEST(DryRun, AsynchronousWorkersRunAtTheirOwnPace) {
+  Plan plan = plan_of("ps-async", 1, 2, 1, 1);
+  plan.servers = 1;
+  const Rig rig(plan, small_model(8), star(3, BytesPerSecond(1e12), Seconds(1e-9)));
+  ASSERT_TRUE(needs_events(rig.linked));
+  Disturbance d;
+  d.stragglers = {{1, 5.0}};
+  Recording trace;
+  const int steps = 20;
+  rig.run(trace, steps, d);
+  int puts[2] = {}, served = 0;
+  for (const Interval& i : trace.intervals) {
+    const Role& role = rig.linked.program.roles[i.role];
+    if (role.free_running && std::holds_alternative<Put>(role.ops[i.op].work)) ++puts[i.place];
+    served += !role.free_running && std::holds_alternative<Update>(role.ops[i.op].work);
+  }
+  EXPECT_EQ(served, 2 * steps);
+  EXPECT_GE(puts[0], 3 * puts[1]);
+  EXPECT_GE(puts[1], 3);
+}
+
+TEST(DryRun, AProgramThatStopsSaysWhere) {
+  // One message is put, two are taken.
+  const LinkedProgram linked = link(parse_program(R"(rehearse-program 1
+method test
+mesh pp=1 dp=1 tp=1
+world 2
+channel box mailbox
+role giver ranks=0
+role taker ranks=1
+begin giver
+lane out in_order
+storage A value f32 8 indices=1 versions=1
+view A A 0 8
+%0 out forward s0 n=1 mb=0 saved>A
+%1 out put box to=taker source<A
+end
+begin taker
+lane in in_order
+storage B buffer f32 8 indices=1 versions=1
+view B B 0 8
+%0 in take box target>B
+%1 in backward s0 n=1 mb=0 saved<B
+%2 in take box target>B
+%3 in backward s0 n=1 mb=1 saved<B
+end
+)"));
+  const ModelSpec model = small_model(1);
+  const Cluster cluster = star(2, BytesPerSecond(1e9), Seconds(0));
+  const Costs costs(linked, model, cluster, {});
+  Recording trace;
+  try {
+    dry_run(linked, costs, Disturber({}, 2), 1, trace);
+    FAIL();
+  } catch (const ProgramError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("rank 1 (taker)"),
+                                             testing::HasSubstr("take box")));
+  }
+}
+
+TEST(DryRun, OneSlowRankOf16384ChangesTheResult) {
+  Plan plan = plan_of("1f1b", 16, 128, 8, 2);
+  ModelSpec model = load_model("gpt3-175b", 0);
+  const Rig rig(plan, model, load_cluster("dgx-a100:2048"));
+  ASSERT_EQ(rig.linked.program.world_size, 16384);
+  const Metrics even = rig.metrics({0, 1});
+  Disturbance d;
+  d.stragglers = {{9999, 1.5}};
+  const Metrics slow = rig.metrics({0, 1}, d);
+  EXPECT_GT(slow.mean_step, 1.01 * even.mean_step);
+  EXPECT_LT(slow.mean_step, 1.5 * even.mean_step);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,244 @@
+// Metrics against brute force over recorded traces.
+#include "engine/execution/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "engine/execution/chrome_trace.h"
+#include "engine/base/errors.h"
+#include "engine/execution/occupancy.h"
+#include "tests/engine/rig.h"
+
+namespace rehearse {
+namespace {
+
+using Intervals = std::vector<std::pair<double, double>>;
+
+double length(Intervals v) {
+  std::sort(v.begin(), v.end());
+  double sum = 0, until = 0;
+  for (const auto& [a, b] : v) {
+    sum += std::max(0.0, b - std::max(a, until));
+    until = std::max(until, b);
+  }
+  return sum;
+}
+
+TEST(Occupancy, EqualsTheUnionInAnyOrder) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    Intervals all;
+    double now = 0;
+    const int n = 1 + static_cast<int>(random() % 60);
+    for (int i = 0; i < n; ++i) {
+      const double length = static_cast<double>(random() % 10);
+      all.emplace_back(now, now + length);
+      now += static_cast<double>(random() % 14) - 3;
+      now = std::max(now, 0.0);
+    }
+    const double expected = length(all);
+    for (int k = 0; k + 1 < n; ++k)
+      if (random() % 3 == 0)
+        std::swap(all[static_cast<std::size_t>(k)], all[random() % all.size()]);
+    Occupancy occupancy(2, 128), small(1, 4);
+    double covered = 0, at_most = 0;
+    for (const auto& [a, b] : all) {
+      covered += occupancy.cover(1, &a, &b, 1);
+      at_most += small.cover(0, &a, &b, 1);
+    }
+    EXPECT_NEAR(covered, expected, 1e-9);
+    EXPECT_TRUE(occupancy.exact());
+    EXPECT_LE(at_most, expected + 1e-9);
+    if (small.exact()) {
+      EXPECT_NEAR(at_most, expected, 1e-9);
+    }
+  }
+}
+
+TEST(Metrics, EqualBruteForceOverTheTrace) {
+  Disturbance d;
+  d.compute_sigma = 0.2, d.link_sigma = 0.2;
+  for (const char* method : {"ddp", "1f1b", "zero3", "pipedream-2bw", "interleaved"}) {
+    SCOPED_TRACE(method);
+    const Combines& can = strategy_named(method).combines;
+    const Plan plan = plan_of(method, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
+    const Rig rig(plan, small_model(4),
+                  star(plan.world_size(), BytesPerSecond(3e8), Seconds(2e-6)));
+    const Steps steps{.warm_up = 2, .steady = 5};
+    Recording trace;
+    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
+    Tee both({&trace, &sink});
+    rig.run(both, steps.warm_up + steps.steady, d);
+    const Metrics metrics = sink.finish();
+
+    std::map<int, double> ends;
+    std::map<Id, Intervals> busy, any;  // by rank, steady steps; the warm-up's cover in `before`
+    std::map<Id, Intervals> before;
+    for (const Interval& i : trace.intervals) {
+      const Role& role = rig.linked.program.roles[i.role];
+      const Op& op = role.ops[i.op];
+      ends[i.step] = std::max(ends[i.step], i.end);
+      const bool compute = role.lanes[op.lane].name == "compute";
+      if (!compute && !communicates(op.work)) continue;
+      const Id rank = role.ranks[i.place];
+      (i.step < steps.warm_up ? before : any)[rank].emplace_back(i.start, i.end);
+      if (compute && i.step >= steps.warm_up) busy[rank].emplace_back(i.start, i.end);
+    }
+    double busy_sum = 0, any_sum = 0;
+    for (auto& [rank, list] : any) {
+      busy_sum += length(busy[rank]);
+      Intervals all = before[rank];
+      all.insert(all.end(), list.begin(), list.end());
+      any_sum += length(all);
+      // What steps of the warm-up cover alone is theirs; overlaps count for who comes first in the
+      // trace, so allow for the few that straddle the border.
+      any_sum -= length(before[rank]);
+    }
+    const double span = ends[6] - ends[1], ranks = plan.world_size();
+    EXPECT_NEAR(metrics.mean_step, span / steps.steady, 1e-12 * span);
+    EXPECT_EQ(metrics.step_times.size(), 5U);
+    EXPECT_NEAR(metrics.bubble_fraction, 1 - busy_sum / span / ranks, 1e-9);
+    EXPECT_TRUE(metrics.exposed_exact);
+    EXPECT_NEAR(metrics.exposed_comm_s, (any_sum - busy_sum) / ranks / steps.steady,
+                0.02 * metrics.mean_step);
+    EXPECT_GT(metrics.exposed_comm_s, 0);
+    EXPECT_NEAR(metrics.samples_per_s, plan.global_batch / metrics.mean_step, 1e-6);
+    EXPECT_NEAR(metrics.tokens_per_s, 12 * metrics.samples_per_s, 1e-6);
+    EXPECT_NEAR(
+        metrics.mfu,
+        model_flops(rig.model, 12 * plan.global_batch).value / (metrics.mean_step * ranks * 1e30),
+        1e-9);
+    EXPECT_LT(metrics.robustness, 1);
+  }
+}
+
+TEST(Metrics, QuietRunsAreSteadyAndRobust) {
+  const Rig rig(plan_of("ddp", 1, 4, 1, 1), small_model(2),
+                star(4, BytesPerSecond(1e9), Seconds(1e-6)));
+  const Metrics metrics = rig.metrics({5, 50});
+  EXPECT_NEAR(metrics.std_step, 0, 1e-12);
+  EXPECT_NEAR(metrics.robustness, 1, 1e-9);
+}
+
+TEST(Metrics, MissingStepIsAnError) {
+  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, 2, {1, 3});
+  rig.run(sink, 3);
+  EXPECT_THROW(sink.finish(), ProgramError);
+}
+
+TEST(Metrics, StudentsInterval) {
+  const Spread s = spread({1, 2, 3, 4, 5});
+  EXPECT_DOUBLE_EQ(s.mean, 3);
+  EXPECT_NEAR(s.std, std::sqrt(2.5), 1e-12);
+  EXPECT_NEAR(s.ci95, 2.7764451052 * std::sqrt(2.5 / 5), 1e-9);
+  EXPECT_EQ(spread({7}).ci95, 0);
+}
+
+TEST(Metrics, SeedsCountOnce) {
+  const Rig rig(plan_of("ddp", 1, 4, 1, 1), small_model(2),
+                star(4, BytesPerSecond(1e9), Seconds(1e-6)));
+  std::vector<Metrics> seeds;
+  std::vector<double> means;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Disturbance d;
+    d.seed = seed, d.compute_sigma = 0.1;
+    seeds.push_back(rig.metrics({1, 10}, d));
+    means.push_back(seeds.back().mean_step);
+  }
+  const Summary summary = summarise(seeds);
+  EXPECT_EQ(summary.step_time.values, means);
+  EXPECT_GT(summary.step_time.ci95, 0);
+  EXPECT_LT(summary.robustness, 1);
+  EXPECT_GT(summary.robustness, 0.5);
+}
+
+/// `n` devices on a switch that draw 100 W idle and 400 W busy; the last, where it is unlike, takes
+/// twice as long and draws 50 and 300 W.
+Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {
+  Cluster c;
+  DeviceKind kind = star(1, BytesPerSecond(1e9), Seconds(0)).kinds()[0];
+  kind.name = "like", kind.idle = idle, kind.busy = Watts(400);
+  const Id like = c.add_kind(kind);
+  kind.name = "unlike", kind.idle = Watts(50), kind.busy = Watts(300), kind.launch = Seconds(2e-6);
+  const Id other = c.add_kind(kind);
+  const Id hub = c.add_vertex("switch");
+  for (int i = 0; i < n; ++i) {
+    const Id d = c.add_device("gpu" + std::to_string(i), unlike && i + 1 == n ? other : like,
+                              static_cast<Id>(i));
+    c.connect(c.vertex_of(d), hub, "cable" + std::to_string(i), BytesPerSecond(3e8), Seconds(2e-6));
+  }
+  return c;
+}
+
+TEST(Energy, OfOneDeviceThatAlwaysComputesIsItsPowerTimesTheStep) {
+  const Rig rig(plan_of("ddp", 1, 1, 1, 1), small_model(2), powered(1, false));
+  const Metrics m = rig.metrics({.warm_up = 1, .steady = 4});
+  EXPECT_NEAR(m.bubble_fraction, 0, 1e-9);
+  EXPECT_NEAR(m.joules_per_step / (400 * m.mean_step), 1, 1e-9);
+}
+
+TEST(Energy, OfLikeDevicesFollowsFromTheBubble) {
+  for (const char* method : {"ddp", "1f1b", "zero3"}) {
+    SCOPED_TRACE(method);
+    const Plan plan = plan_of(method, strategy_named(method).combines.pp ? 2 : 1, 2, 1, 4);
+    const Rig rig(plan, small_model(4), powered(plan.world_size(), false));
+    const Metrics m =
+        rig.metrics({.warm_up = 2, .steady = 5}, {.seed = 2, .compute_sigma = 0.2}, 8);
+    EXPECT_GT(m.bubble_fraction, 0.01);
+    const double expected = plan.world_size() * m.mean_step * (100 + 300 * (1 - m.bubble_fraction));
+    EXPECT_NEAR(m.joules_per_step / expected, 1, 1e-9);
+  }
+}
+
+TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
+  for (const char* method : {"ddp", "ps-sync"}) {
+    SCOPED_TRACE(method);
+    Plan plan = plan_of(method, 1, 3, 1, 1);
+    if (strategy_named(method).combines.servers) plan.servers = 1;
+    const Rig rig(plan, small_model(2), powered(plan.world_size(), true));
+    const Steps steps{.warm_up = 1, .steady = 3};
+    Recording all;
+    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
+    Tee tee({&all, &sink});
+    rig.run(tee, steps.warm_up + steps.steady);
+    const Metrics m = sink.finish();
+    double expected = 0;
+    for (int rank = 0; rank < plan.world_size(); ++rank) {
+      const bool unlike = rank + 1 == plan.world_size();
+      const double idle = unlike ? 50 : 100, busy = unlike ? 300 : 400;
+      double working = 0;
+      for (const Interval& i : all.intervals) {
+        const Role& role = rig.linked.program.roles[i.role];
+        if (role.ranks[i.place] != static_cast<Id>(rank) || i.step < steps.warm_up) continue;
+        Id lane = none;
+        for (const Op& op : role.ops)
+          if (std::holds_alternative<Compute>(op.work)) lane = op.lane;
+        const Op& op = role.ops[i.op];
+        if (!communicates(op.work) && (lane == none || op.lane == lane)) working += i.end - i.start;
+      }
+      EXPECT_GT(working, 0);
+      expected += idle * m.mean_step + (busy - idle) * working / steps.steady;
+    }
+    EXPECT_NEAR(m.joules_per_step / expected, 1, 1e-9);
+  }
+}
+
+TEST(Energy, IsNotKnownWhereADevicesPowerIsNot) {
+  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  EXPECT_EQ(rig.metrics({.warm_up = 1, .steady = 2}).joules_per_step, 0);
+}
+
+TEST(Metrics, ABubbleIsNeverLessThanNothing) {
+  const Rig rig(plan_of("ddp", 1, 1, 1, 3), small_model(3), fast(1));
+  for (int steady = 1; steady < 60; ++steady)
+    EXPECT_GE(rig.metrics({.warm_up = 3, .steady = steady}).bubble_fraction, 0);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,310 @@
+// Plan files: what is written is what is read, and everything else is refused.
+#include "engine/job/plan_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <tuple>
+
+#include "engine/base/errors.h"
+#include "engine/job/job.h"
+#include "tests/engine/rig.h"
+
+namespace rehearse {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Every member of a plan; a new one does not compile here until it is listed, which is a reminder
+/// to write it to the file.
+auto members_of(const Plan& plan) {
+  const auto& [method, pp, dp, tp, order, servers, zero, sequence_parallel, global_batch,
+               micro_batches, shares, virtual_stages, staleness, stages, bucket, precision,
+               recompute, keep_gathered, clip, density, s_min, s_max, selector, feedback, reduction,
+               coding, layers, observe, pipeline, node_of, collective, optimizer, rank_to_device] =
+      plan;
+  std::vector<std::tuple<double, Reduction, Coding>> exchanges;
+  for (const LayerExchange& e : layers) {
+    const auto& [part, how, spelt] = e;
+    exchanges.emplace_back(part, how, spelt);
+  }
+  return std::tuple{method,
+                    pp,
+                    dp,
+                    tp,
+                    order,
+                    servers,
+                    zero,
+                    sequence_parallel,
+                    global_batch,
+                    micro_batches,
+                    shares,
+                    virtual_stages,
+                    staleness,
+                    stages,
+                    bucket.value,
+                    precision,
+                    recompute,
+                    keep_gathered,
+                    clip,
+                    density,
+                    s_min,
+                    s_max,
+                    selector,
+                    feedback,
+                    reduction,
+                    coding,
+                    exchanges,
+                    observe,
+                    pipeline,
+                    node_of,
+                    collective,
+                    optimizer,
+                    rank_to_device};
+}
+
+struct Draw {
+  std::mt19937 random;
+  int operator()(int from, int to) {
+    return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+  }
+  bool coin() { return random() % 2 == 0; }
+  double part() { return static_cast<double>(1 + random() % 1000) / 1001; }
+};
+
+/// Any value in every member, as long as stages hold the segments in order.
+Plan random_plan(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
+  Plan p;
+  for (auto it = strategies().begin(); const int skip : {draw(0, int(strategies().size()) - 1)})
+    p.method = std::next(it, skip)->first;
+  p.pp = draw(1, 3), p.dp = draw(1, 4), p.tp = draw(1, 2);
+  p.order = draw.coin() ? "tp,dp,pp" : "dp,pp,tp";
+  p.servers = draw(0, 2), p.zero = draw(0, 3);
+  p.sequence_parallel = draw.coin(), p.recompute = draw.coin(), p.keep_gathered = draw.coin();
+  p.clip = draw.coin();
+  p.micro_batches = draw(1, 9), p.global_batch = draw(1, 999), p.virtual_stages = draw(1, 3);
+  for (int i = draw(0, 3); i > 0; --i) p.shares.push_back(draw(1, 99));
+  p.staleness = draw(0, 4), p.observe = draw(0, 64);
+  for (Id s = 0; s < model.segments.size(); ++s) {
+    if (s == 0 || draw(0, 3) == 0) p.stages.emplace_back();
+    p.stages.back().push_back(s);
+  }
+  p.bucket = Bytes(draw.coin() ? 25e6 : 1e9 * draw.part());
+  p.precision = static_cast<DType>(draw(0, 2));
+  p.density = draw.part(), p.s_min = draw.part(), p.s_max = draw.part();
+  p.selector = static_cast<Selector>(draw(0, 2)), p.feedback = static_cast<Feedback>(draw(0, 2));
+  if (draw.coin()) p.reduction = static_cast<Reduction>(draw(0, 2));
+  if (draw.coin()) p.coding = static_cast<Coding>(draw(0, 2));
+  if (draw.coin())
+    for (std::size_t s = 0; s < model.segments.size(); ++s)
+      p.layers.push_back(
+          {draw.part(), static_cast<Reduction>(draw(0, 2)), static_cast<Coding>(draw(0, 2))});
+  p.pipeline = static_cast<Pipeline>(draw(0, 2));
+  const int world = p.world_size();
+  for (int i = draw.coin() ? world : 0; i > 0; --i)
+    p.node_of.push_back(static_cast<Id>(draw(0, 3)));
+  p.collective = static_cast<Algorithm>(draw(0, 5));
+  p.optimizer = static_cast<Optimizer>(draw(0, 1));
+  for (int i = draw.coin() ? world : 0; i > 0; --i)
+    p.rank_to_device.push_back(static_cast<Id>(draw(0, int(cluster.devices().size()) - 1)));
+  return p;
+}
+
+Decision random_decision(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
+  Decision d;
+  d.plan = random_plan(draw, model, cluster);
+  d.seconds = draw.part() / 3, d.dry_run_seconds = draw.part() * 1e-7;
+  d.candidates = draw(0, 9999), d.pruned = draw(0, 99), d.dry_run = draw(0, 99);
+  d.beyond_budget = draw(0, 9);
+  for (int i = draw(0, 2); i > 0; --i) d.would_change.emplace_back("a \"quoted\" \\ thing\n");
+  for (int i = draw(0, 2); i > 0; --i)
+    d.warnings.emplace_back("tensor parallelism over a slow link");
+  for (int i = draw(0, 3); i > 0; --i) {
+    d.choices.push_back(
+        {.name = "mesh", .value = "pp 2", .seconds = draw.part(), .runners_up = {}});
+    for (int k = draw(0, 2); k > 0; --k)
+      d.choices.back().runners_up.push_back(
+          {"pp 4", draw.coin() ? draw.part() : std::numeric_limits<double>::infinity(), "slower"});
+  }
+  for (int i = draw(0, 2); i > 0; --i)
+    d.runners_up.push_back(
+        {.plan = {}, .value = "ddp", .seconds = draw.part(), .why = "12% slower"});
+  for (int i = draw(0, 2); i > 0; --i) d.infeasible.push_back({"memory", draw(1, 9), "zero 1"});
+  return d;
+}
+
+const ModelSpec& model() {
+  static const ModelSpec spec = small_model(4);
+  return spec;
+}
+
+TEST(PlanFile, WritingAndReadingAreExactInverses) {
+  const Cluster cluster = fast(6);
+  for (unsigned seed = 1; seed <= 300; ++seed) {
+    Draw draw{std::mt19937(seed)};
+    const Decision decision = random_decision(draw, model(), cluster);
+    MadeFor made = made_for(model(), cluster, nullptr);
+    made.profile_hash = draw.random();
+    const std::string text = to_toml(decision, made, model(), cluster);
+    const PlanFile read = parse_plan_file(text, "plan.toml", model(), cluster);
+    ASSERT_EQ(members_of(read.why.plan), members_of(decision.plan)) << "seed " << seed;
+    EXPECT_EQ(read.made_for, made);
+    EXPECT_EQ(read.hash, hash_of(decision.plan, made, model(), cluster));
+    EXPECT_EQ(read.why.seconds, decision.seconds);
+    EXPECT_EQ(read.why.would_change, decision.would_change);
+    // The reasons too: they are all in the text.
+    ASSERT_EQ(to_toml(read.why, read.made_for, model(), cluster), text) << "seed " << seed;
+  }
+}
+
+TEST(PlanFile, EveryMethodCompilesToTheSameProgram) {
+  const Cluster cluster = fast(6);
+  for (const auto& [name, strategy] : strategies()) {
+    Plan plan = plan_of(name, strategy.combines.pp ? 2 : 1, 2, 1, 4);
+    if (strategy.combines.servers) plan.servers = 1;
+    plan = prepare(std::move(plan), model());
+    const std::string text =
+        to_toml({.plan = plan}, made_for(model(), cluster, nullptr), model(), cluster);
+    const Plan read = parse_plan_file(text, "plan.toml", model(), cluster).why.plan;
+    EXPECT_EQ(hash_of(compile(read, model())), hash_of(compile(plan, model()))) << name;
+  }
+}
+
+class Written : public testing::Test {
+ protected:
+  Cluster cluster_ = fast(2);
+  std::string text_ = text_of(model());
+
+  std::string text_of(const ModelSpec& spec) {
+    return to_toml({.plan = prepare(plan_of("ddp", 1, 2, 1, 2), spec)},
+                   made_for(spec, cluster_, nullptr), spec, cluster_);
+  }
+  std::string message_of(const std::string& text) {
+    try {
+      parse_plan_file(text, "plan.toml", model(), cluster_);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  std::string changed(const std::string& from, const std::string& to) {
+    std::string text = text_;
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  }
+};
+
+TEST_F(Written, UnknownKeysAndVersions) {
+  EXPECT_EQ(message_of(text_), "no error");
+  EXPECT_THAT(message_of(changed("version = 1", "version = 2")),
+              AllOf(HasSubstr("plan.toml:3"), HasSubstr("\"version\""), HasSubstr("2"),
+                    HasSubstr("reads version 1")));
+  EXPECT_THAT(message_of(changed("bucket_bytes", "bucket_byte")),
+              AllOf(HasSubstr("plan.toml:"), HasSubstr("did you mean \"bucket_bytes\"?")));
+  EXPECT_THAT(message_of(text_ + "\n[extra]\na = 1\n"), HasSubstr("\"extra\": unknown"));
+  EXPECT_THAT(message_of(changed("clip = false\n", "")),
+              AllOf(HasSubstr("plan.clip"), HasSubstr("is required and missing")));
+  EXPECT_THAT(message_of(changed("optimizer = \"adamw\"", "optimizer = \"adam\"")),
+              HasSubstr("did you mean \"adamw\"?"));
+  EXPECT_THAT(message_of(changed("embedding .. head", "embeding .. head")),
+              HasSubstr("did you mean \"embedding\"?"));
+  EXPECT_THAT(message_of("version = \n"), HasSubstr("plan.toml:1:11: not TOML"));
+}
+
+TEST_F(Written, EditedPlansAreRefused) {
+  EXPECT_THAT(message_of(changed("zero = 0", "zero = 1")),
+              AllOf(HasSubstr("\"hash\""), HasSubstr("edited"), HasSubstr("plan again")));
+  EXPECT_THAT(message_of(changed("embedding .. head", "embedding .. L3.mlp")),
+              AllOf(HasSubstr("edited"), HasSubstr("not even complete")));
+  EXPECT_THAT(message_of(changed("dp = 2", "dp = 16")),
+              AllOf(HasSubstr("plan.toml:"), HasSubstr("entries, but"), HasSubstr("16 ranks")));
+  EXPECT_EQ(message_of(changed("# A plan", "# My plan")), "no error");  // a comment says nothing
+}
+
+TEST_F(Written, PlansOfOtherModelsAndClustersAreRefused) {
+  EXPECT_THAT(message_of(text_of(small_model(5))),
+              AllOf(HasSubstr("plan.toml:"), HasSubstr("made_for.model"), HasSubstr("5 layers"),
+                    HasSubstr("4 layers")));
+  cluster_ = fast(3);
+  EXPECT_THAT(message_of(text_),
+              AllOf(HasSubstr("made_for.cluster"), HasSubstr("2 x unit"), HasSubstr("3 x unit")));
+  cluster_ = star(2, BytesPerSecond(1e9), Seconds(0));
+  EXPECT_THAT(message_of(text_), HasSubstr("bandwidths"));
+}
+
+TEST(Identity, HashesFollowWhatMatters) {
+  ModelSpec a = small_model(4), b = a;
+  b.name = "another name";
+  EXPECT_EQ(hash_of(a), hash_of(b));
+  b.seq_len *= 2;
+  EXPECT_NE(hash_of(a), hash_of(b));
+  EXPECT_NE(hash_of(a), hash_of(small_model(5)));
+  EXPECT_EQ(hash_text(255), "00000000000000ff");
+  EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325ULL);
+  EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cULL);  // Fowler, Noll and Vo's test vector
+}
+
+/// A job that names a plan, both in files.
+class Planned : public testing::Test {
+ protected:
+  std::string path_ = testing::TempDir() + "/planned.toml";
+  std::string base_ = "model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\n";
+
+  Planned() {
+    const Job job = parse_job(base_ +
+                                  "method = { name = \"1f1b\", pp = 2, dp = 2 }\n"
+                                  "cluster.world_size = 4\ntrain.global_batch = 16\n",
+                              "job.toml");
+    plan_ = job.plan;
+    std::swap(plan_.rank_to_device[0], plan_.rank_to_device[3]);
+    std::ofstream(path_) << to_toml({.plan = plan_}, made_for(job.model, job.cluster, nullptr),
+                                    job.model, job.cluster);
+  }
+  std::string message_of(const std::string& rest) {
+    try {
+      parse_job(text(rest), "job.toml");
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  std::string text(const std::string& rest) {
+    return base_ + "method.plan = \"" + path_ + "\"\n" + rest;
+  }
+  Plan plan_;
+};
+
+TEST_F(Planned, IsExactlyWhatRuns) {
+  const Job job = parse_job(text(""), "job.toml");
+  EXPECT_EQ(members_of(job.plan), members_of(plan_));
+  EXPECT_EQ(job.plan_file, path_);
+  EXPECT_EQ(message_of("train.global_batch = 16\ncluster.world_size = 4\n"), "no error");
+}
+
+TEST_F(Planned, NothingElseMayContradictIt) {
+  EXPECT_THAT(message_of("method.name = \"ddp\"\n"),
+              AllOf(HasSubstr("method.plan"), HasSubstr("name one of the two")));
+  EXPECT_THAT(message_of("method.pp = 2\n"),
+              AllOf(HasSubstr("job.toml:4"), HasSubstr("method.pp"), HasSubstr("says this")));
+  EXPECT_THAT(message_of("train.global_batch = 32\n"),
+              AllOf(HasSubstr("train.global_batch"), HasSubstr("32"), HasSubstr("16")));
+  EXPECT_THAT(message_of("cluster.world_size = 8\n"), HasSubstr("cluster.world_size"));
+  EXPECT_THAT(message_of("cluster.devices = [\"node0\"]\n"), HasSubstr("cluster.devices"));
+  EXPECT_THAT(message_of("train.optimizer = \"sgd\"\n"),
+              AllOf(HasSubstr("train.optimizer"), HasSubstr("adamw")));
+  EXPECT_THAT(message_of("train.clip = 1\n"), AllOf(HasSubstr("train.clip"), HasSubstr("without")));
+  EXPECT_THAT(message_of("train.seq_len = 32\n"),
+              AllOf(HasSubstr(path_), HasSubstr("made_for.model"), HasSubstr("32 tokens")));
+  path_ += ".none";
+  EXPECT_THAT(message_of(""), AllOf(HasSubstr("method.plan"), HasSubstr("does not exist")));
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,236 @@
+// The linker's refusals, each on a program small enough to be read: what is wrong, and what the
+// message says.
+#include "engine/link/link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/message_of.h"
+
+namespace rehearse {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string head = R"(rehearse-program 1
+method test
+mesh pp=1 dp=2 tp=1
+world 2
+channel dp sequence axes=dp
+channel norm sequence axes=dp
+role worker ranks=0-1
+begin worker
+lane compute in_order
+lane dp in_order
+lane norm in_order
+storage W state f32 8 indices=1 versions=1
+storage M state f32 8 indices=1 versions=1
+storage G buffer f32 8 indices=1 versions=1
+storage S value f32 2 indices=1 versions=1
+storage K state f32 8 indices=1 versions=1
+view W W 0 8
+view M M 0 8
+view G G 0 8
+view S S 0 2
+view K K 0 8
+)";
+const std::string forward = "%0 compute forward s0 n=1 mb=0 param<W@1 saved>S\n";
+const std::string backward =
+    "%1 compute backward s0 n=1 mb=0 param<W@1 saved<S grad>G/partial(dp)\n";
+const std::string reduce = "%2 dp all_reduce dp source<G/partial(dp) target>G after %1\n";
+const std::string update = "%3 compute update param+W@1 grad<G moment1+M@1 after %2\n";
+
+std::string refusal(const std::string& ops) {
+  return message_of<ProgramError>([&] { link(parse_program(head + ops + "end\n")); });
+}
+
+TEST(Linker, TakesDataParallelismAsItStands) {
+  EXPECT_EQ(refusal(forward + backward + reduce + update), "no error");
+}
+
+TEST(Linker, RefusesAnUpdateOfAPartialSum) {
+  EXPECT_THAT(refusal(forward + backward + "%2 compute update param+W@1 grad<G moment1+M@1\n"),
+              AllOf(HasSubstr("layout mismatch on 'G'"), HasSubstr("partial sum over dp"),
+                    HasSubstr("> %2")));
+}
+
+TEST(Linker, RefusesADoubledAllReduce) {
+  EXPECT_THAT(
+      refusal(forward + backward + reduce + "%3 dp all_reduce dp source<G/partial(dp) target>G\n" +
+              "%4 compute update param+W@1 grad<G moment1+M@1 after %3\n"),
+      HasSubstr("layout mismatch on 'G'"));
+}
+
+TEST(Linker, RefusesARace) {
+  EXPECT_THAT(
+      refusal(forward + backward + "%2 dp all_reduce dp source<G/partial(dp) target>G\n" + update),
+      AllOf(HasSubstr("data race (read after write) on 'G'"), HasSubstr("> %2"),
+            HasSubstr("%1 compute")));
+}
+
+TEST(Linker, RefusesARaceWithTheNextStep) {
+  // The sum is read beside compute: the next step's backward may overwrite it first.
+  EXPECT_THAT(
+      refusal(forward + backward + reduce + update + "%4 norm cast source<G target>K after %2\n"),
+      AllOf(HasSubstr("data race (write after read) on 'G'"), HasSubstr("of 1 step(s) before"),
+            HasSubstr("> %1")));
+}
+
+TEST(Linker, RefusesAReadBeforeAWrite) {
+  EXPECT_THAT(refusal("%0 compute backward s0 n=1 mb=0 param<W@1 saved<S grad>G/partial(dp)\n"),
+              AllOf(HasSubstr("'S' is read before anything writes it"), HasSubstr("> %0")));
+}
+
+TEST(Linker, RefusesAVersionThatIsGone) {
+  EXPECT_THAT(
+      refusal("%0 compute forward s0 n=1 mb=0 param<W@2 saved>S\n" + backward + reduce + update),
+      HasSubstr("read after it has been overwritten: the storage keeps 1"));
+}
+
+TEST(Linker, RefusesACycle) {
+  EXPECT_THAT(refusal("%0 compute forward s0 n=1 mb=0 param<W@1 saved>S after %2\n" + backward +
+                      reduce + update),
+              AllOf(HasSubstr("deadlock"), HasSubstr("%0"), HasSubstr("%2")));
+}
+
+const std::string pair = R"(rehearse-program 1
+method test
+mesh pp=2 dp=1 tp=1
+world 2
+channel a sequence
+channel b sequence
+role first ranks=0
+role second ranks=1
+)";
+const std::string storages = R"(
+lane compute in_order
+lane net in_order
+storage X value f32 4 indices=1 versions=1
+storage Y value f32 4 indices=1 versions=1
+storage Z value f32 8 indices=1 versions=1
+storage K state f32 8 indices=1 versions=1
+view X X 0 4
+view Y Y 0 4
+view Z Z 0 8
+view K K 0 8
+)";
+std::string side(const std::string& name, const std::string& ops) {
+  return "begin " + name + storages + ops + "end\n";
+}
+std::string pair_refusal(const std::string& first, const std::string& second) {
+  return message_of<ProgramError>(
+      [&] { link(parse_program(pair + side("first", first) + side("second", second))); });
+}
+const std::string make_both =
+    "%0 compute forward s0 n=1 mb=0 output>X\n%1 compute forward s0 n=1 mb=1 output>Y\n";
+const std::string use_both =
+    "%2 compute cast source<X target>Z after %1\n%3 compute cast source<Y source<Z target>K\n";
+
+TEST(Linker, RefusesAnUnmatchedSend) {
+  EXPECT_THAT(
+      pair_refusal(
+          "%0 compute forward s0 n=1 mb=0 output>X\n%1 net send a to=second source<X after %0\n",
+          ""),
+      AllOf(HasSubstr("channel a, first to second: 1 sends a step, 0 receives"),
+            HasSubstr("first: %1")));
+  EXPECT_THAT(
+      pair_refusal(
+          "", "%0 net recv a from=first target>X\n%1 compute cast source<X target>Y after %0\n"),
+      HasSubstr("a receive without a send"));
+}
+
+TEST(Linker, RefusesUnequalPayloads) {
+  EXPECT_THAT(
+      pair_refusal(
+          "%0 compute forward s0 n=1 mb=0 output>X\n%1 net send a to=second source<X after %0\n",
+          "%0 net recv a from=first target>Z\n"),
+      AllOf(HasSubstr("16 bytes of f32 are sent, 32 of f32 expected")));
+}
+
+TEST(Linker, RefusesSwappedTransfersAsADeadlock) {
+  const std::string text = pair_refusal(
+      make_both +
+          "%2 net send a to=second source<X after %0\n%3 net send b to=second source<Y after %1\n",
+      "%0 net recv b from=first target>Y\n%1 net recv a from=first target>X\n" + use_both);
+  EXPECT_THAT(text, AllOf(HasSubstr("deadlock"), HasSubstr("send a"), HasSubstr("recv b")));
+}
+
+TEST(Linker, ListsRedundantWaits) {
+  const LinkedProgram linked =
+      link(parse_program(head + forward + backward + reduce +
+                         "%3 compute update param+W@1 grad<G moment1+M@1 after %1 %2\nend\n"));
+  ASSERT_EQ(linked.redundant.size(), 1u);  // %1 is before %3 on its lane
+  EXPECT_EQ(linked.redundant[0].op, 3u);
+  EXPECT_EQ(linked.redundant[0].index, 0u);
+}
+
+TEST(Linker, PlansMemoryThatDoesNotDependOnTiming) {
+  const LinkedProgram linked =
+      link(parse_program(head + forward + backward + reduce + update + "end\n"));
+  EXPECT_EQ(linked.memory[0].state, 3 * 8 * 4);
+  EXPECT_EQ(linked.memory[0].buffer, 8 * 4);
+  EXPECT_EQ(linked.memory[0].value, 2 * 4);
+  EXPECT_EQ(linked.roles[0].ops[1].dies.size(), 1u);  // S ends with backward
+}
+
+TEST(Linker, PlansAValueFromTheFirstWriteOfAnyOfItsParts) {
+  const auto planned = [](const std::string& ops) {
+    return link(parse_program(R"(rehearse-program 1
+method test
+mesh pp=1 dp=2 tp=1
+world 2
+role worker ranks=0-1
+begin worker
+lane x in_order
+lane y in_order
+storage W state f32 8 indices=1 versions=1
+storage V state f32 8 indices=1 versions=1
+storage A value f32 8 indices=1 versions=1
+storage B value f32 4 indices=1 versions=1
+view W W 0 8
+view V V 0 8
+view A A 0 8
+view A.low A 0 4
+view A.high A 4 8
+view B B 0 4
+)" + ops + "end\n"))
+        .memory[0]
+        .value;
+  };
+  // The second half of A is written while B is still read: nothing can be shared.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>A.high\n"
+                    "%2 x cast source<W@1 target>A.low\n"
+                    "%3 x cast source<A target>W\n"),
+            (8 + 4) * 4);
+  // Written by two lanes, A may be there before B is, though x writes its half after B's last use.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>V\n"
+                    "%2 x cast source<W@1 target>A.low\n"
+                    "%3 y cast source<W@1 target>A.high after %4@1\n"
+                    "%4 x cast source<A target>W after %3\n"),
+            (8 + 4) * 4);
+  // One after the other they share.
+  EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
+                    "%1 x cast source<B target>V\n"
+                    "%2 x cast source<W@1 target>A\n"
+                    "%3 x cast source<A target>W\n"),
+            8 * 4);
+}
+
+TEST(ProgramText, SaysWhichLineIsWrong) {
+  auto message = [](const std::string& text) {
+    return message_of<ProgramError>([&] { parse_program(text); });
+  };
+  EXPECT_THAT(message("rehearse-program 7\n"),
+              HasSubstr("version 7 is unknown; this build reads version 1"));
+  EXPECT_THAT(message("hello\n"), HasSubstr("not a program"));
+  EXPECT_THAT(message(head + "%0 compute forwards s0 n=1 mb=0\nend\n"),
+              AllOf(HasSubstr("line 22"), HasSubstr("unknown work 'forwards'")));
+  EXPECT_THAT(message(head + "%0 compute forward s0 n=1 mb=0 param<Q\nend\n"),
+              HasSubstr("unknown view 'Q'"));
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,77 @@
+// Programs as golden files: what a small job compiles to, line by line. To accept a change:
+// REHEARSE_ACCEPT=1.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "engine/base/data_dir.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+struct Golden {
+  const char* name;
+  Plan plan;
+};
+
+class Programs : public testing::TestWithParam<Golden> {};
+
+TEST_P(Programs, AreAsWrittenDown) {
+  ModelSpec model{.name = "two-layers",
+                  .layers = 2,
+                  .hidden = 8,
+                  .heads = 2,
+                  .ffn = 16,
+                  .vocab = 32,
+                  .seq_len = 4};
+  model = build_model(model);
+  const std::string text = to_text(compile(GetParam().plan, model));
+  const std::string path = (data_dir() / "tests/golden" / GetParam().name).string() + ".program";
+  if (std::getenv("REHEARSE_ACCEPT")) std::ofstream(path) << text;
+  std::ifstream in(path);
+  std::stringstream expected;
+  expected << in.rdbuf();
+  EXPECT_EQ(text, expected.str()) << path;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Programs,
+    testing::Values(
+        Golden{"ddp", {.method = "ddp", .dp = 2, .global_batch = 2, .bucket = Bytes(1500)}},
+        Golden{"zero3", {.method = "zero3", .dp = 2, .global_batch = 2}},
+        Golden{"megatron-pp2-tp2",
+               {.method = "megatron",
+                .pp = 2,
+                .tp = 2,
+                .global_batch = 2,
+                .micro_batches = 2,
+                .clip = true}},
+        Golden{"pipedream-2bw",
+               {.method = "pipedream-2bw", .pp = 2, .global_batch = 2, .micro_batches = 2}},
+        Golden{"topk-sync", {.method = "topk-sync", .dp = 2, .global_batch = 2}},
+        Golden{"adaptive-two-level",
+               {.method = "adaptive",
+                .dp = 3,
+                .zero = 1,
+                .global_batch = 3,
+                .precision = DType::f16,
+                .layers = {{0.1, Reduction::sparse, Coding::bitmap},
+                           {0.2, Reduction::two_level, Coding::delta16},
+                           {},
+                           {0.3, Reduction::two_level},
+                           {},
+                           {0.1, Reduction::sparse}},
+                .node_of = {0, 0, 1}}},
+        Golden{"ps-async", {.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 2}}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      for (char& c : name)
+        if (c == '-') c = '_';
+      return name;
+    });
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,73 @@
+// What a rank must keep, against the papers' formulas: mixed-precision Adam's 16 bytes a parameter
+// and what each ZeRO level divides by the number of ranks (Rajbhandari et al., SC 2020, section
+// 5.1 and figure 1), and PipeDream-2BW's second copy of the weights (Narayanan et al., ICML 2021,
+// section 3.3).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec untied(int layers) {
+  return build_model({.name = "untied",
+                      .layers = layers,
+                      .hidden = 48,
+                      .heads = 12,
+                      .ffn = 192,
+                      .vocab = 96,
+                      .seq_len = 12,
+                      .tied = false});
+}
+
+RoleMemory memory_of(Plan plan, const ModelSpec& model, std::size_t role = 0) {
+  plan.global_batch = plan.dp * plan.micro_batches;
+  plan.bucket = Bytes(60000);
+  return link(compile(plan, model)).memory[role];
+}
+
+TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
+  const ModelSpec model = untied(4);
+  const auto parameters = static_cast<double>(parameters_of(model));
+  for (const int n : {1, 2, 4, 8})
+    for (const DType precision : {DType::f32, DType::f16}) {
+      const auto width = static_cast<double>(size_of(precision));
+      // Moments, and a copy in fp32 of 16-bit weights: K = 8 or 12 bytes a parameter.
+      const double k = precision == DType::f32 ? 8 : 12;
+      for (int level = 0; level <= 3; ++level) {
+        if (n == 1 && level > 0) continue;
+        const RoleMemory memory =
+            memory_of({.method = "ddp", .dp = n, .zero = level, .precision = precision}, model);
+        const double weights = width * parameters / (level == 3 ? n : 1);
+        const double optimizer = k * parameters / (level >= 1 ? n : 1);
+        const double gradients = width * parameters / (level >= 2 ? n : 1);
+        // Buckets are padded so that shards are equal.
+        EXPECT_NEAR(static_cast<double>(memory.state) / (weights + optimizer), 1, 0.003)
+            << "ZeRO-" << level << " on " << n;
+        EXPECT_NEAR(static_cast<double>(memory.buffer) / gradients, 1, 0.003)
+            << "ZeRO-" << level << " on " << n;
+      }
+    }
+}
+
+TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
+  const ModelSpec model = untied(8);
+  std::int64_t twice = 0;
+  for (const std::size_t stage : {0, 1}) {
+    const Plan plan{.pp = 2, .micro_batches = 4};
+    Plan once = plan, two = plan;
+    once.method = "1f1b", two.method = "pipedream-2bw";
+    const RoleMemory flushed = memory_of(once, model, stage), kept = memory_of(two, model, stage);
+    twice += kept.state - flushed.state;
+    // 1F1B's rank has one copy of its weights and two moments, each of four bytes.
+    EXPECT_EQ(kept.state - flushed.state, flushed.state / 3);
+    EXPECT_EQ(kept.buffer, flushed.buffer);
+  }
+  EXPECT_EQ(twice, parameters_of(model) * 4);
+}
+
+}  // namespace
+}  // namespace rehearse

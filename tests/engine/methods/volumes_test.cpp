@@ -1,0 +1,161 @@
+// Bytes on the wire of every method over every size that it takes: what its program's transfers add
+// up to equals a formula written here from the papers, which looks at the plan and the model only.
+// In elements, summed over all ranks of a step.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+#include "tests/engine/sent_bytes.h"
+#include "tests/methods.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec model_of(int layers) {
+  return build_model({.name = "small",
+                      .layers = layers,
+                      .hidden = 24,
+                      .heads = 12,
+                      .ffn = 48,
+                      .vocab = 96,
+                      .seq_len = 12});
+}
+
+/// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
+/// micro-batches; a: elements of a boundary activation,
+/// summed over replicas.
+std::int64_t formula(Plan plan, const ModelSpec& model) {
+  if (plan.dp == 1) plan.zero = 0;  // nothing to shard
+  // Exchanges of which any could be sparse go once a step, whatever is sharded.
+  if (strategy_named(plan.method).combines.sparse) plan.zero = std::min(plan.zero, 1);
+  const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
+  // Of all replicas together, whatever their shares.
+  const std::int64_t samples = plan.global_batch / m;
+  const std::int64_t a = samples * model.seq_len * model.hidden;
+  const std::int64_t replicas = plan.dp * plan.tp;  // ranks of a stage
+  std::int64_t elements = 0;
+  const auto chunks = static_cast<int>(plan.stages.size());
+  std::int64_t head_stats = 0;
+  auto uses = [&](int stage, Id group) {
+    for (int c = stage; c < chunks; c += plan.pp)
+      for (Id s : plan.stages[static_cast<std::size_t>(c)])
+        for (Id g : model.segments[s].groups)
+          if (g == group) return true;
+    return false;
+  };
+  for (int stage = 0; stage < plan.pp; ++stage) {
+    std::int64_t params = 0, whole = 0;
+    for (Id g = 0; g < model.groups.size(); ++g) {
+      if (!uses(stage, g)) continue;
+      params += elements_of(model.groups[g], plan.tp);
+      if (!model.groups[g].split) whole += elements_of(model.groups[g], plan.tp);
+    }
+    // Over dp: all-reduce moves 2 (n-1)/n of the gradient a rank; ZeRO see lowering/sharded.cpp.
+    const std::int64_t times = plan.zero == 2   ? m + 1
+                               : plan.zero == 3 ? (plan.keep_gathered ? m + 1 : 3 * m)
+                                                : 2;
+    elements +=
+        times * (n - 1) * params * t;  // t groups of n ranks, each moving (n-1) times its elements
+    // Over tp: what every tensor rank holds whole is summed as often as it is reduced.
+    elements += (plan.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
+    for (int c = stage; c < chunks; c += plan.pp)
+      for (Id s : plan.stages[static_cast<std::size_t>(c)]) {
+        const bool first = s == 0, last = s + 1 == model.segments.size();
+        // An all-reduce in forward (not after the head) and one in backward (not before the
+        // embedding): 2 (t-1) a a group. With sequence parallelism each is a reduce-scatter and an
+        // all-gather, and backward gathers the input once more.
+        elements += ((!last) + (!first)) * 2 * (t - 1) * a * m;
+        if (plan.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m;
+        if (last && t > 1) head_stats += (t - 1) * t * samples * model.seq_len * 3 * m;
+      }
+  }
+  elements += 2 * (chunks - 1) * m * a * t / (plan.sequence_parallel ? t : 1);
+  if (plan.pp > 1 &&
+      model.tied)  // two copies of the word embedding: 2 (2-1) of its elements a pair
+    elements += 2 * elements_of(model.groups[model.segments.front().groups[0]], plan.tp) * replicas;
+  if (plan.clip) {  // one scalar over all ranks that hold different gradients
+    const std::int64_t together = plan.pp * t * (plan.zero ? n : 1);
+    elements += 2 * (together - 1) * (plan.zero ? 1 : n);
+  }
+  return (elements + head_stats) * 4;
+}
+
+std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
+  const std::int64_t params = parameters_of(model), n = plan.dp;
+  if (plan.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
+  if (plan.reduction == Reduction::sparse) {
+    // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
+    // what it does not are a bucket each, and rounding up happens bucket by bucket.
+    const std::int64_t t = plan.tp;
+    std::int64_t split = 0, whole = 0;
+    for (const ParamGroup& g : model.groups)
+      (t > 1 && g.split ? split : whole) += elements_of(g, plan.tp);
+    std::int64_t pairs = 0;
+    for (const std::int64_t part : {split, whole})
+      pairs += static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(part)));
+    // ZeRO's weights are still gathered: half of the dense volume.
+    const std::int64_t dense = (plan.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
+    return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
+  }
+  return formula(plan, model);
+}
+
+class Volumes : public testing::TestWithParam<std::string> {};
+
+TEST_P(Volumes, EqualTheFormula) {
+  const Combines& can = strategy_named(GetParam()).combines;
+  Refusals refusals;
+  auto check = [&](Plan plan, const ModelSpec& model) {
+    plan.method = GetParam();
+    plan.bucket = Bytes(1e12);
+    plan.servers = can.servers ? 1 : 0;
+    const int at_once =
+        plan.shares.empty() ? plan.dp : std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
+    plan.global_batch = at_once * plan.micro_batches;
+    if (refusals.refuses(plan, model)) return;
+    plan = prepare(plan, model);
+    SCOPED_TRACE(testing::Message()
+                 << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
+                 << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
+                 << " shares" << plan.shares.size());
+    const std::int64_t bytes = sent_bytes(link(compile(plan, model))),
+                       expected = formula_of_method(plan, model);
+    if (plan.zero > 0 &&
+        (plan.dp & (plan.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
+      EXPECT_GE(bytes, expected);
+      EXPECT_LE(static_cast<double>(bytes), 1.005 * static_cast<double>(expected));
+    } else {
+      EXPECT_EQ(bytes, expected);
+    }
+  };
+  for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
+    for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
+      for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
+        if (ranks % (pp * tp)) continue;
+        const ModelSpec model = model_of(8);
+        for (const int mb : {1, 3, 8}) {
+          Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+          check(plan, model);
+          for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
+          check(plan, model);
+          plan.shares.clear();
+          plan.clip = can.clip;
+          check(plan, model);
+          plan.sequence_parallel = tp > 1;
+          check(plan, model);
+          for (plan.zero = 1; plan.zero <= can.max_zero; ++plan.zero) check(plan, model);
+          plan.zero = 3, plan.keep_gathered = true;
+          if (can.max_zero == 3) check(plan, model);
+        }
+      }
+  // Numbers of micro-batches that do not suit the number of stages.
+  refusals.expect(GetParam(), {{"interleaved", 325}, {"pipedream-2bw", 88}});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(all_methods()), method_name);
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,377 @@
+// Migrations by their own meaning: a program is interpreted here, move by move, on numbers that say
+// which element of which tensor they are, and what arrives is compared with what checkpoints say a
+// rank of the new plan has. Bytes against hand-worked formulas.
+#include "engine/migration/migration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/errors.h"
+#include "engine/methods/lowering/stage.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/tensors/tensor_parts.h"
+#include "tests/engine/interpret.h"
+#include "tests/engine/rig.h"
+
+namespace rehearse {
+namespace {
+
+/// What stands at element i of a whole tensor: whole numbers, so that sums are exact.
+double content(const PartKey& key, std::int64_t i) {
+  const auto name = static_cast<double>(std::hash<std::string>()(key.tensor) % 1000);
+  const Kind kind = key.kind == Kind::master ? Kind::param : key.kind;
+  return (static_cast<double>(kind) * 1000 + name) * 1e6 + 10 * static_cast<double>(i) +
+         (kind == Kind::residual ? 1e11 * (1 + key.copy) : 0);
+}
+
+/// The elements of a part by the checkpoints' own arithmetic.
+std::vector<double> contents(const PartKey& key, const ModelSpec& model) {
+  std::vector<double> part(static_cast<std::size_t>(key.end - key.begin));
+  for (const ParamGroup& group : model.groups)
+    for (const TensorSpec& spec : group.tensors) {
+      if (spec.name != key.tensor) continue;
+      std::vector<double> whole(static_cast<std::size_t>(elements_of(spec)));
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        whole[i] = content(key, static_cast<std::int64_t>(i));
+      copy_part(spec, group.split, key.tp_rank, key.tp_size, key.begin, key.end, sizeof(double),
+                reinterpret_cast<std::byte*>(whole.data()),
+                reinterpret_cast<std::byte*>(part.data()), Direction::to_part);
+      return part;
+    }
+  for (std::size_t i = 0; i < part.size(); ++i)
+    part[i] = content(key, key.begin + static_cast<std::int64_t>(i));
+  return part;
+}
+
+struct Moved {
+  LinkedProgram from = {}, to = {}, linked = {};
+  Migration migration = {};
+  std::vector<std::vector<Part>> old_parts = {}, new_parts = {};
+  std::vector<Memory> memory = {};
+};
+
+std::vector<std::vector<Part>> all_parts(const LinkedProgram& linked, const ModelSpec& model) {
+  const std::vector<RankMap> maps = map_tensors(linked, model);
+  std::vector<std::vector<Part>> parts;
+  for (Id rank = 0; rank < maps.size(); ++rank)
+    parts.push_back(parts_of(linked, model, maps, rank));
+  return parts;
+}
+
+/// The storage of the migration for a part.
+Id storage_of(const Moved& m, Id rank, bool old, const Part& part) {
+  const auto& states = m.migration.states[rank];
+  for (Id s = 0; s < states.size(); ++s)
+    if (states[s].storage == part.storage && states[s].old == old && states[s].age == part.key.age)
+      return s;
+  return none;
+}
+
+Moved moved(LinkedProgram from, LinkedProgram to, const ModelSpec& model,
+            const MigrationOptions& options = {}) {
+  Moved m{.from = std::move(from), .to = std::move(to)};
+  m.migration = migrate(m.from, m.to, model, options);
+  m.linked = link(m.migration.program);
+  m.old_parts = all_parts(m.from, model), m.new_parts = all_parts(m.to, model);
+  for (const Role& role : m.linked.program.roles) {
+    m.memory.emplace_back();
+    for (const Storage& storage : role.storages)
+      m.memory.back().emplace_back(static_cast<std::size_t>(storage.elements), 0.0);
+  }
+  for (Id rank = 0; rank < m.old_parts.size(); ++rank)
+    for (const Part& part : m.old_parts[rank]) {
+      const std::vector<double> values = contents(part.key, model);
+      std::copy(values.begin(), values.end(),
+                m.memory[rank][storage_of(m, rank, true, part)].begin() + part.begin);
+    }
+  interpret(m.linked, m.memory);
+  return m;
+}
+
+Moved moved(const Plan& from, const Plan& to, const ModelSpec& model,
+            const MigrationOptions& options = {}) {
+  return moved(link(compile(from, model)), link(compile(to, model)), model, options);
+}
+
+/// Everything but residuals is where a rank of the new plan has it.
+void expect_arrived(const Moved& m, const ModelSpec& model, const std::vector<Id>& plays = {}) {
+  bool scaled = false;
+  for (const Part& part : m.old_parts[0]) scaled |= part.key.kind == Kind::scale;
+  for (Id process = 0; process < m.new_parts.size(); ++process)
+    for (const Part& part : m.new_parts[plays.empty() ? process : plays[process]]) {
+      if (part.key.kind == Kind::residual || part.key.kind == Kind::other) continue;
+      if (part.key.kind == Kind::scale && !scaled) continue;  // it begins as in a new run
+      const auto& storage = m.memory[process][storage_of(m, process, false, part)];
+      const auto begin = storage.begin() + part.begin;
+      const std::vector<double> found(begin, begin + (part.key.end - part.key.begin));
+      ASSERT_EQ(found, contents(part.key, model)) << "rank " << process << " " << part.key.text();
+    }
+}
+
+/// What the ranks of a plan owe in all, by tensor and element of the whole; replicas of one copy
+/// must agree.
+std::map<std::string, std::vector<double>> owed(const Moved& m, bool old, const ModelSpec& model) {
+  std::map<std::pair<std::string, int>, std::vector<double>> copies;
+  const auto& parts = old ? m.old_parts : m.new_parts;
+  for (Id rank = 0; rank < parts.size(); ++rank)
+    for (const Part& part : parts[rank]) {
+      if (part.key.kind != Kind::residual) continue;
+      for (const ParamGroup& group : model.groups)
+        for (const TensorSpec& spec : group.tensors) {
+          if (spec.name != part.key.tensor) continue;
+          auto& whole = copies[{part.key.tensor, part.key.copy}];
+          whole.resize(static_cast<std::size_t>(elements_of(spec)), -1);
+          std::vector<double> values(
+              m.memory[rank][storage_of(m, rank, old, part)].begin() + part.begin,
+              m.memory[rank][storage_of(m, rank, old, part)].begin() + part.begin + part.key.end -
+                  part.key.begin);
+          copy_part(spec, group.split, part.key.tp_rank, part.key.tp_size, part.key.begin,
+                    part.key.end, sizeof(double), reinterpret_cast<std::byte*>(whole.data()),
+                    reinterpret_cast<std::byte*>(values.data()), Direction::to_whole);
+        }
+    }
+  std::map<std::string, std::vector<double>> sums;
+  for (const auto& [key, values] : copies) {
+    auto& sum = sums[key.first];
+    sum.resize(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
+  }
+  return sums;
+}
+
+struct Named {
+  std::string name;
+  Plan plan;
+};
+std::vector<Named> plans_on(int ranks, DType precision = DType::f32) {
+  std::vector<Named> out = {
+      {"ddp", {.method = "ddp", .dp = ranks}},
+      {"zero1", {.method = "zero1", .dp = ranks}},
+      {"zero3", {.method = "zero3", .dp = ranks}},
+      {"1f1b", {.method = "1f1b", .pp = ranks, .micro_batches = ranks}},
+      {"tp", {.method = "megatron", .tp = ranks}},
+      {"pp2 tp2", {.method = "megatron", .pp = 2, .dp = ranks / 4, .tp = 2, .micro_batches = 2}},
+      {"tp2 zero2", {.method = "zero2", .dp = ranks / 2, .tp = 2}},
+      {"dp2 pp",
+       {.method = "1f1b",
+        .pp = ranks / 2,
+        .dp = 2,
+        .order = "dp,pp,tp",
+        .micro_batches = ranks / 2}},
+      {"2bw", {.method = "pipedream-2bw", .pp = 2, .dp = ranks / 2, .micro_batches = 2}},
+  };
+  for (Named& one : out) {
+    Plan& plan = one.plan;
+    plan.precision = precision;
+    plan.global_batch = ranks * 4;
+    plan.bucket = Bytes(20000);
+  }
+  return out;
+}
+
+TEST(Migration, BringsEveryPlanToEveryOther) {
+  const ModelSpec model = small_model(8);
+  for (const Named& from : plans_on(4))
+    for (const Named& to : plans_on(4)) {
+      SCOPED_TRACE(from.name + " -> " + to.name);
+      // Packets of a few rows, so that everything is cut.
+      const Moved m = moved(from.plan, to.plan, model, {.packet = Bytes(4000)});
+      if (HasFailure()) return;
+      expect_arrived(m, model);
+      EXPECT_TRUE(m.linked.redundant.empty());
+      EXPECT_EQ(to_text(parse_program(to_text(m.linked.program))), to_text(m.linked.program));
+    }
+}
+
+TEST(Migration, MovesSixteenBitsWithTheirMasters) {
+  const ModelSpec model = small_model(4);
+  const auto half = plans_on(4, DType::f16), full = plans_on(4);
+  for (const std::size_t i : {0U, 1U, 2U, 4U}) {
+    expect_arrived(moved(half[i].plan, half[5].plan, model), model);
+    expect_arrived(moved(full[i].plan, half[5].plan, model), model);
+    expect_arrived(moved(half[i].plan, full[5].plan, model), model);
+  }
+}
+
+TEST(Migration, AddsEveryResidualExactlyOnce) {
+  const ModelSpec model = small_model(4);
+  const auto sparse = [](int dp, std::vector<int> shares) {
+    Plan plan{.method = "topk-sync", .dp = dp, .global_batch = 12, .bucket = Bytes(20000)};
+    plan.shares = std::move(shares);
+    return plan;
+  };
+  for (const Bytes bucket : {Bytes(20000), Bytes(1e9)}) {
+    Plan to = sparse(4, {5, 3, 3, 1});
+    to.bucket = bucket;
+    const Moved m = moved(sparse(4, {}), to, model);
+    if (HasFailure()) return;
+    expect_arrived(m, model);
+    EXPECT_EQ(owed(m, true, model), owed(m, false, model));
+    EXPECT_EQ(m.migration.sent_bytes, 0);  // each stays where it is
+  }
+  // Owed, and nowhere to go.
+  Plan dense{.method = "ddp", .dp = 4, .global_batch = 12};
+  EXPECT_THROW(moved(sparse(4, {}), dense, model), InputError);
+  expect_arrived(moved(dense, sparse(4, {}), model), model);
+}
+
+TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
+  ModelSpec model = small_model(4);
+  model.tied = false;
+  model.groups.clear(), model.segments.clear();
+  model = build_model(model);
+  const Plan four =
+      prepare({.method = "topk-sync", .dp = 4, .global_batch = 8, .bucket = Bytes(20000)}, model);
+  // A sparse exchange between the replicas of a pipeline and of tensor ranks.
+  Plan deep = four;
+  deep.method = "1f1b";
+  deep.pp = 2, deep.dp = 2, deep.micro_batches = 2, deep.stages.clear();
+  Plan wide = four;
+  wide.method = "megatron";
+  wide.dp = 2, wide.tp = 2;
+  const auto compiled = [&](const Plan& plan, const PassOrder& order) {
+    return link(infer_after(lower(prepare(plan, model), model, order, sparse(plan))));
+  };
+  const LinkedProgram programs[] = {compiled(four, one_by_one),
+                                    compiled(deep, one_forward_one_backward),
+                                    compiled(wide, one_by_one)};
+  for (const LinkedProgram& from : programs)
+    for (const LinkedProgram& to : programs) {
+      SCOPED_TRACE(from.program.mesh[0].name + std::to_string(&from - programs) + " -> " +
+                   std::to_string(&to - programs));
+      const Moved m = moved(from, to, model, {.packet = Bytes(4000)});
+      if (HasFailure()) return;
+      expect_arrived(m, model);
+      EXPECT_FALSE(owed(m, true, model).empty());
+      EXPECT_EQ(owed(m, true, model), owed(m, false, model));
+    }
+}
+
+std::int64_t sent(const LinkedProgram& linked) {
+  std::int64_t bytes = 0;
+  for (Id r = 0; r < linked.program.roles.size(); ++r)
+    for (Id o = 0; o < linked.program.roles[r].ops.size(); ++o)
+      if (std::holds_alternative<Send>(linked.program.roles[r].ops[o].work))
+        bytes += linked.roles[r].ops[o].bytes;
+  return bytes;
+}
+
+TEST(Migration, SendsWhatIsMissingAndNoMore) {
+  const ModelSpec model = small_model(8);
+  const std::int64_t p = parameters_of(model);
+  const auto bytes = [&](const Plan& from, const Plan& to) {
+    const Moved m = moved(from, to, model);
+    EXPECT_EQ(sent(m.linked), m.migration.sent_bytes);
+    return m.migration.sent_bytes;
+  };
+  const auto plan = [](const char* method, int pp, int dp, int tp) {
+    Plan out{
+        .method = method, .pp = pp, .dp = dp, .tp = tp, .global_batch = 12, .micro_batches = pp};
+    out.bucket = Bytes(20000);
+    return out;
+  };
+  // Whoever has all of it needs nothing: of every rank's own copy, whatever the buckets.
+  EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("ddp", 1, 4, 1)), 0);
+  EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("1f1b", 4, 1, 1)), 0);
+  EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("megatron", 1, 2, 2)), 0);
+  EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("zero3", 1, 4, 1)), 0);
+  // ZeRO-1 has all weights everywhere, of AdamW's two moments a quarter: 2 P 4 (n-1) bytes.
+  EXPECT_EQ(bytes(plan("zero1", 1, 4, 1), plan("ddp", 1, 4, 1)), 2 * p * 4 * 3);
+  EXPECT_EQ(bytes(plan("zero2", 1, 3, 1), plan("ddp", 1, 3, 1)), 2 * p * 4 * 2);
+  // ZeRO-3 lacks the weights as well.
+  EXPECT_EQ(bytes(plan("zero3", 1, 4, 1), plan("ddp", 1, 4, 1)), 3 * p * 4 * 3);
+  // SGD has one moment.
+  Plan sgd = plan("zero1", 1, 4, 1), sgd_to = plan("ddp", 1, 4, 1);
+  sgd.optimizer = sgd_to.optimizer = Optimizer::sgd;
+  EXPECT_EQ(bytes(sgd, sgd_to), p * 4 * 3);
+  // Two stages on one rank each become whole copies: each lacks what only the other has, three
+  // states (weight, two moments) of it. Tied embeddings are on both.
+  const Plan pipeline = plan("1f1b", 2, 1, 1);
+  std::int64_t both = 0;
+  const std::int64_t embedding = elements_of(model.groups[model.segments[0].groups[0]], 1);
+  for (const Id g : model.segments.back().groups)
+    if (g == model.segments[0].groups[0]) both += embedding;
+  EXPECT_GT(both, 0);
+  EXPECT_EQ(bytes(pipeline, plan("ddp", 1, 2, 1)), 3 * 4 * (p - both));
+  // Tensor parts: every rank lacks the half of what is split, of three states.
+  std::int64_t split = 0;
+  for (const ParamGroup& group : model.groups)
+    if (group.split) split += elements_of(group, 1);
+  EXPECT_EQ(bytes(plan("megatron", 1, 1, 2), plan("ddp", 1, 2, 1)), 3 * 4 * split);
+}
+
+TEST(Migration, PrefersTheNearAndSharesTheWork) {
+  // Two nodes of two ranks. Tensor ranks 0 and 1 lie on ranks 0, 2 and 1, 3 of dp,tp order: each
+  // node has both halves, so nothing needs to cross nodes.
+  const ModelSpec model = small_model(4);
+  Plan from{.method = "megatron", .dp = 2, .tp = 2, .global_batch = 8};
+  Plan to{.method = "ddp", .dp = 4, .global_batch = 8};
+  const auto across = [&](const MigrationOptions& options) {
+    const Moved m = moved(from, to, model, options);
+    std::int64_t bytes = 0;
+    for (Id r = 0; r < 4; ++r)
+      for (Id o = 0; o < m.linked.program.roles[r].ops.size(); ++o)
+        if (const auto* send = std::get_if<Send>(&m.linked.program.roles[r].ops[o].work))
+          if (send->peer / 2 != r / 2) bytes += m.linked.roles[r].ops[o].bytes;
+    return bytes;
+  };
+  const auto distance = [](Id a, Id b) { return a / 2 == b / 2 ? 1.0 : 2.0; };
+  EXPECT_EQ(across({.distance = distance}), 0);
+  EXPECT_GT(across({.distance = [&](Id a, Id b) { return -distance(a, b); }}), 0);
+  // All four have every weight; two of them the moments' halves twice: givers alternate.
+  from = {.method = "zero1", .dp = 4, .global_batch = 8};
+  const Moved m = moved(from, to, model);
+  std::vector<std::int64_t> given(4);
+  for (Id r = 0; r < 4; ++r)
+    for (Id o = 0; o < m.linked.program.roles[r].ops.size(); ++o)
+      if (std::holds_alternative<Send>(m.linked.program.roles[r].ops[o].work))
+        given[r] += m.linked.roles[r].ops[o].bytes;
+  EXPECT_LT(static_cast<double>(*std::max_element(given.begin(), given.end())),
+            1.1 * static_cast<double>(*std::min_element(given.begin(), given.end())));
+}
+
+TEST(Migration, LeavesProcessesOnTheirDevices) {
+  const ModelSpec model = small_model(4);
+  Plan from{.method = "ddp", .dp = 4, .global_batch = 8};
+  Plan to{.method = "1f1b", .pp = 4, .global_batch = 8, .micro_batches = 4};
+  const std::vector<Id> plays = players({10, 11, 12, 13}, {13, 11, 10, 12});
+  EXPECT_EQ(plays, (std::vector<Id>{2, 1, 3, 0}));
+  const Moved m = moved(from, to, model, {.plays = plays});
+  expect_arrived(m, model, plays);
+  EXPECT_EQ(m.migration.sent_bytes, 0);
+  EXPECT_THROW(players({0, 1}, {0, 2}), InputError);
+}
+
+TEST(Migration, RefusesWhatCannotFollow) {
+  const ModelSpec model = small_model(4);
+  Plan adam{.method = "ddp", .dp = 4, .global_batch = 8}, sgd = adam, two = adam;
+  sgd.optimizer = Optimizer::sgd;
+  two.dp = 2;
+  EXPECT_THROW(moved(sgd, adam, model), InputError);
+  EXPECT_THROW(moved(two, adam, model), InputError);
+  const Plan free{.method = "ps-async", .dp = 3, .servers = 1, .global_batch = 9};
+  EXPECT_THROW(moved(adam, free, model), ProgramError);
+  const Plan served{.method = "ps-sync", .dp = 3, .servers = 1, .global_batch = 9};
+  expect_arrived(moved(served, adam, model), model);
+  expect_arrived(moved(adam, served, model), model);
+}
+
+TEST(Migration, TakesItsTimeInTheDryRun) {
+  // Three quarters of two moments come in over a link of 1 GB/s, with nothing else to wait for.
+  const ModelSpec model = small_model(8);
+  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(0));
+  const Moved m = moved({.method = "zero1", .dp = 4, .global_batch = 8},
+                        {.method = "ddp", .dp = 4, .global_batch = 8}, model);
+  const Costs costs(m.linked, model, cluster, {});
+  Recording recording;
+  const DryRun run = dry_run(m.linked, costs, Disturber({}, 4), 1, recording);
+  const double wire = 2.0 * 4 * static_cast<double>(parameters_of(model)) * 3 / 4 / 1e9;
+  EXPECT_GE(run.seconds, wire);
+  EXPECT_LE(run.seconds, 1.2 * wire + 50e-6);
+}
+
+}  // namespace
+}  // namespace rehearse

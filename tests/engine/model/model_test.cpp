@@ -1,0 +1,287 @@
+// The engine's picture of a model against published parameter counts and independently written
+// formulas of work and memory.
+#include "engine/model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "engine/base/errors.h"
+#include "engine/model/model_file.h"
+#include "tests/engine/reference.h"
+
+namespace rehearse {
+namespace {
+
+ModelSpec spec(Family family, int layers, int hidden, int heads, int vocab, int seq) {
+  ModelSpec m;
+  m.name = "test";
+  m.family = family;
+  m.layers = layers;
+  m.hidden = hidden;
+  m.heads = heads;
+  m.vocab = vocab;
+  m.padded_vocab = vocab;
+  m.seq_len = seq;
+  return m;
+}
+ModelSpec gpt(int layers, int hidden, int heads, int vocab, int seq) {
+  return build_model(spec(Family::gpt, layers, hidden, heads, vocab, seq));
+}
+ModelSpec bert(int layers, int hidden, int heads, int vocab, int seq) {
+  return build_model(spec(Family::bert, layers, hidden, heads, vocab, seq));
+}
+
+ModelSpec llama(int layers, int hidden, int heads, int kv_heads, int ffn, int seq) {
+  ModelSpec m;
+  m.name = "test";
+  m.family = Family::llama;
+  m.layers = layers;
+  m.hidden = hidden;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
+  m.ffn = ffn;
+  m.vocab = 32000;
+  m.seq_len = seq;
+  m.tied = false;
+  return build_model(m);
+}
+
+TEST(Model, HasThePublishedParameterCounts) {
+  EXPECT_EQ(parameters_of(gpt(12, 768, 12, 50257, 1024)), 124'439'808);           // GPT-2
+  EXPECT_EQ(parameters_of(gpt(48, 1600, 25, 50257, 1024)), 1'557'611'200);        // GPT-2 XL
+  EXPECT_EQ(parameters_of(bert(12, 768, 12, 30522, 512)), 109'514'298);           // BertForMaskedLM
+  EXPECT_EQ(parameters_of(bert(24, 1024, 16, 30522, 512)), 335'174'458);          // the large one
+  EXPECT_EQ(parameters_of(llama(32, 4096, 32, 32, 11008, 2048)), 6'738'415'616);  // LLaMA 7B
+  // 12 L h^2 (1 + 13 / 12 h + (V + s) / 12 L h), Narayanan et al. 2021, eq. 2, without its rounding
+  // of the norms.
+  const double l = 96, h = 12288, v = 51200, s = 2048;
+  const double paper = 12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h));
+  EXPECT_NEAR(double(parameters_of(gpt(96, 12288, 96, 51200, 2048))), paper, 2 * h + 0.5);
+}
+
+TEST(Model, PadsTheVocabularyAndSharesTheTiedTable) {
+  ModelSpec m;
+  m.layers = 2;
+  m.hidden = 64;
+  m.heads = 4;
+  m.vocab = 50257;
+  m.seq_len = 16;
+  m = build_model(m);
+  EXPECT_EQ(m.padded_vocab, 50304);
+  ASSERT_EQ(m.segments.size(), 6U);
+  EXPECT_EQ(m.segments[3].name, "L1.attention");
+  EXPECT_EQ(m.segments.front().groups[0], m.segments.back().groups[0]);
+  EXPECT_EQ(m.groups[m.segments.front().groups[0]].name, "wte");
+  m.tied = false;
+  m = build_model(m);
+  EXPECT_NE(m.segments.front().groups[0], m.segments.back().groups[0]);
+}
+
+TEST(Model, ShardsSplitGroupsOnly) {
+  for (const ModelSpec& m :
+       {gpt(2, 96, 12, 384, 32), bert(2, 96, 12, 384, 32), llama(2, 96, 12, 4, 256, 32)}) {
+    for (const ParamGroup& group : m.groups) {
+      for (const int tp : {1, 2, 4}) {
+        EXPECT_EQ(elements_of(group, tp) * (group.split ? tp : 1), elements_of(group, 1))
+            << group.name;
+        for (const TensorSpec& tensor : group.tensors) EXPECT_EQ(tensor.split >= 0, group.split);
+      }
+    }
+  }
+  EXPECT_THROW(elements_of(gpt(2, 96, 12, 384, 32).groups[2], 8), InputError);
+}
+
+// 72 B s L h^2 (1 + s / 6h + V / 12hL) for forward and backward without recompute (Narayanan et al.
+// 2021, eq. 3 is this with recompute: 96 in the place of 72).
+TEST(Model, CountsTheWorkOfMegatronsFormula) {
+  const int samples = 4;
+  for (const auto& [layers, hidden, heads, vocab, seq] :
+       {std::tuple{96, 12288, 96, 51200, 2048}, {24, 2304, 24, 51200, 2048}}) {
+    const ModelSpec m = gpt(layers, hidden, heads, vocab, seq);
+    for (const int tp : {1, 8}) {
+      double all = 0, recompute = 0;
+      for (Id s = 0; s < m.segments.size(); ++s) {
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+          all += tp * work_of(m, s, pass, samples, tp, DType::bf16).flops.value;
+        }
+        if (m.segments[s].layer >= 0) {
+          recompute += tp * work_of(m, s, Pass::recompute, samples, tp, DType::bf16).flops.value;
+        }
+      }
+      const double b = samples, s = seq, l = layers, h = hidden, v = vocab;
+      EXPECT_DOUBLE_EQ(all, 72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * h * l)));
+      EXPECT_DOUBLE_EQ(all + recompute,
+                       96 * b * s * l * h * h * (1 + s / (6 * h)) + 6 * b * s * v * h);
+    }
+  }
+}
+
+// Kernel by kernel, in f32 without dropout. e: bytes of one activation.
+TEST(Model, CountsTrafficAndKernels) {
+  const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
+  const double tokens = 2 * 512, e = tokens * 1024 * 4, statistics = 8 * tokens;
+  const SegmentWork forward = work_of(m, 2, Pass::forward, 2, 1, DType::f32);
+  // Norm, product, GELU (four activations in, four out), residual, product.
+  EXPECT_DOUBLE_EQ(forward.traffic.value, 2 * e + statistics + 8 * e + 2 * e);
+  EXPECT_EQ(forward.kernels, 5);
+  const SegmentWork backward = work_of(m, 2, Pass::backward, 2, 1, DType::f32);
+  // Bias, two products, GELU, bias, two products, norm (in: gradient and input, twice), residual.
+  EXPECT_DOUBLE_EQ(backward.traffic.value, e + 12 * e + 4 * e + 5 * e + 2 * statistics + 3 * e);
+  EXPECT_EQ(backward.kernels, 1 + 2 + 1 + 1 + 2 + 2 + 1);
+  EXPECT_EQ(work_of(m, 2, Pass::recompute, 2, 1, DType::f32).traffic, forward.traffic);
+  // Sixteen bits halve what is not a statistic; tensor parallelism divides the inner part only.
+  const double half = work_of(m, 2, Pass::forward, 2, 4, DType::bf16).traffic.value;
+  EXPECT_DOUBLE_EQ(half, (2 * e + 8 * e / 4 + 2 * e) / 2 + statistics);
+}
+
+// Korthikanti et al. 2022, eq. 1 gives s b h 34 bytes a layer in 16 bits without attention's
+// matrices. Two inputs (2 + 2) are boundary activations here and two dropout masks (1 + 1) are
+// computed again; flash attention adds 4 bytes a head and token, and norms keep 8 bytes a token.
+TEST(Model, KeepsTheActivationsOfThePaper) {
+  const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
+  const std::int64_t tokens = 2 * 512;
+  for (const int tp : {1, 2, 4}) {
+    const std::int64_t attention = saved_bytes(m, 1, 2, tp, DType::bf16);
+    const std::int64_t mlp = saved_bytes(m, 2, 2, tp, DType::bf16);
+    const std::int64_t whole = 2 * 1024 * 2, split = (6 + 2 + 8 + 8) * 1024;
+    EXPECT_EQ(attention + mlp, tokens * (whole + split / tp + 4 * 16 / tp + 16));
+  }
+  EXPECT_EQ(saved_bytes(m, 0, 2, 1, DType::bf16), 0);
+  EXPECT_EQ(saved_bytes(m, 9, 2, 1, DType::f32), tokens * (4 * (1024 + 51200) + 8));
+}
+
+TEST(Model, CountsModelFlopsPerToken) {
+  const ModelSpec m = gpt(12, 768, 12, 50257, 1024);
+  const double n = 124'439'808 - 1024 * 768;
+  EXPECT_DOUBLE_EQ(model_flops(m, 10).value, 10 * (6 * n + 12.0 * 12 * 768 * 1024));
+  ModelSpec padded = m;
+  padded.padded_vocab = 50304;
+  EXPECT_DOUBLE_EQ(model_flops(build_model(padded), 10).value, model_flops(m, 10).value);
+  // Untied: the table that is only looked up does no work.
+  const ModelSpec l = llama(32, 4096, 32, 32, 11008, 2048);
+  EXPECT_DOUBLE_EQ(model_flops(l, 1).value,
+                   6 * (6'738'415'616.0 - 32000.0 * 4096) + 12.0 * 32 * 4096 * 2048);
+}
+
+TEST(Model, RefusesShapesThatDoNotFit) {
+  const auto message = [](ModelSpec m) -> std::string {
+    m.name = "mine";
+    try {
+      build_model(m);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  ModelSpec m = gpt(2, 64, 4, 512, 32);
+  m.heads = 5;
+  m.kv_heads = 0;
+  EXPECT_EQ(message(m), "model mine: heads = 5 does not divide hidden = 64 (nearest that does: 4)");
+  m = gpt(2, 64, 4, 512, 32);
+  m.seq_len = 64;
+  EXPECT_THAT(message(m), testing::HasSubstr("seq_len = 64 is beyond max_positions = 32"));
+  m = gpt(2, 64, 4, 512, 32);
+  m.padded_vocab = 500;
+  EXPECT_THAT(message(m), testing::HasSubstr("padded_vocab = 500 must be at least vocab = 512"));
+  m = gpt(2, 64, 4, 512, 32);
+  m.dropout = 1;
+  EXPECT_THAT(message(m), testing::HasSubstr("dropout = 1 must be"));
+  m = gpt(2, 64, 4, 512, 32);
+  m.layers = 0;
+  EXPECT_THAT(message(m), testing::HasSubstr("layers = 0 must be at least 1"));
+}
+
+std::int64_t without_padding(const ModelSpec& m) {
+  const std::int64_t padding = m.padded_vocab - m.vocab;
+  const std::int64_t tables = padding * m.hidden * (m.tied ? 1 : 2);
+  return parameters_of(m) - tables - (m.family == Family::bert ? padding : 0);
+}
+
+TEST(ModelFile, ShipsTheModelsOfTheField) {
+  for (const auto& [name, parameters] :
+       std::vector<std::pair<std::string, std::int64_t>>{{"gpt2-124m", 124'439'808},
+                                                         {"gpt2-1.5b", 1'557'611'200},
+                                                         {"bert-large", 335'174'458},
+                                                         {"bert-1.3b", 1'279'423'744},
+                                                         {"llama-7b", 6'738'415'616},
+                                                         {"llama3-8b", 8'030'261'248}}) {
+    EXPECT_EQ(without_padding(load_model(name, 0)), parameters) << name;
+  }
+  EXPECT_NEAR(double(parameters_of(load_model("gpt3-175b", 0))), 175e9, 1e9);
+  EXPECT_NEAR(double(parameters_of(load_model("gpt-1t", 0))), 1.008e12, 0.5e9);
+  EXPECT_NEAR(double(parameters_of(load_model("bert-paper-110m", 0))), 110e6, 1.5e6);
+  EXPECT_GE(known_models().size(), 11U);
+  for (const std::string& name : known_models()) EXPECT_EQ(load_model(name, 0).name, name);
+}
+
+TEST(ModelFile, TakesAnotherSequenceLength) {
+  EXPECT_EQ(load_model("gpt2-124m", 0).seq_len, 1024);
+  EXPECT_EQ(load_model("gpt2-124m", 256).seq_len, 256);
+  // The position table stays the model's own.
+  EXPECT_EQ(parameters_of(load_model("gpt2-124m", 256)), parameters_of(load_model("gpt2-124m", 0)));
+  try {
+    load_model("gpt2-124m", 4096);
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("seq_len = 4096 is beyond max_positions = 1024"));
+  }
+}
+
+TEST(ModelFile, NamesWhatIsWrong) {
+  const auto message = [](const std::string& text) -> std::string {
+    const std::string path = testing::TempDir() + "/mine.toml";
+    std::ofstream(path) << text;
+    try {
+      load_model(path, 0);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string good = "family = \"gpt\"\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\n";
+  EXPECT_EQ(message(good + "seq_len = 64\n"), "");
+  EXPECT_THAT(message(good), testing::HasSubstr("seq_len"));
+  EXPECT_THAT(message(good + "seq_len = 64\nhiden = 3\n"), testing::HasSubstr("hidden"));
+  EXPECT_THAT(message(good + "seq_len = 64\nfamily = \"gtp\"\n"), testing::HasSubstr("mine.toml"));
+  EXPECT_THAT(message("family = \"bort\""), testing::HasSubstr("bert"));
+  EXPECT_THAT(message("family = \"gpt\"\nlayers = 2\nhidden = 64\nheads = 5\nvocab = 512\n"
+                      "seq_len = 64\n"),
+              testing::AllOf(testing::HasSubstr("mine.toml"),
+                             testing::HasSubstr("heads = 5 does not divide hidden = 64")));
+}
+
+TEST(ModelFile, EveryNumberHasARange) {
+  const std::string path = testing::TempDir() + "/ranged.toml";
+  const auto error = [&](const std::string& key, const std::string& value) {
+    std::ofstream out(path);
+    out << "family = \"gpt\"\n";
+    for (const char* needed : {"layers", "hidden", "heads", "vocab", "seq_len"})
+      if (key != needed) out << needed << " = 1\n";
+    out << key << " = " << value << "\n";
+    out.close();
+    try {
+      load_model(path, 0);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  for (const Config::Key& key : model_keys()) {
+    if (key.type != "integer" && key.type != "number") continue;
+    for (const char* wrong : {"-1", "2147483648", "1e300", "\"many\""})
+      EXPECT_THAT(error(key.path, wrong),
+                  testing::AllOf(testing::StartsWith(path + ":"),
+                                 testing::HasSubstr(": key \"" + key.path + "\": ")))
+          << wrong;
+  }
+  EXPECT_EQ(error("dropout", "0.5"), "no error");
+}
+
+TEST(ModelFile, DocumentationListsExactlyTheKeysThatTheReaderKnows) {
+  expect_documented("docs/model.md", model_keys());
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,222 @@
+// What does not fit is refused with advice that is true: each remedy is applied to the plan here,
+// compiled and linked again, and nothing that stands before it in the documented order fits.
+#include "engine/planner/fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/link/workspace.h"
+#include "tests/engine/rig.h"
+#include "tests/message_of.h"
+
+namespace rehearse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Cluster with_memory(int devices, std::int64_t bytes) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(static_cast<double>(bytes)),
+                              .peak_f32 = FlopsPerSecond(1e12),
+                              .memory_bandwidth = BytesPerSecond(1e12)});
+  const Id hub = c.add_vertex("switch");
+  for (int i = 0; i < devices; ++i)
+    c.connect(c.vertex_of(c.add_device("gpu" + std::to_string(i), kind, 0)), hub,
+              "cable" + std::to_string(i), BytesPerSecond(1e9), Seconds(1e-6));
+  return c;
+}
+
+std::int64_t need_of(const Plan& plan, const ModelSpec& model) {
+  const LinkedProgram linked = link(compile(plan, model), model);
+  std::int64_t most = 0;
+  for (const RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
+  return most;
+}
+
+/// The plan with what a remedy says, as --set would read it.
+Plan applied(Plan plan, const Remedy& remedy) {
+  for (const std::string& change : remedy.changes) {
+    const std::string key = change.substr(0, change.find('='));
+    const std::string value = change.substr(change.find('=') + 1);
+    if (key == "method.name")
+      plan.method = value, plan.zero = value.starts_with("zero") ? value.back() - '0' : 0;
+    else if (key == "method.recompute")
+      plan.recompute = value == "true";
+    else
+      (key == "method.micro_batches" ? plan.micro_batches
+       : key == "method.zero"        ? plan.zero
+       : key == "method.pp"          ? plan.pp
+       : key == "method.dp"          ? plan.dp
+       : key == "method.tp"          ? plan.tp
+       : key == "train.global_batch" ? plan.global_batch
+                                     : throw std::invalid_argument(change)) = std::stoi(value);
+  }
+  return plan;
+}
+
+/// A level that is part of the method's name changes with the name.
+TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("zero1", 1, 4, 1, 1);
+  plan.global_batch = 4;  // one sample a replica: nothing but states is left to make smaller
+  plan.recompute = true;
+  Plan whole = plan;
+  whole.method = "zero3";
+  const std::int64_t need = need_of(whole, model);
+  ASSERT_LT(need, need_of(plan, model));
+  const auto remedy = find_remedy(plan, model, with_memory(4, need));
+  ASSERT_TRUE(remedy);
+  EXPECT_THAT(remedy->changes, ElementsAre("method.name=zero3"));
+  EXPECT_EQ(need_of(applied(plan, *remedy), model), need);
+  const auto kept = find_remedy(plan, model, with_memory(4, need), true);
+  EXPECT_EQ(kept ? applied(plan, *kept).method : "zero1", "zero1");
+}
+
+Plan start() {
+  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+  plan.global_batch = 4 * 4;
+  return plan;
+}
+
+TEST(Fit, TheFullestDeviceOfAKindCounts) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("1f1b", 2, 1, 1, 4);
+  const LinkedProgram linked = link(compile(plan, model), model);
+  const std::int64_t a = linked.memory[0].total(), b = linked.memory[1].total();
+  ASSERT_NE(a, b);
+  const Cluster cluster = with_memory(2, a + b);
+  const auto apart = device_needs(linked, cluster, {});
+  ASSERT_EQ(apart.size(), 1U);
+  EXPECT_EQ(apart[0].need, std::max(a, b));
+  EXPECT_EQ(apart[0].rank, a > b ? 0U : 1U);
+  EXPECT_EQ(apart[0].capacity, a + b);
+  // Ranks on one device add up.
+  const std::vector<Id> together = {1, 1};
+  const auto needs = device_needs(linked, cluster, together);
+  EXPECT_EQ(needs[0].need, a + b);
+  EXPECT_EQ(needs[0].device, 1U);
+  EXPECT_TRUE(needs[0].fits());
+}
+
+TEST(Fit, WhatFitsIsLeftAlone) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const std::int64_t need = linked.memory[0].total();
+  EXPECT_NO_THROW(check_memory(linked, start(), model, with_memory(4, need)));
+  EXPECT_THROW(check_memory(linked, start(), model, with_memory(4, need - 1)), InputError);
+}
+
+TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
+  const ModelSpec model = small_model(4);
+  const Plan plan = start();
+  const std::int64_t whole = need_of(plan, model);
+  Plan two = plan, four = plan, again = plan;
+  two.micro_batches = 2, four.micro_batches = 4, again.recompute = true;
+  const std::int64_t halves = need_of(two, model), quarters = need_of(four, model),
+                     recomputed = need_of(again, model);
+  ASSERT_GT(whole, halves);
+  ASSERT_GT(halves, quarters);
+  std::set<std::string> seen;
+  for (int percent = 99; percent >= 5; percent -= 2) {
+    const std::int64_t capacity = whole * percent / 100;
+    const auto remedy = find_remedy(plan, model, with_memory(4, capacity));
+    if (!remedy) continue;
+    SCOPED_TRACE(remedy->changes[0] + " at " + std::to_string(percent) + "%");
+    EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
+    EXPECT_LE(remedy->need, capacity);
+    std::string changes;
+    for (const std::string& change : remedy->changes) changes += change + " ";
+    seen.insert(changes);
+    if (halves <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.micro_batches=2"));
+    } else if (quarters <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.micro_batches=4"));
+    } else if (recomputed <= capacity) {
+      EXPECT_THAT(remedy->changes, ElementsAre("method.recompute=true"));
+    } else {
+      EXPECT_GT(remedy->changes.size() + (remedy->changes[0].find("zero") != std::string::npos),
+                1U);
+    }
+  }
+  EXPECT_GE(seen.size(), 4U) << "the capacities tried show too little";
+}
+
+TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const auto message = [&](std::int64_t capacity) {
+    return message_of([&] { check_memory(linked, start(), model, with_memory(4, capacity)); });
+  };
+  const std::string said = message(linked.memory[0].total() - 1);
+  EXPECT_THAT(said, HasSubstr("memory: gpu0 (unit, "));
+  EXPECT_THAT(said, HasSubstr("method \"ddp\""));
+  const auto& largest = linked.memory[0].largest;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(said, HasSubstr(largest[i].name + " "));
+  EXPECT_THAT(said, HasSubstr("this would fit"));
+  EXPECT_THAT(said, HasSubstr("--set method.micro_batches=2"));
+  EXPECT_THAT(message(1000), HasSubstr("no number of micro-batches, recomputation, sharding of "
+                                       "states, other mesh of these devices or smaller batch"));
+}
+
+TEST(Fit, WhatIsReservedFitsNothing) {
+  const ModelSpec model = small_model(4);
+  const LinkedProgram linked = link(compile(start(), model), model);
+  const std::int64_t need = linked.memory[0].total();
+  Cluster cluster = with_memory(4, need + 1000);
+  EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
+  cluster.reserve_memory(Bytes(1000));
+  EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
+  cluster.reserve_memory(Bytes(1001));
+  EXPECT_THAT(message_of([&] { check_memory(linked, start(), model, cluster); }),
+              HasSubstr(" less 1 kB reserve) needs "));
+  cluster.reserve_memory(Bytes(1e12));
+  EXPECT_EQ(device_needs(linked, cluster, {})[0].usable(), 0);
+}
+
+/// Counts the programs that plain data parallelism is compiled to.
+struct CountedCompiles {
+  static inline int count = 0;
+  static inline Program (*compile)(const Plan&, const ModelSpec&) = nullptr;
+  std::vector<std::string> methods = {"ddp", "zero1", "zero2", "zero3", "megatron"};
+  std::map<std::string, Strategy> before = strategies();
+  CountedCompiles() {
+    count = 0;
+    compile = strategies().at("ddp").compile;
+    for (const std::string& method : methods)
+      strategies().at(method).compile = [](const Plan& plan, const ModelSpec& model) {
+        ++count;
+        return compile(plan, model);
+      };
+  }
+  ~CountedCompiles() { strategies() = before; }
+};
+
+TEST(Fit, ARefusalCompilesFewPrograms) {
+  const ModelSpec model = small_model(4);
+  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+  plan.global_batch = 4;
+  const std::int64_t one = need_of(plan, model);  // with a sample a rank
+  const Cluster cluster = with_memory(4, one + one / 2);
+  // As many divisors as a number of its size can have, none of which is small enough to be tried.
+  plan.global_batch = 4 * 367567200;
+  const CountedCompiles compiles;
+  const auto remedy = find_remedy(plan, model, cluster);
+  EXPECT_LE(CountedCompiles::count, most_remedies);
+  ASSERT_TRUE(remedy) << "a smaller batch fits";
+  EXPECT_THAT(remedy->changes.back(), testing::StartsWith("train.global_batch="));
+  EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
+  EXPECT_LE(remedy->need, one + one / 2);
+  // Nothing fits: that is known by arithmetic.
+  CountedCompiles::count = 0;
+  EXPECT_FALSE(find_remedy(plan, model, with_memory(4, 1000)));
+  EXPECT_EQ(CountedCompiles::count, 0);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,210 @@
+// Eq. 3 and 4 of Sun 2026 against values worked by hand, and the choice among exchanges against
+// what their bytes say.
+#include "engine/planner/sparsity.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "engine/base/errors.h"
+#include "engine/program/packets.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
+#include "tests/engine/rig.h"
+
+namespace rehearse {
+namespace {
+
+TEST(Sparsity, EquationThreeByHand) {
+  // s = 0.95 - 0.25 (v - 2) / (10 - 2): v = 2: 0.95; 4: 0.95 - 0.25 / 4 = 0.8875; 6: 0.825; 10: 0.7
+  const std::vector<double> s = sparsity(std::vector<double>{4, 2, 10, 6}, 0.7, 0.95);
+  ASSERT_EQ(s.size(), 4U);
+  EXPECT_NEAR(s[0], 0.8875, 1e-15);
+  EXPECT_NEAR(s[1], 0.95, 1e-15);
+  EXPECT_NEAR(s[2], 0.7, 1e-15);
+  EXPECT_NEAR(s[3], 0.825, 1e-15);
+}
+
+TEST(Sparsity, EqualVariancesAndOneLayerGetTheMiddle) {
+  for (const double s : sparsity(std::vector<double>{3, 3, 3}, 0.7, 0.95))
+    EXPECT_NEAR(s, 0.825, 1e-15);
+  for (const double s : sparsity(std::vector<double>{0, 0}, 0.2, 0.2)) EXPECT_EQ(s, 0.2);
+  EXPECT_NEAR(sparsity(std::vector<double>{5}, 0.7, 0.95)[0], 0.825, 1e-15);
+  EXPECT_TRUE(sparsity({}, 0.7, 0.95).empty());
+}
+
+TEST(Sparsity, FallsWithVarianceWithinTheClamp) {
+  std::mt19937 random(1);
+  std::lognormal_distribution<double> draw(-20, 6);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<double> variance(20);
+    for (double& v : variance) v = draw(random);
+    std::sort(variance.begin(), variance.end());
+    const auto s = sparsity(variance, 0.7, 0.95), wide = sparsity(variance, 0.5, 0.95);
+    EXPECT_TRUE(std::is_sorted(s.rbegin(), s.rend()));
+    EXPECT_EQ(s.front(), 0.95);
+    EXPECT_EQ(s.back(), 0.7);
+    // A wider clamp never makes a layer sparser.
+    for (std::size_t i = 0; i < s.size(); ++i) EXPECT_LE(wide[i], s[i] + 1e-15);
+  }
+}
+
+TEST(Sparsity, RefusesWhatIsNoVariance) {
+  for (const double bad : {std::nan(""), -1.0, std::numeric_limits<double>::infinity()})
+    EXPECT_THROW(sparsity(std::vector<double>{1, bad}, 0.7, 0.95), InputError);
+  EXPECT_THROW(sparsity(std::vector<double>{1}, 0.9, 0.8), InputError);
+  EXPECT_THROW(sparsity(std::vector<double>{1}, 0.9, 1), InputError);
+}
+
+TEST(Sparsity, EquationFourIsExactForEverySize) {
+  // (1 - s) n in thousandths is an integer: ceil without a rounding error anywhere.
+  for (std::int64_t n = 1; n <= 1000; ++n)
+    for (int thousandths = 0; thousandths < 1000; ++thousandths)
+      ASSERT_EQ(kept(n, thousandths / 1000.0), ((1000 - thousandths) * n + 999) / 1000)
+          << n << " at s = 0." << thousandths;
+  EXPECT_EQ(kept(10, 0.7), 3);   // 0.30000000000000004 x 10
+  EXPECT_EQ(kept(20, 0.95), 1);  // 0.050000000000000044 x 20
+  EXPECT_EQ(kept(21, 0.95), 2);  // 1.05
+  EXPECT_EQ(kept(1'000'000'000, 0.9), 100'000'000);
+  EXPECT_EQ(kept(7, 0), 7);
+}
+
+ModelSpec model_of(int layers, int hidden) {
+  return build_model({.name = "small",
+                      .layers = layers,
+                      .hidden = hidden,
+                      .heads = 8,
+                      .ffn = 4 * hidden,
+                      .vocab = 1024,
+                      .seq_len = 16});
+}
+
+Plan ready(Plan plan, const ModelSpec& model) {
+  plan.method = "adaptive";
+  plan.global_batch = plan.dp * plan.micro_batches;
+  return prepare(plan, model);
+}
+
+/// `nodes` nodes of `gpus`: fast inside, slow across.
+Cluster two_tier(int nodes, int gpus, double inside, double across) {
+  Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(1e12),
+                              .peak_f32 = FlopsPerSecond(1e15),
+                              .memory_bandwidth = BytesPerSecond(1e12),
+                              .launch = Seconds(1e-6)});
+  const Id hub = c.add_vertex("switch");
+  for (int n = 0; n < nodes; ++n) {
+    const Id bus = c.add_vertex("bus" + std::to_string(n));
+    c.connect(bus, hub, "nic" + std::to_string(n), BytesPerSecond(across), Seconds(1e-6));
+    for (int g = 0; g < gpus; ++g) {
+      const Id d = c.add_device("gpu" + std::to_string(n * gpus + g), kind, static_cast<Id>(n));
+      c.connect(c.vertex_of(d), bus, "lane" + std::to_string(n * gpus + g), BytesPerSecond(inside),
+                Seconds(1e-7));
+    }
+  }
+  return c;
+}
+
+TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
+  // 10% in 8 bytes an entry: 31 x 0.8 n bytes a rank against a ring's 2 x 31/32 x 4 n.
+  const ModelSpec model = model_of(2, 512);
+  Plan plan = ready({.dp = 32}, model);
+  plan.coding = Coding::index32;
+  const Cluster cluster = star(32, BytesPerSecond(1e9), Seconds(1e-6));
+  const auto all = exchanges_of(plan, model, cluster, nullptr, 1, 0.1);
+  ASSERT_EQ(all.size(), 2U);  // one rank a node: nothing to reduce inside
+  EXPECT_EQ(all.front().exchange.reduction, Reduction::dense);
+  EXPECT_NEAR(all[1].transfer / all[0].transfer, 31 * 0.8 / (2 * 31.0 / 32 * 4), 0.05);
+  // At 1% it is the other way round: 31 x 0.08 n.
+  EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.01).front().exchange.reduction,
+            Reduction::sparse);
+}
+
+TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
+  const ModelSpec model = model_of(2, 512);
+  const Plan plan = ready({.dp = 8}, model);
+  const Cluster slow = two_tier(2, 4, 100e9, 1e9), even = two_tier(1, 8, 100e9, 1e9);
+  const auto chosen = choose_exchanges(plan, model, slow, nullptr);
+  ASSERT_EQ(chosen.size(), model.segments.size());
+  EXPECT_EQ(chosen[1].reduction, Reduction::two_level);
+  EXPECT_NEAR(chosen[1].density, 0.175, 1e-12);  // no variances: 1 - 0.825
+  // 17.5%: a bit for each entry (n / 8) is shorter than two bytes for each that is kept (0.35 n).
+  EXPECT_EQ(chosen[1].coding, Coding::bitmap);
+  for (const LayerExchange& one : choose_exchanges(plan, model, even, nullptr))
+    EXPECT_NE(one.reduction, Reduction::two_level);
+}
+
+TEST(Exchanges, FollowTheProfilesVariances) {
+  const ModelSpec model = model_of(2, 512);
+  Plan plan = ready({.dp = 4}, model);
+  plan.reduction = Reduction::sparse;
+  Profile profile;
+  for (Id s = 0; s < model.segments.size(); ++s)
+    profile.variances.push_back({.model = "small",
+                                 .segment = s,
+                                 .total = 1000.0 - s,
+                                 .per_element = static_cast<double>(s)});
+  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(1e-6));
+  const auto chosen = choose_exchanges(plan, model, cluster, &profile);
+  EXPECT_NEAR(chosen.front().density, 0.05, 1e-12);  // the least variance an element
+  EXPECT_NEAR(chosen.back().density, 0.3, 1e-12);
+  for (std::size_t i = 1; i < chosen.size(); ++i)
+    EXPECT_GT(chosen[i].density, chosen[i - 1].density);
+  profile.variances.pop_back();
+  EXPECT_THROW(choose_exchanges(plan, model, cluster, &profile), InputError);
+}
+
+TEST(Exchanges, ThePlanMayLeaveNoChoice) {
+  const ModelSpec model = model_of(1, 64);
+  Plan plan = ready({.dp = 4}, model);
+  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(1e-6));
+  EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 4U);
+  plan.coding = Coding::delta16;
+  EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 2U);
+  plan.reduction = Reduction::dense;
+  EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 1U);
+  plan.reduction = Reduction::two_level;
+  EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction, Reduction::two_level);
+}
+
+/// ".b3": what the storages of the bucket that holds a parameter group end in.
+std::string bucket_of(const Role& role, const std::string& group) {
+  for (const View& view : role.views)
+    if (view.name == "G." + group) return role.storages[view.storage].name.substr(1);
+  return "";
+}
+
+TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
+  // One bucket, its exchange alone on the network: seconds of the collectives as costs.h has them.
+  const ModelSpec model = model_of(1, 256);
+  for (const Reduction reduction : {Reduction::dense, Reduction::sparse, Reduction::two_level}) {
+    Plan plan{.dp = 6};
+    plan.layers.assign(model.segments.size(), {});
+    plan.layers[1] = {0.1, reduction, Coding::bitmap};
+    plan = ready(plan, model);
+    plan.reduction = reduction, plan.coding = Coding::bitmap;
+    const Cluster cluster = two_tier(2, 3, 10e9, 1e9);
+    plan.node_of = nodes_of(plan, cluster);
+    const LinkedProgram linked =
+        link(choose_collectives(compile(plan, model), cluster, plan.rank_to_device));
+    const Costs costs(linked, model, cluster, {});
+    const auto predicted = exchanges_of(plan, model, cluster, nullptr, 1, 0.1).front();
+    double seconds = 0;
+    const Role& role = linked.program.roles[0];
+    const std::string bucket = bucket_of(role, model.groups[model.segments[1].groups[0]].name);
+    ASSERT_NE(bucket, "");
+    for (Id o = 0; o < role.ops.size(); ++o)
+      if (const Ref* ref = find(role.ops[o], Slot::source);
+          ref && std::holds_alternative<Collective>(role.ops[o].work) &&
+          role.storages[role.views[ref->view].storage].name.ends_with(bucket))
+        seconds += costs.seconds(0, o, 0);
+    EXPECT_NEAR(predicted.transfer / seconds, 1, 0.05) << static_cast<int>(reduction);
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

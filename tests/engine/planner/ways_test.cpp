@@ -1,0 +1,69 @@
+// The way of a transfer against an exhaustive search over all paths.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/cluster/cluster.h"
+
+namespace rehearse {
+namespace {
+
+/// Seconds of the fastest of all paths from a to b past switches, knowing only link names.
+double fastest_of_all(const Cluster& c, const std::string& a, const std::string& b, double bytes,
+                      std::set<std::string> seen, double latency = 0, double width = 1e300) {
+  if (a == b) return latency + bytes / width;
+  seen.insert(a);
+  double best = 1e300;
+  for (const Link& link : c.links()) {
+    const auto arrow = link.name.find('>');
+    const std::string to = link.name.substr(arrow + 1);
+    if (link.name.substr(0, arrow) != a || seen.contains(to)) continue;
+    if (to != b && to.starts_with("gpu")) continue;  // devices do not forward
+    best = std::min(best, fastest_of_all(c, to, b, bytes, seen, latency + link.latency.value,
+                                         std::min(width, link.bandwidth.value)));
+  }
+  return best;
+}
+
+// A cable that is wide but far, one that is near but narrow, and ways around both.
+TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
+  for (int seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const auto draw = [&](std::initializer_list<double> values) {
+      return values.begin()[random() % values.size()];
+    };
+    Cluster c;
+    const Id kind = c.add_kind(load_device("A100 80GB"));
+    for (int i = 0; i < 3; ++i) c.add_device("gpu" + std::to_string(i), kind, 0);
+    const std::vector<Id> vertices = {c.vertex_of(0), c.vertex_of(1), c.vertex_of(2),
+                                      c.add_vertex("s", 0), c.add_vertex("t", 0)};
+    for (std::size_t i = 0; i < vertices.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        c.connect(vertices[i], vertices[j], "", BytesPerSecond(draw({1e9, 2e9, 5e9, 9e9, 25e9})),
+                  Seconds(draw({0, 1e-6, 3e-6, 2e-5})));
+    for (Id a = 0; a < 3; ++a)
+      for (Id b = 0; b < 3; ++b) {
+        if (a == b) continue;
+        for (const double bytes : {0.0, 1e2, 1e4, 1e5, 1e6, 1e9}) {
+          Seconds latency;
+          double width = 1e300;
+          for (const Id link : c.path(a, b, bytes)) {
+            latency += c.links()[link].latency;
+            width = std::min(width, c.links()[link].bandwidth.value);
+          }
+          const double best =
+              fastest_of_all(c, c.devices()[a].name, c.devices()[b].name, bytes, {});
+          EXPECT_NEAR(latency.value + bytes / width, best, 1e-12 + 1e-9 * best)
+              << "seed " << seed << ", " << a << " to " << b << ", " << bytes << " bytes";
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,194 @@
+// What a program may say: numbers that fit where they are kept, and texts that are refused by their
+// line before anything is allocated by them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+#include "tests/engine/rig.h"
+#include "tests/message_of.h"
+
+namespace rehearse {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Narrow, RefusesWhatDoesNotFit) {
+  int age = 255, index = 65535;
+  EXPECT_EQ((Ref{.index = index, .age = age}.age), 255);
+  EXPECT_EQ((Ref{.index = index, .age = age}.index), 65535);
+  ++age, ++index;
+  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.age = age}; }),
+              HasSubstr("an age is 256, but must be from 0 to 255"));
+  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.index = index}; }), HasSubstr("65536"));
+  const int before = -1;
+  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.age = before}; }), HasSubstr("is -1"));
+  EXPECT_THAT(message_of<ProgramError>([&] { After{.op = 0, .lag = before}; }),
+              HasSubstr("a wait"));
+  EXPECT_THAT(message_of<ProgramError>([&] { Op{.shift = age}; }), HasSubstr("a shift"));
+  EXPECT_THAT(message_of<ProgramError>([] { narrow<int>(std::int64_t{1} << 31, "a stride"); }),
+              HasSubstr("a stride is 2147483648"));
+}
+
+/// A program of one role on `world` ranks with these tables and ops.
+std::string text_of(const std::string& world, const std::string& tables, const std::string& ops) {
+  return "rehearse-program 1\nmethod test\n" + world + "\nbegin worker\nlane compute in_order\n" +
+         tables + ops + "end\n";
+}
+const std::string two = "mesh dp=2\nworld 2\nrole worker ranks=0-1";
+const std::string weight = "storage W state f32 8 indices=1 versions=1\nview W W 0 8\n";
+
+std::string refusal(const std::string& text) {
+  return message_of<ProgramError>([&] { link(parse_program(text)); });
+}
+
+// As found by fuzzing: SIGSEGV, 4.4 GB, out of memory, endless loops.
+TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
+  const auto refuses = [](const std::string& world, const std::string& line,
+                          const std::string& why) {
+    EXPECT_THAT(refusal(text_of(world, weight, "")),
+                AllOf(HasSubstr("line " + line), HasSubstr(why)))
+        << world;
+  };
+  refuses("mesh dp=64\nworld 4\nrole worker ranks=0-3", "4", "dp=64: the mesh must have");
+  refuses("mesh a=65536 b=65536\nworld 4\nrole worker ranks=0-3", "4",
+          "a=65536: the mesh must have");
+  refuses("mesh dp=0\nworld 1\nrole worker ranks=0", "3", "must be from 1 to 1048576");
+  refuses("mesh dp=1\nworld 2147483647\nrole worker ranks=0", "4", "must be from 1 to 1048576");
+  refuses("mesh dp=2\nworld 2\nrole worker ranks=0-4294967294", "5", "makes more than 2");
+  refuses("mesh dp=2\nworld 2\nrole worker ranks=0-1\nrole other ranks=0", "6",
+          "makes more than 0");
+  refuses("mesh dp=2\nworld 2\nrole worker ranks=1-0", "5", "0 is out of range");
+  refuses(
+      "mesh dp=2\nworld 2\nchannel c sequence axes=g3 colour=0-2147483648,0-1\nrole worker "
+      "ranks=0-1",
+      "5", "makes more than 2");
+  refuses("mesh dp=2\nworld 2\nchannel c sequence axes=g3 colour=0\nrole worker ranks=0-1", "5",
+          "1 colours for 2 ranks");
+  refuses("mesh dp=2\nworld 2\nchannel c sequence axes=dp colour=0,0\nrole worker ranks=0-1", "5",
+          "a bit of its own");
+  refuses("mesh dp=2\nworld 2\nchannel c sequence axes=g9\nrole worker ranks=0-1", "5",
+          "g9 is no axis");
+  refuses("mesh dp=2\nworld 2\nchannel c sequence axes=g32\nrole worker ranks=0-1", "5",
+          "must be from 1 to 31");
+  refuses("role worker ranks=0-1\nmesh dp=2\nworld 2", "3", "the world is to be said before");
+  refuses("mesh dp=2\nworld 2\nrole worker ranks=0\nrole worker ranks=1", "6", "second role");
+}
+
+TEST(ProgramText, NeedsAWorld) {
+  EXPECT_THAT(message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
+              HasSubstr("no line 'world RANKS'"));
+}
+
+TEST(ProgramText, RefusesImpossibleTablesByTheirLine) {
+  const auto refuses = [](const std::string& tables, const std::string& why) {
+    EXPECT_THAT(refusal(text_of(two, tables, "")), AllOf(HasSubstr("line 8"), HasSubstr(why)))
+        << tables;
+  };
+  const auto storage = [](const std::string& counts) { return "storage S " + counts + "\n"; };
+  refuses(storage("state f32 8 indices=2147483647 versions=1"), "impossible counts");
+  refuses(storage("state f32 8 indices=1 versions=2147483647"), "impossible counts");
+  refuses(storage("state f32 8 indices=0 versions=1"), "impossible counts");
+  refuses(storage("state f32 9223372036854775807 indices=1 versions=1"), "impossible counts");
+  refuses(storage("state f32 4503599627370496 indices=2 versions=1"), "impossible counts");
+  refuses(storage("state f32 -1 indices=1 versions=1"), "impossible counts");
+  refuses(storage("state f32 99999999999999999999 indices=1 versions=1"), "is out of range");
+  refuses(storage("state f32 8 indices=1 versions=1 more"), "unexpected 'more'");
+  EXPECT_THAT(
+      refusal(text_of(two, storage("state f32 8 indices=1 versions=1") + "view S S 0 9\n", "")),
+      AllOf(HasSubstr("line 9"), HasSubstr("[0, 9) of 'S'")));
+}
+
+TEST(ProgramText, RefusesImpossibleOpsByTheirLine) {
+  const auto refuses = [](const std::string& op, const std::string& why) {
+    EXPECT_THAT(refusal(text_of(two, weight, op + "\n")),
+                AllOf(HasSubstr("line 10"), HasSubstr(why)))
+        << op;
+  };
+  refuses("%0 compute forward s0 n=1 mb=2147483647 param<W", "mb is 2147483647");
+  refuses("%0 compute forward s0 n=1 mb=-1 param<W", "mb is -1");
+  refuses("%0 compute forward s0 n=0 mb=0 param<W", "n is 0");
+  refuses("%0 compute forward s0 n=1 mb=0 param<W#1", "index 1 of 'W', which has 1");
+  refuses("%0 compute forward s0 n=1 mb=0 param<W@256", "from 0 to 255");
+  refuses("%0 compute select of=4 keep=5 source<W", "keep is 5");
+  refuses("%0 compute observe stride=0 source<W target+W@1", "stride is 0");
+  refuses("%0 compute measure scale=nan source<W", "nan is out of range");
+  refuses("%0 compute update param+W@1 grad<W after %7", "waits for %7, of 1 ops");
+  refuses("%0 compute update param+W@1 grad<W after %0@300", "from 0 to 255");
+  refuses("%0 compute update param+W@1 grad<W shift=200", "from 0 to 15");
+}
+
+TEST(ProgramText, RefusesMoreInstancesThanOpsName) {
+  EXPECT_THAT(refusal(text_of(two, "storage W state f32 8 indices=60000 versions=1\nview W W 0 8\n",
+                              "%0 compute cast source<W@1 target>W\n")),
+              HasSubstr("60000 instances, but ops name it 2 times"));
+}
+
+TEST(ProgramText, RefusesASecondOfAName) {
+  EXPECT_THAT(refusal(text_of(two, weight + weight, "")),
+              HasSubstr("the second storage named 'W'"));
+  EXPECT_THAT(refusal(text_of(two, weight, "") + "begin worker\nend\n"), HasSubstr("begins twice"));
+  EXPECT_THAT(refusal("rehearse-program 1\n" + two + "\nbegin worker\n"),
+              HasSubstr("has no 'end'"));
+}
+
+// Text of a few lines about a million ranks: time and memory follow the world, not ranks x ops.
+TEST(ProgramText, IsReadAndLinkedForAMillionRanks) {
+  std::string ops = "%0 compute cast source<W@1 target>G/partial(dp)\n";
+  const int reductions = 400;
+  for (int i = 0; i < reductions; ++i)
+    ops += fmt::format(
+        "%{} compute all_reduce dp source<G/partial(dp) target>G\n%{} compute cast source<G "
+        "target>G/partial(dp)\n",
+        2 * i + 1, 2 * i + 2);
+  ops += fmt::format(
+      "%{0} compute all_reduce dp source<G/partial(dp) target>G\n%{1} compute update param+W@1 "
+      "grad<G\n",
+      2 * reductions + 1, 2 * reductions + 2);
+  const LinkedProgram linked = link(parse_program(text_of(
+      "mesh dp=1048576\nworld 1048576\nchannel dp sequence axes=dp\nrole worker ranks=0-1048575",
+      weight + "storage G buffer f32 8 indices=1 versions=1\nview G G 0 8\n", ops)));
+  EXPECT_EQ(linked.role_of.size(), 1U << 20);
+  EXPECT_EQ(linked.events.size(), 2 * reductions + 3U);
+}
+
+// The most colours that a text may say, each a number of its own.
+TEST(ProgramText, GroupsAMillionRanksByColour) {
+  std::string channels, ops = "%0 compute cast source<W@1 target>G\n";
+  for (int c = 0; c < 4; ++c) {
+    channels += fmt::format("channel c{} sequence axes=g1 colour=1000000-2048575\n", c);
+    ops += fmt::format("%{} compute broadcast c{} root=worker source<G target>G\n", c + 1, c);
+  }
+  const auto text = [&](const std::string& more) {
+    return text_of("mesh dp=1\nworld 1048576\n" + channels + more + "role worker ranks=0-1048575",
+                   weight + "storage G buffer f32 8 indices=1 versions=1\nview G G 0 8\n",
+                   ops + "%5 compute update param+W@1 grad<G\n");
+  };
+  EXPECT_EQ(link(parse_program(text(""))).events.size(), 6U);
+  EXPECT_THAT(refusal(text("channel more sequence axes=g1 colour=0-1048575\n")),
+              HasSubstr("more than 4194304 colours"));
+}
+
+// Each server has a group of its own; there were bits for 29.
+TEST(Strategies, HaveAsManyServersAsShards) {
+  const Plan plan{
+      .method = "ps-sync", .dp = 2, .servers = 40, .global_batch = 2, .bucket = Bytes(1)};
+  const LinkedProgram linked = link(compile(plan, small_model(40)));
+  EXPECT_EQ(linked.program.roles.size(), 41U);
+}
+
+TEST(Strategies, RefuseCountsThatNoWaitOrIndexHolds) {
+  const auto refusal = [](const Plan& plan) {
+    return message_of<InputError>([&] { compile(plan, small_model(2)); });
+  };
+  EXPECT_THAT(
+      refusal({.method = "ps-ssp", .dp = 2, .servers = 1, .global_batch = 2, .staleness = 300}),
+      AllOf(HasSubstr("method.staleness: 300"), HasSubstr("at most 254")));
+  EXPECT_THAT(refusal({.method = "ddp", .global_batch = 40000, .micro_batches = 40000}),
+              AllOf(HasSubstr("method.micro_batches: 40000"), HasSubstr("at most 32768")));
+}
+
+}  // namespace
+}  // namespace rehearse

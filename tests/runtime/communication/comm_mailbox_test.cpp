@@ -1,0 +1,211 @@
+// Mailboxes between real processes: any sender, order of arrival, replies, a receiver that is slow
+// to take, the orderly end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "runtime/communication/network.h"
+#include "tests/runtime/comm_ranks.h"
+
+namespace rehearse::test {
+namespace {
+
+using testing::HasSubstr;
+
+void require(bool ok, const std::string& what) {
+  if (!ok) throw std::runtime_error("wrong: " + what);
+}
+
+/// Rank 0 serves: adds what workers send to its value and replies with it.
+std::string serve_and_work(const Environment& environment) {
+  constexpr int rounds = 30;
+  constexpr std::int64_t elements = 50'001;
+  Control control(environment, fast());
+  std::string text;
+  {
+    Network network(control);
+    const auto pushes = network.mailbox("push", {1, 2, 3}, {0});
+    const auto pulls = network.mailbox("pull", {0}, {1, 2, 3});
+    std::vector<std::int32_t> x(elements);
+    const Buffer buffer = {x.data(), elements, DType::i32};
+    if (environment.rank == 0) {
+      std::vector<std::int32_t> sum(elements, 0);
+      std::vector<int> from(4, 0);
+      for (Id worker = 0; (worker = pushes->take(buffer)) != none;) {
+        ++from[worker];
+        for (std::size_t i = 0; i < x.size(); ++i) sum[i] += x[i];
+        pulls->put({sum.data(), elements, DType::i32}, worker);
+      }
+      pulls->close();
+      for (const int worker : {1, 2, 3})
+        require(from[static_cast<std::size_t>(worker)] == rounds, "count");
+      require(sum.front() == rounds * (1 + 2 + 3) && sum.back() == sum.front(), "sum");
+      require(pushes->traffic().received == 3 * rounds * buffer.bytes(), "bytes received");
+      pushes->close();  // not a sender: tells nobody anything
+      require(pulls->traffic().sent == 3 * rounds * buffer.bytes(), "bytes sent");
+    } else {
+      std::int32_t last = 0;
+      for (int i = 0; i < rounds; ++i) {
+        std::fill(x.begin(), x.end(), environment.rank);
+        pushes->put(buffer, 0);
+        std::fill(x.begin(), x.end(), -1);
+        require(pulls->take(buffer) == 0, "sender");
+        require(x.front() == x.back() && x.front() >= last + environment.rank, "reply");
+        last = x.front();
+      }
+      pushes->close();
+      require(pulls->take(buffer) == none, "the end");
+    }
+  }
+  control.finish();
+  return text;
+}
+
+TEST(CommMailbox, ServerAndWorkers) {
+  for (const Ended& rank : run_ranks(4, serve_and_work)) EXPECT_EQ(rank.status, 0) << rank.text;
+}
+
+TEST(CommMailbox, PutDoesNotWaitForTheReceiver) {
+  const auto ended = run_ranks(2, [](const Environment& environment) {
+    Control control(environment, fast());
+    std::string text;
+    {
+      Network network(control);
+      const auto box = network.mailbox("push", {1}, {0});
+      std::vector<float> x(2'500'000, 1.0F);  // 10 MB: more than any socket buffer here
+      const Buffer buffer = {x.data(), static_cast<std::int64_t>(x.size())};
+      if (environment.rank == 1) {
+        for (int i = 0; i < 8; ++i) {
+          x[0] = static_cast<float>(i);
+          box->put(buffer, 0);
+        }
+        control.publish("all put", "");
+        box->close();
+      } else {
+        control.await("all put");  // nothing was taken before: a put that waited would never end
+        for (int i = 0; i < 8; ++i) {
+          require(box->take(buffer) == 1 && x[0] == static_cast<float>(i), "order");
+        }
+        require(box->take(buffer) == none && box->try_take(buffer) == none, "the end");
+      }
+    }
+    control.finish();
+    return text;
+  });
+  for (const Ended& rank : ended) EXPECT_EQ(rank.status, 0) << rank.text;
+}
+
+TEST(CommMailbox, MemoryIsBounded) {
+  // Beyond the bound a put waits, and goes on when the receiver takes.
+  const auto ended = run_ranks(2, [](const Environment& environment) {
+    Control control(environment, fast());
+    std::string text;
+    {
+      NetworkOptions options;
+      options.mailbox_bound = Bytes(20e6);
+      Network network(control, options);
+      const auto box = network.mailbox("push", {1}, {0});
+      std::vector<float> x(2'500'000, 1.0F);
+      const Buffer buffer = {x.data(), static_cast<std::int64_t>(x.size())};
+      if (environment.rank == 1) {
+        for (int i = 0; i < 12; ++i) {
+          box->put(buffer, 0);
+          control.publish("put " + std::to_string(i), "");
+        }
+        box->close();
+      } else {
+        control.await("put 1");
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        // At most 20 MB on either side, one message read beyond that, and what sockets hold.
+        require(!control.lookup("put 9").has_value(), "100 MB were put into mailboxes of 20");
+        for (int i = 0; i < 12; ++i) require(box->take(buffer) == 1, "message");
+      }
+    }
+    control.finish();
+    return text;
+  });
+  for (const Ended& rank : ended) EXPECT_EQ(rank.status, 0) << rank.text;
+}
+
+TEST(CommMailbox, FreeRunningWorkersServeUntilTheServersEnd) {
+  // Rank 0 counts steps of two messages each; the workers are asked to stop by one of them.
+  const auto ended = run_ranks(3, [](const Environment& environment) {
+    Control control(environment, fast());
+    std::int64_t step = 0;
+    {
+      Network network(control);
+      const auto pushes = network.mailbox("push", {1, 2}, {0});
+      const auto pulls = network.mailbox("pull", {0}, {1, 2});
+      float x = 1;
+      const Buffer buffer = {&x, 1};
+      if (environment.rank == 0) {
+        for (; control.begin_step(step); ++step) {
+          for (int i = 0; i < 2; ++i) pulls->put(buffer, pushes->take(buffer));
+        }
+        pulls->close();
+      } else {
+        for (std::int64_t own = 0; control.begin_step(own, true); ++own) {
+          if (environment.rank == 2 && own == 10) control.request_stop();
+          pushes->put(buffer, 0);
+          if (pulls->take(buffer) == none) break;
+        }
+        pushes->close();
+        while (pulls->take(buffer) != none) {
+        }
+      }
+      control.barrier("end");
+    }
+    control.finish();
+    return std::to_string(step - 1 - control.last_step().value_or(-9));
+  });
+  for (const Ended& rank : ended) EXPECT_EQ(rank.status, 0) << rank.text;
+  EXPECT_EQ(ended[0].text, "0");
+}
+
+TEST(CommMailbox, DeadWorkerIsNamed) {
+  const auto ended = run_ranks(3, [](const Environment& environment) {
+    Control control(environment, fast());
+    LaneProgress& lane = control.lane("apply");
+    Network network(control);
+    const auto box = network.mailbox("push", {1, 2}, {0});
+    float x = 1;
+    if (environment.rank == 2) raise(SIGKILL);
+    if (environment.rank == 1) {
+      for (;;) {
+        control.check();
+        lane.pulse();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    }
+    lane.enter(LaneState::communicating, 0, 0);
+    box->take({&x, 1});
+    return std::string("took");
+  });
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_EQ(ended[rank].status, 1);
+    EXPECT_THAT(ended[rank].text, HasSubstr("rank 2 ("));
+    EXPECT_LT(ended[rank].seconds, 3);
+  }
+}
+
+TEST(CommMailbox, OtherSizeIsAnError) {
+  const auto ended = run_ranks(1, [](const Environment& environment) {
+    Control control(environment, fast());
+    Network network(control);
+    const auto box = network.mailbox("push", {0}, {0});
+    std::vector<float> x(10);
+    box->put({x.data(), 4}, 0);
+    box->take({x.data(), 10});
+    return std::string("took");
+  });
+  EXPECT_EQ(ended[0].status, 1);
+  EXPECT_EQ(ended[0].text, "channel push: rank 0 sent 16 bytes where 40 were expected");
+}
+
+}  // namespace
+}  // namespace rehearse::test

@@ -1,0 +1,212 @@
+// The launcher, with shell scripts as ranks: variables, exit codes, messages, signals, no orphans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "runtime/control/launcher.h"
+#include "runtime/control/socket.h"
+
+namespace rehearse::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Launched {
+  pid_t pid = -1;
+  std::string folder = {};
+  Deadline start = Clock::now();
+
+  std::string text(const std::string& file) const {
+    std::ifstream in(folder + "/" + file);
+    std::stringstream all;
+    all << in.rdbuf();
+    return all.str();
+  }
+  /// Waits until a rank has written the file.
+  std::string await(const std::string& file) const {
+    for (int i = 0; i < 1000 && text(file).empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return text(file);
+  }
+  int wait() const {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+};
+
+/// Launches `script` in a process whose standard error is the file `errors`.
+Launched start(const std::string& script, int nproc, double grace = 1) {
+  Launched launched;
+  std::string folder = testing::TempDir() + "rehearse_launch_XXXXXX";
+  launched.folder = mkdtemp(folder.data());
+  launched.pid = fork();
+  if (launched.pid == 0) {
+    alarm(30);
+    const std::string errors = launched.folder + "/errors";
+    if (std::freopen(errors.c_str(), "w", stderr) == nullptr ||
+        chdir(launched.folder.c_str()) != 0) {
+      _exit(99);
+    }
+    _exit(launch({"sh", "-c", script}, {nproc, Seconds(grace)}));
+  }
+  return launched;
+}
+
+bool alive(const std::string& pid) { return kill(std::stoi(pid), 0) == 0; }
+
+TEST(CommLauncher, GivesVariables) {
+  const Launched run = start(
+      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR > v$RANK;"
+      "echo $MASTER_PORT >> ports",
+      3);
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_EQ(run.text("v0"), "0 3 0 3 127.0.0.1\n");
+  EXPECT_EQ(run.text("v2"), "2 3 2 3 127.0.0.1\n");
+  std::istringstream ports(run.text("ports"));
+  std::string a;
+  std::string b;
+  std::string c;
+  ports >> a >> b >> c;
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(b, c);
+  EXPECT_GT(std::stoi(a), 0);
+}
+
+TEST(CommLauncher, RankZeroInheritsTheSocket) {
+  const Launched run =
+      start("[ $RANK = 1 ] || readlink /proc/$$/fd/$REHEARSE_LISTENER > socket", 2);
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_THAT(run.text("socket"), HasSubstr("socket:["));
+}
+
+TEST(CommLauncher, FirstFailureGivesTheStatusAndItsMessageOnce) {
+  const Launched run = start(
+      "if [ $RANK = 1 ]; then echo 'rehearse: no data' >&2; exit 2; fi; sleep 0.3;"
+      "echo 'rehearse: rank 1 failed' >&2; exit 1",
+      4);
+  EXPECT_EQ(run.wait(), 2);
+  const std::string errors = run.text("errors");
+  EXPECT_THAT(errors, HasSubstr("[rank 1] rehearse: no data\n"));
+  const auto first = errors.find("rehearse: rank 1 failed");
+  EXPECT_NE(first, std::string::npos);
+  EXPECT_EQ(errors.find("rehearse: rank 1 failed", first + 1), std::string::npos) << errors;
+}
+
+TEST(CommLauncher, ARefusalCountsMoreThanTheFailuresThatItMakes) {
+  EXPECT_EQ(start("[ $RANK = 0 ] || exit 1; sleep 0.3; exit 2", 2).wait(), 2);
+  EXPECT_EQ(start("[ $RANK = 0 ] || exit 130; sleep 0.3; exit 1", 2).wait(), 1);
+}
+
+TEST(CommLauncher, PrefixesWholeLines) {
+  const Launched run = start(
+      "printf 'hello ' >&2; sleep 0.1; printf 'from %s\\n' $RANK >&2;"
+      "printf 'no end %s' $RANK >&2",
+      3);
+  EXPECT_EQ(run.wait(), 0);
+  const std::string errors = run.text("errors");
+  EXPECT_THAT(errors, HasSubstr("[rank 1] hello from 1\n"));
+  EXPECT_THAT(errors, HasSubstr("[rank 2] hello from 2\n"));
+  EXPECT_THAT(errors, HasSubstr("[rank 2] no end 2\n"));
+  EXPECT_THAT(errors, HasSubstr("from 0\n"));
+  EXPECT_THAT(errors, Not(HasSubstr("[rank 0]")));
+}
+
+TEST(CommLauncher, SignalOfARankIsToldAndTheOthersAreEnded) {
+  const Launched run = start("[ $RANK = 1 ] && kill -SEGV $$; trap '' TERM; sleep 20", 3, 0.5);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.text("errors"), HasSubstr("was ended by signal 11 (SEGV)"));
+  EXPECT_LT(seconds_since(run.start), 5);
+}
+
+TEST(CommLauncher, PassesOnInterrupts) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Launched run = start(
+        "trap 'echo saved > saved$RANK; exit 130' INT; trap 'exit 143' TERM;"
+        "echo ready > ready$RANK; while :; do sleep 0.05; done",
+        2);
+    run.await("ready0");
+    run.await("ready1");
+    kill(run.pid, signal);
+    EXPECT_EQ(run.wait(), 128 + signal);
+    if (signal == SIGINT) {
+      EXPECT_EQ(run.text("saved0"), "saved\n");
+      EXPECT_EQ(run.text("saved1"), "saved\n");
+    }
+  }
+}
+
+TEST(CommLauncher, ASecondInterruptIsMeantWhenItComesLater) {
+  const Launched run =
+      start("trap '' INT TERM; echo ready > ready$RANK; while :; do sleep 0.05; done", 2);
+  run.await("ready0");
+  run.await("ready1");
+  kill(run.pid, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  kill(run.pid, SIGINT);  // the same request
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_EQ(waitpid(run.pid, nullptr, WNOHANG), 0);
+  kill(run.pid, SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  EXPECT_THAT(run.text("errors"), HasSubstr("interrupted by a second SIGINT"));
+  EXPECT_LT(seconds_since(run.start), 5);
+}
+
+TEST(CommLauncher, NobodyIsBlamedForAnInterrupt) {
+  const Launched run = start(
+      "trap '[ $RANK = 0 ] && exit 130; sleep 0.2; echo \"rehearse: rank 0 ended\" >&2; exit 1' "
+      "INT;"
+      "echo ready > ready$RANK; while :; do sleep 0.05; done",
+      2);
+  run.await("ready0");
+  run.await("ready1");
+  kill(run.pid, SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  EXPECT_EQ(run.text("errors"), "rehearse: interrupted\n");
+}
+
+TEST(CommLauncher, AFailureAfterAnInterruptIsStillOne) {
+  const Launched run = start(
+      "trap 'echo \"rehearse: no space left\" >&2; exit 1' INT;"
+      "echo ready > ready$RANK; while :; do sleep 0.05; done",
+      2);
+  run.await("ready0");
+  run.await("ready1");
+  kill(run.pid, SIGINT);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.text("errors"), HasSubstr("rehearse: no space left\n"));
+}
+
+TEST(CommLauncher, NoOrphansWhenTheLauncherIsKilled) {
+  const Launched run = start("echo $$ > pid$RANK; exec sleep 20", 2);
+  const std::string first = run.await("pid0");
+  const std::string second = run.await("pid1");
+  kill(run.pid, SIGKILL);
+  EXPECT_EQ(run.wait(), 1000 + SIGKILL);
+  for (int i = 0; i < 300 && (alive(first) || alive(second)); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(alive(first));
+  EXPECT_FALSE(alive(second));
+}
+
+TEST(CommLauncher, AProgramThatIsNotThere) {
+  const Launched run = start("exec /nonexistent/program", 1);
+  EXPECT_EQ(run.wait(), 127);
+  EXPECT_THROW(launch({"true"}, {0, Seconds(1)}), InputError);
+}
+
+}  // namespace
+}  // namespace rehearse::test

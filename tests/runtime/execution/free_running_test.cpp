@@ -1,0 +1,80 @@
+// Asynchronous workers count steps of their own. What stops all ranks at a common step, an
+// evaluation or a checkpoint, must not make them forget: each goes on with its next batch, neither
+// one that it has had nor one that another worker has reached.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include "engine/methods/strategy.h"
+#include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/run_folder.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/processes.h"
+
+namespace rehearse {
+namespace {
+
+/// The steps that this rank began in runs up to the servers' steps 4, 8 and, from a checkpoint of
+/// 8, 12, each run a line; and where it would go on.
+std::string steps_of(const Job& job, const LinkedProgram& linked, const Environment& environment,
+                     const std::string& folder) {
+  std::string steps;
+  RankRun rank(job, linked, environment);
+  const ExecutorContext context{
+      linked,    job.model,    job.plan,     job.train,      static_cast<Id>(environment.rank),
+      rank.data, rank.network, rank.control, &rank.disturber};
+  const auto run = [&](Executor& executor, std::int64_t first, std::int64_t last) {
+    executor.run(first,
+                 executor.role().free_running ? std::numeric_limits<std::int32_t>::max() : last,
+                 [&](std::int64_t step, const StepLoss&) { steps += fmt::format("{} ", step); });
+    steps += "\n";
+    rank.control.barrier(fmt::format("steps until {}", last));
+  };
+  run(rank.executor, 0, 4);
+  run(rank.executor, 4, 8);
+  save_checkpoint(folder, 8, context, rank.executor);
+  rank.executor.initialise();
+  load_checkpoint(find_checkpoint(folder), context, rank.executor);
+  run(rank.executor, 8, 12);
+  rank.control.finish();
+  return steps + std::to_string(rank.executor.own_step().value_or(12));
+}
+
+TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
+  at::set_num_threads(1);
+  ScratchFolder data, out;
+  write_training_data(data);
+  Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 128},
+                            data.path(), 12);
+  job.disturb.stragglers = {{.rank = 0, .factor = 5}};
+  const LinkedProgram linked = link(compile(job));
+  const std::vector<Outcome> outcomes = run_ranks(3, [&](const Environment& environment) {
+    return steps_of(job, linked, environment, out.path());
+  });
+  std::vector<std::int64_t> ends;
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_EQ(outcome.status, 0) << outcome.text;
+    std::istringstream lines(outcome.text);
+    std::int64_t next = 0;
+    for (std::string line; std::getline(lines, line) && !lines.eof();) {
+      std::istringstream words(line);
+      std::int64_t step = 0;
+      bool first = true;
+      for (; words >> step; ++next, first = false) {
+        // A step that the end of a run cut short, its gradient unused, is begun anew.
+        if (first && step == next - 1) --next;
+        EXPECT_EQ(step, next) << "rank " << ends.size() << ":\n" << outcome.text;
+      }
+    }
+    ends.push_back(std::stoll(outcome.text.substr(outcome.text.rfind('\n'))));
+  }
+  EXPECT_EQ(ends[2], 12);  // the server
+  EXPECT_EQ(ends[0] + ends[1], 2 * 12) << "a gradient was lost or used twice";
+  EXPECT_GT(ends[1], ends[0] + 3) << "the slow worker was not slow: this shows nothing";
+}
+
+}  // namespace
+}  // namespace rehearse

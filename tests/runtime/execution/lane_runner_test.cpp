@@ -1,0 +1,181 @@
+// Lanes as threads: the order that waits and lags promise, from what ran and when; and that one
+// lane's error ends the others.
+
+#include "runtime/execution/lane_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+struct Ran {
+  Id op = none;
+  std::int64_t step = 0;
+};
+
+/// Runs lanes and returns what ran, in the order in which it began.
+std::vector<Ran> run(std::size_t ops, std::vector<TaskLane> lanes, std::int64_t steps,
+                     std::function<void(Id, std::int64_t)> during = {}) {
+  std::mutex lock;
+  std::vector<Ran> ran;
+  LaneRunner runner(ops, std::move(lanes), 0, {.execute = [&](Id op, std::int64_t step) {
+                      {
+                        const std::lock_guard guard(lock);
+                        ran.push_back({op, step});
+                      }
+                      if (during) during(op, step);
+                      return true;
+                    }});
+  EXPECT_EQ(runner.run(0, steps), steps);
+  return ran;
+}
+
+std::size_t place(const std::vector<Ran>& ran, Id op, std::int64_t step) {
+  const auto found = std::find_if(ran.begin(), ran.end(),
+                                  [&](const Ran& r) { return r.op == op && r.step == step; });
+  EXPECT_NE(found, ran.end()) << "op " << op << " of step " << step << " did not run";
+  return static_cast<std::size_t>(found - ran.begin());
+}
+
+TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
+  // Lane 0: compute 0, update 1 after the reduce of the same step. Lane 1: reduce 2 after compute.
+  const std::vector<TaskLane> lanes = {
+      {.tasks = {{.op = 0}, {.op = 1, .after = {{.op = 2}}}}},
+      {.tasks = {{.op = 2, .after = {{.op = 0}}}}},
+  };
+  const std::vector<Ran> ran = run(3, lanes, 50, [](Id op, std::int64_t) {
+    if (op == 2) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  });
+  ASSERT_EQ(ran.size(), 150U);
+  for (int step = 0; step < 50; ++step) {
+    EXPECT_LT(place(ran, 0, step), place(ran, 2, step));
+    EXPECT_LT(place(ran, 2, step), place(ran, 1, step));
+  }
+}
+
+TEST(LaneRunner, ALagLetsALaneRunAhead) {
+  // Lane 0 is fast and waits for op 1 three steps back; lane 1 is slow.
+  const std::vector<TaskLane> lanes = {
+      {.tasks = {{.op = 0, .after = {{.op = 1, .lag = 3}}}}},
+      {.tasks = {{.op = 1, .after = {{.op = 0}}}}},
+  };
+  const std::vector<Ran> ran = run(2, lanes, 10, [](Id op, std::int64_t) {
+    if (op == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  });
+  bool ahead = false;
+  for (int step = 3; step < 10; ++step) {
+    EXPECT_LT(place(ran, 1, step - 3), place(ran, 0, step));
+    ahead |= place(ran, 0, step) < place(ran, 1, step - 1);
+  }
+  EXPECT_TRUE(ahead) << "nothing overlapped";
+}
+
+TEST(LaneRunner, AShiftedOpServesEarlierSteps) {
+  const std::vector<TaskLane> lanes = {{.tasks = {{.op = 0}, {.op = 1, .shift = 2}}}};
+  const std::vector<Ran> ran = run(2, lanes, 4);
+  const std::vector<std::pair<Id, std::int64_t>> expected = {{0, 0}, {0, 1}, {0, 2}, {1, 0},
+                                                             {0, 3}, {1, 1}, {1, 2}, {1, 3}};
+  ASSERT_EQ(ran.size(), expected.size());
+  for (std::size_t i = 0; i < ran.size(); ++i) {
+    EXPECT_EQ(ran[i].op, expected[i].first);
+    EXPECT_EQ(ran[i].step, expected[i].second);
+  }
+}
+
+TEST(LaneRunner, TheGateEndsAllLanesBeforeTheSameStep) {
+  std::mutex lock;
+  std::map<Id, int> count;
+  LaneRunner runner(2, {{.tasks = {{.op = 0}}}, {.tasks = {{.op = 1}}}}, 0,
+                    {.execute =
+                         [&](Id op, std::int64_t) {
+                           const std::lock_guard guard(lock);
+                           ++count[op];
+                           return true;
+                         },
+                     .begin_step = [](std::int64_t step) { return step < 7; }});
+  EXPECT_EQ(runner.run(0, 100), 7);
+  EXPECT_EQ(count[0], 7);
+  EXPECT_EQ(count[1], 7);
+}
+
+TEST(LaneRunner, AnErrorInOneLaneEndsTheOthersAndIsTheOneThrown) {
+  std::string told;
+  LaneRunner runner(3,
+                    {{.tasks = {{.op = 0, .after = {{.op = 1}}}}},
+                     {.tasks = {{.op = 1}}},
+                     {.tasks = {{.op = 2, .after = {{.op = 1}}}}}},
+                    0,
+                    {.execute =
+                         [](Id op, std::int64_t step) {
+                           if (op == 1 && step == 3) throw BackendError("the disk is gone");
+                           return true;
+                         },
+                     .failed = [&](const std::string& what) { told = what; }});
+  try {
+    runner.run(0, 1'000'000);
+    FAIL() << "no error";
+  } catch (const BackendError& error) {
+    EXPECT_STREQ(error.what(), "the disk is gone");
+  }
+  EXPECT_EQ(told, "the disk is gone");
+}
+
+TEST(LaneRunner, AnOpThatNothingReachesAnyMoreEndsTheRun) {
+  // A server: takes (lane 0), applies (lane 1). The seventh message never comes.
+  int applied = 0;
+  LaneRunner runner(2,
+                    {{.tasks = {{.op = 0, .after = {{.op = 1, .lag = 1}}}}},
+                     {.tasks = {{.op = 1, .after = {{.op = 0}}}}}},
+                    0, {.execute = [&](Id op, std::int64_t step) {
+                      if (op == 1) ++applied;
+                      return op == 1 || step < 6;
+                    }});
+  EXPECT_EQ(runner.run(0, 1'000'000), 6);
+  EXPECT_EQ(applied, 6);
+}
+
+TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
+  // Op 1 would come first in the list, but waits for the slow op 0 of lane 0; op 2 is ready.
+  std::mutex lock;
+  std::vector<Id> order;
+  LaneRunner runner(
+      3,
+      {{.tasks = {{.op = 0}}},
+       {.order = Order::arrival, .tasks = {{.op = 1, .after = {{.op = 0}}}, {.op = 2}}}},
+      0, {.execute = [&](Id op, std::int64_t) {
+        if (op == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        const std::lock_guard guard(lock);
+        order.push_back(op);
+        return true;
+      }});
+  runner.run(0, 1);
+  EXPECT_EQ(order, (std::vector<Id>{2, 0, 1}));
+}
+
+TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
+  Role role;
+  role.lanes = {{.name = "a"}, {.name = "b"}};
+  role.ops.resize(4);
+  role.ops[0].lane = 0;  // wanted
+  role.ops[1].lane = 1;  // not wanted, after 0
+  role.ops[1].after = {{.op = 0}};
+  role.ops[2].lane = 1;  // wanted, behind 1 on its lane
+  role.ops[3].lane = 0;  // wanted, waits for 2 of the step before only
+  role.ops[3].after = {{.op = 2, .lag = 1}};
+  const std::vector<TaskLane> lanes = lanes_of(role, {true, false, true, true});
+  ASSERT_EQ(lanes[1].tasks.size(), 1U);
+  EXPECT_EQ(lanes[1].tasks[0].after, (std::vector<After>{{.op = 0}}));
+  ASSERT_EQ(lanes[0].tasks.size(), 2U);
+  EXPECT_TRUE(lanes[0].tasks[1].after.empty());
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,152 @@
+// The runtime does what the program says: memory of real ranks by a counting allocator, against the
+// linker's plan with the model's workspace and batches.
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "engine/methods/strategy.h"
+#include "engine/link/workspace.h"
+#include "tests/models/counting_allocator.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/processes.h"
+
+namespace rehearse {
+namespace {
+
+struct Measured {
+  std::int64_t fixed = 0, peak = 0, unaligned = 0;
+};
+
+/// Of every rank: bytes of tensors when all is made and nothing has run, the most over three steps,
+/// and how many state tensors do not begin at a multiple of 64 bytes.
+std::vector<Measured> measure(const Job& job, const LinkedProgram& linked) {
+  at::set_num_threads(1);
+  const std::vector<Outcome> outcomes =
+      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+        static CountingAllocator counting;
+        c10::SetCPUAllocator(&counting, 1);
+        const std::int64_t before = CountingAllocator::live();
+        RankRun rank(job, linked, environment);
+        Measured m{.fixed = CountingAllocator::live() - before};
+        const Role& role = rank.executor.role();
+        for (Id s = 0; s < role.storages.size(); ++s)
+          for (int age = 1;
+               role.storages[s].life == Life::state && age <= role.storages[s].versions; ++age)
+            m.unaligned +=
+                reinterpret_cast<std::uintptr_t>(rank.executor.state(s, 0, age).data()) % 64 != 0;
+        CountingAllocator::restart_peak();
+        rank.steps(0, 3);
+        m.peak = CountingAllocator::peak() - before;
+        rank.control.finish();
+        return fmt::format("{} {} {}", m.fixed, m.peak, m.unaligned);
+      });
+  std::vector<Measured> all;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].status, 0) << "rank " << r << ": " << outcomes[r].text;
+    Measured m;
+    if (outcomes[r].status == 0) {
+      EXPECT_EQ(
+          3, std::sscanf(outcomes[r].text.c_str(), "%ld %ld %ld", &m.fixed, &m.peak, &m.unaligned));
+    }
+    all.push_back(m);
+  }
+  return all;
+}
+
+Job memory_job(Plan plan, const std::string& data) {
+  Job job = conformance_job(plan, data, 3);
+  job.model.seq_len = 64;
+  job.model.groups.clear();
+  job.model.segments.clear();
+  job.model = build_model(job.model);
+  if (plan.global_batch == 0) plan.global_batch = 16;
+  plan.bucket = Bytes(60e3);
+  job.plan = prepare(plan, job.model);
+  job.train.seq_len = job.model.seq_len;
+  return job;
+}
+
+struct MemoryCase {
+  std::string name = {};
+  Plan plan = {};
+  double least = 0.95, most = 1.0001;  // measured over planned
+  double slow = 1;                     // times as long that rank 0 takes
+};
+std::ostream& operator<<(std::ostream& out, const MemoryCase& c) { return out << c.name; }
+
+class PlannedMemory : public testing::TestWithParam<MemoryCase> {};
+
+TEST_P(PlannedMemory, IsThePlans) {
+  ScratchFolder data;
+  write_training_data(data);
+  Job job = memory_job(GetParam().plan, data.path());
+  if (GetParam().slow > 1) job.disturb.stragglers.push_back({.rank = 0, .factor = GetParam().slow});
+  const LinkedProgram linked = link(compile(job), job.model);
+  const std::vector<Measured> all = measure(job, linked);
+  for (Id rank = 0; rank < all.size(); ++rank) {
+    const RoleMemory& planned = linked.memory[linked.role_of[rank]];
+    EXPECT_EQ(all[rank].fixed, planned.state + planned.buffer) << "rank " << rank;
+    EXPECT_EQ(all[rank].unaligned, 0) << "rank " << rank;
+    const std::int64_t peak = all[rank].peak;
+    const double ratio = static_cast<double>(peak) / static_cast<double>(planned.total());
+    EXPECT_LE(ratio, GetParam().most) << "rank " << rank;
+    EXPECT_GE(ratio, GetParam().least) << "rank " << rank;
+    RecordProperty(fmt::format("rank_{}", rank),
+                   fmt::format("peak {} planned {} ratio {:.3f}", peak, planned.total(), ratio));
+  }
+}
+// The plan holds for any timing. Where gathers and sums run beside computation, a run may not need
+// all of it; beside a slow rank, whose sums the other waits for, it does. Products of 16 bits, and
+// large ones of 32, get copies of their operands from oneDNN: they are in no plan.
+INSTANTIATE_TEST_SUITE_P(
+    Methods, PlannedMemory,
+    testing::ValuesIn(std::vector<MemoryCase>{
+        {"alone", {.method = "ddp"}, 0.95, 1.05},
+        {"ddp", {.method = "ddp", .dp = 2}},
+        {"ddp_recomputing", {.method = "ddp", .dp = 2, .recompute = true}},
+        {"one_f_one_b_pp2_recomputing",
+         {.method = "1f1b", .pp = 2, .micro_batches = 4, .recompute = true}},
+        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = DType::bf16}, 0.95, 1.05},
+        {"zero1", {.method = "zero1", .dp = 2}},
+        {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}, 0.85},
+        {"zero2_accumulating_beside_a_slow_rank",
+         {.method = "zero2", .dp = 2, .micro_batches = 2},
+         0.85,
+         1.0001,
+         5},
+        {"zero3", {.method = "zero3", .dp = 2}, 0.85},
+        {"megatron_tp2", {.method = "megatron", .tp = 2}},
+        {"one_f_one_b_pp2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},
+        {"two_versions_pp2", {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4}},
+        {"topk_sync", {.method = "topk-sync", .dp = 2}},
+        {"ps_sync", {.method = "ps-sync", .dp = 2, .servers = 1}},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST(MeasuredMemory, OfAllShardedFallsWithTheRanks) {
+  // Rajbhandari et al. 2020, section 5: states of a rank are a 1/n; activations of as many samples
+  // stay.
+  ScratchFolder data;
+  write_training_data(data);
+  std::int64_t last = 0;
+  for (const int n : {1, 2, 4}) {
+    const Job job = memory_job({.method = "zero3", .dp = n, .global_batch = 4 * n}, data.path());
+    const LinkedProgram linked = link(compile(job));
+    const std::vector<Measured> all = measure(job, linked);
+    std::int64_t peak = 0;
+    for (const Measured& m : all) peak = std::max(peak, m.peak);
+    if (n > 1) {
+      EXPECT_LT(peak, last) << n << " ranks";
+    }
+    EXPECT_NEAR(static_cast<double>(all[0].fixed),
+                static_cast<double>(4 * parameters_of(job.model) * 4) / n, 4096.0);
+    RecordProperty(fmt::format("ranks_{}", n), std::to_string(peak));
+    last = peak;
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

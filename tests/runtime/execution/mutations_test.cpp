@@ -1,0 +1,78 @@
+// Programs that are wrong but link, run in real processes: the weights they end with must not pass
+// for the reference's, or the numerics tests could not fail.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
+#include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/run_folder.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/training.h"
+
+namespace rehearse {
+namespace {
+
+/// All steps of a program that need not be the method's own; the weights at the end.
+reference::Weights train_program(const Job& job, const Program& program,
+                                 const std::string& folder) {
+  at::set_num_threads(1);
+  const LinkedProgram linked = link(program);
+  const std::vector<Outcome> outcomes =
+      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+        RankRun rank(job, linked, environment);
+        rank.steps(0, job.train.steps);
+        save_checkpoint(folder, job.train.steps,
+                        {linked, job.model, job.plan, job.train, static_cast<Id>(environment.rank),
+                         rank.data, rank.network, rank.control},
+                        rank.executor);
+        return std::string();
+      });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, 0) << outcome.text;
+  return testing::Test::HasFailure() ? reference::Weights{}
+                                     : weights_of(find_checkpoint(folder), job.model);
+}
+
+/// Every collective on a channel left out, and no layout that asks for it.
+Program without_channel(Program program, const std::string& name) {
+  const auto found = std::find_if(program.channels.begin(), program.channels.end(),
+                                  [&](const Channel& c) { return c.name == name; });
+  if (found == program.channels.end()) {
+    ADD_FAILURE() << "no channel " << name;
+    return program;
+  }
+  const Id channel = static_cast<Id>(found - program.channels.begin());
+  for (Role& role : program.roles) {
+    std::erase_if(role.ops, [&](const Op& op) {
+      const auto* collective = std::get_if<Collective>(&op.work);
+      return collective != nullptr && collective->channel == channel;
+    });
+    for (Op& op : role.ops) {
+      op.after.clear();  // throttles too: op numbers have moved
+      for (Ref& ref : op.refs) ref.layout.partial &= ~found->group.axes;
+    }
+  }
+  return infer_after(std::move(program));
+}
+
+TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
+  ScratchFolder data, out;
+  write_data(data);
+  const Job job =
+      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4, .optimizer = Optimizer::sgd},
+                data.path(), out.path());
+  ASSERT_TRUE(job.model.tied);
+  const Program program = compile(job);
+  const reference::Weights right = train_program(job, program, out.file("right"));
+  const reference::Weights wrong =
+      train_program(job, without_channel(program, "tied"), out.file("wrong"));
+  if (HasFailure()) return;
+  const ReferenceRun reference = train_reference(job);
+  EXPECT_LE(worst_difference(right, reference.weights).first, 1e-5);
+  EXPECT_GT(worst_difference(wrong, reference.weights).first, 1e-3);
+}
+
+}  // namespace
+}  // namespace rehearse

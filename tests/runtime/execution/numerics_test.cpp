@@ -1,0 +1,333 @@
+// Every method of the registry in real processes against plain single-process autograd that does
+// what the method says: synchronous training; gradients of weights that are some steps old; chosen
+// entries with what was not sent added later; or gradients applied in the order of their arrival.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "engine/base/errors.h"
+#include "engine/link/link.h"
+#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/strategy.h"
+#include "engine/tensors/tensor_map.h"
+#include "tests/methods.h"
+#include "tests/runtime/arrivals.h"
+#include "tests/runtime/conformance.h"
+#include "tests/runtime/training.h"
+
+namespace rehearse {
+namespace {
+
+constexpr double tolerance = 1e-5;
+
+struct Case {
+  std::string name = {};
+  Plan plan = {};
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+void expect_follows(const Job& job, const TrainedRun& run, const ReferenceRun& reference) {
+  ASSERT_EQ(run.losses.size(), reference.losses.size());
+  for (std::size_t step = 0; step < run.losses.size(); ++step)
+    EXPECT_NEAR(run.losses[step] / reference.losses[step], 1, tolerance) << "loss of step " << step;
+  EXPECT_LT(run.losses.back(), 0.98 * run.losses.front()) << "nothing was learnt";
+  const reference::Weights weights = weights_of(run.checkpoint, job.model);
+  EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, tolerance);
+  if (job.plan.optimizer == Optimizer::sgd) {
+    const auto [difference, name] = worst_difference(weights, reference.weights);
+    EXPECT_LE(difference, tolerance) << name;
+  }
+}
+
+/// Top-k with error feedback by its definition: buckets as the program has them, selection by
+/// sorting.
+class TopK {
+ public:
+  explicit TopK(const Job& job)
+      : linked_(link(compile(job.plan, job.model))),
+        model_(job.model),
+        map_(map_tensors(linked_, job.model)[0]),
+        residuals_(job.plan.dp) {
+    for (const Op& op : linked_.program.roles[0].ops)
+      if (const auto* kernel = std::get_if<Kernel>(&op.work);
+          kernel != nullptr && kernel->kind == Local::select)
+        keep_[linked_.program.roles[0].views[find(op, Slot::residual)->view].storage] =
+            kernel->keep;
+  }
+
+  reference::Weights operator()(const std::vector<reference::Weights>& by_worker) {
+    reference::Weights sum;
+    for (const auto& [name, gradient] : by_worker[0]) sum[name] = at::zeros_like(gradient);
+    for (const auto& [storage, keep] : keep_)
+      for (std::size_t worker = 0; worker < by_worker.size(); ++worker) {
+        std::vector<std::pair<std::string, std::int64_t>> where;  // of each element of the bucket
+        std::vector<float> values;
+        for (const Piece& piece : map_.storages[storage].pieces)
+          for (const TensorSpec& spec : model_.groups[piece.group].tensors) {
+            const at::Tensor flat = by_worker[worker].at(spec.name).contiguous().view(-1);
+            for (std::int64_t i = 0; i < flat.numel(); ++i) where.emplace_back(spec.name, i);
+            values.insert(values.end(), flat.data_ptr<float>(),
+                          flat.data_ptr<float>() + flat.numel());
+          }
+        std::vector<float>& residual = residuals_[worker][storage];
+        residual.resize(values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) residual[i] += values[i];
+        std::vector<std::size_t> order(values.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+          return std::fabs(residual[a]) > std::fabs(residual[b]);
+        });
+        for (std::int64_t i = 0; i < keep; ++i) {
+          const auto& [name, element] = where[order[i]];
+          sum.at(name).view(-1).data_ptr<float>()[element] += residual[order[i]];
+          residual[order[i]] = 0;
+        }
+      }
+    return sum;
+  }
+
+ private:
+  LinkedProgram linked_;
+  const ModelSpec& model_;
+  RankMap map_;
+  std::map<Id, std::int64_t> keep_ = {};
+  std::vector<std::map<Id, std::vector<float>>> residuals_;
+};
+
+bool serves_by_arrival(const Program& program) {
+  return std::any_of(program.roles.begin(), program.roles.end(),
+                     [](const Role& role) { return role.free_running; });
+}
+
+/// Plans of a method in at most eight processes: the smallest, and one with each thing that the
+/// method combines with.
+std::vector<Case> cases_of(const std::string& method) {
+  const Combines& can = strategy_named(method).combines;
+  const Plan least = smallest_plan(method);
+  const Job job = small_job(least, "", "");
+  const bool by_arrival = serves_by_arrival(compile(job));
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& what, const auto& change) {
+    Plan plan = least;
+    change(plan);
+    cases.push_back({method + what, plan});
+  };
+  add("", [](Plan&) {});
+  add(" by sgd", [](Plan& p) { p.optimizer = Optimizer::sgd; });
+  if (can.clip)
+    add(" clipped, recomputing", [&](Plan& p) { p.clip = true, p.recompute = can.recompute; });
+  if (can.shares)
+    add(" unequal shares", [](Plan& p) { p.dp = p.micro_batches = 2, p.shares = {3, 1}; });
+  // A name that implies a level takes no other.
+  for (int zero = 1; zero <= (job.plan.zero == 0 ? can.max_zero : 0); ++zero)
+    add(" zero " + std::to_string(zero), [&](Plan& p) { p.dp = 2, p.zero = zero; });
+  if (can.interleave) add(" interleaved", [](Plan& p) { p.pp = 2, p.virtual_stages = 2; });
+  if (can.staleness) add(" staler", [](Plan& p) { p.staleness = 2; });
+  // A gradient that comes to several servers in parts may be served in unlike orders by them, which
+  // a test cannot prescribe: AsynchronousWorkersLearn.
+  if (can.servers && !by_arrival) add(" two servers", [](Plan& p) { p.servers = 2; });
+  return cases;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all = {
+      // Larger meshes, several techniques at once.
+      {"ddp of 4", {.method = "ddp", .dp = 4, .micro_batches = 2}},
+      {"zero2 of 4, clipped", {.method = "zero2", .dp = 4, .micro_batches = 2, .clip = true}},
+      {"zero3 of 4, kept", {.method = "zero3", .dp = 4, .keep_gathered = true}},
+      {"megatron, sequence parallel, clipped",
+       {.method = "megatron", .dp = 2, .tp = 2, .sequence_parallel = true, .clip = true}},
+      {"1f1b of 4, clipped", {.method = "1f1b", .pp = 4, .micro_batches = 4, .clip = true}},
+      {"megatron of 8", {.method = "megatron", .pp = 2, .dp = 2, .tp = 2, .micro_batches = 2}},
+      {"zero2 of 3, unequal shares, clipped",
+       {.method = "zero2", .dp = 3, .micro_batches = 2, .shares = {1, 2, 1}, .clip = true}},
+      {"topk-sync, nearly equal shares", {.method = "topk-sync", .dp = 2, .shares = {3, 5}}},
+  };
+  for (const std::string& method : all_methods())
+    for (Case& one : cases_of(method)) all.push_back(std::move(one));
+  return all;
+}
+
+/// The order in which a server takes the gradients of two workers: by turns, one twice as fast, one
+/// late.
+std::vector<int> an_order(std::int64_t steps) {
+  std::vector<int> order;
+  for (const int worker : {0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1, 0})
+    if (static_cast<std::int64_t>(order.size()) < 2 * steps) order.push_back(worker);
+  while (static_cast<std::int64_t>(order.size()) < 2 * steps)
+    order.push_back(static_cast<int>(order.size() % 3) / 2);
+  return order;
+}
+
+void expect_follows_in_order(const Job& job, const std::string& folder) {
+  const std::vector<int> order = an_order(job.train.steps);
+  const ServedRun run = train_in_order(job, order, folder);
+  if (testing::Test::HasFailure()) return;
+  const ServedRun reference = reference_in_order(job, order);
+  for (std::size_t worker = 0; worker < run.losses.size(); ++worker) {
+    // The end of the run finds each worker at one more step.
+    ASSERT_EQ(run.losses[worker].size(), reference.losses[worker].size() + 1);
+    for (std::size_t step = 0; step < reference.losses[worker].size(); ++step)
+      EXPECT_NEAR(run.losses[worker][step] / reference.losses[worker][step], 1, tolerance)
+          << "worker " << worker << " step " << step;
+  }
+  EXPECT_NEAR(global_norm(run.weights) / global_norm(reference.weights), 1, tolerance);
+  if (job.plan.optimizer == Optimizer::sgd) {
+    const auto [difference, name] = worst_difference(run.weights, reference.weights);
+    EXPECT_LE(difference, tolerance) << name;
+  }
+  // The order shows: the same gradients' workers the other way round end elsewhere.
+  std::vector<int> other = order;
+  for (int& worker : other) worker = 1 - worker;
+  EXPECT_GT(worst_difference(reference_in_order(job, other).weights, reference.weights).first,
+            100 * tolerance);
+}
+
+class Method : public testing::TestWithParam<Case> {};
+
+TEST_P(Method, FollowsItsReference) {
+  const ScratchFolder data, out;
+  write_data(data);
+  Job job = small_job(GetParam().plan, data.path(), out.path());
+  if (job.plan.clip) job.train.clip = 0.5;
+  const Program program = compile(job);
+  const auto any_op = [&](const auto& is) {
+    return std::any_of(program.roles.begin(), program.roles.end(), [&](const Role& role) {
+      return std::any_of(role.ops.begin(), role.ops.end(), is);
+    });
+  };
+  if (serves_by_arrival(program)) {
+    expect_follows_in_order(job, out.path());
+    return;
+  }
+  ReferenceRules rules;
+  // A gradient is taken at the oldest of the weights that a rank keeps.
+  rules.staleness = strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
+  std::optional<TopK> rule;
+  if (any_op([](const Op& op) {
+        const auto* kernel = std::get_if<Kernel>(&op.work);
+        return kernel != nullptr && kernel->kind == Local::select;
+      })) {
+    // Which entries are the largest may turn on a rounding error: few steps.
+    job.train.steps = 10;
+    rule.emplace(job);
+    rules.workers = job.plan.dp;
+    rules.combine = [&](int, const auto& by_worker) { return (*rule)(by_worker); };
+  }
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const ReferenceRun reference = train_reference(job, rules);
+  expect_follows(job, run, reference);
+  EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, tolerance);
+}
+INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+});
+
+TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
+  ScratchFolder data;
+  write_data(data);
+  for (const Plan& plan :
+       {Plan{.method = "megatron", .dp = 2, .tp = 2, .optimizer = Optimizer::sgd},
+        // Shards end in padding behind the parts that tensor ranks hold whole.
+        Plan{.method = "zero2",
+        .dp = 3,
+        .tp = 2,
+        .global_batch = 12,
+        .clip = true,
+        .optimizer = Optimizer::sgd}}) {
+    SCOPED_TRACE(plan.method);
+    const ScratchFolder out;
+    const Job job = small_job(plan, data.path(), out.path(), "bert-tiny");
+    const TrainedRun run = train_in_processes(job);
+    if (HasFailure()) return;
+    const ReferenceRun reference = train_reference(job);
+    ASSERT_EQ(run.losses.size(), reference.losses.size());
+    for (std::size_t step = 0; step < run.losses.size(); ++step)
+      EXPECT_NEAR(run.losses[step] / reference.losses[step], 1, tolerance) << "step " << step;
+    EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, tolerance);
+    EXPECT_NEAR(global_norm(weights_of(run.checkpoint, job.model)) / global_norm(reference.weights),
+                1, tolerance);
+  }
+}
+
+TEST(Numerics, DropoutDoesNotDependOnTheMesh) {
+  ScratchFolder data, out;
+  write_data(data);
+  const auto losses = [&](const Plan& plan) {
+    Job job = small_job(plan, data.path(), "");
+    job.model.dropout = 0.1;
+    job.train.steps = 6;
+    return train_in_processes(job).losses;
+  };
+  const std::vector<double> one = losses({.method = "ddp", .optimizer = Optimizer::sgd});
+  const std::vector<double> many = losses({.method = "megatron",
+                                           .pp = 2,
+                                           .dp = 2,
+                                           .tp = 2,
+                                           .micro_batches = 2,
+                                           .optimizer = Optimizer::sgd});
+  if (HasFailure()) return;
+  ASSERT_EQ(one.size(), many.size());
+  for (std::size_t step = 0; step < one.size(); ++step)
+    EXPECT_NEAR(many[step] / one[step], 1, tolerance) << "step " << step;
+  Job without = small_job({.method = "ddp", .optimizer = Optimizer::sgd}, data.path(), "");
+  without.train.steps = 6;
+  EXPECT_GT(std::fabs(train_in_processes(without).losses[0] / one[0] - 1), 1e-4)
+      << "dropout did nothing";
+}
+
+TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
+  ScratchFolder data, out;
+  write_data(data);
+  const auto losses = [&](DType precision) {
+    const Job job = small_job({.method = "zero2", .dp = 2, .precision = precision, .clip = true},
+                              data.path(), "");
+    return train_in_processes(job).losses;
+  };
+  const std::vector<double> full = losses(DType::f32);
+  for (const DType precision : {DType::bf16, DType::f16}) {
+    const std::vector<double> half = losses(precision);
+    if (HasFailure()) return;
+    ASSERT_EQ(half.size(), full.size());
+    // fp16 begins with a scale of 65536 and may skip the first steps.
+    for (std::size_t step = 0; step < 3; ++step) EXPECT_NEAR(half[step] / full[step], 1, 0.02);
+    EXPECT_LT(half.back(), 0.9 * half.front());
+  }
+}
+
+TEST(Numerics, AsynchronousWorkersLearn) {
+  ScratchFolder data, out;
+  write_data(data);
+  Job job = small_job({.method = "ps-async", .dp = 2, .servers = 2, .optimizer = Optimizer::sgd},
+                      data.path(), out.path());
+  job.train.eval_every = 10;
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  ASSERT_EQ(run.losses.size(), 20U);
+  EXPECT_LT(run.losses.back(), 0.98 * run.losses.front());
+  EXPECT_LT(run.validation_loss, 0.98 * run.losses.front());
+}
+
+TEST(Numerics, ADroppedMicroBatchShows) {
+  ScratchFolder data, out;
+  write_data(data);
+  const Job job =
+      small_job({.method = "ddp", .dp = 2, .optimizer = Optimizer::sgd}, data.path(), out.path());
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const ReferenceRun broken = train_reference(job, {.dropped_samples = 1});
+  EXPECT_GT(worst_difference(weights_of(run.checkpoint, job.model), broken.weights).first,
+            100 * tolerance);
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,119 @@
+// Bytes that ranks send in sparse exchanges, by the kernel's count: of a fixed number of entries
+// the program's, of a threshold's those of the packets that it really filled.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <tuple>
+
+#include "engine/base/names.h"
+#include "engine/program/packets.h"
+#include "tests/engine/sent_bytes.h"
+#include "tests/runtime/kernel_bytes.h"
+#include "tests/runtime/sparse_job.h"
+
+namespace rehearse {
+namespace {
+
+struct Sent {
+  std::int64_t kernel = 0, counted = 0;
+  std::vector<std::int64_t> entries = {};  // of this rank's packets, in the order of its selects
+};
+
+/// What each rank sends in one step after a first one.
+std::vector<Sent> send_one_step(const Job& job, const LinkedProgram& linked) {
+  at::set_num_threads(1);
+  const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+    RankRun rank(job, linked, environment);
+    rank.steps(0, 1);
+    const std::int64_t before = kernel_bytes_sent(), counted = rank.executor.bytes_sent();
+    rank.steps(1, 2);
+    std::string text =
+        fmt::format("{} {}", kernel_bytes_sent() - before, rank.executor.bytes_sent() - counted);
+    const Role& role = rank.executor.role();
+    for (const Op& op : role.ops)
+      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select) {
+        std::int64_t entries = k->keep;
+        if (const Ref* state = find(op, Slot::threshold)) {
+          const auto bytes = rank.executor.state(role.views[state->view].storage, 2, 1);
+          entries = static_cast<std::int64_t>(reinterpret_cast<const float*>(bytes.data())[1]);
+        }
+        text += fmt::format(" {}", entries);
+      }
+    rank.control.finish();
+    return text;
+  });
+  std::vector<Sent> out;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].status, 0) << "rank " << r << ": " << outcomes[r].text;
+    std::istringstream in(outcomes[r].text);
+    Sent& sent = out.emplace_back();
+    in >> sent.kernel >> sent.counted;
+    for (std::int64_t entries = 0; in >> entries;) sent.entries.push_back(entries);
+  }
+  return out;
+}
+
+class SparseSent : public testing::TestWithParam<std::tuple<Reduction, Selector>> {};
+
+TEST_P(SparseSent, IsWhatThePacketsHold) {
+  const auto [reduction, selector] = GetParam();
+  ScratchFolder data;
+  write_training_data(data);
+  Plan plan{.dp = 4, .selector = selector};
+  const Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
+  const LinkedProgram linked = link(compile(job), job.model);
+  const std::vector<Sent> ranks = send_one_step(job, linked);
+  if (HasFailure()) return;
+  // Everything but packets as planned; packets by what they hold: three send to two others and hand
+  // on to the fourth, or four send to three.
+  std::int64_t expected = 0;
+  for (const auto& event : linked.events) {
+    const auto [r, o] = event[0];
+    const Role& role = linked.program.roles[r];
+    const auto* c = std::get_if<Collective>(&role.ops[o].work);
+    if (c == nullptr) continue;
+    const Ref* source = find(role.ops[o], Slot::source);
+    const bool packets = source && role.views[source->view].name.starts_with("packet");
+    if (!packets && !(find(role.ops[o], Slot::target) &&
+                      role.views[find(role.ops[o], Slot::target)->view].name.starts_with("packet")))
+      expected += sent_by(linked, event);
+  }
+  for (Id rank = 0; rank < ranks.size(); ++rank) {
+    const Role& role = linked.program.roles[linked.role_of[rank]];
+    std::size_t at = 0;
+    for (const Op& op : role.ops)
+      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select)
+        expected += 3 * (packet_header(selector) +
+                         packet_bytes(k->of, ranks[rank].entries.at(at++), k->coding));
+  }
+  std::int64_t counted = 0, kernel = 0;
+  bool varied = false;
+  for (const Sent& sent : ranks) counted += sent.counted, kernel += sent.kernel;
+  for (Id rank = 0; rank < ranks.size(); ++rank) {
+    const Role& role = linked.program.roles[linked.role_of[rank]];
+    std::size_t at = 0;
+    for (const Op& op : role.ops)
+      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select)
+        varied |= ranks[rank].entries[at++] != k->keep;
+  }
+  EXPECT_EQ(counted, expected);
+  EXPECT_GE(kernel, counted);
+  EXPECT_LE(static_cast<double>(kernel), 1.05 * static_cast<double>(counted));
+  EXPECT_EQ(varied, selector == Selector::threshold);
+  if (selector != Selector::threshold) {
+    EXPECT_EQ(counted, sent_bytes(linked));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SparseSent,
+                         testing::Combine(testing::Values(Reduction::sparse, Reduction::two_level),
+                                          testing::Values(Selector::top_k, Selector::random_k,
+                                                          Selector::threshold)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
+                                              name_of(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace rehearse

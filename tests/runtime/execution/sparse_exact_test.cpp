@@ -1,0 +1,259 @@
+// Sparse exchanges in four real processes against one process that does as eq. 4 and 5 of Sun 2026
+// say: gradients by the same blocks, selection by sorting, sums in the order of ranks. Weights are
+// equal to the bit, for every form of feedback and every reduction.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/base/names.h"
+#include "engine/tensors/tensor_map.h"
+#include "models/block.h"
+#include "runtime/kernels/optimizer.h"
+#include "runtime/kernels/sparsify.h"
+#include "tests/runtime/sparse_job.h"
+
+namespace rehearse {
+namespace {
+
+using Groups = std::vector<at::Tensor>;  // a flat tensor for each parameter group
+
+Groups zeros_of(const ModelSpec& model) {
+  Groups out;
+  for (const ParamGroup& group : model.groups) out.push_back(at::zeros({elements_of(group, 1)}));
+  return out;
+}
+
+/// One worker's gradient: the model's blocks forward and backward, one micro-batch after another.
+Groups gradient(const Job& job, const Data& data, const Groups& weights, std::int64_t step,
+                int worker) {
+  const ModelSpec& model = job.model;
+  const int samples = job.plan.samples();
+  Groups grads = zeros_of(model);
+  std::vector<bool> touched(grads.size());
+  for (int mb = 0; mb < job.plan.micro_batches; ++mb) {
+    Batch batch{.tokens = at::empty({samples, model.seq_len}, at::kLong),
+                .labels = at::empty({samples, model.seq_len}, at::kLong),
+                .first_sample = (std::int64_t{worker} * job.plan.micro_batches + mb) * samples,
+                .step = step,
+                .seed = job.train.seed,
+                .loss_scale = 1.0 / static_cast<double>(data.training_labels(step))};
+    data.training(step, batch.first_sample, samples, batch.tokens.data_ptr<std::int64_t>(),
+                  batch.labels.data_ptr<std::int64_t>());
+    const auto of = [&](Id s, const Groups& all) {
+      Groups some;
+      for (const Id g : model.segments[s].groups) some.push_back(all[g]);
+      return some;
+    };
+    std::vector<at::Tensor> inputs(model.segments.size() + 1);
+    std::vector<Saved> saved(model.segments.size());
+    for (Id s = 0; s < model.segments.size(); ++s)
+      inputs[s + 1] = make_block(model, s, 1, 0, DType::f32)
+                          ->forward(of(s, weights), inputs[s], batch, &saved[s]);
+    at::Tensor back = inputs.back().view({1, samples, model.seq_len, 3});
+    for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;) {
+      const auto& groups = model.segments[s].groups;
+      const auto add = std::make_unique<bool[]>(groups.size());
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        add[i] = touched[groups[i]];
+        touched[groups[i]] = true;
+      }
+      const Groups into = of(s, grads);
+      back = make_block(model, s, 1, 0, DType::f32)
+                 ->backward(of(s, weights), inputs[s], saved[s], back, batch, into,
+                            std::span<const bool>(add.get(), groups.size()));
+    }
+  }
+  return grads;
+}
+
+/// A bucket of the program: its select, and where its groups lie.
+struct Chosen {
+  Kernel kernel = {};
+  std::vector<Piece> pieces = {};
+};
+std::vector<Chosen> chosen_in(const Job& job) {
+  const LinkedProgram linked = link(compile(job), job.model);
+  const RankMap map = map_tensors(linked, job.model)[0];  // rank 0 leads its node
+  const Role& role = linked.program.roles[linked.role_of[0]];
+  std::vector<Chosen> out;
+  for (const Op& op : role.ops)
+    if (const auto* kernel = std::get_if<Kernel>(&op.work);
+        kernel != nullptr && kernel->kind == Local::select)
+      out.push_back(
+          {*kernel, map.storages[role.views[find(op, Slot::residual)->view].storage].pieces});
+  return out;
+}
+
+std::vector<float> flat(const Chosen& bucket, const Groups& groups) {
+  std::vector<float> out(static_cast<std::size_t>(bucket.kernel.of));
+  for (const Piece& p : bucket.pieces)
+    std::copy_n(groups[p.group].data_ptr<float>() + p.offset, p.end - p.begin,
+                out.data() + p.begin);
+  return out;
+}
+
+/// What one who sends gives of v = g + e, by sorting; e becomes what stays.
+std::vector<float> sent_by_sorting(const Kernel& kernel, const std::vector<float>& g,
+                                   std::vector<float>& e) {
+  std::vector<float> v = g, sent(g.size());
+  for (std::size_t i = 0; i < g.size(); ++i)
+    if (kernel.feedback != Feedback::literal) v[i] = g[i] + e[i];
+  std::vector<std::size_t> order(v.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return std::fabs(v[a]) > std::fabs(v[b]); });
+  for (std::int64_t i = 0; i < kernel.keep; ++i)
+    sent[order[static_cast<std::size_t>(i)]] = v[order[static_cast<std::size_t>(i)]];
+  const float beta = kernel.feedback == Feedback::conserving ? 1.0F : 0.9F;
+  for (std::size_t i = 0; i < g.size(); ++i) e[i] = (g[i] + beta * e[i]) - sent[i];
+  return sent;
+}
+/// The same by the selector itself where no definition says which entries: then only what ranks do
+/// with them is in question.
+std::vector<float> sent_by_selector(const Job& job, const Chosen& bucket, std::int64_t step,
+                                    const std::vector<float>& g, std::vector<float>& e,
+                                    float* threshold) {
+  SelectScratch scratch;
+  std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(bucket.kernel)));
+  select(bucket.kernel, {.step = step, .seed = job.train.seed, .key = bucket.pieces.front().group},
+         g.data(), DType::f32, e.data(), threshold, packet.data(), scratch);
+  std::vector<float> sent(g.size());
+  scatter_add(bucket.kernel, packet.data(), 1, 1, 0, bucket.kernel.of, sent.data());
+  return sent;
+}
+
+struct Sender {
+  std::vector<float> residual = {};
+  float threshold[2] = {};
+};
+
+/// Weights after so many steps.
+Groups emulate(const Job& job, int steps, Reduction reduction) {
+  const ModelSpec& model = job.model;
+  const Data data({.path = job.train.data,
+                   .seq_len = model.seq_len,
+                   .global_batch = job.plan.global_batch,
+                   .vocab = model.vocab,
+                   .seed = job.train.seed});
+  const std::vector<Chosen> buckets = chosen_in(job);
+  Groups weights = zeros_of(model), first = zeros_of(model), second = zeros_of(model);
+  for (Id g = 0; g < weights.size(); ++g) initialise(model, g, 1, 0, job.train.seed, weights[g]);
+  std::map<std::pair<std::size_t, Id>, Sender> senders;  // (bucket, node or rank)
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::vector<Groups> by_worker;
+    for (int worker = 0; worker < job.plan.dp; ++worker)
+      by_worker.push_back(gradient(job, data, weights, step, worker));
+    Groups sum = zeros_of(model);
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      std::map<Id, std::vector<float>> parts;  // what each who sends has to send
+      for (Id worker = 0; worker < by_worker.size(); ++worker) {
+        const std::vector<float> mine = flat(buckets[b], by_worker[worker]);
+        const Id who = reduction == Reduction::two_level ? job.plan.node_of[worker] : worker;
+        auto [it, fresh] = parts.try_emplace(who, mine);
+        if (!fresh)
+          for (std::size_t i = 0; i < mine.size(); ++i) it->second[i] += mine[i];
+      }
+      std::vector<float> all(static_cast<std::size_t>(buckets[b].kernel.of));
+      for (const auto& [who, part] : parts) {
+        Sender& sender = senders[{b, who}];
+        sender.residual.resize(part.size());
+        const std::vector<float> sent =
+            buckets[b].kernel.selector == Selector::top_k
+                ? sent_by_sorting(buckets[b].kernel, part, sender.residual)
+                : sent_by_selector(job, buckets[b], step, part, sender.residual, sender.threshold);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] += sent[i];
+      }
+      for (const Piece& p : buckets[b].pieces)
+        std::copy_n(all.data() + p.begin, p.end - p.begin,
+                    sum[p.group].data_ptr<float>() + p.offset);
+    }
+    for (Id g = 0; g < weights.size(); ++g)
+      for (const TensorSlot& tensor : tensors_of(model.groups[g], 1)) {
+        const auto at = [&](at::Tensor& t) { return t.data_ptr<float>() + tensor.begin; };
+        update(optimizer_step(job.train, job.plan.optimizer, step),
+               {.param = at(weights[g]),
+                .grad = at(sum[g]),
+                .moment1 = at(first[g]),
+                .moment2 = at(second[g]),
+                .elements = tensor.end - tensor.begin},
+               tensor.spec->decay);
+      }
+  }
+  return weights;
+}
+
+/// A rank's copy of the weights.
+Groups weights_in(const Job& job, const States& states, Id rank) {
+  const LinkedProgram linked = link(compile(job), job.model);
+  const RankMap map = map_tensors(linked, job.model)[rank];
+  const Role& role = linked.program.roles[linked.role_of[rank]];
+  Groups out = zeros_of(job.model);
+  for (Id s = 0; s < role.storages.size(); ++s) {
+    if (map.storages[s].kind != Kind::param || !states.contains(role.storages[s].name)) continue;
+    for (const Piece& p : map.storages[s].pieces)
+      std::memcpy(out[p.group].data_ptr<float>() + p.offset,
+                  states.at(role.storages[s].name).data() + 4 * p.begin,
+                  static_cast<std::size_t>(4 * (p.end - p.begin)));
+  }
+  return out;
+}
+
+struct Case {
+  std::string name = {};
+  Plan plan = {};
+  Reduction reduction = Reduction::sparse;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class SparseRuns : public testing::TestWithParam<Case> {};
+
+TEST_P(SparseRuns, EqualOneProcessToTheBit) {
+  ScratchFolder data;
+  write_training_data(data);
+  constexpr int steps = 4;
+  const Job job = sparse_job(GetParam().plan, GetParam().reduction, 0.1, data.path());
+  const std::vector<States> ranks = run_sparse(job, steps);
+  if (HasFailure()) return;
+  const Groups expected = emulate(job, steps, GetParam().reduction);
+  for (Id rank = 0; rank < ranks.size(); ++rank) {
+    const Groups weights = weights_in(job, ranks[rank], rank);
+    for (Id g = 0; g < weights.size(); ++g)
+      ASSERT_TRUE(at::equal(weights[g], expected[g]))
+          << "rank " << rank << ' ' << job.model.groups[g].name << ": "
+          << (weights[g] != expected[g]).sum().item<std::int64_t>() << " of " << expected[g].numel()
+          << " differ";
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const Reduction reduction : {Reduction::sparse, Reduction::two_level})
+    for (const Feedback form : {Feedback::conserving, Feedback::printed, Feedback::literal})
+      out.push_back({fmt::format("{}_{}", name_of(reduction), name_of(form)),
+                     {.dp = 4, .feedback = form, .optimizer = Optimizer::sgd},
+                     reduction});
+  for (const Reduction reduction : {Reduction::sparse, Reduction::two_level}) {
+    const std::string how(name_of(reduction));
+    out.push_back({how + "_adamw", {.dp = 4}, reduction});
+    out.push_back({how + "_random", {.dp = 4, .selector = Selector::random_k}, reduction});
+    out.push_back({how + "_threshold", {.dp = 4, .selector = Selector::threshold}, reduction});
+    out.push_back(
+        {how + "_zero1_accumulating", {.dp = 4, .zero = 1, .micro_batches = 2}, reduction});
+    out.push_back(
+        {how + "_zero2_accumulating", {.dp = 4, .zero = 2, .micro_batches = 2}, reduction});
+    out.push_back({how + "_zero2_threshold",
+                   {.dp = 4, .zero = 2, .selector = Selector::threshold},
+                   reduction});
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(All, SparseRuns, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace rehearse

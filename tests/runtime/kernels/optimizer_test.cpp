@@ -1,0 +1,194 @@
+// The fused kernels against torch's own optimizers written out with tensors, against brute force,
+// and against their definitions at the edges.
+
+#include "runtime/kernels/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "engine/base/errors.h"
+
+namespace rehearse {
+namespace {
+
+constexpr std::int64_t elements = 10'007;  // no multiple of a vector, more than a block
+
+at::Tensor random_tensor(std::uint64_t seed, double scale = 1) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal(0, static_cast<float>(scale));
+  at::Tensor tensor = at::empty({elements});
+  std::generate_n(tensor.data_ptr<float>(), elements, [&] { return normal(engine); });
+  return tensor;
+}
+
+double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).norm() / b.norm()).item<double>();
+}
+
+TEST(Optimizer, AdamWFollowsTorch) {
+  at::Tensor param = random_tensor(1), m = at::zeros({elements}), v = at::zeros({elements});
+  at::Tensor expected = param.clone(), em = m.clone(), ev = v.clone();
+  const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, lr = 1e-2, decay = 0.1;
+  for (int step = 1; step <= 20; ++step) {
+    const at::Tensor grad = random_tensor(100 + step, 0.1);
+    update(
+        {.lr = lr, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = decay, .step = step},
+        {.param = param.data_ptr(),
+         .grad = grad.data_ptr(),
+         .moment1 = m.data_ptr<float>(),
+         .moment2 = v.data_ptr<float>(),
+         .elements = elements},
+        true);
+    // torch/optim/adam.py, _single_tensor_adamw
+    expected.mul_(1 - lr * decay);
+    em.lerp_(grad, 1 - beta1);
+    ev.mul_(beta2).addcmul_(grad, grad, 1 - beta2);
+    const at::Tensor denominator = (ev.sqrt() / std::sqrt(1 - std::pow(beta2, step))).add_(eps);
+    expected.addcdiv_(em, denominator, -lr / (1 - std::pow(beta1, step)));
+  }
+  EXPECT_LT(relative_error(param, expected), 1e-6);
+  EXPECT_LT(relative_error(m, em), 1e-6);
+  EXPECT_LT(relative_error(v, ev), 1e-6);
+}
+
+TEST(Optimizer, SgdFollowsTorch) {
+  at::Tensor param = random_tensor(1), buffer = at::zeros({elements});
+  at::Tensor expected = param.clone(), expected_buffer;
+  for (int step = 1; step <= 20; ++step) {
+    const at::Tensor grad = random_tensor(100 + step);
+    update(
+        {.kind = Optimizer::sgd, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .step = step},
+        {.param = param.data_ptr(),
+         .grad = grad.data_ptr(),
+         .moment1 = buffer.data_ptr<float>(),
+         .elements = elements},
+        true);
+    // torch/optim/sgd.py, _single_tensor_sgd: the first step's buffer is the gradient itself
+    const at::Tensor g = grad.add(expected, 0.01);
+    if (step == 1)
+      expected_buffer = g.clone();
+    else
+      expected_buffer.mul_(0.9).add_(g);
+    expected.add_(expected_buffer, -0.05);
+  }
+  EXPECT_LT(relative_error(param, expected), 1e-6);
+}
+
+TEST(Optimizer, WeightsThatDoNotDecayDoNot) {
+  at::Tensor param = random_tensor(1), m = at::zeros({elements}), v = at::zeros({elements});
+  const at::Tensor before = param.clone(), grad = at::zeros({elements});
+  const OptimizerInterval interval{.param = param.data_ptr(),
+                                   .grad = grad.data_ptr(),
+                                   .moment1 = m.data_ptr<float>(),
+                                   .moment2 = v.data_ptr<float>(),
+                                   .elements = elements};
+  update({.lr = 0.1, .weight_decay = 0.5}, interval, false);
+  EXPECT_TRUE(at::equal(param, before));
+  update({.lr = 0.1, .weight_decay = 0.5}, interval, true);
+  EXPECT_LT(relative_error(param, before * 0.95), 1e-6);
+}
+
+TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
+  for (const auto& [type, scalar] :
+       {std::pair{DType::bf16, at::kBFloat16}, std::pair{DType::f16, at::kHalf}}) {
+    at::Tensor master = random_tensor(1), m = at::zeros({elements}), v = at::zeros({elements});
+    at::Tensor reference = master.clone(), rm = m.clone(), rv = v.clone();
+    at::Tensor param = master.to(scalar);
+    const at::Tensor grad = random_tensor(2).to(scalar);
+    const OptimizerStep step{.lr = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5};
+    update(step,
+           {.param = param.data_ptr(),
+            .grad = grad.data_ptr(),
+            .moment1 = m.data_ptr<float>(),
+            .moment2 = v.data_ptr<float>(),
+            .master = master.data_ptr<float>(),
+            .param_type = type,
+            .grad_type = type,
+            .elements = elements},
+           true);
+    const at::Tensor wide = grad.to(at::kFloat);
+    update(step,
+           {.param = reference.data_ptr(),
+            .grad = wide.data_ptr(),
+            .moment1 = rm.data_ptr<float>(),
+            .moment2 = rv.data_ptr<float>(),
+            .elements = elements},
+           true);
+    EXPECT_TRUE(at::equal(master, reference));
+    EXPECT_TRUE(at::equal(param, reference.to(scalar)));
+  }
+}
+
+TEST(Optimizer, SumsSquaresOfEveryType) {
+  for (const auto& [type, scalar] :
+       {std::pair{DType::f32, at::kFloat}, std::pair{DType::bf16, at::kBFloat16},
+        std::pair{DType::f16, at::kHalf}}) {
+    const at::Tensor values = random_tensor(3).to(scalar);
+    const double expected = values.to(at::kDouble).square().sum().item<double>();
+    EXPECT_NEAR(sum_of_squares(values.data_ptr(), type, elements), expected, 1e-6 * expected);
+  }
+  at::Tensor values = random_tensor(3);
+  values[elements - 1] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(std::isfinite(sum_of_squares(values.data_ptr(), DType::f32, elements)));
+}
+
+TEST(Optimizer, ReadsEveryHalf) {
+  std::vector<std::int16_t> bits(1 << 16);
+  std::iota(bits.begin(), bits.end(), std::int16_t{-32768});
+  for (const auto& [type, scalar] :
+       {std::pair{DType::bf16, at::kBFloat16}, std::pair{DType::f16, at::kHalf}})
+    for (const std::int16_t& one : bits) {
+      const double expected =
+          at::from_blob(const_cast<std::int16_t*>(&one), {1}, scalar).item<double>();
+      const double sum = sum_of_squares(&one, type, 1);
+      if (std::isnan(expected))
+        ASSERT_TRUE(std::isnan(sum));
+      else
+        ASSERT_EQ(sum,
+                  static_cast<double>(static_cast<float>(expected)) * static_cast<float>(expected));
+    }
+}
+
+TEST(Optimizer, ClipsAndUnscales) {
+  EXPECT_DOUBLE_EQ(gradient_factor(4, 1, 0), 1);
+  EXPECT_DOUBLE_EQ(gradient_factor(4, 1, 5), 1);
+  EXPECT_NEAR(gradient_factor(100, 1, 5), 0.5, 1e-6);
+  EXPECT_NEAR(gradient_factor(100 * 64.0 * 64.0, 64, 5), 0.5 / 64, 1e-7);
+}
+
+TEST(Optimizer, LossScaleHalvesAndDoubles) {
+  float state[2] = {1024, 0};
+  rescale(false, state);
+  EXPECT_EQ(state[0], 512);
+  for (int i = 0; i < 1999; ++i) rescale(true, state);
+  EXPECT_EQ(state[0], 512);
+  rescale(true, state);
+  EXPECT_EQ(state[0], 1024);
+  EXPECT_EQ(state[1], 0);
+  for (int i = 0; i < 20; ++i) rescale(false, state);
+  EXPECT_EQ(state[0], 1);
+}
+
+TEST(Optimizer, LearningRateRisesAndFalls) {
+  Train train;
+  train.steps = 11, train.lr = 1, train.warmup_steps = 4, train.min_lr = 0.2;
+  EXPECT_DOUBLE_EQ(learning_rate(train, 0), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 3), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 4), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 7), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate(train, 10), 0.2);
+  train.decay = Decay::cosine;
+  EXPECT_NEAR(learning_rate(train, 7), 0.6, 1e-12);
+  EXPECT_GT(learning_rate(train, 5), 0.9);
+  train.decay = Decay::constant;
+  EXPECT_DOUBLE_EQ(learning_rate(train, 10), 1);
+}
+
+}  // namespace
+}  // namespace rehearse

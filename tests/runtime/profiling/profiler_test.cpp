@@ -1,0 +1,69 @@
+// A profile of this machine has every piece, each plausible, and survives its file format.
+
+#include "runtime/profiling/profiler.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "engine/base/errors.h"
+#include "tests/runtime/processes.h"
+
+namespace rehearse {
+namespace {
+
+TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
+  at::set_num_threads(1);
+  const ModelSpec model = load_model("gpt-tiny", 32);
+  const auto began = std::chrono::steady_clock::now();
+  const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {
+    return to_json(measure_profile(model,
+                                   {.samples = {1, 4},
+                                    .threads = 1,
+                                    .segment_time = Seconds(0.1),
+                                    .largest = Bytes(1e6),
+                                    .collective_time = Seconds(0.01)},
+                                   environment));
+  });
+  const double lasted =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  for (const Outcome& outcome : outcomes) ASSERT_EQ(outcome.status, 0) << outcome.text;
+  const Profile profile = parse_profile(outcomes[0].text, "profile");
+  EXPECT_EQ(profile.ranks, 2);
+  EXPECT_EQ(profile.threads_per_rank, 1);
+  const std::string kind = load_cluster("this-machine:2").kind_of(0).name;
+  EXPECT_TRUE(profile.covers(kind));
+  EXPECT_FALSE(profile.covers("RTX 4090"));
+  std::set<std::tuple<SegmentKind, Pass, int>> pieces;
+  for (const SegmentTime& segment : profile.segments) {
+    EXPECT_GT(segment.seconds, 0);
+    EXPECT_LT(segment.seconds, lasted / 10);
+    pieces.insert({segment.kind, segment.pass, segment.samples});
+  }
+  EXPECT_EQ(pieces.size(), 4U * 3U * 2U);  // kinds, passes, numbers of samples
+  const auto head = [&](int samples) {
+    return *profile.segment_seconds(model.name, SegmentKind::head, Pass::backward, samples, 32, 1,
+                                    DType::f32, kind);
+  };
+  EXPECT_GT(head(4), head(1));
+  EXPECT_TRUE(profile.update_seconds(Optimizer::adamw, DType::f32, 1'000'000, kind));
+  for (const Local work : {Local::measure, Local::rescale, Local::select, Local::scatter_add,
+                           Local::cast, Local::observe})
+    EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
+  for (const Move move :
+       {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
+    EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
+        << static_cast<int>(move);
+  EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);
+  EXPECT_GT(profile.cpu_seconds_per_byte, 0);
+}
+
+TEST(Profiler, RefusesAModelWithoutBlocks) {
+  ModelSpec model = load_model("llama-7b", 0);
+  EXPECT_THROW(measure_profile(model, {}, {}), InputError);
+}
+
+}  // namespace
+}  // namespace rehearse
