@@ -16,7 +16,7 @@
 #include "bench/figure.h"
 #include "models/block.h"
 
-namespace rehearse {
+namespace rehearse::bench {
 namespace {
 
 using at::Tensor;
@@ -132,7 +132,7 @@ void compare(const ModelSpec& m, Id segment, int samples, int rounds) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::bench
 
 int main(int argc, char** argv) {
   using namespace rehearse;

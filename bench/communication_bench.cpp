@@ -13,8 +13,8 @@
 
 #include "bench/figure.h"
 #include "engine/base/data_dir.h"
-#include "runtime/control/launcher.h"
 #include "runtime/communication/network.h"
+#include "runtime/control/launcher.h"
 #include "runtime/control/socket.h"
 
 namespace {

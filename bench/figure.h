@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace rehearse {
+namespace rehearse::bench {
 
 struct Figure {
   std::string name = {};
@@ -30,4 +30,4 @@ inline void record(const Figure& f) {
   std::ofstream(path, std::ios::app) << row.dump() + "\n";
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::bench

@@ -17,7 +17,7 @@
 #include "models/large_products.h"
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::bench {
 namespace {
 
 /// Processor time: a busy machine makes a single thread wait, which is not the kernel's.
@@ -94,7 +94,7 @@ void compare(const std::string& what, const at::Tensor& a, const at::Tensor& b, 
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::bench
 
 int main(int argc, char** argv) {
   using namespace rehearse;

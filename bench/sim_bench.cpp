@@ -13,8 +13,8 @@
 #include "engine/cluster/cluster.h"
 #include "engine/costs/costs.h"
 #include "engine/execution/metrics.h"
-#include "engine/model/model.h"
 #include "engine/methods/strategy.h"
+#include "engine/model/model.h"
 #include "sim/executor.h"
 #include "sim/processes.h"
 

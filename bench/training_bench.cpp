@@ -22,8 +22,8 @@
 #include "engine/base/data_dir.h"
 #include "engine/job/job.h"
 #include "runtime/control/environment.h"
-#include "runtime/execution/lane_runner.h"
 #include "runtime/control/launcher.h"
+#include "runtime/execution/lane_runner.h"
 #include "runtime/training/train.h"
 
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/console/parse_errors.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples) {
@@ -92,12 +92,12 @@ int main_of(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::cli
 
 int main(int argc, char** argv) {
   try {
-    return rehearse::main_of(argc, argv);
+    return rehearse::cli::main_of(argc, argv);
   } catch (const std::exception& e) {
-    return rehearse::complain(rehearse::failed, e.what());
+    return rehearse::cli::complain(rehearse::cli::failed, e.what());
   }
 }

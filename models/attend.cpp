@@ -5,7 +5,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 enum class Path : std::uint8_t { cpu, cuda_flash, cuda_efficient, plain };
@@ -121,4 +121,4 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::
   return {rows(dq), rows(dk), rows(dv)};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

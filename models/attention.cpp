@@ -7,7 +7,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 class Attention final : public Normed {
@@ -92,4 +92,4 @@ std::unique_ptr<Block> make_attention(const LocalShape& shape) {
   return std::make_unique<Attention>(shape);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

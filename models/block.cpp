@@ -7,7 +7,7 @@
 #include "models/large_products.h"
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 
 std::int64_t Saved::bytes() const {
   std::int64_t total = 0;
@@ -15,17 +15,19 @@ std::int64_t Saved::bytes() const {
   return total;
 }
 
-std::unique_ptr<Block> make_block(const ModelSpec& model, Id segment, int tp, int tp_rank,
-                                  DType dtype) {
-  if (model.family == Family::llama) {
+std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
+                                  program::DType dtype) {
+  if (model.family == model::Family::llama) {
     throw InputError(
         fmt::format("model {}: llama is simulated only; gpt and bert can be trained", model.name));
   }
-  if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) {
+  if (dtype != program::DType::f32 && dtype != program::DType::bf16 &&
+      dtype != program::DType::f16) {
     throw InputError(fmt::format("model {}: parameters are f32, bf16 or f16", model.name));
   }
-  if (dtype == DType::f32) large_products();  // found out here rather than in the first step
-  const Segment& s = model.segments[segment];
+  if (dtype == program::DType::f32)
+    large_products();  // found out here rather than in the first step
+  const model::Segment& s = model.segments[segment];
   for (const Id group : s.groups) elements_of(model.groups[group], tp);  // throws: not divisible
   LocalShape z;
   z.hidden = model.hidden;
@@ -37,18 +39,18 @@ std::unique_ptr<Block> make_block(const ModelSpec& model, Id segment, int tp, in
   z.layer = s.layer;
   z.tp = tp;
   z.tp_rank = tp_rank;
-  z.bert = model.family == Family::bert;
+  z.bert = model.family == model::Family::bert;
   z.tied = model.tied;
   z.dropout = model.dropout;
   z.epsilon = z.bert ? 1e-12 : 1e-5;  // as each was published
   switch (s.kind) {
-    case SegmentKind::embedding:
+    case model::SegmentKind::embedding:
       return make_embedding(z);
-    case SegmentKind::attention:
+    case model::SegmentKind::attention:
       return make_attention(z);
-    case SegmentKind::mlp:
+    case model::SegmentKind::mlp:
       return make_mlp(z);
-    case SegmentKind::head:
+    case model::SegmentKind::head:
       return make_head(z);
   }
   throw ProgramError("a segment of no kind");
@@ -64,7 +66,7 @@ double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
   return loss.masked_fill(batch.labels.lt(0), 0).sum().item<double>();
 }
 
-at::Tensor tensor_view(const ModelSpec& model, Id group, std::size_t tensor, int tp,
+at::Tensor tensor_view(const model::ModelSpec& model, Id group, std::size_t tensor, int tp,
                        const at::Tensor& flat) {
   std::int64_t offset = 0;
   const auto& tensors = model.groups[group].tensors;
@@ -78,4 +80,4 @@ at::Tensor tensor_view(const ModelSpec& model, Id group, std::size_t tensor, int
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

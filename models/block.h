@@ -2,9 +2,9 @@
 // a backward is an op of its own, what is kept between the two is exact, and gradients land
 // straight in the flat storage that collectives and the optimizer use. No autograd graph anywhere.
 //
-// Tensor parallelism as engine/model/model.h describes it: every block takes its input as a copy and
-// returns its part of a sum over tp. Tensor rank 0 alone adds the residual, row-parallel biases and
-// positions. Attention probabilities have no dropout (the fused kernels have none on CPU);
+// Tensor parallelism as engine/model/model.h describes it: every block takes its input as a copy
+// and returns its part of a sum over tp. Tensor rank 0 alone adds the residual, row-parallel biases
+// and positions. Attention probabilities have no dropout (the fused kernels have none on CPU);
 // embedding, attention and mlp outputs have. Sequences are whole: there is no padding mask.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 #include "engine/model/model.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::models {
 
 /// One micro-batch of one data-parallel rank.
 struct Batch {
@@ -62,8 +62,8 @@ class Block {
 };
 
 /// Throws InputError for a family that has no blocks (llama), and where tp does not divide.
-std::unique_ptr<Block> make_block(const ModelSpec& model, Id segment, int tp, int tp_rank,
-                                  DType dtype);
+std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
+                                  program::DType dtype);
 
 /// Sum over counted tokens of -log p(label). `gathered_stats`: f32 [tp, samples, seq, 3].
 double loss_sum(const at::Tensor& gathered_stats, const Batch& batch);
@@ -71,12 +71,12 @@ double loss_sum(const at::Tensor& gathered_stats, const Batch& batch);
 /// Fill this rank's part of a group. Every element is a function of (seed, tensor name, index in
 /// the full tensor), hence independent of mesh and threads. Padding rows of vocabulary tables are
 /// 0.
-void initialise(const ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
+void initialise(const model::ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
                 const at::Tensor& flat);
 
 /// A tensor of a group inside its flat storage: `flat` narrowed to `tensor` and shaped as this
 /// rank's shard. For checkpoints and tests.
-at::Tensor tensor_view(const ModelSpec& model, Id group, std::size_t tensor, int tp,
+at::Tensor tensor_view(const model::ModelSpec& model, Id group, std::size_t tensor, int tp,
                        const at::Tensor& flat);
 
-}  // namespace rehearse
+}  // namespace rehearse::models

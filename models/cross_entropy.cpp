@@ -13,7 +13,7 @@
 #include "engine/base/vectorise.h"
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 constexpr std::int64_t lanes = 16;  // partial results per row: sums do not depend on the machine
@@ -211,4 +211,4 @@ void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

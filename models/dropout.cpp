@@ -9,7 +9,7 @@
 #include "engine/base/vectorise.h"
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea and Flood 2014)
@@ -119,4 +119,4 @@ void drop(at::Tensor& x, const Mask& mask, const at::Tensor& residual) {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -5,7 +5,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 class Embedding final : public Block {
@@ -83,4 +83,4 @@ std::unique_ptr<Block> make_embedding(const LocalShape& shape) {
   return std::make_unique<Embedding>(shape);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

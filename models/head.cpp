@@ -8,7 +8,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 class Head final : public Normed {
@@ -96,4 +96,4 @@ class Head final : public Normed {
 
 std::unique_ptr<Block> make_head(const LocalShape& shape) { return std::make_unique<Head>(shape); }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -12,7 +12,7 @@
 #include "engine/base/random.h"
 #include "models/block.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 RandomKey tensor_key(std::uint64_t seed, std::string_view name) {
@@ -37,8 +37,8 @@ float normal(RandomKey key, std::int64_t index) {
 }
 
 /// Whether a group's matrices have a row per vocabulary entry when they are split.
-bool looks_up(const ModelSpec& model, Id group) {
-  for (const Segment& s : {model.segments.front(), model.segments.back()}) {
+bool looks_up(const model::ModelSpec& model, Id group) {
+  for (const model::Segment& s : {model.segments.front(), model.segments.back()}) {
     for (const Id id : s.groups) {
       if (id == group) return true;
     }
@@ -48,14 +48,14 @@ bool looks_up(const ModelSpec& model, Id group) {
 
 }  // namespace
 
-void initialise(const ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
+void initialise(const model::ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
                 const at::Tensor& flat) {
   const auto& tensors = model.groups[group].tensors;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const TensorSpec& spec = tensors[t];
+    const model::TensorSpec& spec = tensors[t];
     at::Tensor target = tensor_view(model, group, t, tp, flat);
-    if (spec.init != Init::normal) {
-      target.fill_(spec.init == Init::ones ? 1 : 0);
+    if (spec.init != model::Init::normal) {
+      target.fill_(spec.init == model::Init::ones ? 1 : 0);
       continue;
     }
     // The shard is `runs` stretches of the full tensor, each `length` long.
@@ -82,4 +82,4 @@ void initialise(const ModelSpec& model, Id group, int tp, int tp_rank, std::uint
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

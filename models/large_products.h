@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace rehearse {
+namespace rehearse::models {
 
 struct LargeProducts {
   bool one_dnn = false;  // else LibTorch's public functions, as for small products
@@ -24,4 +24,4 @@ std::int64_t lower_large_product(std::int64_t multiplications);
 /// The vector instructions that LibTorch's own kernels use here, as it names them.
 std::string vector_instructions();
 
-}  // namespace rehearse
+}  // namespace rehearse::models

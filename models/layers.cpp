@@ -5,7 +5,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 /// The CPU's layer norm keeps its statistics in the dtype of weight and bias.
@@ -128,4 +128,4 @@ at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& gra
   return grad;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

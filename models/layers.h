@@ -10,7 +10,7 @@
 
 #include "models/block.h"
 
-namespace rehearse {
+namespace rehearse::models {
 
 /// The shape that the blocks of one model share on one tensor-parallel rank.
 struct LocalShape {
@@ -24,8 +24,8 @@ struct LocalShape {
   std::int64_t width() const { return heads * head_dim; }
 };
 
-/// Cuts a flat group into its tensors, in the order in which engine/model/model.cpp lists them. Ends
-/// where the group does, or the program is wrong.
+/// Cuts a flat group into its tensors, in the order in which engine/model/model.cpp lists them.
+/// Ends where the group does, or the program is wrong.
 class Cut {
  public:
   explicit Cut(const at::Tensor& flat) : flat_(flat) {}
@@ -166,4 +166,4 @@ std::unique_ptr<Block> make_attention(const LocalShape& shape);
 std::unique_ptr<Block> make_mlp(const LocalShape& shape);
 std::unique_ptr<Block> make_head(const LocalShape& shape);
 
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -6,7 +6,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 class Mlp final : public Normed {
@@ -72,4 +72,4 @@ class Mlp final : public Normed {
 
 std::unique_ptr<Block> make_mlp(const LocalShape& shape) { return std::make_unique<Mlp>(shape); }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

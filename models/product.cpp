@@ -21,7 +21,7 @@ __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const
                                          float beta, float alpha);
 }  // namespace at::native
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 std::atomic<std::int64_t> large_from = large_product;
@@ -131,4 +131,4 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -9,12 +9,13 @@
 #include "engine/cluster/cluster.h"
 #include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 class Crowding {
  public:
   /// `profile` may be null: nothing to take out.
-  Crowding(const Cluster& cluster, const Profile* profile, std::span<const Id> rank_to_device)
+  Crowding(const cluster::Cluster& cluster, const costs::Profile* profile,
+           std::span<const Id> rank_to_device)
       : cores_(profile == nullptr ? 0 : cluster.shared_cores()),
         threads_(profile == nullptr ? 1 : std::max(1, profile->threads_per_rank)),
         then_(profile == nullptr ? 1 : load(std::max(1, profile->ranks))),
@@ -40,4 +41,4 @@ class Crowding {
   std::vector<double> now_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 struct Sum {
@@ -24,7 +24,8 @@ bool same_pairs(const Pairs& a, const Pairs& b) {
 Exchange::Exchange(double bytes)
     : traffic_{bytes, bytes}, hops_{{{.from = 0, .to = 1, .bytes = bytes}}}, mine_{{0}, {0}} {}
 
-Exchange::Exchange(std::unique_ptr<const Schedule> schedule, std::int64_t element_bytes)
+Exchange::Exchange(std::unique_ptr<const collectives::Schedule> schedule,
+                   std::int64_t element_bytes)
     : members_(schedule->members()),
       rounds_(schedule->rounds()),
       schedule_(std::move(schedule)),
@@ -43,14 +44,14 @@ void Exchange::count() {
   }
 }
 
-Exchange Exchange::joined(const Schedule& schedule, std::int64_t element_bytes) {
+Exchange Exchange::joined(const collectives::Schedule& schedule, std::int64_t element_bytes) {
   std::vector<Pairs> rounds;
-  std::vector<Transfer> transfers;
-  for (const Schedule::Repeat repeat : schedule.distinct()) {
+  std::vector<collectives::Transfer> transfers;
+  for (const collectives::Schedule::Repeat repeat : schedule.distinct()) {
     transfers.clear();
     schedule.round(repeat.round, -1, transfers);
     Pairs round;
-    for (const Transfer& t : transfers) {
+    for (const collectives::Transfer& t : transfers) {
       Sum& sum = round[{t.from, t.to}];
       sum.bytes += static_cast<double>((t.end - t.begin) * element_bytes * repeat.times);
       sum.rounds = repeat.times;
@@ -86,10 +87,10 @@ Exchange Exchange::joined(const Schedule& schedule, std::int64_t element_bytes) 
 void Exchange::round(int r, int member, std::vector<Hop>& out) const {
   out.clear();
   if (schedule_) {
-    thread_local std::vector<Transfer> transfers;
+    thread_local std::vector<collectives::Transfer> transfers;
     transfers.clear();
     schedule_->round(r, member, transfers);
-    for (const Transfer& t : transfers)
+    for (const collectives::Transfer& t : transfers)
       out.push_back({.from = t.from,
                      .to = t.to,
                      .bytes = static_cast<double>(t.end - t.begin) * element_bytes_});
@@ -105,4 +106,4 @@ void Exchange::round(int r, int member, std::vector<Hop>& out) const {
   for (const std::uint32_t index : mine_[at]) out.push_back(hops[index]);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

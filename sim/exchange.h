@@ -11,7 +11,7 @@
 
 #include "engine/collectives/schedule.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 struct Hop {
   int from = 0, to = 0;  // members
@@ -26,9 +26,9 @@ class Exchange {
   /// One hop from member 0 to member 1: a send with its receive, or a put.
   explicit Exchange(double bytes);
   /// Every transfer of every round.
-  Exchange(std::unique_ptr<const Schedule> schedule, std::int64_t element_bytes);
+  Exchange(std::unique_ptr<const collectives::Schedule> schedule, std::int64_t element_bytes);
   /// Rounds between the same pairs, joined.
-  static Exchange joined(const Schedule& schedule, std::int64_t element_bytes);
+  static Exchange joined(const collectives::Schedule& schedule, std::int64_t element_bytes);
 
   int members() const { return members_; }
   int rounds() const { return rounds_; }
@@ -41,11 +41,11 @@ class Exchange {
   Exchange() = default;
   void count();
   int members_ = 2, rounds_ = 1;
-  std::unique_ptr<const Schedule> schedule_ = nullptr;  // chunk
+  std::unique_ptr<const collectives::Schedule> schedule_ = nullptr;  // chunk
   double element_bytes_ = 1;
   std::vector<double> traffic_ = {};
   std::vector<std::vector<Hop>> hops_ = {};            // fluid: by round
   std::vector<std::vector<std::uint32_t>> mine_ = {};  // fluid: by round * members + member
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -14,7 +14,7 @@
 #include "sim/network.h"
 #include "sim/player.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 /// What an activity of the network means, in the upper half of its token; an index in the lower.
@@ -26,8 +26,9 @@ enum Tag : SharedNetwork::Token {
 
 class Executor {
  public:
-  Executor(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
-           const Disturber& disturber, int steps, TraceSink& sink, const SimOptions& options)
+  Executor(const link::LinkedProgram& linked, const costs::Costs& costs,
+           const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
+           execution::TraceSink& sink, const SimOptions& options)
       : linked_(linked),
         costs_(costs),
         disturber_(disturber),
@@ -40,9 +41,10 @@ class Executor {
                    .measured = options.profile == nullptr ? nullptr : &crowding_}),
         player_(network_, meetings_, tag_hop),
         readiness_(linked, steps) {
-    for (const Role& role : linked.program.roles) {
+    for (const program::Role& role : linked.program.roles) {
       follow_clock_ |= role.free_running;
-      for (const Lane& lane : role.lanes) follow_clock_ |= lane.order == Order::arrival;
+      for (const program::Lane& lane : role.lanes)
+        follow_clock_ |= lane.order == program::Order::arrival;
     }
     follow_clock_ |= linked.mailboxes;
     for (Id event = 0; event < linked.events.size(); ++event) {
@@ -85,7 +87,7 @@ class Executor {
     std::deque<Id> takers = {};   // lanes whose Take waits
   };
 
-  void prepare_cores(const Cluster& cluster) {
+  void prepare_cores(const cluster::Cluster& cluster) {
     const auto devices = static_cast<Id>(cluster.devices().size());
     if (cluster.shared_cores() > 0) {
       std::vector<Id> of_node(static_cast<std::size_t>(cluster.nodes()));
@@ -112,9 +114,9 @@ class Executor {
     }
   }
   void advance(Id id) {
-    RankLane& lane = readiness_.lanes()[id];
+    link::RankLane& lane = readiness_.lanes()[id];
     while (!lane.busy) {
-      Ready ready;
+      link::Ready ready;
       if (!readiness_.next(lane, ready)) return;
       lane.busy = true;
       lane.current = ready;
@@ -123,22 +125,24 @@ class Executor {
   }
 
   void start(Id id) {
-    const RankLane& lane = readiness_.lanes()[id];
-    const Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    std::visit(
-        overloaded{[&](const Compute&) { start_local(id); },
-                   [&](const Kernel&) { start_local(id); }, [&](const Update&) { start_local(id); },
-                   [&](const Collective&) { arrive(id); }, [&](const Send&) { arrive(id); },
-                   [&](const Recv&) { arrive(id); }, [&](const Put& put) { start_put(id, put); },
-                   [&](const Take& take) { start_take(id, take); }},
-        op.work);
+    const link::RankLane& lane = readiness_.lanes()[id];
+    const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    std::visit(program::overloaded{[&](const program::Compute&) { start_local(id); },
+                                   [&](const program::Kernel&) { start_local(id); },
+                                   [&](const program::Update&) { start_local(id); },
+                                   [&](const program::Collective&) { arrive(id); },
+                                   [&](const program::Send&) { arrive(id); },
+                                   [&](const program::Recv&) { arrive(id); },
+                                   [&](const program::Put& put) { start_put(id, put); },
+                                   [&](const program::Take& take) { start_take(id, take); }},
+               op.work);
   }
-  Id rank_of(const RankLane& lane) const {
+  Id rank_of(const link::RankLane& lane) const {
     return linked_.program.roles[lane.role].ranks[lane.place];
   }
 
   void start_local(Id id) {
-    const RankLane& lane = readiness_.lanes()[id];
+    const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
     const double seconds = costs_.seconds(lane.role, lane.current.op, lane.place) *
                            disturber_.compute_factor(rank, lane.current.step, lane.current.op);
@@ -154,7 +158,7 @@ class Executor {
   }
 
   void arrive(Id id) {
-    const RankLane& lane = readiness_.lanes()[id];
+    const link::RankLane& lane = readiness_.lanes()[id];
     const Id event = linked_.event_of[lane.role][lane.current.op];
     const std::size_t local = meetings_.local(event, rank_of(lane));
     Waiting& waiting = waiting_[waiting_base_[event] + local];
@@ -172,7 +176,7 @@ class Executor {
   }
   /// The op with which a role takes part in an event.
   Id op_of(Id event, Id role) const {
-    for (const RoleOp who : linked_.events[event])
+    for (const link::RoleOp who : linked_.events[event])
       if (who.role == role) return who.op;
     return none;
   }
@@ -217,8 +221,8 @@ class Executor {
   Id& last_sender(Id channel, Id rank) {
     return last_sender_[std::size_t{channel} * linked_.role_of.size() + rank];
   }
-  void start_put(Id id, const Put& put) {
-    const RankLane& lane = readiness_.lanes()[id];
+  void start_put(Id id, const program::Put& put) {
+    const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
     const std::vector<Id>& peers = linked_.program.roles[put.peer].ranks;
     Id to = peers[lane.place % peers.size()];
@@ -234,14 +238,14 @@ class Executor {
          {.start = lane.current.since, .lane = id, .to_rank = to});
   }
   void end_put(const Owner& owner, double end) {
-    const RankLane& lane = readiness_.lanes()[owner.lane];
-    const Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    const Id channel = std::get<Put>(op.work).channel;
+    const link::RankLane& lane = readiness_.lanes()[owner.lane];
+    const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    const Id channel = std::get<program::Put>(op.work).channel;
     mailbox(channel, owner.to_rank).senders.push_back(rank_of(lane));
     deliver(channel, owner.to_rank, end);
     finish(owner.lane, owner.start, end);
   }
-  void start_take(Id id, const Take& take) {
+  void start_take(Id id, const program::Take& take) {
     const Id rank = rank_of(readiness_.lanes()[id]);
     mailbox(take.channel, rank).takers.push_back(id);
     deliver(take.channel, rank, readiness_.lanes()[id].current.since);
@@ -277,8 +281,8 @@ class Executor {
   }
 
   void finish(Id id, double start, double end) {
-    RankLane& lane = readiness_.lanes()[id];
-    const Ready current = lane.current;
+    link::RankLane& lane = readiness_.lanes()[id];
+    const link::Ready current = lane.current;
     lane.busy = false;
     lane.free_at = end;
     sink_.record(lane.role, current.op, current.step, lane.place, {&start, 1}, {&end, 1});
@@ -303,16 +307,16 @@ class Executor {
         readiness_.stuck(8)));
   }
 
-  const LinkedProgram& linked_;
-  const Costs& costs_;
-  const Disturber& disturber_;
-  TraceSink& sink_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
+  const cluster::Disturber& disturber_;
+  execution::TraceSink& sink_;
   const SimOptions options_;
   SharedNetwork network_;
   const Crowding crowding_;
   Meetings meetings_;
   Player player_;
-  Readiness readiness_;
+  link::Readiness readiness_;
   bool follow_clock_ = false;
   double over_at_ = std::numeric_limits<double>::infinity();
   std::vector<Id> cores_ = {};  // by device; empty: local work has no rival
@@ -329,10 +333,10 @@ class Executor {
 
 }  // namespace
 
-Simulated simulate(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
-                   const Disturber& disturber, int steps, TraceSink& sink,
-                   const SimOptions& options) {
+Simulated simulate(const link::LinkedProgram& linked, const costs::Costs& costs,
+                   const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
+                   execution::TraceSink& sink, const SimOptions& options) {
   return Executor(linked, costs, cluster, disturber, steps, sink, options).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

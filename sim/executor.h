@@ -14,13 +14,13 @@
 #include <span>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/costs.h"
 #include "engine/cluster/disturbance.h"
-#include "engine/link/link.h"
+#include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
 #include "engine/execution/trace.h"
+#include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 enum class Fidelity : std::uint8_t { fluid, chunk };
 
@@ -29,7 +29,7 @@ struct SimOptions {
   bool bypass = true;  // false: everything through SimGrid, to check that it changes nothing
   /// The profile that `costs` were made from, if any: transfers are stretched to what was measured,
   /// and communication takes core time where cores are shared.
-  const Profile* profile = nullptr;
+  const costs::Profile* profile = nullptr;
   /// By link, as given to `costs` (see link_slowdowns); empty: none.
   std::span<const double> slow = {};
 };
@@ -47,8 +47,8 @@ struct Simulated {
 /// the life of a process: a second call throws BackendError (see run_seeds.h). Throws InputError
 /// when devices that must talk have no path, BackendError naming the ops when something that began
 /// never ended.
-Simulated simulate(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
-                   const Disturber& disturber, int steps, TraceSink& sink,
-                   const SimOptions& options = {});
+Simulated simulate(const link::LinkedProgram& linked, const costs::Costs& costs,
+                   const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
+                   execution::TraceSink& sink, const SimOptions& options = {});
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

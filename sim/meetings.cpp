@@ -5,13 +5,15 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 std::size_t at(Id i) { return i; }
 
 /// Lane of a role's op.
-Id lane_of(const Program& program, RoleOp who) { return program.roles[who.role].ops[who.op].lane; }
+Id lane_of(const program::Program& program, link::RoleOp who) {
+  return program.roles[who.role].ops[who.op].lane;
+}
 
 void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
   std::vector<Id> both;
@@ -22,8 +24,8 @@ void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
 
 }  // namespace
 
-Meetings::Meetings(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
-                   SharedNetwork& network, Options options)
+Meetings::Meetings(const link::LinkedProgram& linked, const costs::Costs& costs,
+                   const cluster::Cluster& cluster, SharedNetwork& network, Options options)
     : linked_(linked),
       costs_(costs),
       cluster_(cluster),
@@ -32,7 +34,7 @@ Meetings::Meetings(const LinkedProgram& linked, const Costs& costs, const Cluste
       events_(linked.events.size()),
       holders_(cluster.links().size()) {
   Id base = 0;
-  for (const Role& role : linked.program.roles) {
+  for (const program::Role& role : linked.program.roles) {
     lane_base_.push_back(base);
     base += static_cast<Id>(role.ranks.size() * role.lanes.size());
   }
@@ -53,9 +55,9 @@ Id Meetings::add_team(std::vector<Id> ranks) {
   return static_cast<Id>(teams_.size() - 1);
 }
 
-Id Meetings::collective_cohort(Id channel, std::span<const RoleOp> event) {
+Id Meetings::collective_cohort(Id channel, std::span<const link::RoleOp> event) {
   std::set<Id> roles;
-  for (const RoleOp who : event) roles.insert(who.role);
+  for (const link::RoleOp who : event) roles.insert(who.role);
   const auto [found, added] =
       cohort_of_.try_emplace(CohortKey{channel, {roles.begin(), roles.end()}}, cohorts_.size());
   if (!added) return found->second;
@@ -95,8 +97,9 @@ const Exchange* Meetings::single(double bytes) {
   return found->second;
 }
 
-const Exchange* Meetings::exchange(const Collective& work, Algorithm algorithm,
-                                   std::int64_t elements, DType wire, const Team& team, int root) {
+const Exchange* Meetings::exchange(const program::Collective& work, program::Algorithm algorithm,
+                                   std::int64_t elements, program::DType wire, const Team& team,
+                                   int root) {
   // Groups whose members lie alike on nodes play the same schedule.
   std::vector<Id> pattern;
   pattern.reserve(team.devices.size());
@@ -108,7 +111,8 @@ const Exchange* Meetings::exchange(const Collective& work, Algorithm algorithm,
   const auto [found, added] = exchange_of_.try_emplace(
       ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern)}, nullptr);
   if (!added) return found->second;
-  auto schedule = schedule_on(cluster_, work.move, algorithm, elements, wire, team.devices, root);
+  auto schedule =
+      costs::schedule_on(cluster_, work.move, algorithm, elements, wire, team.devices, root);
   found->second =
       &(options_.chunk ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                        : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
@@ -143,30 +147,31 @@ Meeting Meetings::meet(Id team, const Exchange* exchange) {
 }
 
 void Meetings::add_event(Id event) {
-  const std::span<const RoleOp> members = linked_.events[event];
-  const RoleOp who = members.front();
-  const Op& op = linked_.program.roles[who.role].ops[who.op];
-  LinkedOp facts;  // the tensor's: a member of a reduction may contribute nothing
-  for (const RoleOp member : members)
-    if (const LinkedOp& one = linked_.roles[member.role].ops[member.op]; one.bytes >= facts.bytes)
+  const std::span<const link::RoleOp> members = linked_.events[event];
+  const link::RoleOp who = members.front();
+  const program::Op& op = linked_.program.roles[who.role].ops[who.op];
+  link::LinkedOp facts;  // the tensor's: a member of a reduction may contribute nothing
+  for (const link::RoleOp member : members)
+    if (const link::LinkedOp& one = linked_.roles[member.role].ops[member.op];
+        one.bytes >= facts.bytes)
       facts = one;
-  if (std::holds_alternative<Put>(op.work)) return add_put(who.role, who.op);
-  const auto* collective = std::get_if<Collective>(&op.work);
+  if (std::holds_alternative<program::Put>(op.work)) return add_put(who.role, who.op);
+  const auto* collective = std::get_if<program::Collective>(&op.work);
   if (collective == nullptr && members.size() != 2) return;  // local work
 
-  Algorithm algorithm = Algorithm::automatic;
+  program::Algorithm algorithm = program::Algorithm::automatic;
   Id cohort = none;
   Id root = none;
   int move = -1;
   std::map<Id, Id> lanes;  // by role
-  for (const RoleOp member : members) lanes[member.role] = lane_of(linked_.program, member);
+  for (const link::RoleOp member : members) lanes[member.role] = lane_of(linked_.program, member);
   if (collective != nullptr) {
     algorithm = costs_.algorithm(who.role, who.op);
     cohort = collective_cohort(collective->channel, members);
     root = collective->root;
     move = static_cast<int>(collective->move);
   } else {
-    const bool first_sends = std::holds_alternative<Send>(op.work);
+    const bool first_sends = std::holds_alternative<program::Send>(op.work);
     cohort = pair_cohort(members[first_sends ? 0 : 1].role, members[first_sends ? 1 : 0].role);
   }
   std::vector<Id> lane_key;
@@ -209,7 +214,7 @@ void Meetings::stretch(Meeting& meeting, double seconds) const {
 }
 
 void Meetings::stretch_event(Id event, std::size_t first) {
-  const RoleOp who = linked_.events[event].front();
+  const link::RoleOp who = linked_.events[event].front();
   for (std::size_t i = 0; i < count(event); ++i) {
     const std::vector<Id>& ranks = team(meetings_[first + i]).ranks;
     const auto mine = std::find_if(ranks.begin(), ranks.end(),
@@ -219,7 +224,7 @@ void Meetings::stretch_event(Id event, std::size_t first) {
 }
 
 void Meetings::add_put(Id role, Id op) {
-  const Put& put = std::get<Put>(linked_.program.roles[role].ops[op].work);
+  const program::Put& put = std::get<program::Put>(linked_.program.roles[role].ops[op].work);
   const std::vector<Id>& from = linked_.program.roles[role].ranks;
   const std::vector<Id>& to = linked_.program.roles[put.peer].ranks;
   puts_[{role, op}] = meetings_.size();
@@ -236,7 +241,7 @@ void Meetings::add_put(Id role, Id op) {
 }
 
 const Meeting& Meetings::put(Id role, Id op, Id from_place, Id to_place) const {
-  const Put& work = std::get<Put>(linked_.program.roles[role].ops[op].work);
+  const program::Put& work = std::get<program::Put>(linked_.program.roles[role].ops[op].work);
   const std::size_t peers = linked_.program.roles[work.peer].ranks.size();
   const std::size_t first = puts_.at({role, op});
   return meetings_[work.reply == none ? first + from_place : first + from_place * peers + to_place];
@@ -303,4 +308,4 @@ bool Meetings::serial(const Meeting& meeting) const {
   return true;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

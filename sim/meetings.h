@@ -18,7 +18,7 @@
 #include "sim/exchange.h"
 #include "sim/network.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 struct Team {
   std::vector<Id> ranks = {}, devices = {};
@@ -41,8 +41,8 @@ class Meetings {
     const Crowding* measured = nullptr;
   };
   /// Throws InputError when two devices that must talk have no path.
-  Meetings(const LinkedProgram& linked, const Costs& costs, const Cluster& cluster,
-           SharedNetwork& network, Options options);
+  Meetings(const link::LinkedProgram& linked, const costs::Costs& costs,
+           const cluster::Cluster& cluster, SharedNetwork& network, Options options);
 
   /// Meetings of an event are numbered from 0, each rank that takes part is in one of them; local
   /// work has none.
@@ -73,18 +73,20 @@ class Meetings {
     Id cohort = none;
     std::size_t first = 0;  // into meetings_
   };
-  using ExchangeKey = std::tuple<Move, Algorithm, std::int64_t, DType, int, std::vector<Id>>;
+  using ExchangeKey = std::tuple<program::Move, program::Algorithm, std::int64_t, program::DType,
+                                 int, std::vector<Id>>;
   using CohortKey = std::tuple<Id, std::vector<Id>>;  // channel, roles (a pair: sender, receiver)
   /// cohort, lanes, move, algorithm, elements, wire, root
-  using ClassKey = std::tuple<Id, std::vector<Id>, int, Algorithm, std::int64_t, DType, Id>;
+  using ClassKey =
+      std::tuple<Id, std::vector<Id>, int, program::Algorithm, std::int64_t, program::DType, Id>;
 
-  Id collective_cohort(Id channel, std::span<const RoleOp> event);
+  Id collective_cohort(Id channel, std::span<const link::RoleOp> event);
   Id pair_cohort(Id sender, Id receiver);
   Id add_team(std::vector<Id> ranks);
   void add_event(Id event);
   void add_put(Id role, Id op);
-  const Exchange* exchange(const Collective& work, Algorithm algorithm, std::int64_t elements,
-                           DType wire, const Team& team, int root);
+  const Exchange* exchange(const program::Collective& work, program::Algorithm algorithm,
+                           std::int64_t elements, program::DType wire, const Team& team, int root);
   const Exchange* single(double bytes);
   Meeting meet(Id team, const Exchange* exchange);
   void stretch(Meeting& meeting, double seconds) const;
@@ -93,9 +95,9 @@ class Meetings {
   void find_alone();
   bool serial(const Meeting& meeting) const;
 
-  const LinkedProgram& linked_;
-  const Costs& costs_;
-  const Cluster& cluster_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
+  const cluster::Cluster& cluster_;
   SharedNetwork& network_;
   Options options_;
   std::vector<Team> teams_ = {};
@@ -117,4 +119,4 @@ class Meetings {
   std::vector<Holders> holders_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

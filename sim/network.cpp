@@ -12,7 +12,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 namespace sg = simgrid::s4u;
@@ -66,7 +66,7 @@ struct SharedNetwork::Impl {
   };
   /// The ways between two devices, and the routes of those that were used.
   struct Pair {
-    std::span<const Way> ways = {};
+    std::span<const cluster::Way> ways = {};
     std::vector<Id> routes = {};
   };
   /// An activity under way. SimGrid carries its index in its user pointer.
@@ -75,9 +75,10 @@ struct SharedNetwork::Impl {
     Token token = 0;
   };
 
-  Impl(const Cluster& c, std::span<const double> s) : cluster(c), slow(s.begin(), s.end()) {}
+  Impl(const cluster::Cluster& c, std::span<const double> s)
+      : cluster(c), slow(s.begin(), s.end()) {}
 
-  const Cluster& cluster;
+  const cluster::Cluster& cluster;
   std::vector<double> slow;
   sg::Engine* engine = nullptr;
   sg::NetZone* zone = nullptr;
@@ -104,7 +105,7 @@ struct SharedNetwork::Impl {
     links[link]->set_latency(0.0);
     links[link]->seal();
   }
-  Id add_route(const Way& way) {
+  Id add_route(const cluster::Way& way) {
     Route route{.latency = way.latency.value, .links = way.links};
     std::vector<sg::LinkInRoute> hops;
     for (const Id link : way.links) {
@@ -200,7 +201,7 @@ struct SharedNetwork::Impl {
   }
 };
 
-SharedNetwork::SharedNetwork(const Cluster& cluster, std::span<const double> slow) {
+SharedNetwork::SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow) {
   if (simulated_before)
     throw BackendError(
         "SimGrid can simulate once in a process: run each simulation in one of its own");
@@ -220,7 +221,7 @@ Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
     pair.ways = my.cluster.ways(from_device, to_device);
     pair.routes.assign(pair.ways.size(), none);
   }
-  const Way& way = fastest(pair.ways, bytes);
+  const cluster::Way& way = fastest(pair.ways, bytes);
   Id& known = pair.routes[static_cast<std::size_t>(&way - pair.ways.data())];
   if (known == none) known = my.add_route(way);
   return known;
@@ -279,4 +280,4 @@ std::vector<SharedNetwork::Token> SharedNetwork::unfinished() const {
   return tokens;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -17,7 +17,7 @@
 #include "engine/cluster/cluster.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 /// One simulation; SimGrid allows one in the life of a process. Times are seconds since its begin.
 class SharedNetwork {
@@ -26,7 +26,7 @@ class SharedNetwork {
 
   /// `slow`: by link, how many times as long it takes; empty: none. Throws BackendError when this
   /// process has simulated before.
-  SharedNetwork(const Cluster& cluster, std::span<const double> slow);
+  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow);
   ~SharedNetwork();
 
   /// The route between two devices that is fastest for so many bytes. `none` when both are one
@@ -58,4 +58,4 @@ class SharedNetwork {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

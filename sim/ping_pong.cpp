@@ -6,19 +6,20 @@
 
 #include "sim/network.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 class Game {
  public:
-  Game(const Cluster& cluster, std::span<const PairRound> rounds, const Disturber& disturber,
-       std::span<const double> slow, const PingPong& settings)
+  Game(const cluster::Cluster& cluster, std::span<const costs::PairRound> rounds,
+       const cluster::Disturber& disturber, std::span<const double> slow,
+       const costs::PingPong& settings)
       : rounds_(rounds), disturber_(disturber), settings_(settings), network_(cluster, slow) {
     // All routes must be there before time begins.
-    for (const PairRound& round : rounds)
+    for (const costs::PairRound& round : rounds)
       for (const auto& [a, b] : round)
-        for (int leg = 0; leg < legs_per_repeat; ++leg) {
-          const Leg both = leg_of(settings_, leg);
+        for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
+          const costs::Leg both = leg_of(settings_, leg);
           network_.route(a, b, static_cast<double>(both.there));
           network_.route(b, a, static_cast<double>(both.back));
         }
@@ -27,9 +28,10 @@ class Game {
   PingPongRun play() {
     begin_round(0);
     network_.run([this](SharedNetwork::Token token) { arrived(token); });
-    std::sort(run_.pairs.begin(), run_.pairs.end(), [](const PairTime& a, const PairTime& b) {
-      return std::pair(a.from, a.to) < std::pair(b.from, b.to);
-    });
+    std::sort(run_.pairs.begin(), run_.pairs.end(),
+              [](const costs::PairTime& a, const costs::PairTime& b) {
+                return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+              });
     run_.seconds = last_;
     return std::move(run_);
   }
@@ -40,7 +42,7 @@ class Game {
     Id a = 0, b = 0;
     int repeat = 0, leg = 0, hop = 0;
     double began = 0;
-    PingPongTimes times = {};
+    costs::PingPongTimes times = {};
   };
 
   void begin_round(double date) {
@@ -53,11 +55,11 @@ class Game {
 
   void send(std::size_t index, double date) {
     const Rally& m = rallies_[index];
-    const Leg leg = leg_of(settings_, m.leg);
+    const costs::Leg leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
     // Jitter is keyed by who, when and what, as in every run.
     const Id op =
-        static_cast<Id>((round_ * legs_per_repeat + static_cast<std::size_t>(m.leg)) * 2) +
+        static_cast<Id>((round_ * costs::legs_per_repeat + static_cast<std::size_t>(m.leg)) * 2) +
         static_cast<Id>(m.hop);
     const double factor = disturber_.link_factor(std::min(m.a, m.b), m.repeat, op);
     const auto bytes = static_cast<double>(m.hop == 0 ? leg.there : leg.back);
@@ -76,7 +78,7 @@ class Game {
     m.times.legs[m.leg].push_back(now - m.began);
     m.hop = 0;
     m.began = now;
-    if (++m.leg == legs_per_repeat) m.leg = 0, ++m.repeat;
+    if (++m.leg == costs::legs_per_repeat) m.leg = 0, ++m.repeat;
     if (m.repeat < settings_.repeats) return send(index, now);
     const auto [there, back] = estimate(m.a, m.b, m.times, settings_);
     run_.pairs.push_back(there);
@@ -87,9 +89,9 @@ class Game {
     }
   }
 
-  std::span<const PairRound> rounds_;
-  const Disturber& disturber_;
-  const PingPong& settings_;
+  std::span<const costs::PairRound> rounds_;
+  const cluster::Disturber& disturber_;
+  const costs::PingPong& settings_;
   SharedNetwork network_;
   std::size_t round_ = 0, under_way_ = 0;
   std::vector<Rally> rallies_ = {};
@@ -99,10 +101,11 @@ class Game {
 
 }  // namespace
 
-PingPongRun play_ping_pong(const Cluster& cluster, std::span<const PairRound> rounds,
-                           const Disturber& disturber, std::span<const double> slow,
-                           const PingPong& settings) {
+PingPongRun play_ping_pong(const cluster::Cluster& cluster,
+                           std::span<const costs::PairRound> rounds,
+                           const cluster::Disturber& disturber, std::span<const double> slow,
+                           const costs::PingPong& settings) {
   return Game(cluster, rounds, disturber, slow, settings).play();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

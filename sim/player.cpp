@@ -3,7 +3,7 @@
 #include <cassert>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -107,4 +107,4 @@ std::optional<std::uint32_t> Player::ended(std::uint32_t index) {
   return active.owner;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -9,7 +9,7 @@
 #include "sim/meetings.h"
 #include "sim/network.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 class Player {
  public:
@@ -58,4 +58,4 @@ class Player {
   std::vector<Hop> scratch_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

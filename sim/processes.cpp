@@ -22,7 +22,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -235,4 +235,4 @@ std::vector<std::string> in_processes(int count, const std::function<std::string
   return results;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::sim {
 
 struct ProcessOptions {
   int jobs = 0;        // children at a time; 0: as many as this machine has cores
@@ -22,4 +22,4 @@ struct ProcessOptions {
 std::vector<std::string> in_processes(int count, const std::function<std::string(int)>& work,
                                       const ProcessOptions& options = {});
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -3,30 +3,36 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace rehearse {
-
-// What crosses from a simulation's process: doubles as text that reads back to the same bits.
+// What crosses from a simulation's process: doubles as text that reads back to the same bits. The
+// conversions of a type are looked for in the type's namespace.
+namespace rehearse::execution {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, mean_step, std_step, robustness,
                                    samples_per_s, tokens_per_s, mfu, bubble_fraction,
                                    exposed_comm_s, bytes_sent_mean, bytes_sent_max, bytes_per_step,
                                    joules_per_step, exposed_exact)
-static_assert(sizeof(Metrics) == 128, "a new metric must cross too");
+}  // namespace rehearse::execution
+
+namespace rehearse::sim {
+
+static_assert(sizeof(execution::Metrics) == 128, "a new metric must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulated, seconds, instances, transfers, flows, bypassed)
 static_assert(sizeof(Simulated) == 40, "a new figure must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeedRun, metrics, simulated)
 
-std::vector<SeedRun> run_seeds(const LinkedProgram& linked, const ModelSpec& model,
-                               const Cluster& cluster, const Costs& costs,
-                               const Disturbance& disturbance, const SeedOptions& options) {
+std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::ModelSpec& model,
+                               const cluster::Cluster& cluster, const costs::Costs& costs,
+                               const cluster::Disturbance& disturbance,
+                               const SeedOptions& options) {
   auto one = [&](int i) {
-    Disturbance mine = disturbance;
+    cluster::Disturbance mine = disturbance;
     mine.seed += static_cast<std::uint64_t>(i);
-    const Disturber disturber(mine, linked.program.world_size);
-    MetricsSink metrics(linked, model, cluster, costs, options.samples_per_step, options.steps);
-    std::vector<TraceSink*> sinks = {&metrics};
-    const std::unique_ptr<TraceSink> extra = options.sink ? options.sink(i) : nullptr;
+    const cluster::Disturber disturber(mine, linked.program.world_size);
+    execution::MetricsSink metrics(linked, model, cluster, costs, options.samples_per_step,
+                                   options.steps);
+    std::vector<execution::TraceSink*> sinks = {&metrics};
+    const std::unique_ptr<execution::TraceSink> extra = options.sink ? options.sink(i) : nullptr;
     if (extra) sinks.push_back(extra.get());
-    Tee tee(sinks);
+    execution::Tee tee(sinks);
     SeedRun run;
     run.simulated = simulate(linked, costs, cluster, disturber,
                              options.steps.warm_up + options.steps.steady, tee, options.sim);
@@ -40,4 +46,4 @@ std::vector<SeedRun> run_seeds(const LinkedProgram& linked, const ModelSpec& mod
   return runs;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

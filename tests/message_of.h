@@ -4,7 +4,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 /// The message of the error that a call throws; "no error" when it throws none.
 template <class Error = InputError, class F>
@@ -17,4 +17,4 @@ std::string message_of(F call) {
   return "no error";
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::test

@@ -10,11 +10,11 @@
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 inline std::vector<std::string> all_methods() {
   std::vector<std::string> names;
-  for (const auto& [name, strategy] : strategies()) names.push_back(name);
+  for (const auto& [name, strategy] : methods::strategies()) names.push_back(name);
   return names;
 }
 
@@ -27,13 +27,13 @@ inline std::string method_name(const testing::TestParamInfo<std::string>& info) 
 }
 
 /// Whether the rules that hold for all methods allow a plan of what one combines with.
-inline bool allowed(Plan plan, const ModelSpec& model) {
+inline bool allowed(plan::Plan plan, const model::ModelSpec& model) {
   try {
-    if (auto* defaults = strategy_named(plan.method).defaults) defaults(plan);
+    if (auto* defaults = methods::strategy_named(plan.method).defaults) defaults(plan);
   } catch (const InputError&) {
     return false;  // a name that implies a level of ZeRO takes no other
   }
-  return splits(model, plan.tp) && plan.pp * plan.virtual_stages <= model.layers &&
+  return plan::splits(model, plan.tp) && plan.pp * plan.virtual_stages <= model.layers &&
          (plan.pp == 1 || plan.zero < 2);
 }
 
@@ -42,10 +42,10 @@ inline bool allowed(Plan plan, const ModelSpec& model) {
 /// plans compile.
 class Refusals {
  public:
-  bool refuses(const Plan& plan, const ModelSpec& model) {
+  bool refuses(const plan::Plan& plan, const model::ModelSpec& model) {
     if (!allowed(plan, model)) return true;
     try {
-      compile(plan, model);
+      methods::compile(plan, model);
       return false;
     } catch (const InputError& error) {
       ++count_;
@@ -63,4 +63,4 @@ class Refusals {
   std::string last_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::test

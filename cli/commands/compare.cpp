@@ -8,21 +8,22 @@
 #include <optional>
 
 #include "cli/console/command.h"
-#include "cli/study/decision.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
-#include "cli/study/load.h"
-#include "cli/study/methods.h"
 #include "cli/console/python.h"
-#include "cli/study/study.h"
-#include "cli/study/study_options.h"
 #include "cli/console/table.h"
 #include "cli/console/teller.h"
+#include "cli/study/decision.h"
+#include "cli/study/load.h"
+#include "cli/study/methods.h"
+#include "cli/study/study.h"
+#include "cli/study/study_options.h"
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 struct Options : StudyFlags {
@@ -38,9 +39,9 @@ struct Row {
 std::vector<std::string> cells(const Row& row) {
   if (!row.study) return {row.choice.label, "cannot run: " + row.refusal};
   const Study& s = *row.study;
-  const Summary& m = s.summary;
+  const execution::Summary& m = s.summary;
   std::vector<std::string> memory;
-  for (const DeviceNeed& need : s.memory)
+  for (const planner::DeviceNeed& need : s.memory)
     memory.push_back(to_text(Bytes(static_cast<double>(need.need))));
   const double share = m.step_time.mean > 0 ? m.step_time.ci95 / m.step_time.mean : 0;
   return {row.choice.label,
@@ -73,7 +74,7 @@ std::string describe(const std::vector<Row>& rows) {
   }
   if (any != nullptr) {
     std::vector<std::string> names;
-    for (const DeviceNeed& need : any->memory) names.push_back(need.kind);
+    for (const planner::DeviceNeed& need : any->memory) names.push_back(need.kind);
     kinds = fmt::format("{}", fmt::join(names, " / "));
   }
   std::vector<std::vector<std::string>> lines{{"method", "mesh", "step s", "+-", "samples/s", "+-",
@@ -114,7 +115,8 @@ int run_compare(const Context& context, const Options& options) {
   const StudyOptions how = study_options(options, teller);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   std::vector<MethodChoice> choices = parse_methods(options.methods);
-  const Job job = load(options.job, context.set);  // what is wrong with it is wrong with every row
+  const job::Job job =
+      load(options.job, context.set);  // what is wrong with it is wrong with every row
   if (options.methods == "all" && !job.plan_file.empty())
     choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
   for (const MethodChoice& choice : choices)
@@ -124,8 +126,8 @@ int run_compare(const Context& context, const Options& options) {
   for (const MethodChoice& choice : choices) {
     Row row{.choice = choice};
     try {
-      Job one = load(options.job, overrides_for(choice, job, context.set));
-      const std::optional<Decision> decided = decide_plan(one, &teller);
+      job::Job one = load(options.job, overrides_for(choice, job, context.set));
+      const std::optional<plan::Decision> decided = decide_plan(one, &teller);
       row.study = study(one, how);
       if (decided) add_warnings(*decided, *row.study);
     } catch (const InputError& e) {
@@ -176,4 +178,4 @@ void add_compare(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

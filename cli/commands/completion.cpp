@@ -10,7 +10,7 @@
 #include "cli/console/command.h"
 #include "cli/console/described.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 /// A command's own options, then those of the program, which it takes too; of two of one name (the
@@ -207,4 +207,4 @@ void add_completion(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -12,20 +12,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/commands/training.h"
 #include "cli/console/command.h"
 #include "cli/console/gpus.h"
 #include "cli/console/python.h"
 #include "cli/console/spawn.h"
 #include "cli/console/table.h"
-#include "cli/commands/training.h"
-#include "engine/cluster/cluster.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
-#include "engine/model/model.h"
-#include "engine/methods/strategy.h"
 #include "engine/base/units.h"
+#include "engine/cluster/cluster.h"
+#include "engine/methods/strategy.h"
+#include "engine/model/model.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 struct Finding {
@@ -144,10 +144,11 @@ Finding plugin() {
 
 Finding files() {
   std::vector<std::string> methods;
-  for (const auto& [name, strategy] : strategies()) methods.push_back(name);
-  return {"models and platforms", !known_models().empty() && !known_clusters().empty(),
-          fmt::format("{}: {} models, {} platforms", data_dir().string(), known_models().size(),
-                      known_clusters().size()),
+  for (const auto& [name, strategy] : methods::strategies()) methods.push_back(name);
+  return {"models and platforms",
+          !model::known_models().empty() && !cluster::known_clusters().empty(),
+          fmt::format("{}: {} models, {} platforms", data_dir().string(),
+                      model::known_models().size(), cluster::known_clusters().size()),
           "jobs that name models or clusters; paths work"};
 }
 
@@ -185,4 +186,4 @@ void add_doctor(CLI::App& app, Context& context) {
   command->callback([&context] { context.run = [&context] { return run_doctor(context); }; });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

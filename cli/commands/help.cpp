@@ -9,7 +9,7 @@
 #include "cli/console/parse_errors.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 void add_help(CLI::App& app, Context& context) {
   CLI::App* command =
@@ -43,4 +43,4 @@ void add_help(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

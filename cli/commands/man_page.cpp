@@ -3,7 +3,7 @@
 
 #include "cli/console/described.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 /// Text as roff takes it: no line is a request, a minus is one, an apostrophe stays straight.
@@ -82,4 +82,4 @@ std::string man_page(const CLI::App& app, const std::string& version) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

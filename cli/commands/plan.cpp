@@ -8,17 +8,17 @@
 #include <optional>
 
 #include "cli/console/command.h"
-#include "cli/study/decision.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
-#include "cli/study/plan_picture.h"
 #include "cli/console/python.h"
+#include "cli/console/teller.h"
+#include "cli/study/decision.h"
+#include "cli/study/plan_picture.h"
 #include "cli/study/rehearsal.h"
 #include "cli/study/study.h"
 #include "cli/study/study_options.h"
-#include "cli/console/teller.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 struct Options {
@@ -28,8 +28,8 @@ struct Options {
 };
 
 /// The plan's step under one seed, beside those of plain methods, drawn.
-void write_report(const Context& context, const Options& options, Job job, const Plan& plan,
-                  const std::string& python, Teller& teller) {
+void write_report(const Context& context, const Options& options, job::Job job,
+                  const plan::Plan& plan, const std::string& python, Teller& teller) {
   job.plan = plan;
   const TemporaryFolder folder;
   StudyOptions how{.seeds = 1};
@@ -49,12 +49,12 @@ int run_plan(const Context& context, const Options& options) {
   if (!options.output.empty()) check_writable("-o", options.output);
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  Job job = load_job_to_plan(options.job, context.set);
+  job::Job job = job::load_job_to_plan(options.job, context.set);
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
   const PlanFlags flags{
       .budget = options.budget, .rescore = !options.no_rescore, .teller = &teller};
-  const Decision decision = decide_with_progress(job, flags);
+  const plan::Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
@@ -96,4 +96,4 @@ void add_plan(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

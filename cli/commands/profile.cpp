@@ -8,20 +8,20 @@
 #include <iostream>
 #include <memory>
 
+#include "cli/commands/training.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
-#include "cli/commands/training.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
-Profile merged(const ProfileOptions& options) {
-  Profile out = load_profile(options.merge[0]);
+costs::Profile merged(const ProfileOptions& options) {
+  costs::Profile out = costs::load_profile(options.merge[0]);
   std::string names = options.merge[0];
   for (std::size_t i = 1; i < options.merge.size(); ++i) {
-    out = merge(out, load_profile(options.merge[i]), names, options.merge[i]);
+    out = merge(out, costs::load_profile(options.merge[i]), names, options.merge[i]);
     names += " + " + options.merge[i];
   }
   return out;
@@ -48,7 +48,8 @@ Profile profile_cluster(const Context&, const ProfileOptions&) {
 }
 #endif
 
-void write_profile(const Context& context, const ProfileOptions& options, const Profile& profile) {
+void write_profile(const Context& context, const ProfileOptions& options,
+                   const costs::Profile& profile) {
   write_file(options.output, to_json(profile));
   if (context.json) {
     std::cout << to_json(profile);
@@ -99,7 +100,7 @@ void add_profile(CLI::App& app, Context& context) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--optimizer", options->optimizer, "adamw or sgd")
-      ->check(CLI::IsMember(names_of<Optimizer>()))
+      ->check(CLI::IsMember(names_of<plan::Optimizer>()))
       ->capture_default_str();
   command->add_option("--precision", options->precision, "With --cluster: fp32, bf16 or fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
@@ -125,4 +126,4 @@ void add_profile(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -7,7 +7,7 @@
 #include "cli/console/context.h"
 #include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct ProfileOptions {
   std::string output = {}, model = "gpt-demo", optimizer = "adamw", precision = "fp32";
@@ -18,9 +18,10 @@ struct ProfileOptions {
 };
 
 /// On SimGrid; the command line's --set may disturb it (disturb.link_jitter=0.1).
-Profile profile_cluster(const Context& context, const ProfileOptions& options);
+costs::Profile profile_cluster(const Context& context, const ProfileOptions& options);
 
 /// Writes it where -o says and prints what it holds.
-void write_profile(const Context& context, const ProfileOptions& options, const Profile& profile);
+void write_profile(const Context& context, const ProfileOptions& options,
+                   const costs::Profile& profile);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -5,24 +5,24 @@
 #include "cli/commands/profile.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
-#include "engine/job/job.h"
 #include "engine/base/names.h"
 #include "engine/costs/ping_pong.h"
 #include "engine/costs/table_profile.h"
+#include "engine/job/job.h"
 #include "sim/ping_pong.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 constexpr std::size_t most_devices = 256;  // pairs grow with the square
 
 /// Cluster and [disturb] as a job would have them, so that --set means what it does elsewhere.
-Job job_of(const Context& context, const ProfileOptions& options) {
+job::Job job_of(const Context& context, const ProfileOptions& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("disturb."))
       throw InputError(
           fmt::format("--set {}: with profile --cluster only keys of [disturb] count", one));
-  return parse_job(
+  return job::parse_job(
       fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\nmethod.name = \"ddp\"\n",
                   options.model, options.cluster),
       "rehearse profile --cluster", context.set);
@@ -30,9 +30,9 @@ Job job_of(const Context& context, const ProfileOptions& options) {
 
 }  // namespace
 
-Profile profile_cluster(const Context& context, const ProfileOptions& options) {
-  const Job job = job_of(context, options);
-  const Cluster& cluster = job.cluster;
+costs::Profile profile_cluster(const Context& context, const ProfileOptions& options) {
+  const job::Job job = job_of(context, options);
+  const cluster::Cluster& cluster = job.cluster;
   const std::size_t devices = cluster.devices().size();
   if (devices > most_devices)
     throw InputError(
@@ -43,28 +43,28 @@ Profile profile_cluster(const Context& context, const ProfileOptions& options) {
   Teller teller(context);
   teller.say(fmt::format("measuring {} devices of {} and the paths between them", devices,
                          cluster.name()));
-  const Disturber disturber(job.disturb, static_cast<int>(devices));
-  Profile profile{.host = fmt::format("cluster {}", cluster.name()),
-                  .simulated = true,
-                  .cores = cluster.shared_cores(),
-                  .ranks = static_cast<int>(devices),
-                  .threads_per_rank = 1,
-                  .cluster = cluster.name(),
-                  .cluster_hash = cluster.hash()};
-  add_table_times(profile, load_model(options.model, options.seq_len), cluster, disturber,
+  const cluster::Disturber disturber(job.disturb, static_cast<int>(devices));
+  costs::Profile profile{.host = fmt::format("cluster {}", cluster.name()),
+                         .simulated = true,
+                         .cores = cluster.shared_cores(),
+                         .ranks = static_cast<int>(devices),
+                         .threads_per_rank = 1,
+                         .cluster = cluster.name(),
+                         .cluster_hash = cluster.hash()};
+  add_table_times(profile, model::load_model(options.model, options.seq_len), cluster, disturber,
                   {.samples = options.samples,
                    .tensor_parallel = options.tp,
-                   .dtype = options.precision == "bf16"   ? DType::bf16
-                            : options.precision == "fp16" ? DType::f16
-                                                          : DType::f32,
-                   .optimizer = *from_name<Optimizer>(options.optimizer)});
+                   .dtype = options.precision == "bf16"   ? program::DType::bf16
+                            : options.precision == "fp16" ? program::DType::f16
+                                                          : program::DType::f32,
+                   .optimizer = *from_name<plan::Optimizer>(options.optimizer)});
   std::vector<Id> nodes;
-  for (const Device& device : cluster.devices()) nodes.push_back(device.node);
-  profile.pairs = play_ping_pong(cluster, pairing_rounds(nodes), disturber,
-                                 link_slowdowns(job.disturb, cluster))
+  for (const cluster::Device& device : cluster.devices()) nodes.push_back(device.node);
+  profile.pairs = sim::play_ping_pong(cluster, costs::pairing_rounds(nodes), disturber,
+                                      link_slowdowns(job.disturb, cluster))
                       .pairs;
   return profile;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli
 #endif

@@ -5,17 +5,17 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/console/command.h"
-#include "cli/study/decision.h"
-#include "cli/console/files.h"
-#include "cli/study/load.h"
 #include "cli/commands/program_check.h"
+#include "cli/console/command.h"
+#include "cli/console/files.h"
 #include "cli/console/teller.h"
+#include "cli/study/decision.h"
+#include "cli/study/load.h"
 #include "engine/base/errors.h"
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 struct Options {
@@ -34,16 +34,17 @@ auto of_file(const Options& options, F f) {
   }
 }
 
-Program read_program(const Options& options, const std::optional<Job>& job) {
+program::Program read_program(const Options& options, const std::optional<job::Job>& job) {
   if (options.from.empty()) return compile(*job);
-  return of_file(options, [&] { return parse_program(read_file(options.from)); });
+  return of_file(options, [&] { return program::parse_program(read_file(options.from)); });
 }
 
 /// A program from a file may be of another model than the job's.
-void check_segments(const Options& options, const Program& program, const ModelSpec& model) {
-  for (const Role& role : program.roles)
-    for (const Op& op : role.ops)
-      if (const auto* compute = std::get_if<Compute>(&op.work);
+void check_segments(const Options& options, const program::Program& program,
+                    const model::ModelSpec& model) {
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops)
+      if (const auto* compute = std::get_if<program::Compute>(&op.work);
           compute != nullptr && compute->segment >= model.segments.size())
         throw InputError(fmt::format("--from {}: it computes segment {}, but model {} of {} has {}",
                                      options.from, compute->segment, model.name, options.job,
@@ -55,18 +56,18 @@ int run_program(const Context& context, const Options& options) {
     throw InputError("program: give JOB.toml or --from FILE");
   if (!options.output.empty()) check_writable("-o", options.output);
   Teller teller(context);
-  std::optional<Job> job;
+  std::optional<job::Job> job;
   if (!options.job.empty()) {
     job = load(options.job, context.set);
     decide_plan(*job, &teller);
   }
   teller.say(options.check ? "linking and checking the program" : "compiling the program");
-  Program program = read_program(options, job);
+  program::Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
     if (job) check_segments(options, program, job->model);
-    const LinkedProgram linked = of_file(options, [&] {
-      return job ? link(std::move(program), job->model) : link(std::move(program));
+    const link::LinkedProgram linked = of_file(options, [&] {
+      return job ? link::link(std::move(program), job->model) : link::link(std::move(program));
     });
     teller.done();
     std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
@@ -107,4 +108,4 @@ void add_program(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

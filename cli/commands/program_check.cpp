@@ -7,19 +7,20 @@
 #include <algorithm>
 
 #include "cli/console/table.h"
-#include "engine/link/rendezvous.h"
 #include "engine/base/units.h"
+#include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 constexpr std::size_t shown_storages = 3;
 
 std::string bytes(std::int64_t n) { return to_text(Bytes(static_cast<double>(n))); }
 
-std::string mesh_text(const Program& program) {
+std::string mesh_text(const program::Program& program) {
   std::vector<std::string> axes;
-  for (const Axis& axis : program.mesh) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
+  for (const program::Axis& axis : program.mesh)
+    axes.push_back(fmt::format("{} {}", axis.name, axis.size));
   return fmt::format("{}", fmt::join(axes, " x "));
 }
 
@@ -32,7 +33,7 @@ std::string ranks_text(const std::vector<Id>& ranks) {
                      ranks.size());
 }
 
-std::string op_text(const LinkedProgram& linked, Id role, Id op) {
+std::string op_text(const link::LinkedProgram& linked, Id role, Id op) {
   std::string text = to_text(linked.program, linked.program.roles[role], op);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   text.erase(0, text.find_first_not_of(' '));
@@ -44,7 +45,7 @@ struct ChannelUse {
   int ops = 0;
   std::int64_t bytes = 0;
 };
-std::vector<ChannelUse> channel_uses(const LinkedProgram& linked) {
+std::vector<ChannelUse> channel_uses(const link::LinkedProgram& linked) {
   std::vector<ChannelUse> out(linked.program.channels.size());
   for (Id r = 0; r < linked.roles.size(); ++r)
     for (Id o = 0; o < linked.roles[r].ops.size(); ++o)
@@ -53,7 +54,7 @@ std::vector<ChannelUse> channel_uses(const LinkedProgram& linked) {
   return out;
 }
 
-std::string group_text(const Program& program, const Channel& channel) {
+std::string group_text(const program::Program& program, const program::Channel& channel) {
   if (!channel.group.colour.empty()) return "by colour";
   std::vector<std::string> axes;
   for (std::size_t a = 0; a < program.mesh.size(); ++a)
@@ -63,18 +64,18 @@ std::string group_text(const Program& program, const Channel& channel) {
 
 }  // namespace
 
-std::string describe(const LinkedProgram& linked, bool with_model) {
-  const Program& program = linked.program;
+std::string describe(const link::LinkedProgram& linked, bool with_model) {
+  const program::Program& program = linked.program;
   std::string out =
       fmt::format("method {}, {} ranks, mesh {}, hash {:016x}: links\n\n", program.method,
                   program.world_size, mesh_text(program), linked.hash);
   std::vector<std::vector<std::string>> rows{
       {"role", "ranks", "lanes", "ops", "state", "buffers", "values", "memory", "largest"}};
   for (Id r = 0; r < program.roles.size(); ++r) {
-    const Role& role = program.roles[r];
-    const RoleMemory& m = linked.memory[r];
+    const program::Role& role = program.roles[r];
+    const link::RoleMemory& m = linked.memory[r];
     std::vector<std::string> largest;
-    for (const StorageUse& use : m.largest)
+    for (const link::StorageUse& use : m.largest)
       if (largest.size() < shown_storages) largest.push_back(use.name + " " + bytes(use.bytes));
     rows.push_back({role.name, ranks_text(role.ranks), std::to_string(role.lanes.size()),
                     std::to_string(role.ops.size()), bytes(m.state), bytes(m.buffer),
@@ -88,28 +89,28 @@ std::string describe(const LinkedProgram& linked, bool with_model) {
     const auto uses = channel_uses(linked);
     for (std::size_t c = 0; c < program.channels.size(); ++c)
       rows.push_back({program.channels[c].name, group_text(program, program.channels[c]),
-                      program.channels[c].match == Match::mailbox ? "mailbox" : "in order",
+                      program.channels[c].match == program::Match::mailbox ? "mailbox" : "in order",
                       std::to_string(uses[c].ops), bytes(uses[c].bytes)});
     out += "\n" + table(rows);
   }
   out += fmt::format("\nredundant waits: {}\n", linked.redundant.size());
-  for (const Redundant& r : linked.redundant)
+  for (const link::Redundant& r : linked.redundant)
     out += fmt::format("  role {}: {}  (its wait for op {})\n", program.roles[r.role].name,
                        op_text(linked, r.role, r.op),
                        program.roles[r.role].ops[r.op].after[r.index].op);
   return out;
 }
 
-nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model) {
+nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_model) {
   using Json = nlohmann::ordered_json;
-  const Program& program = linked.program;
+  const program::Program& program = linked.program;
   Json mesh = Json::object(), roles = Json::array(), channels = Json::array();
-  for (const Axis& axis : program.mesh) mesh[axis.name] = axis.size;
+  for (const program::Axis& axis : program.mesh) mesh[axis.name] = axis.size;
   for (Id r = 0; r < program.roles.size(); ++r) {
-    const Role& role = program.roles[r];
-    const RoleMemory& m = linked.memory[r];
+    const program::Role& role = program.roles[r];
+    const link::RoleMemory& m = linked.memory[r];
     Json largest = Json::array();
-    for (const StorageUse& use : m.largest)
+    for (const link::StorageUse& use : m.largest)
       if (largest.size() < shown_storages)
         largest.push_back({{"name", use.name}, {"bytes", use.bytes}});
     roles.push_back(
@@ -125,7 +126,7 @@ nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model) {
   for (std::size_t c = 0; c < program.channels.size(); ++c)
     channels.push_back({{"name", program.channels[c].name},
                         {"group", group_text(program, program.channels[c])},
-                        {"mailbox", program.channels[c].match == Match::mailbox},
+                        {"mailbox", program.channels[c].match == program::Match::mailbox},
                         {"ops", uses[c].ops},
                         {"payload_bytes", uses[c].bytes}});
   return {{"schema_version", 1},
@@ -139,4 +140,4 @@ nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model) {
           {"redundant_waits", linked.redundant.size()}};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

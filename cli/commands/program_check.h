@@ -5,10 +5,10 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// `with_model`: it was linked with its model, so memory holds workspace and batches.
-std::string describe(const LinkedProgram& linked, bool with_model);
-nlohmann::ordered_json to_json(const LinkedProgram& linked, bool with_model);
+std::string describe(const link::LinkedProgram& linked, bool with_model);
+nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_model);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

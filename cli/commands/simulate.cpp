@@ -7,23 +7,24 @@
 #include <optional>
 
 #include "cli/console/command.h"
-#include "cli/study/decision.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
+#include "cli/console/python.h"
+#include "cli/console/table.h"
+#include "cli/console/teller.h"
+#include "cli/study/decision.h"
 #include "cli/study/load.h"
 #include "cli/study/plan_picture.h"
-#include "cli/console/python.h"
 #include "cli/study/rehearsal.h"
 #include "cli/study/study.h"
 #include "cli/study/study_migration.h"
 #include "cli/study/study_options.h"
-#include "cli/console/table.h"
-#include "cli/console/teller.h"
-#include "engine/planner/adaptive.h"
+#include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/units.h"
+#include "engine/planner/adaptive.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 struct Options : StudyFlags {
@@ -33,7 +34,7 @@ struct Options : StudyFlags {
 std::string bytes(double n) { return to_text(Bytes(n)); }
 
 std::string describe(const Study& s) {
-  const Summary& m = s.summary;
+  const execution::Summary& m = s.summary;
   const std::string doubt = s.calibrated ? "" : "  uncalibrated";
   std::string out = fmt::format("step time = {}{}\n\n", step_time_text(s), doubt);
   const auto row = [&](const char* name, const std::string& value) {
@@ -54,16 +55,16 @@ std::string describe(const Study& s) {
   row("sent in all", bytes(m.bytes_per_step) + " a step");
   if (!s.collectives.empty())
     row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
-  for (const DeviceNeed& need : s.memory)
+  for (const planner::DeviceNeed& need : s.memory)
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
-                                   capacity_text(need.capacity, need.reserve), need.kind));
+                                   planner::capacity_text(need.capacity, need.reserve), need.kind));
   if (const std::string energy = energy_text(s); !energy.empty())
     row("energy", s.idle_unknown.empty()
                       ? energy
                       : fmt::format("{}; idle power of {} counts as 0, not known", energy,
                                     fmt::join(s.idle_unknown, ", ")));
   row("robustness", fixed(m.robustness, 4));
-  row("fidelity", name_of(s.level));
+  row("fidelity", std::string(name_of(s.level)));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
   return out;
 }
@@ -75,7 +76,7 @@ std::string describe_timings(const Study& s) {
 }
 
 /// `against`: what a plan is drawn beside; none: the job has no plan of its own.
-void write_report(const Options& options, const Job& job, const nlohmann::ordered_json& json,
+void write_report(const Options& options, const job::Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
                   const std::string& trace, const std::optional<Rehearsal>& against) {
   write_file(folder.file("simulate.json"), text_of(json));
@@ -93,8 +94,8 @@ int run_simulate(const Context& context, const Options& options) {
   how.trace = options.trace;
   if (!how.trace.empty()) check_writable("--trace", how.trace);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  Job job = load(options.job, context.set);
-  const std::optional<Decision> decided = decide_plan(job, &teller);
+  job::Job job = load(options.job, context.set);
+  const std::optional<plan::Decision> decided = decide_plan(job, &teller);
   std::unique_ptr<TemporaryFolder> folder;
   if (!options.report.empty()) {
     folder = std::make_unique<TemporaryFolder>();
@@ -119,7 +120,7 @@ int run_simulate(const Context& context, const Options& options) {
   }
   nlohmann::ordered_json json = signed_by(context, to_json(result));
   std::optional<MigrationStudy> migration;
-  if (const auto first = warm_up_plan(job, decided ? &*decided : nullptr)) {
+  if (const auto first = planner::warm_up_plan(job, decided ? &*decided : nullptr)) {
     migration = study_migration(job, *first, how.level,
                                 options.trace.empty() ? "" : migration_trace(options.trace));
     json["migration"] = to_json(*migration);
@@ -133,7 +134,7 @@ int run_simulate(const Context& context, const Options& options) {
     std::cout << text_of(json);
   } else {
     std::cout << describe(result);
-    if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", summary_of(job.plan));
+    if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", planner::summary_of(job.plan));
     if (rehearsal) std::cout << describe(*rehearsal);
     if (!job.plan_file.empty())
       std::cout << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
@@ -160,4 +161,4 @@ void add_simulate(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -1,10 +1,10 @@
 // `rehearse train`: its command line. What it does is in cli/training/.
 #include <memory>
 
-#include "cli/console/command.h"
 #include "cli/commands/training.h"
+#include "cli/console/command.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 void add_train(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
@@ -53,4 +53,4 @@ void add_train(CLI::App& app, Context& context) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -7,7 +7,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 const Training& load() {
@@ -35,4 +35,4 @@ const Training& training() {
   return loaded;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -4,10 +4,10 @@
 #pragma once
 #include <string>
 
-#include "cli/console/context.h"
 #include "cli/commands/profile.h"
+#include "cli/console/context.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct TrainFlags {
   std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
@@ -31,4 +31,4 @@ inline constexpr const char* training_module = "librehearse_training.so";
 /// there or does not load.
 const Training& training();
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

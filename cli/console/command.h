@@ -8,7 +8,7 @@
 
 #include "cli/console/context.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 // One a file: adds the subcommand to `app`.
 void add_simulate(CLI::App& app, Context& context);
@@ -27,4 +27,4 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 /// The positional JOB.toml.
 void add_job(CLI::App& command, std::string& path);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// Exit statuses; after signal n: 128 + n.
 enum Exit : int { good = 0, failed = 1, refused = 2 };
@@ -17,4 +17,4 @@ struct Context {
   std::function<int()> run = {};  // of the chosen subcommand; returns an Exit
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 /// The words of "TEXT:{analytic,fluid,chunk}"; none where the type names no choices.
@@ -47,4 +47,4 @@ std::vector<DescribedCommand> describe(const CLI::App& app) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// An option, or a positional argument where it has no flags.
 struct DescribedOption {
@@ -31,4 +31,4 @@ const std::vector<std::string>& shells();
 /// In roff, of section 1.
 std::string man_page(const CLI::App& app, const std::string& version);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -13,7 +13,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 namespace fs = std::filesystem;
 
@@ -75,4 +75,4 @@ TemporaryFolder::~TemporaryFolder() {
   fs::remove_all(path_, ignored);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

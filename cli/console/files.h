@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// Throws InputError that names the flag and the cause when a file cannot be made at `path`.
 void check_writable(const std::string& flag, const std::string& path);
@@ -24,4 +24,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

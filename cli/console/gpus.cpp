@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 template <class F>
@@ -90,4 +90,4 @@ Gpus find_gpus() {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

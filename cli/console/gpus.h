@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct Gpu {
   std::string name = {};
@@ -18,4 +18,4 @@ struct Gpus {
 };
 Gpus find_gpus();
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

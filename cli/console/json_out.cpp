@@ -7,7 +7,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -59,4 +59,4 @@ std::string text_of(const Json& json) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

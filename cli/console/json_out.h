@@ -6,7 +6,7 @@
 
 #include "cli/console/context.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// schema_version, then version and command, then the rest.
 nlohmann::ordered_json signed_by(const Context& context, const nlohmann::ordered_json& json);
@@ -17,4 +17,4 @@ std::string text_of(const nlohmann::ordered_json& json);
 /// The command line as a shell reads it, the program's folder left out.
 std::string command_text(const std::vector<std::string>& arguments);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -8,7 +8,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -59,4 +59,4 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}. See {}", error.what(), help);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

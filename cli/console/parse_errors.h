@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// One line for a failed parse of `app`: an unknown command or option with the nearest known one,
 /// else CLI11's own words; then where help is.
@@ -11,4 +11,4 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error);
 /// The one line for a command that there is not.
 std::string unknown_command(const CLI::App& app, const std::string& word);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -10,7 +10,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 std::string find_python() {
   if (const char* given = std::getenv("REHEARSE_PYTHON"); given != nullptr && *given != '\0')
     return access(given, X_OK) == 0 ? given : "";
@@ -39,4 +39,4 @@ void run_report(const std::string& python, const std::vector<std::string>& argum
   throw BackendError(fmt::format("plots/report.py failed: {}", said.substr(said.rfind('\n') + 1)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

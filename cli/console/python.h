@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// The interpreter: REHEARSE_PYTHON, else tools/python where tools/setup made it; empty when there
 /// is none.
@@ -13,4 +13,4 @@ std::string need_python(const std::string& flag);
 /// plots/report.py with these arguments. Throws BackendError with what it said when it fails.
 void run_report(const std::string& python, const std::vector<std::string>& arguments);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -15,7 +15,7 @@
 
 extern char** environ;
 
-namespace rehearse {
+namespace rehearse::cli {
 
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors) {
   std::array<int, 2> ends{};
@@ -55,4 +55,4 @@ Finished run_program(const std::vector<std::string>& arguments, bool with_errors
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

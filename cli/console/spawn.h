@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct Finished {
   int status = 0;           // 128 + n after signal n, 127 when it could not be started
@@ -14,4 +14,4 @@ struct Finished {
 /// BackendError when this machine has no pipe left.
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 bool numeric(const std::string& cell) {
@@ -46,4 +46,4 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

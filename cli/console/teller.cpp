@@ -10,7 +10,7 @@
 
 #include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 constexpr std::chrono::seconds interval(10);
@@ -52,4 +52,4 @@ void Teller::print_lines(const std::stop_token& stop) {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -9,7 +9,7 @@
 
 #include "cli/console/context.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 class Teller {
  public:
@@ -37,4 +37,4 @@ class Teller {
   std::jthread clock_ = {};  // last: it uses the others
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

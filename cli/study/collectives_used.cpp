@@ -9,13 +9,13 @@
 
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
-std::vector<CollectivesUsed> collectives_used(const Program& program) {
-  std::map<std::tuple<Id, Move, Algorithm>, int> ops;
-  for (const Role& role : program.roles)
-    for (const Op& op : role.ops)
-      if (const auto* work = std::get_if<Collective>(&op.work))
+std::vector<CollectivesUsed> collectives_used(const program::Program& program) {
+  std::map<std::tuple<Id, program::Move, program::Algorithm>, int> ops;
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops)
+      if (const auto* work = std::get_if<program::Collective>(&op.work))
         ++ops[{work->channel, work->move, work->algorithm}];
   std::vector<CollectivesUsed> out;
   for (const auto& [key, count] : ops) {
@@ -43,4 +43,4 @@ nlohmann::ordered_json to_json(const std::vector<CollectivesUsed>& used, bool au
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -7,20 +7,20 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// All collectives of a channel that move alike and play the same algorithm.
 struct CollectivesUsed {
   std::string group = {};  // the channel: "dp", "tp", "dp.gather"
-  Move move = Move::all_reduce;
-  Algorithm algorithm = Algorithm::automatic;
+  program::Move move = program::Move::all_reduce;
+  program::Algorithm algorithm = program::Algorithm::automatic;
   int ops = 0;  // a step, in the programs of all roles
 };
 /// By channel, in the program's order. `program` is one whose algorithms are decided.
-std::vector<CollectivesUsed> collectives_used(const Program& program);
+std::vector<CollectivesUsed> collectives_used(const program::Program& program);
 
 /// "dp all_reduce ring, tp all_reduce halving_doubling".
 std::string describe(const std::vector<CollectivesUsed>& used);
 nlohmann::ordered_json to_json(const std::vector<CollectivesUsed>& used, bool automatic);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -6,16 +6,16 @@
 #include <cmath>
 #include <optional>
 
+#include "cli/console/teller.h"
 #include "cli/study/load.h"
 #include "cli/study/rescore.h"
-#include "cli/console/teller.h"
 #include "engine/base/names.h"
-#include "engine/job/plan_file.h"
-#include "engine/costs/profile.h"
-#include "engine/methods/strategy.h"
 #include "engine/base/units.h"
+#include "engine/costs/profile.h"
+#include "engine/job/plan_file.h"
+#include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -24,16 +24,16 @@ using Json = nlohmann::ordered_json;
 Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
 
 /// Of each segment, how its gradient is summed; empty: whole.
-Json layers_json(const Plan& p) {
+Json layers_json(const plan::Plan& p) {
   Json out = Json::array();
-  for (const LayerExchange& x : p.layers)
+  for (const plan::LayerExchange& x : p.layers)
     out.push_back({{"reduction", name_of(x.reduction)},
                    {"density", x.density},
                    {"coding", name_of(x.coding)}});
   return out;
 }
 
-Json plan_json(const Plan& p, const Cluster& cluster) {
+Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
   Json devices = Json::array();
   for (const Id d : p.rank_to_device) devices.push_back(cluster.devices()[d].name);
   return {{"method", p.method},
@@ -57,17 +57,17 @@ Json plan_json(const Plan& p, const Cluster& cluster) {
 
 }  // namespace
 
-Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
-  const std::optional<Profile> profile = profile_of(job);
-  const Profile* measured = profile ? &*profile : nullptr;
-  PlannerOptions options;
+plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags) {
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* measured = profile ? &*profile : nullptr;
+  planner::PlannerOptions options;
   options.budget = flags.budget;
-  std::function<double(const Plan&)> rescore;
+  std::function<double(const plan::Plan&)> rescore;
   if (flags.rescore) rescore = fluid_rescore(job, measured);
   Teller* const teller = flags.teller;
   int simulated = 0;
   if (rescore)
-    options.rescore = [&](const Plan& plan) {
+    options.rescore = [&](const plan::Plan& plan) {
       if (teller != nullptr)
         teller->say(fmt::format("planning: simulating the best, {}", ++simulated));
       return rescore(plan);
@@ -86,43 +86,43 @@ Decision decide_with_progress(const Job& job, const PlanFlags& flags) {
   return decide(job, measured, options);
 }
 
-std::optional<Decision> decide_plan(Job& job, Teller* teller) {
-  if (!job.plan_file.empty() || !planned(job.plan.method)) return std::nullopt;
-  Decision decision = decide_with_progress(job, {.teller = teller});
+std::optional<plan::Decision> decide_plan(job::Job& job, Teller* teller) {
+  if (!job.plan_file.empty() || !methods::planned(job.plan.method)) return std::nullopt;
+  plan::Decision decision = decide_with_progress(job, {.teller = teller});
   job.plan = decision.plan;
   return decision;
 }
 
-void add_warnings(const Decision& decision, Study& study) {
+void add_warnings(const plan::Decision& decision, Study& study) {
   study.warnings.insert(study.warnings.end(), decision.warnings.begin(), decision.warnings.end());
 }
 
-std::string plan_text(const Decision& decision, const Job& job) {
-  const std::optional<Profile> profile = profile_of(job);
-  return to_toml(decision, made_for(job.model, job.cluster, profile ? &*profile : nullptr),
+std::string plan_text(const plan::Decision& decision, const job::Job& job) {
+  const std::optional<costs::Profile> profile = profile_of(job);
+  return to_toml(decision, job::made_for(job.model, job.cluster, profile ? &*profile : nullptr),
                  job.model, job.cluster);
 }
 
-nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
+nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
   Json choices = Json::array(), runners_up = Json::array(), infeasible = Json::array();
-  for (const Choice& c : d.choices) {
+  for (const plan::Choice& c : d.choices) {
     Json others = Json::array();
-    for (const Alternative& a : c.runners_up)
+    for (const plan::Alternative& a : c.runners_up)
       others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
     choices.push_back({{"choice", c.name},
                        {"value", c.value},
                        {"step_time_s", number(c.seconds)},
                        {"runners_up", std::move(others)}});
   }
-  for (const RunnerUp& r : d.runners_up)
+  for (const plan::RunnerUp& r : d.runners_up)
     runners_up.push_back({{"plan", r.value}, {"step_time_s", number(r.seconds)}, {"why", r.why}});
-  for (const Infeasible& i : d.infeasible)
+  for (const plan::Infeasible& i : d.infeasible)
     infeasible.push_back(
         {{"constraint", i.constraint}, {"candidates", i.candidates}, {"nearest", i.nearest}});
   Json out;
   out["schema_version"] = 1;
   add_subject(subject_of(job.model, job.cluster, d.plan), out);
-  out.update(Json{{"summary", summary_of(d.plan)},
+  out.update(Json{{"summary", planner::summary_of(d.plan)},
                   {"plan", plan_json(d.plan, job.cluster)},
                   {"step_time_s", d.seconds},
                   {"dry_run_s", d.dry_run_seconds},
@@ -142,20 +142,20 @@ nlohmann::ordered_json to_json(const Decision& d, const Job& job) {
   return out;
 }
 
-std::string brief(const Decision& d, const Job& job) {
+std::string brief(const plan::Decision& d, const job::Job& job) {
   std::string out = fmt::format(
       "model      {}\ncluster    {}\nplan       {}\nstep time  {} predicted\nsearch     {} "
       "candidates, {} dry-run; --explain says why\n",
-      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(), summary_of(d.plan),
-      to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
+      planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
 }
 
-std::string explain(const Decision& d, const Job& job) {
+std::string explain(const plan::Decision& d, const job::Job& job) {
   return fmt::format("model         {}\ncluster       {}\n{}",
                      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
-                     explain(d));
+                     planner::explain(d));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

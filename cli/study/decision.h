@@ -9,7 +9,7 @@
 #include "engine/job/job.h"
 #include "engine/planner/planner.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct PlanFlags {
   int budget = 0;
@@ -18,20 +18,20 @@ struct PlanFlags {
 };
 
 /// Throws InputError when no plan is feasible.
-Decision decide_with_progress(const Job& job, const PlanFlags& flags);
+plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags);
 /// A job as load() leaves it becomes one that runs: where its plan is open it is decided.
-std::optional<Decision> decide_plan(Job& job, Teller* teller);
+std::optional<plan::Decision> decide_plan(job::Job& job, Teller* teller);
 
 /// What to beware of in a decided plan stands beside what its study warns of.
-void add_warnings(const Decision& decision, Study& study);
+void add_warnings(const plan::Decision& decision, Study& study);
 
 /// The plan file.
-std::string plan_text(const Decision& decision, const Job& job);
+std::string plan_text(const plan::Decision& decision, const job::Job& job);
 /// The JSON of `plan`, documented in docs/cli.md.
-nlohmann::ordered_json to_json(const Decision& decision, const Job& job);
+nlohmann::ordered_json to_json(const plan::Decision& decision, const job::Job& job);
 /// Of what, plan, prediction, counts, warnings.
-std::string brief(const Decision& decision, const Job& job);
+std::string brief(const plan::Decision& decision, const job::Job& job);
 /// The whole decision.
-std::string explain(const Decision& decision, const Job& job);
+std::string explain(const plan::Decision& decision, const job::Job& job);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

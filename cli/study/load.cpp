@@ -6,15 +6,15 @@
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
-Job load(const std::string& path, const std::vector<std::string>& set) {
-  const bool open = planned(Config::load(path, set).section("method").text("name", ""));
-  return open ? load_job_to_plan(path, set) : load_job(path, set);
+job::Job load(const std::string& path, const std::vector<std::string>& set) {
+  const bool open = methods::planned(Config::load(path, set).section("method").text("name", ""));
+  return open ? job::load_job_to_plan(path, set) : job::load_job(path, set);
 }
 
-Job load_for(const Context& context, const std::string& path, int ranks) {
-  Job job = load(path, context.set);
+job::Job load_for(const Context& context, const std::string& path, int ranks) {
+  job::Job job = load(path, context.set);
   if (job.plan.world_size() == ranks || job.where.contains("cluster.world_size") ||
       job.cluster.shared_cores() == 0)
     return job;
@@ -27,13 +27,13 @@ Job load_for(const Context& context, const std::string& path, int ranks) {
   }
 }
 
-std::optional<Profile> profile_of(const Job& job) {
+std::optional<costs::Profile> profile_of(const job::Job& job) {
   if (job.profile.empty()) return std::nullopt;
   try {
-    return load_profile(job.profile, job.cluster);
+    return costs::load_profile(job.profile, job.cluster);
   } catch (const InputError& error) {
     throw located(job, error);
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -12,7 +12,7 @@
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 /// Keys that only make sense together with the method they were written for.
@@ -21,8 +21,8 @@ constexpr std::array shape_keys{
     "shares"};
 
 /// What a plan says and other methods must be compared on as well: the work and the devices.
-std::vector<std::string> without_plan(const Job& job) {
-  const Plan& plan = job.plan;
+std::vector<std::string> without_plan(const job::Job& job) {
+  const plan::Plan& plan = job.plan;
   std::vector<std::string> out{
       "method.plan=", fmt::format("train.global_batch={}", plan.global_batch),
       fmt::format("train.optimizer={}", name_of(plan.optimizer)),
@@ -83,7 +83,7 @@ bool continues(const std::string& part, const MethodChoice& before) {
 std::vector<MethodChoice> parse_methods(const std::string& list) {
   std::vector<MethodChoice> out;
   if (list == "all") {
-    for (const auto& [name, strategy] : strategies())
+    for (const auto& [name, strategy] : methods::strategies())
       out.push_back({.label = name, .method = name, .set = {}});
     return out;
   }
@@ -104,7 +104,7 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
       out.push_back({.label = "plan", .method = "plan"});
       continue;
     }
-    if (const std::string why = unknown_method(name); !why.empty())
+    if (const std::string why = methods::unknown_method(name); !why.empty())
       throw InputError("--methods: " + why);
     MethodChoice choice{.label = part, .method = name, .set = {}};
     if (at != std::string::npos) {
@@ -120,7 +120,7 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
   return out;
 }
 
-std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
+std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set) {
   std::vector<std::string> out;
   if (choice.method != job.plan.method && job.plan_file.empty())
@@ -138,4 +138,4 @@ std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& jo
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

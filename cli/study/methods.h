@@ -5,7 +5,7 @@
 
 #include "engine/job/job.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// One row: a method, and keys of the job that hold for it alone.
 struct MethodChoice {
@@ -24,7 +24,7 @@ std::vector<MethodChoice> parse_methods(const std::string& list);
 /// ...) is forgotten where the row's method is another one, so that each gets its own defaults;
 /// the command line's --set and the row's own keys hold. Of a job with a plan, other methods get
 /// the plan's work (batch, precision, optimizer) and devices.
-std::vector<std::string> overrides_for(const MethodChoice& choice, const Job& job,
+std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

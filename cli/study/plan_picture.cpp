@@ -10,14 +10,14 @@
 #include "engine/base/names.h"
 #include "engine/planner/mesh.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 /// The stage that each rank of the mesh plays.
-std::map<Id, int> stage_of_ranks(const Plan& plan) {
-  const Mesh mesh(plan);
+std::map<Id, int> stage_of_ranks(const plan::Plan& plan) {
+  const planner::Mesh mesh(plan);
   std::map<Id, int> out;
   for (int p = 0; p < plan.pp; ++p)
     for (int d = 0; d < plan.dp; ++d)
@@ -25,14 +25,14 @@ std::map<Id, int> stage_of_ranks(const Plan& plan) {
   return out;
 }
 
-Json nodes_json(const Job& job) {
-  const Plan& plan = job.plan;
+Json nodes_json(const job::Job& job) {
+  const plan::Plan& plan = job.plan;
   const std::map<Id, int> stage = stage_of_ranks(plan);
   std::map<Id, Id> rank_on;  // servers have no stage and are not drawn
   for (const auto& [rank, unused] : stage) rank_on[plan.rank_to_device[rank]] = rank;
   std::map<Id, Json> nodes;
   for (Id d = 0; d < job.cluster.devices().size(); ++d) {
-    const Device& device = job.cluster.devices()[d];
+    const cluster::Device& device = job.cluster.devices()[d];
     const auto slash = device.name.find('/');
     Json& node = nodes[device.node];
     if (node.is_null()) node = {{"name", device.name.substr(0, slash)}, {"devices", Json::array()}};
@@ -47,14 +47,14 @@ Json nodes_json(const Job& job) {
   return out;
 }
 
-Json layers_json(const Job& job, const Profile* profile) {
-  const Plan& plan = job.plan;
+Json layers_json(const job::Job& job, const costs::Profile* profile) {
+  const plan::Plan& plan = job.plan;
   Json out = Json::array();
   for (std::size_t c = 0; c < plan.stages.size() && !plan.layers.empty(); ++c)
     for (Id segment : plan.stages[c]) {
       Json variance = nullptr;
       if (profile != nullptr)
-        for (const LayerVariance& v : profile->variances)
+        for (const tensors::LayerVariance& v : profile->variances)
           if (v.model == job.model.name && v.segment == segment) variance = v.per_element;
       out.push_back({{"name", job.model.segments[segment].name},
                      {"stage", c % static_cast<std::size_t>(plan.pp)},
@@ -66,8 +66,8 @@ Json layers_json(const Job& job, const Profile* profile) {
 }
 
 /// One text a stage; with virtual stages it has several runs of segments.
-Json stages_json(const Job& job) {
-  const Plan& plan = job.plan;
+Json stages_json(const job::Job& job) {
+  const plan::Plan& plan = job.plan;
   std::vector<std::string> out(static_cast<std::size_t>(plan.pp));
   for (std::size_t c = 0; c < plan.stages.size(); ++c) {
     std::string& text = out[c % out.size()];
@@ -80,7 +80,7 @@ Json stages_json(const Job& job) {
 
 }  // namespace
 
-Json placement_json(const Job& job, const Profile* profile) {
+Json placement_json(const job::Job& job, const costs::Profile* profile) {
   return {{"schema_version", 1},
           {"placement",
            {{"cluster", job.cluster.name()},
@@ -89,9 +89,9 @@ Json placement_json(const Job& job, const Profile* profile) {
             {"layers", layers_json(job, profile)}}}};
 }
 
-std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
+std::vector<std::string> plan_pictures(const job::Job& job, const Rehearsal& against,
                                        const TemporaryFolder& folder, const std::string& trace) {
-  const std::optional<Profile> profile = profile_of(job);
+  const std::optional<costs::Profile> profile = profile_of(job);
   write_file(folder.file("placement.json"),
              placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
   std::vector<std::string> out{folder.file("placement.json")};
@@ -104,4 +104,4 @@ std::vector<std::string> plan_pictures(const Job& job, const Rehearsal& against,
 
 std::string baseline_traces(const TemporaryFolder& folder) { return folder.file("before-"); }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -11,13 +11,14 @@
 #include "cli/study/load.h"
 #include "cli/study/methods.h"
 #include "engine/base/errors.h"
-#include "engine/planner/fit.h"
+#include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
-#include "engine/methods/strategy.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/fit.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 StepTime time_of(const Study& study) {
@@ -26,7 +27,7 @@ StepTime time_of(const Study& study) {
 
 /// A method that has no time because of memory is tried with the first change that makes it fit,
 /// unless that is another method.
-Baseline run_baseline(const std::string& method, const Job& job, const StudyOptions& how,
+Baseline run_baseline(const std::string& method, const job::Job& job, const StudyOptions& how,
                       const std::string& path, const std::vector<std::string>& set) {
   Baseline out{.method = method};
   const std::vector<std::string> base =
@@ -34,9 +35,9 @@ Baseline run_baseline(const std::string& method, const Job& job, const StudyOpti
   for (int attempt = 0; attempt < 2; ++attempt) {
     std::vector<std::string> all = base;
     all.insert(all.end(), out.set.begin(), out.set.end());
-    std::optional<Job> other;
+    std::optional<job::Job> other;
     try {
-      other = load_job(path, all);
+      other = job::load_job(path, all);
       out.step_time = time_of(study(*other, how));
       out.cannot_run.clear();
       return out;
@@ -44,7 +45,7 @@ Baseline run_baseline(const std::string& method, const Job& job, const StudyOpti
       if (attempt == 0) out.cannot_run = error.what();
     }
     if (!other) break;
-    const auto remedy = find_remedy(other->plan, other->model, other->cluster, true);
+    const auto remedy = planner::find_remedy(other->plan, other->model, other->cluster, true);
     if (!remedy) break;
     out.set = remedy->changes;
   }
@@ -67,15 +68,15 @@ std::string rehearsal_path(const std::string& plan_file) {
   return std::filesystem::path(plan_file).replace_extension(".rehearsal.json").string();
 }
 
-Rehearsal begin_rehearsal(const Job& job) {
+Rehearsal begin_rehearsal(const job::Job& job) {
   Rehearsal out;
-  const std::optional<Profile> profile = profile_of(job);
-  const PlanFile plan = load_plan_file(job.plan_file, job.model, job.cluster);
-  out.model_hash = hash_of(job.model);
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const job::PlanFile plan = job::load_plan_file(job.plan_file, job.model, job.cluster);
+  out.model_hash = job::hash_of(job.model);
   out.cluster_hash = job.cluster.hash();
-  out.profile_hash = profile ? hash_of(*profile) : 0;
+  out.profile_hash = profile ? job::hash_of(*profile) : 0;
   out.plan_hash = plan.hash;
-  const LinkedProgram linked = link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
   std::map<Id, std::int64_t> need;  // ranks that share a device add up
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)
     need[job.plan.rank_to_device[rank]] += linked.memory[linked.role_of[rank]].total();
@@ -88,7 +89,7 @@ Rehearsal begin_rehearsal(const Job& job) {
   return out;
 }
 
-void finish_rehearsal(Rehearsal& rehearsal, const Job& job, const Study& study,
+void finish_rehearsal(Rehearsal& rehearsal, const job::Job& job, const Study& study,
                       const StudyOptions& options, const std::string& path,
                       const std::vector<std::string>& set, const std::string& traces) {
   rehearsal.fidelity = name_of(study.level);
@@ -96,14 +97,14 @@ void finish_rehearsal(Rehearsal& rehearsal, const Job& job, const Study& study,
   rehearsal.step_time = time_of(study);
   StudyOptions how = options;
   for (const bool pipelined : {false, true})
-    for (const auto& [method, strategy] : strategies()) {
+    for (const auto& [method, strategy] : methods::strategies()) {
       if (!strategy.baseline || strategy.combines.pp != pipelined) continue;
       how.trace = traces.empty() ? "" : traces + method + ".json";
       rehearsal.baselines.push_back(run_baseline(method, job, how, path, set));
     }
 }
 
-void write_rehearsal(const Rehearsal& rehearsal, const Job& job) {
+void write_rehearsal(const Rehearsal& rehearsal, const job::Job& job) {
   write_file(rehearsal_path(job.plan_file), to_json(rehearsal));
 }
 
@@ -124,7 +125,7 @@ std::string describe(const Rehearsal& rehearsal) {
   return out;
 }
 
-void check_rehearsal(const Job& job) {
+void check_rehearsal(const job::Job& job) {
   if (job.plan_file.empty())
     throw InputError("--rehearsed: the job names no plan; [method] plan does");
   const std::string file = rehearsal_path(job.plan_file);
@@ -132,16 +133,16 @@ void check_rehearsal(const Job& job) {
   if (!std::filesystem::exists(file))
     refuse(file, "missing: the plan was never rehearsed; " + again);
   const Rehearsal rehearsal = parse_rehearsal(read_file(file), file);
-  const std::optional<Profile> profile = profile_of(job);
-  const PlanFile plan = load_plan_file(job.plan_file, job.model, job.cluster);
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const job::PlanFile plan = job::load_plan_file(job.plan_file, job.model, job.cluster);
   const auto same = [&](const char* what, std::uint64_t then, std::uint64_t now) {
     if (then != now)
       refuse(file, fmt::format("stale: the {} is {} and was {} when it was rehearsed; {} anew",
-                               what, hash_text(now), hash_text(then), again));
+                               what, job::hash_text(now), job::hash_text(then), again));
   };
-  same("model", rehearsal.model_hash, hash_of(job.model));
+  same("model", rehearsal.model_hash, job::hash_of(job.model));
   same("cluster", rehearsal.cluster_hash, job.cluster.hash());
-  same("profile", rehearsal.profile_hash, profile ? hash_of(*profile) : 0);
+  same("profile", rehearsal.profile_hash, profile ? job::hash_of(*profile) : 0);
   same("plan", rehearsal.plan_hash, plan.hash);
   if (!rehearsal.over_memory.empty()) {
     const auto& [device, capacity] = *rehearsal.over_memory.begin();
@@ -157,15 +158,15 @@ void check_rehearsal(const Job& job) {
                        text(own), best->method, text(*best->step_time)));
 }
 
-void add_measured(const Job& job, const std::vector<double>& step_times) {
+void add_measured(const job::Job& job, const std::vector<double>& step_times) {
   if (step_times.empty()) return;
   const std::string file = rehearsal_path(job.plan_file);
   Rehearsal rehearsal = parse_rehearsal(read_file(file), file);
-  const Spread steps = spread(step_times);
+  const execution::Spread steps = execution::spread(step_times);
   rehearsal.runs.push_back({.step_time = {steps.mean, steps.ci95},
                             .steps = static_cast<std::int64_t>(step_times.size()),
                             .ratio = steps.mean / rehearsal.step_time->mean});
   write_rehearsal(rehearsal, job);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

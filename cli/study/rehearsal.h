@@ -11,7 +11,7 @@
 #include "cli/study/study.h"
 #include "engine/job/job.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// Mean and half-width of the 95% interval, seconds.
 struct StepTime {
@@ -51,16 +51,16 @@ std::string rehearsal_path(const std::string& plan_file);
 
 /// What of the job's plan does not fit into its devices' memory is in over_memory; no simulation
 /// yet.
-Rehearsal begin_rehearsal(const Job& job);
+Rehearsal begin_rehearsal(const job::Job& job);
 /// The rehearsal with the plan's own simulation, and those of DDP, ZeRO-2 and 1F1B: on the plan's
 /// devices, with its batch, precision and optimizer, under the same seeds; one that lacks memory is
 /// tried with the first change that makes it fit. `path` and `set`: the job as the command line
 /// names it. `traces`: a prefix of files METHOD.json that get their Chrome traces; empty: none.
-void finish_rehearsal(Rehearsal& rehearsal, const Job& job, const Study& study,
+void finish_rehearsal(Rehearsal& rehearsal, const job::Job& job, const Study& study,
                       const StudyOptions& options, const std::string& path,
                       const std::vector<std::string>& set, const std::string& traces = {});
 /// Beside the plan, complete or not at all. Throws BackendError.
-void write_rehearsal(const Rehearsal& rehearsal, const Job& job);
+void write_rehearsal(const Rehearsal& rehearsal, const job::Job& job);
 /// The fastest of those that can run; null when none can.
 const Baseline* best_baseline(const Rehearsal& rehearsal);
 /// For people, one line each.
@@ -68,12 +68,12 @@ std::string describe(const Rehearsal& rehearsal);
 
 /// Throws InputError when the job has no plan, or its rehearsal is missing, stale, over memory, or
 /// slower than the best feasible baseline (disjoint intervals); says which.
-void check_rehearsal(const Job& job);
+void check_rehearsal(const job::Job& job);
 /// Adds a run to the file. Throws BackendError when it cannot be written.
-void add_measured(const Job& job, const std::vector<double>& step_times);
+void add_measured(const job::Job& job, const std::vector<double>& step_times);
 
 std::string to_json(const Rehearsal& rehearsal);
 /// Throws InputError on anything that `to_json` would not have written.
 Rehearsal parse_rehearsal(const std::string& text, const std::string& file);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -7,11 +7,11 @@
 
 #include "cli/study/rehearsal.h"
 #include "engine/base/errors.h"
-#include "engine/job/identity.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
+#include "engine/job/identity.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -33,10 +33,10 @@ Json json_of(const Rehearsal& r) {
                     {"steps", m.steps},
                     {"measured_by_predicted", m.ratio}});
   return {{"schema_version", Rehearsal::version},
-          {"model_hash", hash_text(r.model_hash)},
-          {"cluster_hash", hash_text(r.cluster_hash)},
-          {"profile_hash", hash_text(r.profile_hash)},
-          {"plan_hash", hash_text(r.plan_hash)},
+          {"model_hash", job::hash_text(r.model_hash)},
+          {"cluster_hash", job::hash_text(r.cluster_hash)},
+          {"profile_hash", job::hash_text(r.profile_hash)},
+          {"plan_hash", job::hash_text(r.plan_hash)},
           {"fidelity", r.fidelity},
           {"seeds", r.seeds},
           {"predicted_step_time_s", json_of(r.step_time)},
@@ -118,4 +118,4 @@ Rehearsal parse_rehearsal(const std::string& text, const std::string& file) {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -9,32 +9,34 @@
 #include "sim/run_seeds.h"
 #endif
 
-namespace rehearse {
+namespace rehearse::cli {
 
 #ifdef REHEARSE_HAS_SIM
 namespace {
 
 constexpr std::uint64_t own_seed = 0x52454845;
 /// Where nothing is random, steps are alike but for a rhythm of two or three.
-constexpr Steps steps{1, 6}, quiet_steps{1, 3};
+constexpr execution::Steps steps{1, 6}, quiet_steps{1, 3};
 /// (rank, op) instances a step beyond which a simulation takes too long for a search.
 constexpr std::size_t most_instances = 500'000;
 
 }  // namespace
 
-std::function<double(const Plan&)> fluid_rescore(const Job& job, const Profile* profile) {
-  return [&job, profile](const Plan& plan) {
-    Job one = job;
+std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
+                                                       const costs::Profile* profile) {
+  return [&job, profile](const plan::Plan& plan) {
+    job::Job one = job;
     one.plan = plan;
     one.disturb.seed += own_seed;
-    const LinkedProgram linked = link(compile(one), one.model);
+    const link::LinkedProgram linked = link::link(compile(one), one.model);
     std::size_t instances = 0;
-    for (const Role& role : linked.program.roles) instances += role.ops.size() * role.ranks.size();
+    for (const program::Role& role : linked.program.roles)
+      instances += role.ops.size() * role.ranks.size();
     if (instances > most_instances) return std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> slow = link_slowdowns(one.disturb, one.cluster);
-    const Costs costs(linked, one.model, one.cluster, plan.rank_to_device, plan.optimizer, profile,
-                      slow);
-    SeedOptions options;
+    const costs::Costs costs(linked, one.model, one.cluster, plan.rank_to_device, plan.optimizer,
+                             profile, slow);
+    sim::SeedOptions options;
     options.seeds = 1;
     options.samples_per_step = plan.global_batch;
     options.steps =
@@ -50,4 +52,4 @@ std::function<double(const Plan&)> fluid_rescore(const Job& job, const Profile* 
 std::function<double(const Plan&)> fluid_rescore(const Job&, const Profile*) { return {}; }
 #endif
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

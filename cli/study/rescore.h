@@ -3,15 +3,16 @@
 #pragma once
 #include <functional>
 
+#include "engine/costs/profile.h"
 #include "engine/job/job.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// Mean step time over a few steps of one run, whose seed is the planner's own: what `simulate` and
 /// a test draw afterwards, the planner has not seen. Not a number for plans too large to simulate
 /// in a search. Empty where this build has no SimGrid.
-std::function<double(const Plan&)> fluid_rescore(const Job& job, const Profile* profile);
+std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
+                                                       const costs::Profile* profile);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

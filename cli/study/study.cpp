@@ -12,20 +12,21 @@
 #include <set>
 
 #include "cli/console/json_out.h"
-#include "cli/study/load.h"
 #include "cli/console/teller.h"
-#include "engine/execution/chrome_trace.h"
-#include "engine/costs/costs.h"
-#include "engine/execution/dry_run.h"
+#include "cli/study/load.h"
 #include "engine/base/errors.h"
-#include "engine/costs/profile.h"
+#include "engine/base/names.h"
 #include "engine/base/units.h"
+#include "engine/costs/costs.h"
+#include "engine/costs/profile.h"
+#include "engine/execution/chrome_trace.h"
+#include "engine/execution/dry_run.h"
 #include "engine/link/workspace.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/run_seeds.h"
 #endif
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 constexpr std::size_t traced_ranks = 64;
@@ -44,18 +45,19 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-bool random(const Disturbance& d) {
+bool random(const cluster::Disturbance& d) {
   return d.compute_sigma > 0 || d.link_sigma > 0 ||
          (d.straggler_probability > 0 && d.straggler_probability < 1);
 }
 
 /// All ranks where they are few, otherwise the first of each role.
-TraceSelection selection(const LinkedProgram& linked, Steps steps) {
-  TraceSelection out{.first_step = steps.warm_up, .last_step = steps.warm_up + traced_steps - 1};
+execution::TraceSelection selection(const link::LinkedProgram& linked, execution::Steps steps) {
+  execution::TraceSelection out{.first_step = steps.warm_up,
+                                .last_step = steps.warm_up + traced_steps - 1};
   const auto& roles = linked.program.roles;
   if (linked.role_of.size() <= traced_ranks) return out;
   const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
-  for (const Role& role : roles)
+  for (const program::Role& role : roles)
     for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
       out.ranks.push_back(role.ranks[i]);
   std::sort(out.ranks.begin(), out.ranks.end());
@@ -64,16 +66,16 @@ TraceSelection selection(const LinkedProgram& linked, Steps steps) {
 
 /// Everything that the runs of all seeds share.
 struct Runs {
-  const Job& job;
+  const job::Job& job;
   const StudyOptions& options;
-  const LinkedProgram& linked;
-  const Costs& costs;
-  const Profile* profile;
+  const link::LinkedProgram& linked;
+  const costs::Costs& costs;
+  const costs::Profile* profile;
   const std::vector<double>& slow;
   int seeds;
 };
 
-void tell(const Job& job, const StudyOptions& options, const std::string& what) {
+void tell(const job::Job& job, const StudyOptions& options, const std::string& what) {
   if (options.teller != nullptr) options.teller->say(job.plan.method + ": " + what);
 }
 
@@ -81,22 +83,22 @@ void tell(const Runs& runs, int done) {
   tell(runs.job, runs.options, fmt::format("{} of {} seeds done", done, runs.seeds));
 }
 
-std::vector<Metrics> run_analytic(const Runs& runs) {
-  std::vector<Metrics> out;
-  const Job& job = runs.job;
-  const Steps steps = runs.options.steps;
+std::vector<execution::Metrics> run_analytic(const Runs& runs) {
+  std::vector<execution::Metrics> out;
+  const job::Job& job = runs.job;
+  const execution::Steps steps = runs.options.steps;
   for (int i = 0; i < runs.seeds; ++i) {
-    Disturbance disturbance = job.disturb;
+    cluster::Disturbance disturbance = job.disturb;
     disturbance.seed += static_cast<std::uint64_t>(i);
-    const Disturber disturber(disturbance, job.plan.world_size());
-    MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs, job.plan.global_batch,
-                        steps);
-    std::optional<ChromeTrace> trace;
-    std::vector<TraceSink*> sinks{&metrics};
+    const cluster::Disturber disturber(disturbance, job.plan.world_size());
+    execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
+                                   job.plan.global_batch, steps);
+    std::optional<execution::ChromeTrace> trace;
+    std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
       sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
                                      selection(runs.linked, steps)));
-    Tee tee(sinks);
+    execution::Tee tee(sinks);
     dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
     if (trace) trace->close();
     out.push_back(metrics.finish());
@@ -106,36 +108,38 @@ std::vector<Metrics> run_analytic(const Runs& runs) {
 }
 
 #ifdef REHEARSE_HAS_SIM
-std::vector<Metrics> run_simulated(const Runs& runs) {
-  const Job& job = runs.job;
-  SeedOptions options;
+std::vector<execution::Metrics> run_simulated(const Runs& runs) {
+  const job::Job& job = runs.job;
+  sim::SeedOptions options;
   options.seeds = runs.seeds;
   options.samples_per_step = job.plan.global_batch;
   options.steps = runs.options.steps;
-  options.sim.fidelity = runs.options.level == Level::chunk ? Fidelity::chunk : Fidelity::fluid;
+  options.sim.fidelity =
+      runs.options.level == Level::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
   options.sim.profile = runs.profile;
   options.sim.slow = runs.slow;
   options.processes.progress = [&](int done) { tell(runs, done); };
   if (!runs.options.trace.empty())
-    options.sink = [&](int i) -> std::unique_ptr<TraceSink> {
+    options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {
       if (i != 0) return nullptr;
-      return std::make_unique<ChromeTrace>(runs.options.trace, runs.linked, job.model,
-                                           selection(runs.linked, options.steps));
+      return std::make_unique<execution::ChromeTrace>(runs.options.trace, runs.linked, job.model,
+                                                      selection(runs.linked, options.steps));
     };
-  std::vector<Metrics> out;
-  for (SeedRun& run :
+  std::vector<execution::Metrics> out;
+  for (sim::SeedRun& run :
        run_seeds(runs.linked, job.model, job.cluster, runs.costs, job.disturb, options))
     out.push_back(std::move(run.metrics));
   return out;
 }
 #else
-std::vector<Metrics> run_simulated(const Runs& runs) {
+std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
                                name_of(runs.options.level)));
 }
 #endif
 
-std::vector<std::string> warnings_of(const Job& job, const Costs& costs, const Study& study) {
+std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& costs,
+                                     const Study& study) {
   std::vector<std::string> out;
   if (!costs.calibrated()) {
     std::set<std::string> kinds;
@@ -152,10 +156,10 @@ std::vector<std::string> warnings_of(const Job& job, const Costs& costs, const S
   return out;
 }
 
-std::vector<std::string> idle_unknown(const Cluster& cluster, const Costs& costs) {
+std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const costs::Costs& costs) {
   std::set<std::string> kinds;
   for (Id device : costs.rank_to_device())
-    if (const DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
+    if (const cluster::DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
       kinds.insert(kind.name);
   return {kinds.begin(), kinds.end()};
 }
@@ -169,23 +173,19 @@ nlohmann::ordered_json energy_json(const Study& s) {
 
 }  // namespace
 
-const char* name_of(Level level) {
-  return level == Level::analytic ? "analytic" : level == Level::fluid ? "fluid" : "chunk";
-}
-
-Study study(const Job& job, const StudyOptions& options) {
+Study study(const job::Job& job, const StudyOptions& options) {
   Study out;
   Stopwatch watch;
   tell(job, options, "compiling and linking its program");
-  Program program = compile(job);
+  program::Program program = compile(job);
   out.compile_s = watch.lap();
-  const LinkedProgram linked = link(std::move(program), job.model);
+  const link::LinkedProgram linked = link::link(std::move(program), job.model);
   out.link_s = watch.lap();
-  check_memory(linked, job.plan, job.model, job.cluster);
-  const std::optional<Profile> profile = profile_of(job);
+  planner::check_memory(linked, job.plan, job.model, job.cluster);
+  const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const Costs costs(linked, job.model, job.cluster, job.plan.rank_to_device, job.plan.optimizer,
-                    profile ? &*profile : nullptr, slow);
+  const costs::Costs costs(linked, job.model, job.cluster, job.plan.rank_to_device,
+                           job.plan.optimizer, profile ? &*profile : nullptr, slow);
   out.costs_s = watch.lap();
 
   const Runs runs{job,
@@ -196,7 +196,7 @@ Study study(const Job& job, const StudyOptions& options) {
                   slow,
                   random(job.disturb) ? options.seeds : 1};
   tell(runs, 0);
-  const std::vector<Metrics> metrics =
+  const std::vector<execution::Metrics> metrics =
       options.level == Level::analytic ? run_analytic(runs) : run_simulated(runs);
   out.run_s = watch.lap();
 
@@ -213,8 +213,8 @@ Study study(const Job& job, const StudyOptions& options) {
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
   out.collectives = collectives_used(linked.program);
-  out.automatic = job.plan.collective == Algorithm::automatic;
-  out.memory = device_needs(linked, job.cluster, job.plan.rank_to_device);
+  out.automatic = job.plan.collective == program::Algorithm::automatic;
+  out.memory = planner::device_needs(linked, job.cluster, job.plan.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
@@ -226,10 +226,10 @@ Study study(const Job& job, const StudyOptions& options) {
 nlohmann::ordered_json to_json(const Study& s) {
   using Json = nlohmann::ordered_json;
   Json mesh = Json::object(), memory = Json::object();
-  for (const Axis& axis : s.mesh) mesh[axis.name] = axis.size;
+  for (const program::Axis& axis : s.mesh) mesh[axis.name] = axis.size;
   if (s.servers > 0) mesh["servers"] = s.servers;
-  for (const DeviceNeed& need : s.memory) memory[need.kind] = need.need;
-  const Spread& t = s.summary.step_time;
+  for (const planner::DeviceNeed& need : s.memory) memory[need.kind] = need.need;
+  const execution::Spread& t = s.summary.step_time;
   Json out{{"schema_version", 1}, {"method", s.method}};
   add_subject(s.subject, out);
   out.update(Json{
@@ -264,7 +264,7 @@ nlohmann::ordered_json timings_json(const Study& s) {
 }
 
 std::string step_time_text(const Study& study) {
-  const Spread& t = study.summary.step_time;
+  const execution::Spread& t = study.summary.step_time;
   int decimals = 3;  // at least four significant digits
   for (double v = t.mean; v < 0.9995 && decimals < 9; v *= 10) ++decimals;
   // ... and one of the interval, unless it is 0.
@@ -287,7 +287,7 @@ std::string energy_text(const Study& study) {
 
 std::string mesh_text(const Study& study) {
   std::vector<std::string> axes;
-  for (const Axis& axis : study.mesh)
+  for (const program::Axis& axis : study.mesh)
     if (axis.size > 1) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
   if (axes.empty()) axes.emplace_back("1 rank");
   std::string out = fmt::format("{}", fmt::join(axes, " x "));
@@ -296,4 +296,4 @@ std::string mesh_text(const Study& study) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

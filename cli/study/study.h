@@ -1,6 +1,7 @@
 // One job, predicted: compiled, linked, checked against memory, played over several seeds. What
 // `simulate`, each row of `compare` and the prediction of a real run are made of.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,21 +9,24 @@
 
 #include "cli/study/collectives_used.h"
 #include "cli/study/subject.h"
-#include "engine/planner/fit.h"
-#include "engine/job/job.h"
 #include "engine/execution/metrics.h"
+#include "engine/job/job.h"
+#include "engine/planner/fit.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 class Teller;
 
 /// analytic: the dry run, nothing contends. fluid, chunk: SimGrid (sim/executor.h).
 enum class Level : std::uint8_t { analytic, fluid, chunk };
+constexpr auto spellings(Level) {
+  return std::to_array<const char*>({"analytic", "fluid", "chunk"});
+}
 
 struct StudyOptions {
   Level level = Level::fluid;
-  int seeds = 5;             // as many runs, unless nothing in [disturb] is random: then one
-  Steps steps = {};          // of each run
+  int seeds = 5;                // as many runs, unless nothing in [disturb] is random: then one
+  execution::Steps steps = {};  // of each run
   std::string trace = {};    // Chrome trace of the first seed's first two steady steps; empty: none
   Teller* teller = nullptr;  // none: says nothing
 };
@@ -31,15 +35,15 @@ struct Study {
   std::string method = {};
   Subject subject = {};
   int world_size = 0, servers = 0;
-  std::vector<Axis> mesh = {};
+  std::vector<program::Axis> mesh = {};
   std::vector<std::string> devices = {};  // by rank
   std::vector<std::uint64_t> seeds = {};
   Level level = Level::fluid;
   bool calibrated = false;
-  Summary summary = {};
+  execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
   bool automatic = true;  // algorithms of collectives were chosen, not stated
-  std::vector<DeviceNeed> memory = {};
+  std::vector<planner::DeviceNeed> memory = {};
   std::vector<std::string> idle_unknown = {};  // kinds whose idle power counts as nothing
   std::uint64_t program_hash = 0, cluster_hash = 0;
   std::vector<std::string> warnings = {};
@@ -49,7 +53,7 @@ struct Study {
 
 /// Throws InputError when the job cannot be compiled, does not fit into memory or gives numbers
 /// that are not finite.
-Study study(const Job& job, const StudyOptions& options);
+Study study(const job::Job& job, const StudyOptions& options);
 
 /// The JSON of `simulate`, documented in docs/cli.md. Equal job, seeds and fidelity give equal
 /// bytes.
@@ -62,6 +66,5 @@ std::string step_time_text(const Study& study);
 std::string energy_text(const Study& study);
 /// "pp 4 x dp 8"; axes of size 1 left out.
 std::string mesh_text(const Study& study);
-const char* name_of(Level level);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -9,13 +9,14 @@
 #include <optional>
 
 #include "cli/study/load.h"
-#include "engine/execution/chrome_trace.h"
-#include "engine/costs/costs.h"
-#include "engine/execution/dry_run.h"
 #include "engine/base/errors.h"
-#include "engine/migration/migration.h"
-#include "engine/costs/profile.h"
+#include "engine/base/names.h"
 #include "engine/base/units.h"
+#include "engine/costs/costs.h"
+#include "engine/costs/profile.h"
+#include "engine/execution/chrome_trace.h"
+#include "engine/execution/dry_run.h"
+#include "engine/migration/migration.h"
 #ifdef REHEARSE_HAS_SIM
 #include <cstring>
 
@@ -23,69 +24,72 @@
 #include "sim/processes.h"
 #endif
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 /// The migration's program, and what it moves.
 struct Change {
-  LinkedProgram from = {}, linked = {};
-  Migration migration = {};
-  std::vector<DeviceNeed> memory = {};
+  link::LinkedProgram from = {}, linked = {};
+  migration::Migration migration = {};
+  std::vector<planner::DeviceNeed> memory = {};
 };
 
-Change change_of(const Job& job, const Plan& first) {
-  Job before = job;
+Change change_of(const job::Job& job, const plan::Plan& first) {
+  job::Job before = job;
   before.plan = first;
   Change out;
-  out.from = link(compile(before));
+  out.from = link::link(compile(before));
   const std::vector<Id>& devices = first.rank_to_device;
-  out.migration = migrate(out.from, link(compile(job)), job.model,
-                          {.distance = distance_on(job.cluster, devices),
-                           .played = {},
-                           .plays = players(devices, job.plan.rank_to_device)});
-  out.linked = link(out.migration.program);
-  out.memory = device_needs(out.linked, job.cluster, devices);
-  for (const DeviceNeed& need : out.memory)
+  out.migration =
+      migration::migrate(out.from, link::link(compile(job)), job.model,
+                         {.distance = migration::distance_on(job.cluster, devices),
+                          .played = {},
+                          .plays = migration::players(devices, job.plan.rank_to_device)});
+  out.linked = link::link(out.migration.program);
+  out.memory = planner::device_needs(out.linked, job.cluster, devices);
+  for (const planner::DeviceNeed& need : out.memory)
     if (!need.fits())
       throw InputError(fmt::format(
           "the states of both plans do not fit at once: the migration from {} to {} needs {} on "
           "{}, which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run "
           "one plan from the first step (method.plan)",
           first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))), need.kind,
-          capacity_text(need.capacity, need.reserve)));
+          planner::capacity_text(need.capacity, need.reserve)));
   return out;
 }
 
-double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& costs, Level level,
-                  const Profile* profile, const std::vector<double>& slow,
+double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const costs::Costs& costs,
+                  Level level, const costs::Profile* profile, const std::vector<double>& slow,
                   const std::string& trace) {
-  const Disturber disturber(job.disturb, job.plan.world_size());
+  const cluster::Disturber disturber(job.disturb, job.plan.world_size());
   const auto traced = [&](const auto& play) {
     if (trace.empty()) {
-      Tee nobody({});
+      execution::Tee nobody({});
       return play(nobody);
     }
-    ChromeTrace file(trace, linked, job.model, {.first_step = 0, .last_step = 0});
-    Tee tee({&file});
+    execution::ChromeTrace file(trace, linked, job.model, {.first_step = 0, .last_step = 0});
+    execution::Tee tee({&file});
     const double seconds = play(tee);
     file.close();
     return seconds;
   };
   if (level == Level::analytic)
-    return traced(
-        [&](TraceSink& sink) { return dry_run(linked, costs, disturber, 1, sink).seconds; });
+    return traced([&](execution::TraceSink& sink) {
+      return dry_run(linked, costs, disturber, 1, sink).seconds;
+    });
 #ifdef REHEARSE_HAS_SIM
-  const SimOptions options{.fidelity = level == Level::chunk ? Fidelity::chunk : Fidelity::fluid,
-                           .profile = profile,
-                           .slow = slow};
+  const sim::SimOptions options{
+      .fidelity = level == Level::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
+      .profile = profile,
+      .slow = slow};
   const auto simulated = [&](int) {
-    const double seconds = traced([&](TraceSink& sink) {
+    const double seconds = traced([&](execution::TraceSink& sink) {
       return simulate(linked, costs, job.cluster, disturber, 1, sink, options).seconds;
     });
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   };
   double seconds = 0;
-  std::memcpy(&seconds, in_processes(1, simulated).front().data(), sizeof seconds);
+  std::memcpy(&seconds, sim::in_processes(1, simulated).front().data(), sizeof seconds);
   return seconds;
 #else
   (void)profile, (void)slow;
@@ -96,20 +100,20 @@ double seconds_of(const LinkedProgram& linked, const Job& job, const Costs& cost
 
 }  // namespace
 
-void check_migration(const Job& job, const Plan& first) { change_of(job, first); }
+void check_migration(const job::Job& job, const plan::Plan& first) { change_of(job, first); }
 
 std::string migration_trace(const std::string& trace) {
   return std::filesystem::path(trace).replace_extension(".migration.json").string();
 }
 
-MigrationStudy study_migration(const Job& job, const Plan& first, Level level,
+MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Level level,
                                const std::string& trace) {
   const Change change = change_of(job, first);
-  const std::optional<Profile> profile = profile_of(job);
-  const Profile* measured = profile ? &*profile : nullptr;
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* measured = profile ? &*profile : nullptr;
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const Costs costs(change.linked, job.model, job.cluster, first.rank_to_device, job.plan.optimizer,
-                    measured, slow);
+  const costs::Costs costs(change.linked, job.model, job.cluster, first.rank_to_device,
+                           job.plan.optimizer, measured, slow);
 
   MigrationStudy out{.from = first.method,
                      .mesh = change.from.program.mesh,
@@ -128,8 +132,8 @@ MigrationStudy study_migration(const Job& job, const Plan& first, Level level,
 
 nlohmann::ordered_json to_json(const MigrationStudy& s) {
   nlohmann::ordered_json mesh = nlohmann::ordered_json::object(), memory = mesh;
-  for (const Axis& axis : s.mesh) mesh[axis.name] = axis.size;
-  for (const DeviceNeed& need : s.memory) memory[need.kind] = need.need;
+  for (const program::Axis& axis : s.mesh) mesh[axis.name] = axis.size;
+  for (const planner::DeviceNeed& need : s.memory) memory[need.kind] = need.need;
   return {{"from_method", s.from},      {"from_mesh", mesh},
           {"after_step", s.after_step}, {"seconds", s.seconds},
           {"bytes_total", s.bytes},     {"bytes_sent_per_rank_max", s.bytes_most},
@@ -142,4 +146,4 @@ std::string describe(const MigrationStudy& s) {
                      s.from, to_text(Seconds(s.seconds)), bytes(s.bytes), bytes(s.bytes_most));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

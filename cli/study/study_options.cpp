@@ -8,8 +8,9 @@
 #include "cli/console/files.h"
 #include "cli/console/python.h"
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 void add_study_flags(CLI::App& command, StudyFlags& flags) {
   add_job(command, flags.job);
@@ -39,12 +40,10 @@ StudyOptions study_options(const StudyFlags& flags, Teller& teller) {
   if (!flags.report.empty()) check_report(flags.report);
   if (!flags.output.empty()) check_writable("-o", flags.output);
   StudyOptions out;
-  out.level = flags.fidelity == "analytic" ? Level::analytic
-              : flags.fidelity == "chunk"  ? Level::chunk
-                                           : Level::fluid;
+  out.level = *from_name<Level>(flags.fidelity);
   out.seeds = flags.seeds;
   out.teller = &teller;
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "cli/console/command.h"
-#include "cli/study/study.h"
 #include "cli/console/teller.h"
+#include "cli/study/study.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct StudyFlags {
   std::string job = {}, fidelity = "fluid", report = {}, output = {};
@@ -20,4 +20,4 @@ void add_study_flags(CLI::App& command, StudyFlags& flags);
 StudyOptions study_options(const StudyFlags& flags, Teller& teller);
 void check_report(const std::string& path);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

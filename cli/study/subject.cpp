@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
-namespace rehearse {
+namespace rehearse::cli {
 
-const char* precision_name(DType dtype) {
-  return dtype == DType::f32 ? "fp32" : dtype == DType::bf16 ? "bf16" : "fp16";
+const char* precision_name(program::DType dtype) {
+  return dtype == program::DType::f32 ? "fp32" : dtype == program::DType::bf16 ? "bf16" : "fp16";
 }
 
-Subject subject_of(const ModelSpec& model, const Cluster& cluster, const Plan& plan) {
+Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                   const plan::Plan& plan) {
   return {.model = model.name,
           .cluster = cluster.name(),
           .precision = precision_name(plan.precision),
@@ -30,4 +31,4 @@ void add_subject(const Subject& s, nlohmann::ordered_json& json) {
   json["precision"] = s.precision;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -5,19 +5,20 @@
 
 #include "engine/job/job.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 struct Subject {
   std::string model = {}, cluster = {}, precision = {};
   int global_batch = 0, seq_len = 0;
 };
 
-Subject subject_of(const ModelSpec& model, const Cluster& cluster, const Plan& plan);
+Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                   const plan::Plan& plan);
 /// "gpt2-124m, 512 samples of 1024 tokens a step, fp32".
 std::string work_text(const Subject& subject);
 /// Adds model, cluster, global_batch, seq_len and precision.
 void add_subject(const Subject& subject, nlohmann::ordered_json& json);
 /// As method.precision spells it.
-const char* precision_name(DType dtype);
+const char* precision_name(program::DType dtype);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -8,27 +8,27 @@
 #include <optional>
 
 #include "cli/console/files.h"
-#include "cli/study/load.h"
 #include "cli/console/spawn.h"
+#include "cli/study/load.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/units.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 constexpr int timed_out = 124;  // of coreutils' timeout
 
-Plan decide_again(const Job& job, const std::string& path, const std::vector<std::string>& set,
-                  const Measured& measured) {
+plan::Plan decide_again(const job::Job& job, const std::string& path,
+                        const std::vector<std::string>& set, const planner::Measured& measured) {
   std::optional<TemporaryFolder> scratch;
   if (job.train.out.empty()) scratch.emplace();
   const auto file = [&](const std::string& name) {
     return scratch ? scratch->file(name) : (std::filesystem::path(job.train.out) / name).string();
   };
-  Profile profile = profile_of(job).value_or(Profile{});
+  costs::Profile profile = profile_of(job).value_or(costs::Profile{});
   replace_variances(profile, job.model.name, measured.variances);
   write_file(file("warm-up.profile.json"), to_json(profile));
   std::vector<std::string> command{"timeout", fmt::format("{}", job.adaptive.plan_timeout.value),
@@ -43,22 +43,22 @@ Plan decide_again(const Job& job, const std::string& path, const std::vector<std
         fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",
                     to_text(job.adaptive.plan_timeout)));
   if (planned.status != 0) throw BackendError("planning after warm-up failed: " + planned.output);
-  return prepare(load_plan(file("plan.toml"), job.model, job.cluster), job.model);
+  return methods::prepare(job::load_plan(file("plan.toml"), job.model, job.cluster), job.model);
 }
 
 }  // namespace
 
-void replace_variances(Profile& into, const std::string& model,
-                       const std::vector<LayerVariance>& variances) {
-  std::erase_if(into.variances, [&](const LayerVariance& v) { return v.model == model; });
+void replace_variances(costs::Profile& into, const std::string& model,
+                       const std::vector<tensors::LayerVariance>& variances) {
+  std::erase_if(into.variances, [&](const tensors::LayerVariance& v) { return v.model == model; });
   into.variances.insert(into.variances.end(), variances.begin(), variances.end());
 }
 
-ReplaceOnce::Decide decide_after_warm_up(const Job& job, const std::string& path,
-                                         const std::vector<std::string>& set) {
-  return [job, path, set](const Measured& measured, const Plan&) {
+planner::ReplaceOnce::Decide decide_after_warm_up(const job::Job& job, const std::string& path,
+                                                  const std::vector<std::string>& set) {
+  return [job, path, set](const planner::Measured& measured, const plan::Plan&) {
     return decide_again(job, path, set, measured);
   };
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -4,7 +4,7 @@
 #include "engine/base/data_dir.h"
 #include "runtime/control/launcher.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 int start_ranks(const std::vector<std::string>& arguments, int nproc) {
   std::vector<std::string> of_rank{own_path()};
@@ -15,7 +15,7 @@ int start_ranks(const std::vector<std::string>& arguments, int nproc) {
       of_rank.push_back(arguments[i]);
     }
   }
-  return launch(of_rank, {.nproc = nproc});
+  return runtime::launch(of_rank, {.nproc = nproc});
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

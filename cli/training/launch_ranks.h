@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::cli {
 
 /// Starts `nproc` ranks with this command line less --nproc and waits; returns their exit status.
 int start_ranks(const std::vector<std::string>& arguments, int nproc);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -9,19 +9,20 @@
 #include "cli/training/train_job.h"
 #include "models/large_products.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
 std::string products() {
-  const LargeProducts& large = large_products();
+  const models::LargeProducts& large = models::large_products();
   return fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",
-                     vector_instructions(), std::bit_width(std::uint64_t{large_product}) - 1,
+                     models::vector_instructions(),
+                     std::bit_width(std::uint64_t{models::large_product}) - 1,
                      large.one_dnn ? "are oneDNN's" : "too", large.why);
 }
 
 constexpr Training offered{.train = train_job, .profile = profile_ranks, .products = products};
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::cli
 
-extern "C" const rehearse::Training* rehearse_training() { return &rehearse::offered; }
+extern "C" const rehearse::cli::Training* rehearse_training() { return &rehearse::cli::offered; }

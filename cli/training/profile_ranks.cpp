@@ -7,31 +7,31 @@
 
 #include "cli/console/teller.h"
 #include "cli/training/launch_ranks.h"
-#include "engine/model/model.h"
 #include "engine/base/names.h"
+#include "engine/model/model.h"
 #include "runtime/control/environment.h"
 #include "runtime/profiling/profiler.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 int profile_ranks(const Context& context, const ProfileOptions& options) {
-  const ModelSpec model = load_model(options.model, options.seq_len);
+  const model::ModelSpec model = model::load_model(options.model, options.seq_len);
   if (options.nproc > 0) return start_ranks(context.arguments, options.nproc);
-  ProfileSettings settings;
+  runtime::ProfileSettings settings;
   settings.samples = options.samples;
   settings.tensor_parallel = options.tp;
-  settings.optimizer = *from_name<Optimizer>(options.optimizer);
+  settings.optimizer = *from_name<plan::Optimizer>(options.optimizer);
   settings.threads = options.threads;
   settings.cluster = options.ranks_on;
-  const Environment environment = detect_environment();
+  const runtime::Environment environment = runtime::detect_environment();
   std::optional<Teller> teller;
   if (environment.rank == 0)
     teller.emplace(context).say(
         fmt::format("measuring {} with {} ranks", model.name, environment.world_size));
-  const Profile profile = measure_profile(model, settings, environment);
+  const costs::Profile profile = measure_profile(model, settings, environment);
   teller.reset();
   if (environment.rank == 0) write_profile(context, options, profile);
   return good;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -9,33 +9,33 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/study/decision.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
+#include "cli/console/teller.h"
+#include "cli/study/decision.h"
 #include "cli/study/load.h"
 #include "cli/study/rehearsal.h"
 #include "cli/study/study_migration.h"
-#include "cli/console/teller.h"
 #include "cli/training/after_warm_up.h"
 #include "cli/training/launch_ranks.h"
-#include "engine/planner/adaptive.h"
 #include "engine/base/errors.h"
-#include "engine/planner/fit.h"
 #include "engine/costs/profile.h"
-#include "engine/tensors/variance.h"
 #include "engine/link/workspace.h"
-#include "runtime/control/environment.h"
+#include "engine/planner/adaptive.h"
+#include "engine/planner/fit.h"
+#include "engine/tensors/variance.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/control/environment.h"
 #include "runtime/training/train.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 namespace {
 
-void check_weights(const Job& job, const TrainFlags& options) {
+void check_weights(const job::Job& job, const TrainFlags& options) {
   if (options.weights.empty() && options.out_weights.empty()) return;
   const char* flag = options.weights.empty() ? "--export" : "--import";
-  if (job.model.family != Family::gpt)
+  if (job.model.family != model::Family::gpt)
     throw InputError(
         fmt::format("{}: only models of the family gpt have GPT-2's weights; {} is none", flag,
                     job.model.name));
@@ -48,27 +48,27 @@ void check_weights(const Job& job, const TrainFlags& options) {
 
 /// The job, its own plan decided where that is open, and what it warms up under.
 struct Prepared {
-  Job job = {};
-  AdaptiveRun run = {};
+  job::Job job = {};
+  planner::AdaptiveRun run = {};
 };
 
 Prepared prepare_run(const Context& context, const TrainFlags& options, int ranks, Teller* teller) {
   Prepared out{.job = load_for(context, options.job, ranks)};
-  Job& job = out.job;
-  const std::optional<Decision> decided = decide_plan(job, teller);
+  job::Job& job = out.job;
+  const std::optional<plan::Decision> decided = decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.observe == 0)
-    job.plan.observe = default_observe_stride;
-  ReplaceOnce::Decide decide;
+    job.plan.observe = tensors::default_observe_stride;
+  planner::ReplaceOnce::Decide decide;
   if (decided) decide = decide_after_warm_up(job, options.job, context.set);
   out.run = adaptive_run(job, decided ? &*decided : nullptr, std::move(decide));
   return out;
 }
 
 /// Into what the file holds already, in place of what it knew of this model's gradients.
-void write_variances(const std::string& path, const Job& job,
-                     const std::vector<LayerVariance>& variances, bool quiet) {
-  Profile profile;
-  if (std::filesystem::exists(path)) profile = load_profile(path);
+void write_variances(const std::string& path, const job::Job& job,
+                     const std::vector<tensors::LayerVariance>& variances, bool quiet) {
+  costs::Profile profile;
+  if (std::filesystem::exists(path)) profile = costs::load_profile(path);
   replace_variances(profile, job.model.name, variances);
   write_file(path, to_json(profile));
   if (!quiet && !variances.empty())
@@ -83,8 +83,9 @@ int launch_all(const Context& context, const TrainFlags& options) {
   teller->say("checking the program");
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
-  if (!options.resume && !options.overwrite && !job.train.out.empty()) check_unused(job.train.out);
-  check_memory(link(compile(job), job.model), job.plan, job.model, job.cluster);
+  if (!options.resume && !options.overwrite && !job.train.out.empty())
+    runtime::check_unused(job.train.out);
+  planner::check_memory(link::link(compile(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.world_size() != options.nproc)
     throw InputError(
         fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
@@ -92,21 +93,22 @@ int launch_all(const Context& context, const TrainFlags& options) {
                     options.nproc, job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp,
                     job.plan.servers > 0 ? fmt::format(" + {} servers", job.plan.servers) : ""));
   if (run.warms_up) {
-    Job first = job;
+    job::Job first = job;
     first.plan = run.first;
-    check_memory(link(compile(first), job.model), first.plan, job.model, job.cluster);
+    planner::check_memory(link::link(compile(first), job.model), first.plan, job.model,
+                          job.cluster);
     check_migration(job, run.first);
   }
   teller.reset();  // from here on the ranks speak
   return start_ranks(context.arguments, options.nproc);
 }
 
-nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
+nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary& s) {
   const auto known = [](double value) {
     return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
   };
   nlohmann::ordered_json changes = nlohmann::ordered_json::array();
-  for (const Replacement& r : s.replacements)
+  for (const runtime::Replacement& r : s.replacements)
     changes.push_back(
         {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
@@ -130,26 +132,26 @@ nlohmann::ordered_json to_json(const Job& job, const TrainSummary& s) {
 }
 
 int run_rank(const Context& context, const TrainFlags& options) {
-  const Environment environment = detect_environment();
+  const runtime::Environment environment = runtime::detect_environment();
   auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
-  Job first = job;
+  job::Job first = job;
   first.plan = std::move(run.first);
   if (run.warms_up && environment.rank == 0 && !context.quiet && !context.json)
     fmt::print("warms up for {} steps under {}: {}\n", job.adaptive.warmup_steps, first.plan.method,
-               summary_of(first.plan));
-  const TrainSummary summary = train(first, environment,
-                                     {.resume = options.resume,
-                                      .resume_from = options.resume_from,
-                                      .overwrite = options.overwrite,
-                                      .import_weights = options.weights,
-                                      .trace = options.trace,
-                                      .quiet = context.quiet || context.json,
-                                      .policy = std::move(run.policy)});
+               planner::summary_of(first.plan));
+  const runtime::TrainSummary summary = train(first, environment,
+                                              {.resume = options.resume,
+                                               .resume_from = options.resume_from,
+                                               .overwrite = options.overwrite,
+                                               .import_weights = options.weights,
+                                               .trace = options.trace,
+                                               .quiet = context.quiet || context.json,
+                                               .policy = std::move(run.policy)});
   if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
   if (environment.rank == 0 && !options.out_weights.empty())
-    export_gpt2(summary.checkpoint, job.model, options.out_weights);
+    runtime::export_gpt2(summary.checkpoint, job.model, options.out_weights);
   if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
     write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
   if (environment.rank == 0 && context.json)
@@ -164,11 +166,11 @@ int train_job(const Context& context, const TrainFlags& options) {
   if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
   if (!options.profile_out.empty()) {
     check_writable("--profile-out", options.profile_out);
-    if (std::filesystem::exists(options.profile_out)) load_profile(options.profile_out);
+    if (std::filesystem::exists(options.profile_out)) costs::load_profile(options.profile_out);
   }
   if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))
     throw InputError(fmt::format("--import {}: does not exist", options.weights));
   return options.nproc > 0 ? launch_all(context, options) : run_rank(context, options);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

@@ -2,8 +2,8 @@
 #pragma once
 #include "cli/commands/training.h"
 
-namespace rehearse {
+namespace rehearse::cli {
 
 int train_job(const Context& context, const TrainFlags& options);
 
-}  // namespace rehearse
+}  // namespace rehearse::cli

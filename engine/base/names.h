@@ -1,6 +1,6 @@
 // Enumerators by name. An enum that files and reports spell has a function `spellings` beside it,
-// found by the argument's namespace: the names in the order of the enumerators, for printing and for
-// parsing.
+// found by the argument's namespace: the names in the order of the enumerators, for printing and
+// for parsing.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -17,7 +17,7 @@
 #include "engine/base/errors.h"
 #include "engine/cluster/routes.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 namespace {
 
 /// FNV-1a over everything that is fed to it.
@@ -304,4 +304,4 @@ std::uint64_t Cluster::hash() const {
   return fnv.value();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

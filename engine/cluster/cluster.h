@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/program/program.h"
 #include "engine/base/units.h"
+#include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 
 /// One kind of accelerator (or CPU core). Peak rates are dense matrix rates of the data sheet; the
 /// efficiency curve says how much of them a matrix product of a size reaches: rate = peak *
@@ -123,4 +123,4 @@ std::vector<std::string> known_clusters();
 DeviceKind load_device(const std::string& name);
 std::vector<std::string> known_devices();
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

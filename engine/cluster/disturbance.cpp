@@ -4,7 +4,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 
 Disturber::Disturber(const Disturbance& d, int world_size)
     : seed_(d.seed),
@@ -85,4 +85,4 @@ std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster
   return slow;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

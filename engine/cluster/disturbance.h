@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/cluster.h"
 #include "engine/base/random.h"
+#include "engine/cluster/cluster.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 
 /// The largest sigma of jitter: at 5 the median factor is 4e-6 and one in a thousand is above 19.
 constexpr double most_jitter = 5;
@@ -71,4 +71,4 @@ std::vector<double> rank_slowdowns(const Disturbance& disturbance, std::size_t w
 /// by this. Throws InputError that names the nearest link when a name is unknown.
 std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster& cluster);
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

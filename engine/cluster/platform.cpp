@@ -16,7 +16,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/limits.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 namespace {
 
 constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs
@@ -336,4 +336,4 @@ std::vector<std::string> known_devices() {
   return names;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

@@ -3,12 +3,12 @@
 #pragma once
 #include <vector>
 
-#include "engine/cluster/cluster.h"
 #include "engine/base/config.h"
+#include "engine/cluster/cluster.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 
 /// Every key that a platform file can have: the documentation is tested against it.
 std::vector<Config::Key> platform_keys();
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::cluster {
 namespace {
 
 struct Hop {
@@ -201,4 +201,4 @@ bool Routes::find(Id a, Id b, std::vector<Id>& path) {
   return true;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

@@ -12,7 +12,7 @@
 
 #include "engine/cluster/cluster.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 
 /// What a path is chosen by. Paths of the least 1/bandwidth are the paper's (Sun 2026,
 /// section 3.2); those of the least latency take only links above a bandwidth, and cross as few
@@ -56,4 +56,4 @@ class Routes {
   std::size_t stored_ = 0;                // costs kept in all regions
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::cluster

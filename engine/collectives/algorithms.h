@@ -31,12 +31,15 @@ constexpr int pieces(std::int64_t elements) {
 std::unique_ptr<const Schedule> pipelined_tree(std::vector<int> parent, std::int64_t elements,
                                                bool reduce);
 
-std::unique_ptr<const Schedule> ring(Move move, int members, std::int64_t elements, int root);
-std::unique_ptr<const Schedule> double_tree(Move move, int members, std::int64_t elements,
+std::unique_ptr<const Schedule> ring(program::Move move, int members, std::int64_t elements,
+                                     int root);
+std::unique_ptr<const Schedule> double_tree(program::Move move, int members, std::int64_t elements,
                                             int root);
-std::unique_ptr<const Schedule> halving_doubling(Move move, int members, std::int64_t elements);
-std::unique_ptr<const Schedule> hierarchical(Move move, std::span<const Id> node_of,
+std::unique_ptr<const Schedule> halving_doubling(program::Move move, int members,
+                                                 std::int64_t elements);
+std::unique_ptr<const Schedule> hierarchical(program::Move move, std::span<const Id> node_of,
                                              std::int64_t elements, int root);
-std::unique_ptr<const Schedule> direct(Move move, int members, std::int64_t elements, int root);
+std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int64_t elements,
+                                       int root);
 
 }  // namespace rehearse::collectives

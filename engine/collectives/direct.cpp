@@ -8,12 +8,12 @@ namespace {
 
 class Star : public Schedule {  // reduce, broadcast, all_reduce = both
  public:
-  Star(Move move, int n, std::int64_t elements, int root)
+  Star(program::Move move, int n, std::int64_t elements, int root)
       : move_(move), n_(n), root_(root), elements_(elements) {}
   int members() const override { return n_; }
-  int rounds() const override { return move_ == Move::all_reduce ? 2 : 1; }
+  int rounds() const override { return move_ == program::Move::all_reduce ? 2 : 1; }
   void round(int r, int member, std::vector<Transfer>& out) const override {
-    const bool in = r == 0 && move_ != Move::broadcast;
+    const bool in = r == 0 && move_ != program::Move::broadcast;
     for (int i = 0; i < n_; ++i) {
       if (i == root_ || (member >= 0 && member != root_ && member != i)) continue;
       push(out, in ? i : root_, in ? root_ : i, 0, elements_, in);
@@ -21,15 +21,15 @@ class Star : public Schedule {  // reduce, broadcast, all_reduce = both
   }
 
  private:
-  Move move_;
+  program::Move move_;
   int n_, root_;
   std::int64_t elements_;
 };
 
 class Rotation : public Schedule {  // reduce_scatter, all_gather
  public:
-  Rotation(Move move, int n, std::int64_t elements)
-      : scatter_(move == Move::reduce_scatter), n_(n), elements_(elements) {}
+  Rotation(program::Move move, int n, std::int64_t elements)
+      : scatter_(move == program::Move::reduce_scatter), n_(n), elements_(elements) {}
   int members() const override { return n_; }
   int rounds() const override { return n_ - 1; }
   void round(int r, int member, std::vector<Transfer>& out) const override {
@@ -57,8 +57,9 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather
 
 }  // namespace
 
-std::unique_ptr<const Schedule> direct(Move move, int members, std::int64_t elements, int root) {
-  if (move == Move::reduce_scatter || move == Move::all_gather)
+std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int64_t elements,
+                                       int root) {
+  if (move == program::Move::reduce_scatter || move == program::Move::all_gather)
     return std::make_unique<Rotation>(move, members, elements);
   return std::make_unique<Star>(move, members, elements, root);
 }

@@ -28,7 +28,7 @@ int parent_of(int p, int m) {
 
 class DoubleTree : public Schedule {
  public:
-  DoubleTree(Move move, int n, std::int64_t elements, int root)
+  DoubleTree(program::Move move, int n, std::int64_t elements, int root)
       : move_(move), n_(n), root_(root), elements_(elements), pieces_(pieces(elements / 2)) {
     const int m = n - 1;
     for (int tree = 0; tree < 2; ++tree) {
@@ -50,9 +50,9 @@ class DoubleTree : public Schedule {
       last_start_ = std::max(last_start_, *std::max_element(s.begin() + 1, s.end()));
   }
   int members() const override { return n_; }
-  int rounds() const override { return phase() * (move_ == Move::all_reduce ? 2 : 1); }
+  int rounds() const override { return phase() * (move_ == program::Move::all_reduce ? 2 : 1); }
   void round(int r, int member, std::vector<Transfer>& out) const override {
-    const bool up = move_ != Move::broadcast && r < phase();
+    const bool up = move_ != program::Move::broadcast && r < phase();
     const int t = up ? r : rounds() - 1 - r;
     for (int tree = 0; tree < 2; ++tree) {
       if (member < 0) {
@@ -69,7 +69,7 @@ class DoubleTree : public Schedule {
     std::vector<Repeat> out;
     const int first = last_start_, last = stride() * (pieces_ - 1);  // all edges of a colour busy
     for (int r = 0; r < rounds(); ++r) {
-      const bool up = move_ != Move::broadcast && r < phase();
+      const bool up = move_ != program::Move::broadcast && r < phase();
       const int t = up ? r : rounds() - 1 - r;
       const bool steady = pieces_ > 1 && first <= t && t <= last;
       if (!steady) {
@@ -87,8 +87,8 @@ class DoubleTree : public Schedule {
     std::int64_t out = 0;
     for (int tree = 0; tree < 2; ++tree) {
       const std::int64_t size = tree ? elements_ - elements_ / 2 : elements_ / 2;
-      if (v > 0 && move_ != Move::broadcast) out += size;
-      if (move_ != Move::reduce)
+      if (v > 0 && move_ != program::Move::broadcast) out += size;
+      if (move_ != program::Move::reduce)
         for (int c : children_[at(tree)][at(v)]) out += c > 0 ? size : 0;
     }
     return out;
@@ -162,7 +162,7 @@ class DoubleTree : public Schedule {
     const int child = (v + root_) % n_, parent = (parent_[at(tree)][at(v)] + root_) % n_;
     up ? push(out, child, parent, begin, end, true) : push(out, parent, child, begin, end, false);
   }
-  Move move_;
+  program::Move move_;
   int n_, root_;
   std::int64_t elements_;
   int pieces_, last_start_ = 0;
@@ -172,7 +172,7 @@ class DoubleTree : public Schedule {
 
 }  // namespace
 
-std::unique_ptr<const Schedule> double_tree(Move move, int members, std::int64_t elements,
+std::unique_ptr<const Schedule> double_tree(program::Move move, int members, std::int64_t elements,
                                             int root) {
   return std::make_unique<DoubleTree>(move, members, elements, root);
 }

@@ -12,15 +12,17 @@ namespace {
 
 class HalvingDoubling : public Schedule {
  public:
-  HalvingDoubling(Move move, int n, std::int64_t elements)
+  HalvingDoubling(program::Move move, int n, std::int64_t elements)
       : n_(n),
         p_(static_cast<int>(std::bit_floor(static_cast<unsigned>(n)))),
         log_(std::countr_zero(static_cast<unsigned>(p_))),
         move_(move),
-        parts_(move == Move::all_reduce ? p_ : n),
+        parts_(move == program::Move::all_reduce ? p_ : n),
         elements_(elements) {}
   int members() const override { return n_; }
-  int rounds() const override { return fold() * 2 + log_ * (move_ == Move::all_reduce ? 2 : 1); }
+  int rounds() const override {
+    return fold() * 2 + log_ * (move_ == program::Move::all_reduce ? 2 : 1);
+  }
   void round(int r, int member, std::vector<Transfer>& out) const override {
     if (fold() && (r == 0 || r == rounds() - 1)) {
       const int mine = member < p_ ? member : member - p_;
@@ -29,8 +31,8 @@ class HalvingDoubling : public Schedule {
       return;
     }
     const int step = r - fold();
-    const bool halve = move_ != Move::all_gather && step < log_;
-    const int doubled = move_ == Move::all_reduce ? step - log_ : step;
+    const bool halve = move_ != program::Move::all_gather && step < log_;
+    const int doubled = move_ == program::Move::all_reduce ? step - log_ : step;
     const int distance = halve ? p_ >> (step + 1) : 1 << doubled;
     if (member < 0) {
       for (int i = 0; i < p_; ++i) send(i, distance, halve, out);
@@ -54,15 +56,15 @@ class HalvingDoubling : public Schedule {
     }
   }
   void enter(int j, std::vector<Transfer>& out) const {
-    if (move_ == Move::all_gather)
+    if (move_ == program::Move::all_gather)
       push(out, p_ + j, j, at(p_ + j), at(p_ + j + 1), false);
     else
       push(out, p_ + j, j, 0, elements_, true);
   }
   void leave(int j, std::vector<Transfer>& out) const {
-    if (move_ == Move::reduce_scatter) {
+    if (move_ == program::Move::reduce_scatter) {
       push(out, j, p_ + j, at(p_ + j), at(p_ + j + 1), false);
-    } else if (move_ == Move::all_gather) {
+    } else if (move_ == program::Move::all_gather) {
       push(out, j, p_ + j, 0, at(p_ + j), false);
       push(out, j, p_ + j, at(p_ + j + 1), elements_, false);
     } else {
@@ -70,14 +72,15 @@ class HalvingDoubling : public Schedule {
     }
   }
   int n_, p_, log_;
-  Move move_;
+  program::Move move_;
   int parts_;
   std::int64_t elements_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Schedule> halving_doubling(Move move, int members, std::int64_t elements) {
+std::unique_ptr<const Schedule> halving_doubling(program::Move move, int members,
+                                                 std::int64_t elements) {
   return std::make_unique<HalvingDoubling>(move, members, elements);
 }
 

@@ -151,8 +151,8 @@ class AllReduce : public TwoLevel {
 
 class Parts : public TwoLevel {  // reduce_scatter, all_gather
  public:
-  Parts(Move move, std::span<const Id> node_of, std::int64_t elements)
-      : TwoLevel(node_of, elements), scatter_(move == Move::reduce_scatter) {
+  Parts(program::Move move, std::span<const Id> node_of, std::int64_t elements)
+      : TwoLevel(node_of, elements), scatter_(move == program::Move::reduce_scatter) {
     for (int k = 0; k < nodes.count(); ++k) {
       auto& stood_for = stood_for_[nodes.width(k)];
       if (!stood_for.empty()) continue;  // nodes of one width stand for parts alike
@@ -266,11 +266,12 @@ std::vector<int> leader_tree(const Nodes& nodes, int root) {
 
 }  // namespace
 
-std::unique_ptr<const Schedule> hierarchical(Move move, std::span<const Id> node_of,
+std::unique_ptr<const Schedule> hierarchical(program::Move move, std::span<const Id> node_of,
                                              std::int64_t elements, int root) {
-  if (move == Move::all_reduce) return std::make_unique<AllReduce>(node_of, elements);
-  if (move == Move::broadcast || move == Move::reduce)
-    return pipelined_tree(leader_tree(Nodes(node_of), root), elements, move == Move::reduce);
+  if (move == program::Move::all_reduce) return std::make_unique<AllReduce>(node_of, elements);
+  if (move == program::Move::broadcast || move == program::Move::reduce)
+    return pipelined_tree(leader_tree(Nodes(node_of), root), elements,
+                          move == program::Move::reduce);
   return std::make_unique<Parts>(move, node_of, elements);
 }
 

@@ -10,10 +10,10 @@ namespace {
 
 class Ring : public Schedule {
  public:
-  Ring(Move move, int n, std::int64_t elements)
+  Ring(program::Move move, int n, std::int64_t elements)
       : n_(n),
-        scatter_(move == Move::all_gather ? 0 : n - 1),
-        gather_(move == Move::reduce_scatter ? 0 : n - 1),
+        scatter_(move == program::Move::all_gather ? 0 : n - 1),
+        gather_(move == program::Move::reduce_scatter ? 0 : n - 1),
         elements_(elements) {}
   int members() const override { return n_; }
   int rounds() const override { return scatter_ + gather_; }
@@ -128,12 +128,13 @@ std::unique_ptr<const Schedule> pipelined_tree(std::vector<int> parent, std::int
   return std::make_unique<PipelinedTree>(std::move(parent), elements, reduce);
 }
 
-std::unique_ptr<const Schedule> ring(Move move, int members, std::int64_t elements, int root) {
-  if (move == Move::broadcast || move == Move::reduce) {
+std::unique_ptr<const Schedule> ring(program::Move move, int members, std::int64_t elements,
+                                     int root) {
+  if (move == program::Move::broadcast || move == program::Move::reduce) {
     std::vector<int> parent(static_cast<std::size_t>(members));
     for (int v = 0; v < members; ++v)
       parent[static_cast<std::size_t>(v)] = v == root ? -1 : (v + members - 1) % members;
-    return pipelined_tree(std::move(parent), elements, move == Move::reduce);
+    return pipelined_tree(std::move(parent), elements, move == program::Move::reduce);
   }
   return std::make_unique<Ring>(move, members, elements);
 }

@@ -7,11 +7,11 @@
 #include <cassert>
 #include <map>
 
-#include "engine/collectives/algorithms.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/collectives/algorithms.h"
 
-namespace rehearse {
+namespace rehearse::collectives {
 namespace {
 
 class Nothing : public Schedule {
@@ -41,63 +41,65 @@ std::int64_t Schedule::sent(int member) const {
   return elements;
 }
 
-bool serves(Algorithm algorithm, Move move) {
+bool serves(program::Algorithm algorithm, program::Move move) {
   switch (algorithm) {
-    case Algorithm::double_tree:
-      return move != Move::reduce_scatter && move != Move::all_gather;
-    case Algorithm::halving_doubling:
-      return move != Move::broadcast && move != Move::reduce;
+    case program::Algorithm::double_tree:
+      return move != program::Move::reduce_scatter && move != program::Move::all_gather;
+    case program::Algorithm::halving_doubling:
+      return move != program::Move::broadcast && move != program::Move::reduce;
     default:
       return true;
   }
 }
 
-Algorithm algorithm_for(Move move, Algorithm wanted) {
-  return serves(wanted, move) ? wanted : Algorithm::automatic;
+program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted) {
+  return serves(wanted, move) ? wanted : program::Algorithm::automatic;
 }
 
-std::unique_ptr<const Schedule> schedule(Move move, Algorithm algorithm, std::int64_t elements,
-                                         std::span<const Id> node_of, int root) {
+std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm algorithm,
+                                         std::int64_t elements, std::span<const Id> node_of,
+                                         int root) {
   const int n = static_cast<int>(node_of.size());
   assert(n >= 1 && elements >= 0 && root >= 0 && root < n);
   if (!serves(algorithm, move))
-    throw InputError(
-        fmt::format("\"{}\" does not serve {}; ring, {}, hierarchical and direct do",
-                    name_of(algorithm), name_of(move),
-                    name_of(algorithm == Algorithm::double_tree ? Algorithm::halving_doubling
-                                                                : Algorithm::double_tree)));
+    throw InputError(fmt::format(
+        "\"{}\" does not serve {}; ring, {}, hierarchical and direct do", name_of(algorithm),
+        name_of(move),
+        name_of(algorithm == program::Algorithm::double_tree ? program::Algorithm::halving_doubling
+                                                             : program::Algorithm::double_tree)));
   if (n == 1) return std::make_unique<Nothing>();
   switch (algorithm) {
-    case Algorithm::ring:
+    case program::Algorithm::ring:
       return collectives::ring(move, n, elements, root);
-    case Algorithm::double_tree:
+    case program::Algorithm::double_tree:
       return collectives::double_tree(move, n, elements, root);
-    case Algorithm::halving_doubling:
+    case program::Algorithm::halving_doubling:
       return collectives::halving_doubling(move, n, elements);
-    case Algorithm::hierarchical:
+    case program::Algorithm::hierarchical:
       return collectives::hierarchical(move, node_of, elements, root);
-    case Algorithm::direct:
+    case program::Algorithm::direct:
       return collectives::direct(move, n, elements, root);
-    case Algorithm::automatic:
+    case program::Algorithm::automatic:
       break;
   }
   assert(false && "automatic must be resolved by choose()");
   return nullptr;
 }
 
-Algorithm choose(Move move, std::int64_t bytes, std::span<const Id> node_of) {
+program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<const Id> node_of) {
   const auto n = static_cast<std::int64_t>(node_of.size());
   // A ring's message of 32 KiB takes about as long to send (at 12.5 GB/s) as to start (2.5 us):
   // below that, rounds cost more than bytes.
   if (n >= 4 && bytes <= n * 32 * 1024)
-    return move == Move::broadcast || move == Move::reduce ? Algorithm::double_tree
-                                                           : Algorithm::halving_doubling;
+    return move == program::Move::broadcast || move == program::Move::reduce
+               ? program::Algorithm::double_tree
+               : program::Algorithm::halving_doubling;
   std::map<Id, int> count;
   for (Id node : node_of) ++count[node];
   const bool several = count.size() > 1 && std::all_of(count.begin(), count.end(), [](auto& entry) {
                          return entry.second > 1;
                        });
-  return several ? Algorithm::hierarchical : Algorithm::ring;
+  return several ? program::Algorithm::hierarchical : program::Algorithm::ring;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::collectives

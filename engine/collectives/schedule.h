@@ -15,7 +15,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::collectives {
 
 /// Member `from` sends elements [begin, end) of the tensor to member `to`, which adds them to its
 /// own or stores them.
@@ -49,22 +49,23 @@ class Schedule {
 
 /// Whether an algorithm can play a move: two trees have no parts to scatter, halving and doubling
 /// has no root.
-bool serves(Algorithm algorithm, Move move);
+bool serves(program::Algorithm algorithm, program::Move move);
 /// What a plan's choice of algorithm becomes for one move: `wanted` where it serves the move,
 /// otherwise automatic (ZeRO with double_tree: its scattered moves take the fastest of the others).
-Algorithm algorithm_for(Move move, Algorithm wanted);
+program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted);
 
 /// `node_of[i]`: the node that member i lies on (hierarchical groups by it; others may ignore it).
 /// After a reduce or a reduce_scatter, what a member holds beyond its result is partial sums.
 /// `algorithm` must not be automatic. Throws InputError when the algorithm cannot serve the move
 /// (names those that can).
-std::unique_ptr<const Schedule> schedule(Move move, Algorithm algorithm, std::int64_t elements,
-                                         std::span<const Id> node_of, int root = 0);
+std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm algorithm,
+                                         std::int64_t elements, std::span<const Id> node_of,
+                                         int root = 0);
 
 /// What `automatic` means where nothing is known but the nodes (with a cluster at hand,
 /// choose_collectives decides before the program is linked): latency-bound payloads take
 /// logarithmic algorithms, several nodes with several members each take hierarchical, the rest the
 /// ring. A pure function of its arguments: every rank chooses alike.
-Algorithm choose(Move move, std::int64_t bytes, std::span<const Id> node_of);
+program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<const Id> node_of);
 
-}  // namespace rehearse
+}  // namespace rehearse::collectives

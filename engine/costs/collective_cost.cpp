@@ -7,7 +7,7 @@
 #include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 void Contention::add(Id from, Id to, double bytes) {
   flows_.push_back({cluster_.path(from, to, bytes)});
@@ -22,7 +22,7 @@ void Contention::finish(std::vector<double>& seconds) {
   for (const Flow& flow : flows_) {
     double worst = 0, latency = 0;
     for (Id link : flow.path) {
-      const Link& l = cluster_.links()[link];
+      const cluster::Link& l = cluster_.links()[link];
       worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) / l.bandwidth.value);
       latency += l.latency.value;
     }
@@ -51,7 +51,7 @@ class Clocks {
     ready_.assign(first_.back(), 0.0);
   }
   /// A transfer of the next round.
-  void add(std::size_t group, const Transfer& t) {
+  void add(std::size_t group, const collectives::Transfer& t) {
     hops_.push_back({group, first_[group] + static_cast<std::size_t>(t.from),
                      first_[group] + static_cast<std::size_t>(t.to)});
   }
@@ -97,25 +97,27 @@ class Clocks {
 
 }  // namespace
 
-std::unique_ptr<const Schedule> schedule_on(const Cluster& cluster, Move move, Algorithm algorithm,
-                                            std::int64_t elements, DType wire,
-                                            std::span<const Id> devices, int root) {
+std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster& cluster,
+                                                         program::Move move,
+                                                         program::Algorithm algorithm,
+                                                         std::int64_t elements, program::DType wire,
+                                                         std::span<const Id> devices, int root) {
   std::vector<Id> node_of;
   for (Id device : devices) node_of.push_back(cluster.devices()[device].node);
-  if (algorithm == Algorithm::automatic)
-    algorithm = choose(move, elements * size_of(wire), node_of);
-  return schedule(move, algorithm, elements, node_of, root);
+  if (algorithm == program::Algorithm::automatic)
+    algorithm = collectives::choose(move, elements * size_of(wire), node_of);
+  return collectives::schedule(move, algorithm, elements, node_of, root);
 }
 
-CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algorithm,
-                               std::int64_t elements, DType wire,
-                               const std::vector<std::vector<Id>>& devices,
+CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move move,
+                               program::Algorithm algorithm, std::int64_t elements,
+                               program::DType wire, const std::vector<std::vector<Id>>& devices,
                                std::span<const int> roots, std::span<const double> slow) {
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);
   // Groups that look alike (nodes numbered by first appearance) play the same schedule.
   std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
-  std::vector<std::unique_ptr<const Schedule>> schedules;
+  std::vector<std::unique_ptr<const collectives::Schedule>> schedules;
   std::vector<std::vector<std::int64_t>> sent;
   std::vector<std::size_t> of(devices.size());
   double transfers = 0;
@@ -136,7 +138,7 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
       for (int m = 0; m < schedules.back()->members(); ++m)
         sent.back().push_back(schedules.back()->sent(m));
     }
-    const Schedule& s = *schedules[of[g]];
+    const collectives::Schedule& s = *schedules[of[g]];
     transfers += static_cast<double>(s.members()) * s.rounds();
     rounds = std::max(rounds, s.rounds());
     out.sent.push_back(sent[of[g]]);
@@ -145,7 +147,7 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](auto x, auto y) { return x.round == y.round && x.times == y.times; });
   };
-  std::vector<Schedule::Repeat> plan;
+  std::vector<collectives::Schedule::Repeat> plan;
   if (!schedules.empty()) plan = schedules[0]->distinct();
   bool alike = transfers > 16384;  // small ones are summed round by round, exact to the element
   for (std::size_t s = 1; alike && s < schedules.size(); ++s)
@@ -156,16 +158,16 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
   }
   Contention contention(cluster, slow);
   Clocks clocks(devices);
-  std::vector<Transfer> round;
+  std::vector<collectives::Transfer> round;
   std::vector<double> seconds;
   const auto size = static_cast<double>(size_of(wire));
   for (const auto [r, times] : plan) {
     for (std::size_t g = 0; g < devices.size(); ++g) {
-      const Schedule& s = *schedules[of[g]];
+      const collectives::Schedule& s = *schedules[of[g]];
       if (r >= s.rounds()) continue;
       round.clear();
       s.round(r, -1, round);
-      for (const Transfer& t : round) {
+      for (const collectives::Transfer& t : round) {
         contention.add(devices[g][static_cast<std::size_t>(t.from)],
                        devices[g][static_cast<std::size_t>(t.to)],
                        static_cast<double>(t.end - t.begin) * size);
@@ -183,11 +185,12 @@ CollectiveCost collective_cost(const Cluster& cluster, Move move, Algorithm algo
   return out;
 }
 
-std::vector<double> collective_seconds(const Cluster& cluster, Move move, Algorithm algorithm,
-                                       std::int64_t elements, DType wire,
+std::vector<double> collective_seconds(const cluster::Cluster& cluster, program::Move move,
+                                       program::Algorithm algorithm, std::int64_t elements,
+                                       program::DType wire,
                                        const std::vector<std::vector<Id>>& devices,
                                        std::span<const int> roots, std::span<const double> slow) {
   return collective_cost(cluster, move, algorithm, elements, wire, devices, roots, slow).seconds;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -6,24 +6,25 @@
 #include "engine/collectives/schedule.h"
 #include "engine/costs/costs.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
-constexpr Algorithm candidates[] = {Algorithm::ring, Algorithm::hierarchical,
-                                    Algorithm::halving_doubling, Algorithm::double_tree};
+constexpr program::Algorithm candidates[] = {
+    program::Algorithm::ring, program::Algorithm::hierarchical,
+    program::Algorithm::halving_doubling, program::Algorithm::double_tree};
 
 }  // namespace
 
-bool considered(Algorithm algorithm, Move move, bool several_nodes) {
+bool considered(program::Algorithm algorithm, program::Move move, bool several_nodes) {
   switch (algorithm) {
-    case Algorithm::ring:
+    case program::Algorithm::ring:
       return true;
-    case Algorithm::hierarchical:
+    case program::Algorithm::hierarchical:
       return several_nodes;
-    case Algorithm::halving_doubling:
-      return serves(algorithm, move);
-    case Algorithm::double_tree:  // an all-reduce: see choose_collectives.cpp
-      return move != Move::all_reduce && serves(algorithm, move);
+    case program::Algorithm::halving_doubling:
+      return collectives::serves(algorithm, move);
+    case program::Algorithm::double_tree:  // an all-reduce: see choose_collectives.cpp
+      return move != program::Move::all_reduce && collectives::serves(algorithm, move);
     default:
       return false;
   }
@@ -53,8 +54,9 @@ Id CollectivePrices::team(const std::vector<std::vector<Id>>& devices,
   return number;
 }
 
-std::span<const double> CollectivePrices::seconds(Id team, Move move, Algorithm algorithm,
-                                                  std::int64_t elements, DType wire) {
+std::span<const double> CollectivePrices::seconds(Id team, program::Move move,
+                                                  program::Algorithm algorithm,
+                                                  std::int64_t elements, program::DType wire) {
   const auto [it, fresh] = seconds_.try_emplace({team, move, algorithm, elements, wire});
   if (fresh)
     it->second = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
@@ -62,12 +64,13 @@ std::span<const double> CollectivePrices::seconds(Id team, Move move, Algorithm 
   return it->second;
 }
 
-Algorithm CollectivePrices::fastest(Id team, Move move, std::int64_t elements, DType wire) {
-  const auto [it, fresh] =
-      fastest_.try_emplace({team, move, Algorithm::automatic, elements, wire}, Algorithm::ring);
+program::Algorithm CollectivePrices::fastest(Id team, program::Move move, std::int64_t elements,
+                                             program::DType wire) {
+  const auto [it, fresh] = fastest_.try_emplace(
+      {team, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
   double best = 0;
-  for (const Algorithm algorithm : candidates) {
+  for (const program::Algorithm algorithm : candidates) {
     if (!considered(algorithm, move, teams_[team].several_nodes)) continue;
     auto& known =
         (slow_.empty() ? seconds_ : undisturbed_)[{team, move, algorithm, elements, wire}];
@@ -75,10 +78,10 @@ Algorithm CollectivePrices::fastest(Id team, Move move, std::int64_t elements, D
       known = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
                                  teams_[team].roots);
     const double slowest = *std::max_element(known.begin(), known.end());
-    if (algorithm != Algorithm::ring && slowest >= best) continue;
+    if (algorithm != program::Algorithm::ring && slowest >= best) continue;
     best = slowest, it->second = algorithm;
   }
   return it->second;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -13,22 +13,23 @@
 #include "engine/cluster/cluster.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 class CollectivePrices {
  public:
   /// `slow` by link, see link_slowdowns; empty: none. `cluster` must outlive it.
-  explicit CollectivePrices(const Cluster& cluster, std::span<const double> slow = {})
+  explicit CollectivePrices(const cluster::Cluster& cluster, std::span<const double> slow = {})
       : cluster_(cluster), slow_(slow.begin(), slow.end()) {}
 
   /// A number for groups that communicate at the same time: devices by group, and each group's root
   /// (empty: the first member).
   Id team(const std::vector<std::vector<Id>>& devices, const std::vector<int>& roots);
   /// Seconds by group, as collective_seconds, slow links included.
-  std::span<const double> seconds(Id team, Move move, Algorithm algorithm, std::int64_t elements,
-                                  DType wire);
+  std::span<const double> seconds(Id team, program::Move move, program::Algorithm algorithm,
+                                  std::int64_t elements, program::DType wire);
   /// What choose_collectives chooses for an `automatic` collective: on links as described.
-  Algorithm fastest(Id team, Move move, std::int64_t elements, DType wire);
+  program::Algorithm fastest(Id team, program::Move move, std::int64_t elements,
+                             program::DType wire);
   bool several_nodes(Id team) const { return teams_[team].several_nodes; }
 
  private:
@@ -37,20 +38,20 @@ class CollectivePrices {
     std::vector<int> roots = {};
     bool several_nodes = false;
   };
-  using Question = std::tuple<Id, Move, Algorithm, std::int64_t, DType>;
+  using Question = std::tuple<Id, program::Move, program::Algorithm, std::int64_t, program::DType>;
   struct Hash {
     std::size_t operator()(const Question& q) const;
   };
-  const Cluster& cluster_;
+  const cluster::Cluster& cluster_;
   std::vector<double> slow_;
   std::vector<Team> teams_ = {};
   std::map<std::tuple<std::vector<std::vector<Id>>, std::vector<int>>, Id, std::less<>>
       known_teams_ = {};
   std::unordered_map<Question, std::vector<double>, Hash> seconds_ = {}, undisturbed_ = {};
-  std::unordered_map<Question, Algorithm, Hash> fastest_ = {};
+  std::unordered_map<Question, program::Algorithm, Hash> fastest_ = {};
 };
 
 /// Whether choose_collectives considers an algorithm for a move.
-bool considered(Algorithm algorithm, Move move, bool several_nodes);
+bool considered(program::Algorithm algorithm, program::Move move, bool several_nodes);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

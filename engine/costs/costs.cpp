@@ -10,12 +10,12 @@
 #include <numeric>
 #include <tuple>
 
-#include "engine/costs/contention.h"
 #include "engine/base/errors.h"
+#include "engine/costs/contention.h"
 #include "engine/costs/local_prices.h"
 #include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 /// One number when all are alike.
@@ -27,11 +27,11 @@ std::vector<double> squeeze(std::vector<double> row) {
 }  // namespace
 
 struct Costs::Impl {
-  const LinkedProgram& linked;
-  const ModelSpec& model;
-  const Cluster& cluster;
+  const link::LinkedProgram& linked;
+  const model::ModelSpec& model;
+  const cluster::Cluster& cluster;
   std::vector<Id> device_of;  // by rank
-  Optimizer optimizer;
+  plan::Optimizer optimizer;
   const Profile* profile;
   std::vector<double> slow;
   CollectivePrices* prices = nullptr;
@@ -40,7 +40,7 @@ struct Costs::Impl {
 
   struct Entry {
     std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
-    Algorithm algorithm = Algorithm::automatic;
+    program::Algorithm algorithm = program::Algorithm::automatic;
   };
   std::deque<std::vector<double>> rows = {};
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
@@ -48,7 +48,8 @@ struct Costs::Impl {
   std::vector<int> ranks_on_node = {};
   std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
   /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
-  using CollectiveKey = std::tuple<Id, Id, Id, Move, Algorithm, std::int64_t, DType>;
+  using CollectiveKey =
+      std::tuple<Id, Id, Id, program::Move, program::Algorithm, std::int64_t, program::DType>;
   std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
   /// Role, peer, bytes, whether together, whether a reply.
   std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
@@ -56,7 +57,7 @@ struct Costs::Impl {
   int tp = 1;
   std::vector<bool> covered = {};  // by device kind: the profile has times of it
 
-  const Role& role(Id r) const { return linked.program.roles[r]; }
+  const program::Role& role(Id r) const { return linked.program.roles[r]; }
   Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
   std::uint32_t add(std::vector<double> row) {
     rows.push_back(squeeze(std::move(row)));
@@ -99,16 +100,16 @@ struct Costs::Impl {
   bool profiled(Id device) const { return profile && covered[cluster.devices()[device].kind]; }
 
   double local_seconds(Id r, Id o, Id device) {
-    const Op& op = role(r).ops[o];
-    const LinkedOp& l = linked.roles[r].ops[o];
-    const DeviceKind& kind = cluster.kind_of(device);
-    const Ref* param = find(op, Slot::param);
-    const DType dtype =
-        param ? role(r).storages[role(r).views[param->view].storage].dtype : DType::f32;
+    const program::Op& op = role(r).ops[o];
+    const link::LinkedOp& l = linked.roles[r].ops[o];
+    const cluster::DeviceKind& kind = cluster.kind_of(device);
+    const program::Ref* param = find(op, program::Slot::param);
+    const program::DType dtype =
+        param ? role(r).storages[role(r).views[param->view].storage].dtype : program::DType::f32;
     const LocalPrice price = [&] {
-      if (const auto* c = std::get_if<Compute>(&op.work))
+      if (const auto* c = std::get_if<program::Compute>(&op.work))
         return local_prices.pass(kind, c->segment, c->pass, c->samples, tp, dtype);
-      if (const auto* k = std::get_if<Kernel>(&op.work))
+      if (const auto* k = std::get_if<program::Kernel>(&op.work))
         return local_prices.kernel(kind, k->kind, l.bytes);
       return local_prices.update(kind, optimizer, dtype,
                                  param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
@@ -127,7 +128,7 @@ struct Costs::Impl {
   std::vector<std::array<Passes, 12>> passes = {};  // by role; [segment kind x pass]
 
   Entry local(Id r, Id o) {
-    const auto* compute = std::get_if<Compute>(&role(r).ops[o].work);
+    const auto* compute = std::get_if<program::Compute>(&role(r).ops[o].work);
     if (compute == nullptr) return local_class(r, o);
     const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
     Passes& known = passes[r][3 * kind + static_cast<std::size_t>(compute->pass)];
@@ -136,20 +137,20 @@ struct Costs::Impl {
   }
 
   Entry local_class(Id r, Id o) {
-    const Op& op = role(r).ops[o];
-    const LinkedOp& l = linked.roles[r].ops[o];
+    const program::Op& op = role(r).ops[o];
+    const link::LinkedOp& l = linked.roles[r].ops[o];
     std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
-    if (const Ref* param = find(op, Slot::param)) {
+    if (const program::Ref* param = find(op, program::Slot::param)) {
       key[3] =
           static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
       key[4] = elements_of(linked.program, role(r), *param);
     }
-    if (const auto* c = std::get_if<Compute>(&op.work)) {
+    if (const auto* c = std::get_if<program::Compute>(&op.work)) {
       // Layers are alike; the embedding and the head are one each.
       key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
       key[5] = static_cast<std::int64_t>(c->pass);
       key[6] = c->samples;
-    } else if (const auto* k = std::get_if<Kernel>(&op.work)) {
+    } else if (const auto* k = std::get_if<program::Kernel>(&op.work)) {
       key[5] = static_cast<std::int64_t>(k->kind);
     }
     auto [it, fresh] = known.try_emplace(key);
@@ -158,7 +159,7 @@ struct Costs::Impl {
       row.reserve(role(r).ranks.size());
       std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
-        const Device& d = cluster.devices()[device(r, i)];
+        const cluster::Device& d = cluster.devices()[device(r, i)];
         auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
         if (first) at->second = local_seconds(r, o, device(r, i));
         row.push_back(at->second * (pace.empty() ? 1 : pace[role(r).ranks[i]]));
@@ -180,12 +181,12 @@ struct Costs::Impl {
     return static_cast<std::uint32_t>(link_rows.size() - 1);
   }
 
-  void collective(std::span<const RoleOp> event) {
-    const auto& first = std::get<Collective>(role(event[0].role).ops[event[0].op].work);
+  void collective(std::span<const link::RoleOp> event) {
+    const auto& first = std::get<program::Collective>(role(event[0].role).ops[event[0].op].work);
     std::int64_t elements = 0;
-    DType wire = DType::f32;
-    for (const RoleOp& m : event) {
-      const LinkedOp& l = linked.roles[m.role].ops[m.op];
+    program::DType wire = program::DType::f32;
+    for (const link::RoleOp& m : event) {
+      const link::LinkedOp& l = linked.roles[m.role].ops[m.op];
       if (l.elements > elements) elements = l.elements, wire = l.wire;
     }
     const auto [it, fresh] = known_collectives.try_emplace(
@@ -197,12 +198,12 @@ struct Costs::Impl {
     for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
   }
 
-  struct Meeting : Gathering {
+  struct Meeting : link::Gathering {
     Id team = none;  // where collectives are looked up
   };
   std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
 
-  const Meeting& meeting(std::span<const RoleOp> event, const Collective& work) {
+  const Meeting& meeting(std::span<const link::RoleOp> event, const program::Collective& work) {
     const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
     if (!fresh) return it->second;
     it->second = {gathering_of(linked, work.channel, event, work.root, device_of)};
@@ -210,8 +211,9 @@ struct Costs::Impl {
     return it->second;
   }
 
-  std::vector<Entry> collective(std::span<const RoleOp> event, const Collective& work,
-                                std::int64_t elements, DType wire) {
+  std::vector<Entry> collective(std::span<const link::RoleOp> event,
+                                const program::Collective& work, std::int64_t elements,
+                                program::DType wire) {
     const Meeting& meet = meeting(event, work);
     const auto& devices = meet.devices;
     const Id groups = meet.who.groups;
@@ -235,12 +237,12 @@ struct Costs::Impl {
               work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
         cost.seconds[g] = *measured * crowding(devices[g][0]);
     }
-    Algorithm chosen = work.algorithm;
-    if (chosen == Algorithm::automatic) {
+    program::Algorithm chosen = work.algorithm;
+    if (chosen == program::Algorithm::automatic) {
       std::vector<Id> node_of;
       for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
         node_of.push_back(cluster.devices()[d].node);
-      chosen = choose(work.move, bytes, node_of);
+      chosen = collectives::choose(work.move, bytes, node_of);
     }
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
@@ -249,7 +251,7 @@ struct Costs::Impl {
       if (prices == nullptr) sent = seconds;
       for (Id g = 0; g < groups; ++g)
         for (std::size_t i = 0; i < meet.members[g].size(); ++i) {
-          const RoleOp where = meet.members[g][i].second;
+          const link::RoleOp where = meet.members[g][i].second;
           if (where.role != m) continue;
           seconds[where.op] = cost.seconds[g];
           if (prices == nullptr)
@@ -294,7 +296,7 @@ struct Costs::Impl {
   }
 
   std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
-    const Device &a = cluster.devices()[from], &b = cluster.devices()[to];
+    const cluster::Device &a = cluster.devices()[from], &b = cluster.devices()[to];
     if (!profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
     return profile->transfer_seconds(bytes, cluster.kinds()[a.kind].name);
   }
@@ -302,7 +304,7 @@ struct Costs::Impl {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
     double worst = 0, latency = 0;
     for (Id link : cluster.path(from, to, static_cast<double>(bytes))) {
-      const Link& l = cluster.links()[link];
+      const cluster::Link& l = cluster.links()[link];
       worst = std::max(
           worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);
       latency += l.latency.value;
@@ -311,38 +313,39 @@ struct Costs::Impl {
   }
 
   void build() {
-    const Program& p = linked.program;
-    for (const Axis& axis : p.mesh)
+    const program::Program& p = linked.program;
+    for (const program::Axis& axis : p.mesh)
       if (axis.name == "tp") tp = axis.size;
-    for (const DeviceKind& kind : cluster.kinds())
+    for (const cluster::DeviceKind& kind : cluster.kinds())
       covered.push_back(profile && profile->covers(kind.name));
     check_devices();
     zero();
-    for (const Role& who : p.roles) entries.emplace_back(who.ops.size());
+    for (const program::Role& who : p.roles) entries.emplace_back(who.ops.size());
     passes.resize(p.roles.size());
     for (const auto event : linked.events) {
-      const RoleOp a = event[0];
-      const Work& work = role(a.role).ops[a.op].work;
-      if (std::holds_alternative<Collective>(work)) {
+      const link::RoleOp a = event[0];
+      const program::Work& work = role(a.role).ops[a.op].work;
+      if (std::holds_alternative<program::Collective>(work)) {
         collective(event);
       } else if (event.size() == 2) {
-        const bool a_sends = std::holds_alternative<Send>(work);
-        const RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
+        const bool a_sends = std::holds_alternative<program::Send>(work);
+        const link::RoleOp from = a_sends ? a : event[1], to = a_sends ? event[1] : a;
         const Entry sent = transfer(from.role, from.op, to.role, true, false);
         entries[from.role][from.op] = sent;
         entries[to.role][to.op] = {sent.seconds, 0, 0};
-      } else if (const auto* put = std::get_if<Put>(&work)) {
+      } else if (const auto* put = std::get_if<program::Put>(&work)) {
         entries[a.role][a.op] = transfer(a.role, a.op, put->peer, false, put->reply != none);
-      } else if (!std::holds_alternative<Take>(work)) {
+      } else if (!std::holds_alternative<program::Take>(work)) {
         entries[a.role][a.op] = local(a.role, a.op);
       }
     }
   }
 };
 
-Costs::Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
-             std::span<const Id> rank_to_device, Optimizer optimizer, const Profile* profile,
-             std::span<const double> slow, CollectivePrices* prices, std::span<const double> pace)
+Costs::Costs(const link::LinkedProgram& linked, const model::ModelSpec& model,
+             const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
+             plan::Optimizer optimizer, const Profile* profile, std::span<const double> slow,
+             CollectivePrices* prices, std::span<const double> pace)
     : impl_(std::make_unique<Impl>(Impl{linked,
                                         model,
                                         cluster,
@@ -370,7 +373,9 @@ std::span<const double> Costs::bytes_sent(Id role, Id op) const {
 double Costs::transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const {
   return impl_->alone(impl_->device_of[from_rank], impl_->device_of[to_rank], bytes);
 }
-Algorithm Costs::algorithm(Id role, Id op) const { return impl_->entries[role][op].algorithm; }
+program::Algorithm Costs::algorithm(Id role, Id op) const {
+  return impl_->entries[role][op].algorithm;
+}
 std::vector<double> Costs::link_bytes() const {
   std::vector<double> out(impl_->cluster.links().size(), 0.0);
   for (const auto& ops : impl_->entries)
@@ -384,4 +389,4 @@ std::size_t Costs::classes() const {
   return impl_->known.size() + impl_->known_collectives.size() + impl_->known_transfers.size();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -22,15 +22,15 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/collective_prices.h"
-#include "engine/collectives/schedule.h"
 #include "engine/cluster/disturbance.h"
+#include "engine/collectives/schedule.h"
+#include "engine/costs/collective_prices.h"
+#include "engine/costs/profile.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 class Costs {
  public:
@@ -41,10 +41,11 @@ class Costs {
   /// there, and bytes_sent and link_bytes leave them out: for searches. `pace`: by rank, how many
   /// times as long its local work takes (see rank_slowdowns; empty: once): also for searches, since
   /// executors disturb what costs say undisturbed.
-  Costs(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
-        std::span<const Id> rank_to_device, Optimizer optimizer = Optimizer::adamw,
-        const Profile* profile = nullptr, std::span<const double> slow = {},
-        CollectivePrices* prices = nullptr, std::span<const double> pace = {});
+  Costs(const link::LinkedProgram& linked, const model::ModelSpec& model,
+        const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
+        plan::Optimizer optimizer = plan::Optimizer::adamw, const Profile* profile = nullptr,
+        std::span<const double> slow = {}, CollectivePrices* prices = nullptr,
+        std::span<const double> pace = {});
   Costs(Costs&&) noexcept;
   ~Costs();
 
@@ -59,7 +60,7 @@ class Costs {
   /// costs, whose receiver is known only at run time (`seconds` gives its farthest).
   double transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const;
   /// What `automatic` became. Collectives only.
-  Algorithm algorithm(Id role, Id op) const;
+  program::Algorithm algorithm(Id role, Id op) const;
   /// Bytes on each link of the cluster that one step of the whole program sends.
   std::vector<double> link_bytes() const;
 
@@ -76,14 +77,17 @@ class Costs {
 /// Seconds of a collective alone on its members' devices by the closed form above; one result per
 /// group, groups together on the links. `devices[g]` are group g's members in order. Also what the
 /// planner and tests use.
-std::vector<double> collective_seconds(const Cluster& cluster, Move move, Algorithm algorithm,
-                                       std::int64_t elements, DType wire,
+std::vector<double> collective_seconds(const cluster::Cluster& cluster, program::Move move,
+                                       program::Algorithm algorithm, std::int64_t elements,
+                                       program::DType wire,
                                        const std::vector<std::vector<Id>>& devices,
                                        std::span<const int> roots = {},
                                        std::span<const double> slow = {});
 /// The schedule a group plays: node_of from the cluster, `automatic` resolved by `choose`.
-std::unique_ptr<const Schedule> schedule_on(const Cluster& cluster, Move move, Algorithm algorithm,
-                                            std::int64_t elements, DType wire,
-                                            std::span<const Id> devices, int root = 0);
+std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster& cluster,
+                                                         program::Move move,
+                                                         program::Algorithm algorithm,
+                                                         std::int64_t elements, program::DType wire,
+                                                         std::span<const Id> devices, int root = 0);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -4,34 +4,37 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 /// Matrix products of a segment's pass: each pays the efficiency curve's start once.
-int products_of(const ModelSpec& model, SegmentKind kind, Pass pass) {
-  const int forward = kind == SegmentKind::attention ? 4  // qkv, scores, context, projection
-                      : kind == SegmentKind::mlp     ? (model.family == Family::llama ? 3 : 2)
-                      : kind == SegmentKind::head    ? 1
-                                                     : 0;
-  return pass == Pass::backward ? 2 * forward : forward;
+int products_of(const model::ModelSpec& model, model::SegmentKind kind, program::Pass pass) {
+  const int forward = kind == model::SegmentKind::attention ? 4  // qkv, scores, context, projection
+                      : kind == model::SegmentKind::mlp
+                          ? (model.family == model::Family::llama ? 3 : 2)
+                      : kind == model::SegmentKind::head ? 1
+                                                         : 0;
+  return pass == program::Pass::backward ? 2 * forward : forward;
 }
 
-FlopsPerSecond peak_of(const DeviceKind& kind, DType dtype) {
-  return dtype == DType::bf16  ? kind.peak_bf16
-         : dtype == DType::f16 ? kind.peak_f16
-                               : kind.peak_f32;
+FlopsPerSecond peak_of(const cluster::DeviceKind& kind, program::DType dtype) {
+  return dtype == program::DType::bf16  ? kind.peak_bf16
+         : dtype == program::DType::f16 ? kind.peak_f16
+                                        : kind.peak_f32;
 }
 
 }  // namespace
 
-bool computes_in(const DeviceKind& kind, DType dtype) { return peak_of(kind, dtype).value > 0; }
+bool computes_in(const cluster::DeviceKind& kind, program::DType dtype) {
+  return peak_of(kind, dtype).value > 0;
+}
 
-double compute_seconds(const DeviceKind& kind, const ModelSpec& model, Id segment, Pass pass,
-                       int samples, int tp, DType dtype) {
+double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
+                       program::Pass pass, int samples, int tp, program::DType dtype) {
   if (!computes_in(kind, dtype))
     throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
-                                 kind.name, dtype == DType::bf16 ? "bf16" : "this type"));
-  const SegmentWork work = work_of(model, segment, pass, samples, tp, dtype);
+                                 kind.name, dtype == program::DType::bf16 ? "bf16" : "this type"));
+  const model::SegmentWork work = work_of(model, segment, pass, samples, tp, dtype);
   double seconds = 0;
   if (work.flops.value > 0)
     seconds =
@@ -42,8 +45,8 @@ double compute_seconds(const DeviceKind& kind, const ModelSpec& model, Id segmen
          work.kernels * kind.launch.value;
 }
 
-double kernel_seconds(const DeviceKind& kind, double bytes) {
+double kernel_seconds(const cluster::DeviceKind& kind, double bytes) {
   return bytes / (kind.memory_bandwidth.value * kind.memory_efficiency) + kind.launch.value;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

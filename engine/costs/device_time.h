@@ -5,15 +5,15 @@
 #include "engine/model/model.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 /// Whether it has arithmetic of this type at all.
-bool computes_in(const DeviceKind& kind, DType dtype);
+bool computes_in(const cluster::DeviceKind& kind, program::DType dtype);
 /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when the
 /// kind has no arithmetic of this type.
-double compute_seconds(const DeviceKind& kind, const ModelSpec& model, Id segment, Pass pass,
-                       int samples, int tp, DType dtype);
+double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
+                       program::Pass pass, int samples, int tp, program::DType dtype);
 /// A kernel that touches `bytes` (read plus written).
-double kernel_seconds(const DeviceKind& kind, double bytes);
+double kernel_seconds(const cluster::DeviceKind& kind, double bytes);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

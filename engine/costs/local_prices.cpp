@@ -2,10 +2,10 @@
 
 #include "engine/costs/device_time.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
-LocalPrice LocalPrices::pass(const DeviceKind& kind, Id segment, Pass pass, int samples, int tp,
-                             DType dtype) const {
+LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
+                             int samples, int tp, program::DType dtype) const {
   if (profile_ != nullptr)
     if (const auto measured =
             profile_->segment_seconds(model_->name, model_->segments[segment].kind, pass, samples,
@@ -14,19 +14,21 @@ LocalPrice LocalPrices::pass(const DeviceKind& kind, Id segment, Pass pass, int 
   return {compute_seconds(kind, *model_, segment, pass, samples, tp, dtype), false};
 }
 
-LocalPrice LocalPrices::kernel(const DeviceKind& kind, Local what, std::int64_t bytes) const {
+LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::Local what,
+                               std::int64_t bytes) const {
   if (profile_ != nullptr)
     if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))
       return {*measured, true};
   return {kernel_seconds(kind, static_cast<double>(bytes)), false};
 }
 
-LocalPrice LocalPrices::update(const DeviceKind& kind, Optimizer optimizer, DType dtype,
-                               std::int64_t elements, std::int64_t bytes) const {
+LocalPrice LocalPrices::update(const cluster::DeviceKind& kind, plan::Optimizer optimizer,
+                               program::DType dtype, std::int64_t elements,
+                               std::int64_t bytes) const {
   if (profile_ != nullptr)
     if (const auto measured = profile_->update_seconds(optimizer, dtype, elements, kind.name))
       return {*measured, true};
   return {kernel_seconds(kind, static_cast<double>(bytes)), false};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -4,12 +4,12 @@
 #include <cstdint>
 
 #include "engine/cluster/cluster.h"
+#include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 struct LocalPrice {
   double seconds = 0;
@@ -19,21 +19,22 @@ struct LocalPrice {
 class LocalPrices {
  public:
   /// `profile` may be null; both must outlive it.
-  LocalPrices(const ModelSpec& model, const Profile* profile) : model_(&model), profile_(profile) {}
+  LocalPrices(const model::ModelSpec& model, const Profile* profile)
+      : model_(&model), profile_(profile) {}
 
   /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when
   /// nothing was measured and the kind has no arithmetic of this type.
-  LocalPrice pass(const DeviceKind& kind, Id segment, Pass pass, int samples, int tp,
-                  DType dtype) const;
+  LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
+                  int tp, program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).
-  LocalPrice kernel(const DeviceKind& kind, Local what, std::int64_t bytes) const;
+  LocalPrice kernel(const cluster::DeviceKind& kind, program::Local what, std::int64_t bytes) const;
   /// An optimizer's update of `elements` parameters of this type, which touches `bytes`.
-  LocalPrice update(const DeviceKind& kind, Optimizer optimizer, DType dtype, std::int64_t elements,
-                    std::int64_t bytes) const;
+  LocalPrice update(const cluster::DeviceKind& kind, plan::Optimizer optimizer,
+                    program::DType dtype, std::int64_t elements, std::int64_t bytes) const;
 
  private:
-  const ModelSpec* model_;
+  const model::ModelSpec* model_;
   const Profile* profile_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

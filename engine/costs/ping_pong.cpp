@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 /// Round-robin tournament by the circle method: one stays, the others move on by one seat.
@@ -99,4 +99,4 @@ std::pair<PairTime, PairTime> estimate(Id a, Id b, const PingPongTimes& times,
   return {there, back};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -18,7 +18,7 @@
 #include "engine/costs/profile.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 double median(std::vector<double> values);  // 0 of none
 /// Median distance from the median.
@@ -51,4 +51,4 @@ struct PingPongTimes {
 std::pair<PairTime, PairTime> estimate(Id a, Id b, const PingPongTimes& times,
                                        const PingPong& settings);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

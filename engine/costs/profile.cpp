@@ -14,7 +14,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 using Point = std::pair<double, double>;
@@ -58,7 +58,7 @@ auto key(const KernelRate& k) { return std::tuple(k.device_kind, k.kind); }
 auto key(const CollectiveTime& c) { return std::tuple(c.device_kind, c.move, c.members, c.bytes); }
 auto key(const TransferTime& t) { return std::tuple(t.device_kind, t.bytes); }
 auto key(const PairTime& t) { return std::tuple(t.from, t.to); }
-auto key(const LayerVariance& v) { return std::tuple(v.model, v.segment); }
+auto key(const tensors::LayerVariance& v) { return std::tuple(v.model, v.segment); }
 
 auto result(const SegmentTime& s) { return std::tuple(s.seconds); }
 auto result(const UpdateTime& u) { return std::tuple(u.seconds_per_element, u.launch); }
@@ -68,7 +68,7 @@ auto result(const TransferTime& t) { return std::tuple(t.seconds); }
 auto result(const PairTime& t) {
   return std::tuple(t.latency, t.latency_spread, t.bandwidth, t.bandwidth_spread);
 }
-auto result(const LayerVariance& v) {
+auto result(const tensors::LayerVariance& v) {
   return std::tuple(v.elements, v.observed, v.steps, v.total, v.per_element, v.square_norm);
 }
 
@@ -93,7 +93,7 @@ std::string what(const TransferTime& t) {
   return fmt::format("transfer of {} bytes{}", t.bytes, on(t.device_kind));
 }
 std::string what(const PairTime& t) { return fmt::format("pair {} to {}", t.from, t.to); }
-std::string what(const LayerVariance& v) {
+std::string what(const tensors::LayerVariance& v) {
   return fmt::format("variance of segment {} of {}", v.segment, v.model);
 }
 
@@ -139,9 +139,10 @@ bool Profile::covers(std::string_view device_kind) const {
   return kinds.count("") > 0 || kinds.count(std::string(device_kind)) > 0;
 }
 
-std::optional<double> Profile::segment_seconds(const std::string& model, SegmentKind kind,
-                                               Pass pass, int samples, int seq_len, int tp,
-                                               DType dtype, std::string_view device_kind) const {
+std::optional<double> Profile::segment_seconds(const std::string& model, model::SegmentKind kind,
+                                               program::Pass pass, int samples, int seq_len, int tp,
+                                               program::DType dtype,
+                                               std::string_view device_kind) const {
   std::vector<Point> points;
   for (const SegmentTime* s : entries_of(segments, device_kind, [&](const SegmentTime& s) {
          return s.model == model && s.kind == kind && s.pass == pass && s.tp == tp &&
@@ -151,7 +152,7 @@ std::optional<double> Profile::segment_seconds(const std::string& model, Segment
   return interpolate(std::move(points), static_cast<double>(samples) * seq_len, false);
 }
 
-std::optional<double> Profile::update_seconds(Optimizer optimizer, DType dtype,
+std::optional<double> Profile::update_seconds(plan::Optimizer optimizer, program::DType dtype,
                                               std::int64_t elements,
                                               std::string_view device_kind) const {
   for (const UpdateTime* u : entries_of(updates, device_kind, [&](const UpdateTime& u) {
@@ -161,7 +162,7 @@ std::optional<double> Profile::update_seconds(Optimizer optimizer, DType dtype,
   return std::nullopt;
 }
 
-std::optional<double> Profile::kernel_seconds(Local kind, std::int64_t bytes,
+std::optional<double> Profile::kernel_seconds(program::Local kind, std::int64_t bytes,
                                               std::string_view device_kind) const {
   for (const KernelRate* k : entries_of(kernels, device_kind, [&](const KernelRate& k) {
          return k.kind == kind && k.bytes_per_second > 0;
@@ -170,7 +171,8 @@ std::optional<double> Profile::kernel_seconds(Local kind, std::int64_t bytes,
   return std::nullopt;
 }
 
-std::optional<double> Profile::collective_seconds(Move move, int members, std::int64_t bytes,
+std::optional<double> Profile::collective_seconds(program::Move move, int members,
+                                                  std::int64_t bytes,
                                                   std::string_view device_kind) const {
   std::vector<Point> points;
   for (const CollectiveTime* c : entries_of(collectives, device_kind, [&](const CollectiveTime& c) {
@@ -232,11 +234,11 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
   return out;
 }
 
-Profile load_profile(const std::string& path, const Cluster& cluster) {
+Profile load_profile(const std::string& path, const cluster::Cluster& cluster) {
   Profile profile = load_profile(path);
   if (profile.cluster_hash != 0 && profile.cluster_hash != cluster.hash()) {
     const std::string here = fmt::format("this-machine:{}", std::max(1, profile.ranks));
-    if (cluster.shared_cores() == 0 || profile.cluster_hash != load_cluster(here).hash())
+    if (cluster.shared_cores() == 0 || profile.cluster_hash != cluster::load_cluster(here).hash())
       throw InputError(fmt::format(
           "cluster.profile: {} was measured on another cluster: on {} ({:016x}), the job's is {} "
           "({:016x}); measure again with rehearse profile, or name that cluster in cluster.name",
@@ -256,4 +258,4 @@ Profile load_profile(const std::string& path, const Cluster& cluster) {
   return profile;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

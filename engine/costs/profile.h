@@ -19,30 +19,30 @@
 #include "engine/program/program.h"
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 /// Median seconds of one pass of a segment over one micro-batch on one of `tp` ranks, `ranks` of
 /// them running at a time (Profile::ranks). Segments of one kind of one model are alike.
 struct SegmentTime {
   std::string model = {};
-  SegmentKind kind = SegmentKind::embedding;
-  Pass pass = Pass::forward;
+  model::SegmentKind kind = model::SegmentKind::embedding;
+  program::Pass pass = program::Pass::forward;
   int samples = 0, seq_len = 0, tp = 1;
-  DType dtype = DType::f32;
+  program::DType dtype = program::DType::f32;
   double seconds = 0;
   std::string device_kind = {};
 };
 /// Seconds per element of one optimizer update (reads gradient, writes parameter and moments).
 struct UpdateTime {
-  Optimizer optimizer = Optimizer::adamw;
-  DType dtype = DType::f32;
+  plan::Optimizer optimizer = plan::Optimizer::adamw;
+  program::DType dtype = program::DType::f32;
   double seconds_per_element = 0;
   double launch = 0;  // fixed part, seconds
   std::string device_kind = {};
 };
 /// Bytes touched (read plus written) per second by a kernel of this kind.
 struct KernelRate {
-  Local kind = Local::measure;
+  program::Local kind = program::Local::measure;
   double bytes_per_second = 0;
   double launch = 0;  // fixed part, seconds
   std::string device_kind = {};
@@ -50,7 +50,7 @@ struct KernelRate {
 /// Seconds of one collective of `bytes` (the whole tensor) among `members` ranks of one node, by
 /// the runtime's own implementation.
 struct CollectiveTime {
-  Move move = Move::all_reduce;
+  program::Move move = program::Move::all_reduce;
   int members = 0;
   std::int64_t bytes = 0;
   double seconds = 0;
@@ -85,22 +85,22 @@ struct Profile {
   std::string cluster = {};          // name of the cluster that `pairs` is about, for messages
   std::uint64_t cluster_hash = 0;    // Cluster::hash of it; 0: of no particular cluster
   std::vector<PairTime> pairs = {};  // by (from, to)
-  std::vector<LayerVariance> variances = {};
+  std::vector<tensors::LayerVariance> variances = {};
 
   /// Something was timed on this kind of device.
   bool covers(std::string_view device_kind) const;
   /// Measured at exactly this model, kind, pass, tp and dtype, straight lines between measured
   /// numbers of tokens (samples x seq_len), proportional beyond them. Empty when there is none.
-  std::optional<double> segment_seconds(const std::string& model, SegmentKind kind, Pass pass,
-                                        int samples, int seq_len, int tp, DType dtype,
-                                        std::string_view device_kind) const;
-  std::optional<double> update_seconds(Optimizer optimizer, DType dtype, std::int64_t elements,
-                                       std::string_view device_kind) const;
-  std::optional<double> kernel_seconds(Local kind, std::int64_t bytes,
+  std::optional<double> segment_seconds(const std::string& model, model::SegmentKind kind,
+                                        program::Pass pass, int samples, int seq_len, int tp,
+                                        program::DType dtype, std::string_view device_kind) const;
+  std::optional<double> update_seconds(plan::Optimizer optimizer, program::DType dtype,
+                                       std::int64_t elements, std::string_view device_kind) const;
+  std::optional<double> kernel_seconds(program::Local kind, std::int64_t bytes,
                                        std::string_view device_kind) const;
   /// Straight lines between measured sizes of this move and number of members; below the smallest:
   /// its time; above the largest: its bandwidth.
-  std::optional<double> collective_seconds(Move move, int members, std::int64_t bytes,
+  std::optional<double> collective_seconds(program::Move move, int members, std::int64_t bytes,
                                            std::string_view device_kind) const;
   std::optional<double> transfer_seconds(std::int64_t bytes, std::string_view device_kind) const;
   /// Null when the pair was not measured.
@@ -122,6 +122,6 @@ Profile load_profile(const std::string& path);
 /// The same for use on this cluster. Throws InputError, about key cluster.profile, when the profile
 /// is of another one. A host whose ranks share its cores is the same host with any number of ranks:
 /// then only the pairs, which are of devices that are not there now, are left out.
-Profile load_profile(const std::string& path, const Cluster& cluster);
+Profile load_profile(const std::string& path, const cluster::Cluster& cluster);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -20,7 +20,7 @@
 #include "engine/base/names.h"
 #include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -44,30 +44,30 @@ template <class F>
 void read_times(Reader& in, F kind, Profile& p) {
   in.list("segments", [&](Reader& r) {
     p.segments.push_back({.model = r.text("model"),
-                          .kind = r.choice<SegmentKind>("kind"),
-                          .pass = r.choice<Pass>("pass"),
+                          .kind = r.choice<model::SegmentKind>("kind"),
+                          .pass = r.choice<program::Pass>("pass"),
                           .samples = r.integer("samples"),
                           .seq_len = r.integer("seq_len"),
                           .tp = r.integer("tp"),
-                          .dtype = r.choice<DType>("dtype"),
+                          .dtype = r.choice<program::DType>("dtype"),
                           .seconds = number(r, "seconds", limits::latency),
                           .device_kind = kind(r)});
   });
   in.list("updates", [&](Reader& r) {
-    p.updates.push_back({.optimizer = r.choice<Optimizer>("optimizer"),
-                         .dtype = r.choice<DType>("dtype"),
+    p.updates.push_back({.optimizer = r.choice<plan::Optimizer>("optimizer"),
+                         .dtype = r.choice<program::DType>("dtype"),
                          .seconds_per_element = number(r, "seconds_per_element", limits::latency),
                          .launch = number(r, "launch", limits::latency),
                          .device_kind = kind(r)});
   });
   in.list("kernels", [&](Reader& r) {
-    p.kernels.push_back({.kind = r.choice<Local>("kind"),
+    p.kernels.push_back({.kind = r.choice<program::Local>("kind"),
                          .bytes_per_second = number(r, "bytes_per_second", measured_rate),
                          .launch = number(r, "launch", limits::latency),
                          .device_kind = kind(r)});
   });
   in.list("collectives", [&](Reader& r) {
-    p.collectives.push_back({.move = r.choice<Move>("move"),
+    p.collectives.push_back({.move = r.choice<program::Move>("move"),
                              .members = r.integer("members"),
                              .bytes = r.integer<std::int64_t>("bytes"),
                              .seconds = number(r, "seconds", limits::latency),
@@ -124,7 +124,7 @@ void read_variances(Reader& in, Profile& p) {
                            .per_element = r.number("per_element"),
                            .square_norm = r.number("square_norm"),
                            .observed = r.integer<std::int64_t>("observed")});
-    const LayerVariance& last = p.variances.back();
+    const tensors::LayerVariance& last = p.variances.back();
     if (!seen.insert({last.model, last.segment}).second)
       r.fail(fmt::format("segment {} of {} stands there twice", last.segment, last.model));
   });
@@ -183,7 +183,7 @@ std::string to_json(const Profile& p) {
                             {"latency_spread", t.latency_spread},
                             {"bandwidth", t.bandwidth},
                             {"bandwidth_spread", t.bandwidth_spread}});
-  for (const LayerVariance& v : p.variances)
+  for (const tensors::LayerVariance& v : p.variances)
     out["variances"].push_back({{"model", v.model},
                                 {"segment", v.segment},
                                 {"elements", v.elements},
@@ -243,4 +243,4 @@ Profile load_profile(const std::string& path) {
   return parse_profile(text.str(), path);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

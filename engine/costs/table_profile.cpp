@@ -3,18 +3,18 @@
 
 #include <fmt/format.h>
 
-#include "engine/costs/device_time.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/costs/device_time.h"
 #include "engine/costs/ping_pong.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 /// Devices of one kind at work.
 class Fleet {
  public:
-  Fleet(const Cluster& cluster, Id kind, const Disturber& disturber, int repeats)
+  Fleet(const cluster::Cluster& cluster, Id kind, const cluster::Disturber& disturber, int repeats)
       : disturber_(disturber), repeats_(repeats) {
     for (Id d = 0; d < cluster.devices().size(); ++d)
       if (cluster.devices()[d].kind == kind) devices_.push_back(d);
@@ -34,7 +34,7 @@ class Fleet {
   }
 
  private:
-  const Disturber& disturber_;
+  const cluster::Disturber& disturber_;
   int repeats_;
   std::vector<Id> devices_ = {};
   Id op_ = 0;  // each thing that is measured has its own jitter
@@ -42,15 +42,17 @@ class Fleet {
 
 /// Bytes an update touches of one element: gradient read; weight, moments and master read and
 /// written.
-double update_bytes(Optimizer optimizer, DType dtype) {
+double update_bytes(plan::Optimizer optimizer, program::DType dtype) {
   const double weight = static_cast<double>(size_of(dtype));
-  const int states = (optimizer == Optimizer::adamw ? 2 : 1) + (dtype == DType::f32 ? 0 : 1);
+  const int states =
+      (optimizer == plan::Optimizer::adamw ? 2 : 1) + (dtype == program::DType::f32 ? 0 : 1);
   return weight + 2 * weight + states * 8;
 }
 
 /// Layers of a kind are alike but for the first or the last: the median stands for all.
-double layer_seconds(const DeviceKind& kind, const ModelSpec& model, SegmentKind segment, Pass pass,
-                     int samples, int tp, DType dtype) {
+double layer_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model,
+                     model::SegmentKind segment, program::Pass pass, int samples, int tp,
+                     program::DType dtype) {
   std::vector<double> seconds;
   for (Id s = 0; s < model.segments.size(); ++s)
     if (model.segments[s].kind == segment)
@@ -58,13 +60,15 @@ double layer_seconds(const DeviceKind& kind, const ModelSpec& model, SegmentKind
   return median(std::move(seconds));
 }
 
-void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& kind, Fleet& devices,
-                  const TableSettings& settings) {
+void add_segments(Profile& profile, const model::ModelSpec& model, const cluster::DeviceKind& kind,
+                  Fleet& devices, const TableSettings& settings) {
   for (const int tp : settings.tensor_parallel)
     for (const int samples : settings.samples)
-      for (const SegmentKind segment :
-           {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
-        for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
+      for (const model::SegmentKind segment :
+           {model::SegmentKind::embedding, model::SegmentKind::attention, model::SegmentKind::mlp,
+            model::SegmentKind::head})
+        for (const program::Pass pass :
+             {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
           profile.segments.push_back({.model = model.name,
                                       .kind = segment,
                                       .pass = pass,
@@ -79,11 +83,12 @@ void add_segments(Profile& profile, const ModelSpec& model, const DeviceKind& ki
 
 }  // namespace
 
-void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cluster,
-                     const Disturber& disturber, const TableSettings& settings) {
+void add_table_times(Profile& profile, const model::ModelSpec& model,
+                     const cluster::Cluster& cluster, const cluster::Disturber& disturber,
+                     const TableSettings& settings) {
   bool any = false;
   for (Id k = 0; k < cluster.kinds().size(); ++k) {
-    const DeviceKind& kind = cluster.kinds()[k];
+    const cluster::DeviceKind& kind = cluster.kinds()[k];
     Fleet devices(cluster, k, disturber, settings.repeats);
     if (!devices.present() || !computes_in(kind, settings.dtype)) continue;
     any = true;
@@ -96,8 +101,8 @@ void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cl
          .seconds_per_element = per_byte * update_bytes(settings.optimizer, settings.dtype),
          .launch = launch,
          .device_kind = kind.name});
-    for (std::size_t i = 0; i < spellings(Local{}).size(); ++i)
-      profile.kernels.push_back({.kind = static_cast<Local>(i),
+    for (std::size_t i = 0; i < spellings(program::Local{}).size(); ++i)
+      profile.kernels.push_back({.kind = static_cast<program::Local>(i),
                                  .bytes_per_second = 1 / per_byte,
                                  .launch = launch,
                                  .device_kind = kind.name});
@@ -107,4 +112,4 @@ void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cl
                                  name_of(settings.dtype)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -6,23 +6,24 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
+#include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 
 struct TableSettings {
   std::vector<int> samples = {1, 2, 4};
   std::vector<int> tensor_parallel = {1};
-  DType dtype = DType::f32;
-  Optimizer optimizer = Optimizer::adamw;
+  program::DType dtype = program::DType::f32;
+  plan::Optimizer optimizer = plan::Optimizer::adamw;
   int repeats = 9;
 };
 
 /// Adds them. `disturber` is of as many ranks as there are devices, rank i on device i. Kinds that
 /// cannot compute in the type are left out; throws InputError when none can.
-void add_table_times(Profile& profile, const ModelSpec& model, const Cluster& cluster,
-                     const Disturber& disturber, const TableSettings& settings);
+void add_table_times(Profile& profile, const model::ModelSpec& model,
+                     const cluster::Cluster& cluster, const cluster::Disturber& disturber,
+                     const TableSettings& settings);
 
-}  // namespace rehearse
+}  // namespace rehearse::costs

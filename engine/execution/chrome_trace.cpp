@@ -13,25 +13,28 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/link/rendezvous.h"
 #include "engine/execution/trace_labels.h"
+#include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
-const char* kind_of(const Work& work) {
-  return std::visit(
-      overloaded{[](const Compute&) { return "compute"; }, [](const Kernel&) { return "kernel"; },
-                 [](const Update&) { return "update"; },
-                 [](const Collective&) { return "collective"; }, [](const Send&) { return "send"; },
-                 [](const Recv&) { return "recv"; }, [](const Put&) { return "put"; },
-                 [](const Take&) { return "take"; }},
-      work);
+const char* kind_of(const program::Work& work) {
+  return std::visit(program::overloaded{[](const program::Compute&) { return "compute"; },
+                                        [](const program::Kernel&) { return "kernel"; },
+                                        [](const program::Update&) { return "update"; },
+                                        [](const program::Collective&) { return "collective"; },
+                                        [](const program::Send&) { return "send"; },
+                                        [](const program::Recv&) { return "recv"; },
+                                        [](const program::Put&) { return "put"; },
+                                        [](const program::Take&) { return "take"; }},
+                    work);
 }
-bool communicates(const Work& work) {
-  return std::visit(
-      overloaded{[](const Compute&) { return false; }, [](const Kernel&) { return false; },
-                 [](const Update&) { return false; }, [](const auto&) { return true; }},
-      work);
+bool communicates(const program::Work& work) {
+  return std::visit(program::overloaded{[](const program::Compute&) { return false; },
+                                        [](const program::Kernel&) { return false; },
+                                        [](const program::Update&) { return false; },
+                                        [](const auto&) { return true; }},
+                    work);
 }
 
 namespace {
@@ -51,8 +54,8 @@ std::string microseconds(std::int64_t nanoseconds) {
 
 struct ChromeTrace::Impl {
   std::string path;
-  const LinkedProgram* linked;
-  const ModelSpec& model;
+  const link::LinkedProgram* linked;
+  const model::ModelSpec& model;
   TraceSelection selection;
   std::FILE* file = nullptr;
   bool first = true;
@@ -94,7 +97,7 @@ struct ChromeTrace::Impl {
 };
 
 void ChromeTrace::Impl::describe_lanes(const std::string& label, bool processes) {
-  for (const Role& role : linked->program.roles) {
+  for (const program::Role& role : linked->program.roles) {
     lanes = std::max(lanes, first_lane + static_cast<Id>(role.lanes.size()));
     for (const Id rank : role.ranks) {
       if (!wants(rank)) continue;
@@ -118,7 +121,7 @@ void ChromeTrace::Impl::describe_lanes(const std::string& label, bool processes)
 
 void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
   for (const Slice& s : slices) {
-    const Work& work = linked->program.roles[s.role].ops[s.op].work;
+    const program::Work& work = linked->program.roles[s.role].ops[s.op].work;
     // A viewer finds the slice of an arrow only where it lasts.
     const std::int64_t length = std::max<std::int64_t>(s.end - s.start, 1);
     line(
@@ -132,7 +135,7 @@ void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
 
 /// Arrows through those who meet: from a send to its receive, along the members of a collective.
 void ChromeTrace::Impl::write_meetings() {
-  RanksThatMeet meet(*linked);
+  link::RanksThatMeet meet(*linked);
   std::map<std::tuple<Id, Id, int>, std::vector<const Slice*>> meetings;  // event, ranks, step
   for (const Slice& s : slices)
     if (const std::vector<Id> ranks = meet.of(linked->program.roles[s.role].ops[s.op].work, s.rank);
@@ -141,8 +144,8 @@ void ChromeTrace::Impl::write_meetings() {
   for (auto& [where, members] : meetings) {
     if (members.size() < 2) continue;  // the others are not in the selection
     std::ranges::stable_sort(members, {}, [&](const Slice* s) {
-      const Work& work = linked->program.roles[s->role].ops[s->op].work;
-      return std::pair(std::holds_alternative<Recv>(work), s->start);
+      const program::Work& work = linked->program.roles[s->role].ops[s->op].work;
+      return std::pair(std::holds_alternative<program::Recv>(work), s->start);
     });
     const std::int64_t id = arrows++;
     for (const Slice* s : members)
@@ -155,7 +158,7 @@ void ChromeTrace::Impl::write_waits() {
   std::map<std::tuple<Id, Id, int>, const Slice*> ran;  // rank, op, step
   for (const Slice& s : slices) ran[{s.rank, s.op, s.step}] = &s;
   for (const Slice& s : slices)
-    for (const After& after : linked->program.roles[s.role].ops[s.op].after) {
+    for (const program::After& after : linked->program.roles[s.role].ops[s.op].after) {
       const auto before = ran.find({s.rank, after.op, s.step - static_cast<int>(after.lag)});
       if (after.throttle || before == ran.end() || before->second->lane == s.lane) continue;
       const std::int64_t id = arrows++;
@@ -164,8 +167,8 @@ void ChromeTrace::Impl::write_waits() {
     }
 }
 
-ChromeTrace::ChromeTrace(const std::string& path, const LinkedProgram& linked,
-                         const ModelSpec& model, TraceSelection selection)
+ChromeTrace::ChromeTrace(const std::string& path, const link::LinkedProgram& linked,
+                         const model::ModelSpec& model, TraceSelection selection)
     : impl_(std::make_unique<Impl>(Impl{path, &linked, model, std::move(selection)})) {
   Impl& t = *impl_;
   t.ranks.insert(t.selection.ranks.begin(), t.selection.ranks.end());
@@ -175,7 +178,7 @@ ChromeTrace::ChromeTrace(const std::string& path, const LinkedProgram& linked,
   t.describe_lanes("", true);
 }
 
-void ChromeTrace::section(const LinkedProgram& linked, const std::string& label) {
+void ChromeTrace::section(const link::LinkedProgram& linked, const std::string& label) {
   flush();
   Impl& t = *impl_;
   t.linked = &linked;
@@ -192,7 +195,7 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   Impl& t = *impl_;
   const TraceSelection& s = t.selection;
   if (step < s.first_step || (s.last_step >= 0 && step > s.last_step)) return;
-  const Role& who = t.linked->program.roles[role];
+  const program::Role& who = t.linked->program.roles[role];
   for (std::size_t i = 0; i < starts.size(); ++i)
     if (const Id rank = who.ranks[first_place + i]; t.wants(rank))
       t.slices.push_back({.rank = rank,
@@ -227,4 +230,4 @@ void ChromeTrace::close() {
   if (failed || !closed) t.fail("could not be written to the end (disk full?)");
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/trace.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
-#include "engine/execution/trace.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 struct TraceSelection {
   std::vector<Id> ranks = {};          // empty: all
@@ -22,11 +22,11 @@ struct TraceSelection {
 class ChromeTrace : public TraceSink {
  public:
   /// Opens the file. `model` names segments. Throws BackendError when the file cannot be written.
-  ChromeTrace(const std::string& path, const LinkedProgram& linked, const ModelSpec& model,
-              TraceSelection selection = {});
+  ChromeTrace(const std::string& path, const link::LinkedProgram& linked,
+              const model::ModelSpec& model, TraceSelection selection = {});
   /// What follows is of another program of the same ranks, on lanes of its own that begin with
   /// `label`: the migration between two plans, and the plan after it. Flushes.
-  void section(const LinkedProgram& linked, const std::string& label);
+  void section(const link::LinkedProgram& linked, const std::string& label);
   /// Writes what was recorded of this section, all at once, for arrows have two ends; its program
   /// may go then.
   void flush();
@@ -42,7 +42,7 @@ class ChromeTrace : public TraceSink {
 };
 
 /// "compute", "kernel", "update", "collective", "send", "recv", "put", "take".
-const char* kind_of(const Work& work);
-bool communicates(const Work& work);
+const char* kind_of(const program::Work& work);
+bool communicates(const program::Work& work);
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -12,10 +12,10 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/link/rendezvous.h"
 #include "engine/base/vectorise.h"
+#include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 REHEARSE_CLONES void max_of(double* out, const double* a, const double* b, std::size_t n) {
@@ -62,10 +62,10 @@ class Pool {
 
 class MaxPlus {
  public:
-  MaxPlus(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber, int steps,
-          TraceSink& sink)
+  MaxPlus(const link::LinkedProgram& linked, const costs::Costs& costs,
+          const cluster::Disturber& disturber, int steps, TraceSink& sink)
       : linked_(linked), costs_(costs), disturber_(disturber), steps_(steps), sink_(sink) {
-    const Program& p = linked.program;
+    const program::Program& p = linked.program;
     std::size_t widest = 0;
     ops_.resize(p.roles.size());
     tails_.resize(p.roles.size());
@@ -74,10 +74,10 @@ class MaxPlus {
       ops_[r].resize(p.roles[r].ops.size());
       tails_[r].assign(p.roles[r].lanes.size(), nullptr);
     }
-    for (const Turn& turn : linked.order) ops_[turn.role][turn.op].offset = turn.offset;
+    for (const link::Turn& turn : linked.order) ops_[turn.role][turn.op].offset = turn.offset;
     for (Id r = 0; r < p.roles.size(); ++r)
       for (Id o = 0; o < p.roles[r].ops.size(); ++o)
-        for (const After& a : p.roles[r].ops[o].after) {
+        for (const program::After& a : p.roles[r].ops[o].after) {
           OpState& from = ops_[r][a.op];
           const int back = ops_[r][o].offset + a.lag - from.offset;
           assert(back >= 0);
@@ -96,13 +96,13 @@ class MaxPlus {
     const auto& order = linked_.order;
     for (int i = 0; i < steps_ + linked_.max_offset; ++i) {
       for (std::size_t k = 0; k < order.size();) {
-        const Turn& turn = order[k];
+        const link::Turn& turn = order[k];
         const auto event = linked_.events[linked_.event_of[turn.role][turn.op]];
         const int step = i - turn.offset;
         k += event.size();
         if (step < 0 || step >= steps_) continue;
-        const Work& work = linked_.program.roles[turn.role].ops[turn.op].work;
-        if (std::holds_alternative<Collective>(work))
+        const program::Work& work = linked_.program.roles[turn.role].ops[turn.op].work;
+        if (std::holds_alternative<program::Collective>(work))
           collective(event, step);
         else if (event.size() == 2)
           pair(event, step);
@@ -120,16 +120,16 @@ class MaxPlus {
     std::vector<Ends*> recent = {};  // by macro-iteration modulo its size
   };
 
-  const Role& role(Id r) const { return linked_.program.roles[r]; }
+  const program::Role& role(Id r) const { return linked_.program.roles[r]; }
   std::size_t places(Id r) const { return role(r).ranks.size(); }
 
   // The maximum over everything that the op waits for, in `scratch` or where it already lies.
   const double* ready(Id r, Id o, int step, std::vector<double>& scratch) {
-    const Op& op = role(r).ops[o];
+    const program::Op& op = role(r).ops[o];
     const std::size_t n = places(r);
     const Ends* tail = tails_[r][op.lane];
     const double* at = tail ? tail->at.data() : nullptr;
-    for (const After& a : op.after) {
+    for (const program::After& a : op.after) {
       if (a.lag > step) continue;
       const Ends* ends = recent(r, a.op, step - a.lag);
       if (ends == tail) continue;
@@ -149,14 +149,14 @@ class MaxPlus {
 
   // The op has run: its lane and those who wait for it hold `ends`; what it waited for is let go.
   void finish(Id r, Id o, int step, Ends* ends) {
-    const Op& op = role(r).ops[o];
+    const program::Op& op = role(r).ops[o];
     OpState& s = ops_[r][o];
     ends->users += s.users + 1;
     if (s.users) recent(r, o, step) = ends;
     Ends*& tail = tails_[r][op.lane];
     if (tail) pool_.drop(tail);
     tail = ends;
-    for (const After& a : op.after)
+    for (const program::After& a : op.after)
       if (a.lag <= step) pool_.drop(recent(r, a.op, step - a.lag));
     out_.instances += static_cast<std::int64_t>(ends->at.size());
   }
@@ -165,8 +165,8 @@ class MaxPlus {
     sink_.record(r, o, step, 0, {start, ends.at.size()}, ends.at);
   }
 
-  void local(const Turn& turn, int step) {
-    const Role& who = role(turn.role);
+  void local(const link::Turn& turn, int step) {
+    const program::Role& who = role(turn.role);
     const std::size_t n = places(turn.role);
     const double* start = ready(turn.role, turn.op, step, start_);
     Ends* ends = pool_.take(n);
@@ -187,10 +187,10 @@ class MaxPlus {
     finish(turn.role, turn.op, step, ends);
   }
 
-  void pair(std::span<const RoleOp> event, int step) {
-    const RoleOp a = event[0], b = event[1];
-    const bool a_sends = std::holds_alternative<Send>(role(a.role).ops[a.op].work);
-    const RoleOp sender = a_sends ? a : b;
+  void pair(std::span<const link::RoleOp> event, int step) {
+    const link::RoleOp a = event[0], b = event[1];
+    const bool a_sends = std::holds_alternative<program::Send>(role(a.role).ops[a.op].work);
+    const link::RoleOp sender = a_sends ? a : b;
     const std::size_t n = places(a.role);
     const double* start = ready(a.role, a.op, step, start_);
     max_of(start_.data(), start, ready(b.role, b.op, step, other_), n);
@@ -210,12 +210,12 @@ class MaxPlus {
     finish(b.role, b.op, step, ends);
   }
 
-  void collective(std::span<const RoleOp> event, int step) {
-    const Rendezvous& meet = meeting(event);
+  void collective(std::span<const link::RoleOp> event, int step) {
+    const link::Rendezvous& meet = meeting(event);
     double* at = group_start_.data();
     std::fill_n(at, meet.groups, 0.0);
     for (std::size_t m = 0; m < event.size(); ++m) {
-      const RoleOp who = event[m];
+      const link::RoleOp who = event[m];
       const double* start = ready(who.role, who.op, step, start_);
       if (meet.size && meet.inner > 1) {
         for (Id o = 0; o < meet.outer; ++o)
@@ -240,7 +240,7 @@ class MaxPlus {
         group_factor_[g] =
             disturber_.link_factor(meet.lowest[g], step, event[meet.lowest_member[g]].op);
     for (std::size_t m = 0; m < event.size(); ++m) {
-      const RoleOp who = event[m];
+      const link::RoleOp who = event[m];
       const auto& group = meet.group[m];
       const std::size_t n = group.size();
       Ends* ends = pool_.take(n);
@@ -254,12 +254,12 @@ class MaxPlus {
     }
   }
 
-  const Rendezvous& meeting(std::span<const RoleOp> event) {
-    const Rendezvous*& known = by_event_[linked_.event_of[event[0].role][event[0].op]];
+  const link::Rendezvous& meeting(std::span<const link::RoleOp> event) {
+    const link::Rendezvous*& known = by_event_[linked_.event_of[event[0].role][event[0].op]];
     if (!known) {
       const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);
       std::vector<Id> key = {channel};
-      for (const RoleOp& m : event) key.push_back(m.role);
+      for (const link::RoleOp& m : event) key.push_back(m.role);
       auto it = meetings_.find(key);
       if (it == meetings_.end())
         it = meetings_.emplace(std::move(key), rendezvous_of(linked_, channel, event)).first;
@@ -268,16 +268,16 @@ class MaxPlus {
     return *known;
   }
 
-  const LinkedProgram& linked_;
-  const Costs& costs_;
-  const Disturber& disturber_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
+  const cluster::Disturber& disturber_;
   const int steps_;
   TraceSink& sink_;
   Pool pool_ = {};
-  std::vector<std::vector<OpState>> ops_ = {};           // [role][op]
-  std::vector<std::vector<Ends*>> tails_ = {};           // [role][lane]
-  std::map<std::vector<Id>, Rendezvous> meetings_ = {};  // by channel and roles
-  std::vector<const Rendezvous*> by_event_ = {};
+  std::vector<std::vector<OpState>> ops_ = {};                 // [role][op]
+  std::vector<std::vector<Ends*>> tails_ = {};                 // [role][lane]
+  std::map<std::vector<Id>, link::Rendezvous> meetings_ = {};  // by channel and roles
+  std::vector<const link::Rendezvous*> by_event_ = {};
   std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {}, group_start_ = {},
                       group_factor_ = {};
   DryRun out_ = {};
@@ -302,18 +302,18 @@ void Clock::record(Id role, Id op, int step, Id first_place, std::span<const dou
 
 }  // namespace
 
-bool needs_events(const LinkedProgram& linked) {
+bool needs_events(const link::LinkedProgram& linked) {
   if (linked.mailboxes) return true;
-  for (const Role& role : linked.program.roles) {
+  for (const program::Role& role : linked.program.roles) {
     if (role.free_running) return true;
-    for (const Lane& lane : role.lanes)
-      if (lane.order == Order::arrival) return true;
+    for (const program::Lane& lane : role.lanes)
+      if (lane.order == program::Order::arrival) return true;
   }
   return false;
 }
 
-DryRun dry_run_max_plus(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-                        int steps, TraceSink& sink) {
+DryRun dry_run_max_plus(const link::LinkedProgram& linked, const costs::Costs& costs,
+                        const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   if (needs_events(linked))
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
   Clock clock(sink);
@@ -322,10 +322,10 @@ DryRun dry_run_max_plus(const LinkedProgram& linked, const Costs& costs, const D
   return out;
 }
 
-DryRun dry_run(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-               int steps, TraceSink& sink) {
+DryRun dry_run(const link::LinkedProgram& linked, const costs::Costs& costs,
+               const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   return needs_events(linked) ? dry_run_events(linked, costs, disturber, steps, sink)
                               : dry_run_max_plus(linked, costs, disturber, steps, sink);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

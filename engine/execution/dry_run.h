@@ -7,12 +7,12 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/costs/costs.h"
 #include "engine/cluster/disturbance.h"
-#include "engine/link/link.h"
+#include "engine/costs/costs.h"
 #include "engine/execution/trace.h"
+#include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 struct DryRun {
   double seconds = 0;          // when the last op ended
@@ -23,15 +23,15 @@ struct DryRun {
 /// same arguments give the same calls of `sink` in the same order. Throws ProgramError when the
 /// program cannot make progress (which the linker rules out but for mailboxes) and names the ops
 /// that wait.
-DryRun dry_run(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-               int steps, TraceSink& sink);
+DryRun dry_run(const link::LinkedProgram& linked, const costs::Costs& costs,
+               const cluster::Disturber& disturber, int steps, TraceSink& sink);
 
 /// The two engines behind dry_run, for tests: max-plus refuses (ProgramError) what only events can
 /// do.
-DryRun dry_run_max_plus(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-                        int steps, TraceSink& sink);
-DryRun dry_run_events(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-                      int steps, TraceSink& sink);
-bool needs_events(const LinkedProgram& linked);
+DryRun dry_run_max_plus(const link::LinkedProgram& linked, const costs::Costs& costs,
+                        const cluster::Disturber& disturber, int steps, TraceSink& sink);
+DryRun dry_run_events(const link::LinkedProgram& linked, const costs::Costs& costs,
+                      const cluster::Disturber& disturber, int steps, TraceSink& sink);
+bool needs_events(const link::LinkedProgram& linked);
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

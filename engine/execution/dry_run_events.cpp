@@ -16,18 +16,18 @@
 #include <queue>
 #include <tuple>
 
-#include "engine/execution/dry_run.h"
 #include "engine/base/errors.h"
+#include "engine/execution/dry_run.h"
 #include "engine/link/readiness.h"
 #include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 class Events {
  public:
-  Events(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber, int steps,
-         TraceSink& sink)
+  Events(const link::LinkedProgram& linked, const costs::Costs& costs,
+         const cluster::Disturber& disturber, int steps, TraceSink& sink)
       : linked_(linked),
         costs_(costs),
         disturber_(disturber),
@@ -71,7 +71,7 @@ class Events {
     std::deque<Id> takers = {};    // their lanes
   };
 
-  const Role& role(Id r) const { return linked_.program.roles[r]; }
+  const program::Role& role(Id r) const { return linked_.program.roles[r]; }
   bool all_served() const { return readiness_.finished() == readiness_.expected(); }
 
   void wake() {
@@ -79,8 +79,8 @@ class Events {
     while (!woken_.empty()) {
       const Id id = woken_.front();
       woken_.pop_front();
-      RankLane& lane = readiness_.lanes()[id];
-      Ready ready;
+      link::RankLane& lane = readiness_.lanes()[id];
+      link::Ready ready;
       if (lane.busy || !readiness_.next(lane, ready)) continue;
       lane.busy = true;
       lane.current = ready;
@@ -93,15 +93,15 @@ class Events {
   }
 
   void begin(Id id, Id o, int step) {
-    const RankLane& lane = readiness_.lanes()[id];
-    const Op& op = role(lane.role).ops[o];
+    const link::RankLane& lane = readiness_.lanes()[id];
+    const program::Op& op = role(lane.role).ops[o];
     const Id rank = role(lane.role).ranks[lane.place];
     const double cost = costs_.seconds(lane.role, o, lane.place);
-    std::visit(
-        overloaded{[&](const Collective& work) { meet(id, o, step, work.channel); },
-                   [&](const Send&) { meet(id, o, step, none); },
-                   [&](const Recv&) { meet(id, o, step, none); },
-                   [&](const Put& put) {
+    std::visit(program::overloaded{
+                   [&](const program::Collective& work) { meet(id, o, step, work.channel); },
+                   [&](const program::Send&) { meet(id, o, step, none); },
+                   [&](const program::Recv&) { meet(id, o, step, none); },
+                   [&](const program::Put& put) {
                      const auto& peers = role(put.peer).ranks;
                      Id to = peers[lane.place % peers.size()];
                      double seconds = cost;
@@ -117,24 +117,24 @@ class Events {
                      }
                      schedule(id, o, step, seconds * disturber_.link_factor(rank, step, o), to);
                    },
-                   [&](const Take& take) {
+                   [&](const program::Take& take) {
                      mailboxes_[{take.channel, rank}].takers.push_back(id);
                      deliver(take.channel, rank);
                    },
                    [&](const auto&) {
                      schedule(id, o, step, cost * disturber_.compute_factor(rank, step, o));
                    }},
-        op.work);
+               op.work);
   }
 
   void meet(Id id, Id o, int step, Id channel) {
-    const RankLane& lane = readiness_.lanes()[id];
+    const link::RankLane& lane = readiness_.lanes()[id];
     const Id event = linked_.event_of[lane.role][o];
     const auto members = linked_.events[event];
     const bool pair = channel == none;
     Id group = lane.place;
     std::size_t expected = 2;
-    const Rendezvous* table = nullptr;
+    const link::Rendezvous* table = nullptr;
     if (!pair) {
       auto it = tables_.find(event);
       if (it == tables_.end()) {
@@ -146,7 +146,7 @@ class Events {
       }
       table = &it->second.meet;
       const auto m = static_cast<std::size_t>(
-          std::find(members.begin(), members.end(), RoleOp{lane.role, o}) - members.begin());
+          std::find(members.begin(), members.end(), link::RoleOp{lane.role, o}) - members.begin());
       group = table->group[m][lane.place];
       expected = it->second.sizes[group];
     }
@@ -156,13 +156,13 @@ class Events {
     if (arrived.lanes.size() < expected) return;
     Id rank = none, op = none;  // the lowest rank's: the key of the factor
     for (std::size_t i = 0; i < expected; ++i) {
-      const RankLane& one = readiness_.lanes()[arrived.lanes[i]];
+      const link::RankLane& one = readiness_.lanes()[arrived.lanes[i]];
       const Id who = role(one.role).ranks[one.place];
       if (who < rank) rank = who, op = arrived.ops[i];
     }
     const double factor = disturber_.link_factor(rank, step, op);
     for (std::size_t i = 0; i < expected; ++i) {
-      const RankLane& one = readiness_.lanes()[arrived.lanes[i]];
+      const link::RankLane& one = readiness_.lanes()[arrived.lanes[i]];
       schedule(arrived.lanes[i], arrived.ops[i], step,
                costs_.seconds(one.role, arrived.ops[i], one.place) * factor);
     }
@@ -176,16 +176,16 @@ class Events {
     const Id taker = box.takers.front();
     box.messages.pop_front();
     box.takers.pop_front();
-    const Ready& current = readiness_.lanes()[taker].current;
+    const link::Ready& current = readiness_.lanes()[taker].current;
     schedule(taker, current.op, current.step, 0);
   }
 
   void end(const Done& done) {
-    RankLane& lane = readiness_.lanes()[done.lane];
-    const Role& who = role(lane.role);
+    link::RankLane& lane = readiness_.lanes()[done.lane];
+    const program::Role& who = role(lane.role);
     sink_.record(lane.role, done.op, done.step, lane.place, {&done.start, 1}, {&done.time, 1});
     ++out_.instances;
-    if (const auto* put = std::get_if<Put>(&who.ops[done.op].work)) {
+    if (const auto* put = std::get_if<program::Put>(&who.ops[done.op].work)) {
       mailboxes_[{put->channel, done.to_rank}].messages.push_back(who.ranks[lane.place]);
       deliver(put->channel, done.to_rank);
     }
@@ -205,14 +205,14 @@ class Events {
   }
 
   struct Table {
-    Rendezvous meet = {};
+    link::Rendezvous meet = {};
     std::vector<std::size_t> sizes = {};
   };
-  const LinkedProgram& linked_;
-  const Costs& costs_;
-  const Disturber& disturber_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
+  const cluster::Disturber& disturber_;
   TraceSink& sink_;
-  Readiness readiness_;
+  link::Readiness readiness_;
   std::priority_queue<Done, std::vector<Done>, std::greater<>> queue_ = {};
   std::deque<Id> woken_ = {};  // lanes
   std::vector<Id> freed_ = {};
@@ -227,9 +227,9 @@ class Events {
 
 }  // namespace
 
-DryRun dry_run_events(const LinkedProgram& linked, const Costs& costs, const Disturber& disturber,
-                      int steps, TraceSink& sink) {
+DryRun dry_run_events(const link::LinkedProgram& linked, const costs::Costs& costs,
+                      const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   return Events(linked, costs, disturber, steps, sink).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

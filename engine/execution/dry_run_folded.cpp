@@ -4,18 +4,18 @@
 #include <cassert>
 #include <memory>
 
-#include "engine/execution/dry_run.h"
 #include "engine/base/errors.h"
+#include "engine/execution/dry_run.h"
 #include "engine/execution/fold.h"
 #include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 class FoldedRun {
  public:
-  FoldedRun(const LinkedProgram& linked, const Costs& costs, const Fold& fold, int steps,
-            TraceSink* sink)
+  FoldedRun(const link::LinkedProgram& linked, const costs::Costs& costs, const Fold& fold,
+            int steps, TraceSink* sink)
       : linked_(linked), costs_(costs), fold_(fold), steps_(steps), sink_(sink) {
     step_ends_.assign(static_cast<std::size_t>(steps), 0.0);
     place_ops();
@@ -65,7 +65,7 @@ class FoldedRun {
     const Meeting* meet = nullptr;  // of collectives
   };
 
-  const Role& role(Id r) const { return linked_.program.roles[r]; }
+  const program::Role& role(Id r) const { return linked_.program.roles[r]; }
   Id classes(Id r) const { return static_cast<Id>(fold_.representative[r].size()); }
   Slot slot(Id r, Id o) const { return first_slot_[r] + o * classes(r); }
 
@@ -92,13 +92,13 @@ class FoldedRun {
     events_.reserve(linked_.events.size());
     costs_of_.resize(slots_);
     std::vector<int> offset(linked_.events.size(), 0);
-    for (const Turn& turn : order) offset[linked_.event_of[turn.role][turn.op]] = turn.offset;
+    for (const link::Turn& turn : order) offset[linked_.event_of[turn.role][turn.op]] = turn.offset;
     for (std::size_t k = 0; k < order.size();) {
       const auto event = linked_.events[linked_.event_of[order[k].role][order[k].op]];
       Event& out = events_.emplace_back();
       out.begin = static_cast<std::uint32_t>(members_.size()), out.offset = order[k].offset;
-      for (const RoleOp& m : event) {
-        const Op& op = role(m.role).ops[m.op];
+      for (const link::RoleOp& m : event) {
+        const program::Op& op = role(m.role).ops[m.op];
         const Id n = classes(m.role);
         Member& member = members_.emplace_back();
         member = {.role = m.role,
@@ -107,7 +107,7 @@ class FoldedRun {
                   .slot = slot(m.role, m.op),
                   .lane = first_lane_[m.role] + op.lane * n,
                   .wait = static_cast<std::uint32_t>(waits_.size())};
-        for (const After& a : op.after) {
+        for (const program::After& a : op.after) {
           const int back = out.offset + a.lag - offset[linked_.event_of[m.role][a.op]];
           assert(back >= 0);
           waits_.push_back({slot(m.role, a.op), a.lag, static_cast<std::uint32_t>(back)});
@@ -119,7 +119,7 @@ class FoldedRun {
           costs_of_[member.slot + c] = row[row.size() == 1 ? 0 : fold_.representative[m.role][c]];
       }
       out.end = static_cast<std::uint32_t>(members_.size());
-      if (std::holds_alternative<Collective>(role(event[0].role).ops[event[0].op].work))
+      if (std::holds_alternative<program::Collective>(role(event[0].role).ops[event[0].op].work))
         out.meet = meeting(event);
       k += event.size();
     }
@@ -164,7 +164,8 @@ class FoldedRun {
   void pair(const Member& a, const Member& b, int step) {
     ready(a, step, start_.data());
     ready(b, step, other_.data());
-    const Member& sender = std::holds_alternative<Send>(role(a.role).ops[a.op].work) ? a : b;
+    const Member& sender =
+        std::holds_alternative<program::Send>(role(a.role).ops[a.op].work) ? a : b;
     double* end_a = &ends_[0][a.slot];
     double* end_b = &ends_[0][b.slot];
     for (Id c = 0; c < a.classes; ++c) {
@@ -196,7 +197,7 @@ class FoldedRun {
   }
 
   /// Sets of roles that meet on a channel have no role in common, so one of them names the set.
-  const Meeting* meeting(std::span<const RoleOp> event) {
+  const Meeting* meeting(std::span<const link::RoleOp> event) {
     const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);
     auto& known = meetings_[channel * linked_.program.roles.size() + event[0].role];
     if (!known) known = std::make_unique<Meeting>(folded(channel, event));
@@ -205,10 +206,10 @@ class FoldedRun {
 
   /// The groups of classes. Groups that share a class are alike, and then all of their classes are
   /// the same: they are one.
-  Meeting folded(Id channel, std::span<const RoleOp> event) const {
+  Meeting folded(Id channel, std::span<const link::RoleOp> event) const {
     Meeting out;
-    for (const RoleOp& m : event) out.group.emplace_back(classes(m.role), none);
-    const Rendezvous meet = rendezvous_of(linked_, channel, event);
+    for (const link::RoleOp& m : event) out.group.emplace_back(classes(m.role), none);
+    const link::Rendezvous meet = rendezvous_of(linked_, channel, event);
     std::vector<Id> one(meet.groups, none);  // group -> the one that stands for it
     for (Id m = 0; m < event.size(); ++m)
       for (std::size_t i = 0; i < meet.group[m].size(); ++i) {
@@ -225,8 +226,8 @@ class FoldedRun {
     return out;
   }
 
-  const LinkedProgram& linked_;
-  const Costs& costs_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
   const Fold& fold_;
   const int steps_;
   TraceSink* sink_;
@@ -244,11 +245,11 @@ class FoldedRun {
 
 }  // namespace
 
-std::vector<double> dry_run_folded(const LinkedProgram& linked, const Costs& costs,
+std::vector<double> dry_run_folded(const link::LinkedProgram& linked, const costs::Costs& costs,
                                    const Fold& fold, int steps, TraceSink* sink) {
   if (needs_events(linked))
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
   return FoldedRun(linked, costs, fold, steps, sink).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -7,13 +7,14 @@
 
 #include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 class Refinement {
  public:
-  Refinement(const LinkedProgram& linked, const Costs& costs) : linked_(linked), costs_(costs) {
-    for (const Role& role : linked.program.roles) {
+  Refinement(const link::LinkedProgram& linked, const costs::Costs& costs)
+      : linked_(linked), costs_(costs) {
+    for (const program::Role& role : linked.program.roles) {
       out_.class_of.emplace_back(role.ranks.size(), 0);
       classes_.push_back(1);
     }
@@ -41,7 +42,7 @@ class Refinement {
  private:
   struct Meeting {
     std::vector<Id> roles = {};
-    Rendezvous groups = {};
+    link::Rendezvous groups = {};
   };
 
   /// Parts the classes of a role further by a key of its places; says whether that parted any.
@@ -74,7 +75,7 @@ class Refinement {
     for (const auto event : linked_.events) {
       const Id channel = channel_of(op_of(event[0]).work), first = event[0].role;
       if (channel == none) continue;
-      const bool collective = std::holds_alternative<Collective>(op_of(event[0]).work);
+      const bool collective = std::holds_alternative<program::Collective>(op_of(event[0]).work);
       auto seen =
           collective ? known[channel * roles + first] : transfers[first * roles + event[1].role];
       if (seen) continue;
@@ -84,7 +85,7 @@ class Refinement {
         continue;
       }
       Meeting& meeting = meetings_.emplace_back();
-      for (const RoleOp& m : event) meeting.roles.push_back(m.role);
+      for (const link::RoleOp& m : event) meeting.roles.push_back(m.role);
       meeting.groups = rendezvous_of(linked_, channel, event);
     }
   }
@@ -116,10 +117,12 @@ class Refinement {
     return changed;
   }
 
-  const Op& op_of(RoleOp at) const { return linked_.program.roles[at.role].ops[at.op]; }
+  const program::Op& op_of(link::RoleOp at) const {
+    return linked_.program.roles[at.role].ops[at.op];
+  }
 
-  const LinkedProgram& linked_;
-  const Costs& costs_;
+  const link::LinkedProgram& linked_;
+  const costs::Costs& costs_;
   std::vector<std::size_t> classes_ = {};  // by role
   std::vector<Meeting> meetings_ = {};
   std::vector<std::pair<Id, Id>> pairs_ = {};
@@ -128,8 +131,8 @@ class Refinement {
 
 }  // namespace
 
-Fold fold(const LinkedProgram& linked, const Costs& costs) {
+Fold fold(const link::LinkedProgram& linked, const costs::Costs& costs) {
   return Refinement(linked, costs).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -5,21 +5,21 @@
 #include <vector>
 
 #include "engine/costs/costs.h"
-#include "engine/link/link.h"
 #include "engine/execution/trace.h"
+#include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 struct Fold {
   std::vector<std::vector<Id>> class_of = {};        // [role][place]; numbered by first place
   std::vector<std::vector<Id>> representative = {};  // [role][class] -> its first place
 };
 /// Of a program whose lanes are all in order.
-Fold fold(const LinkedProgram& linked, const Costs& costs);
+Fold fold(const link::LinkedProgram& linked, const costs::Costs& costs);
 
 /// dry_run of one rank a class, undisturbed: when each step's last op ended. The places of `sink`,
 /// if there is one, are classes.
-std::vector<double> dry_run_folded(const LinkedProgram& linked, const Costs& costs,
+std::vector<double> dry_run_folded(const link::LinkedProgram& linked, const costs::Costs& costs,
                                    const Fold& fold, int steps, TraceSink* sink = nullptr);
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

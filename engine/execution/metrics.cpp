@@ -6,13 +6,13 @@
 #include <cassert>
 #include <cmath>
 
-#include "engine/execution/chrome_trace.h"
 #include "engine/base/errors.h"
-#include "engine/execution/occupancy.h"
 #include "engine/base/quantiles.h"
 #include "engine/base/vectorise.h"
+#include "engine/execution/chrome_trace.h"
+#include "engine/execution/occupancy.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 // Eight sums side by side: the same additions on every machine.
@@ -33,7 +33,7 @@ struct Power {
   std::vector<double> working = {};  // more than idle, by place; one where all are alike
   double joules = 0;                 // of working, while it did
 
-  void add(const DeviceKind& kind) {
+  void add(const cluster::DeviceKind& kind) {
     idle += kind.idle.value;
     working.push_back(kind.busy.value - kind.idle.value);
   }
@@ -52,8 +52,8 @@ struct Power {
 }  // namespace
 
 struct MetricsSink::Impl {
-  const LinkedProgram& linked;
-  const ModelSpec& model;
+  const link::LinkedProgram& linked;
+  const model::ModelSpec& model;
   int samples;
   Steps steps;
   double peak = 0;  // FLOP/s of all ranks that compute
@@ -74,8 +74,8 @@ struct MetricsSink::Impl {
   std::vector<std::int64_t> missing = {};  // by step: (rank, op) instances still to come
   int served = 0;                          // steps of which nothing is missing
 
-  void build(const Cluster& cluster, const Costs& costs) {
-    const Program& p = linked.program;
+  void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
+    const program::Program& p = linked.program;
     const auto all =
         static_cast<std::size_t>(steps.warm_up) + static_cast<std::size_t>(steps.steady);
     std::int64_t instances = 0;
@@ -84,27 +84,27 @@ struct MetricsSink::Impl {
     const std::size_t capacity = std::clamp<std::size_t>(
         (std::size_t{1} << 19) / static_cast<std::size_t>(p.world_size), 16, 4096);
     for (Id r = 0; r < p.roles.size(); ++r) {
-      const Role& role = p.roles[r];
+      const program::Role& role = p.roles[r];
       RoleState& state = roles.emplace_back();
-      DType dtype = DType::f32;
+      program::DType dtype = program::DType::f32;
       for (Id o = 0; o < role.ops.size(); ++o) {
-        const Op& op = role.ops[o];
-        if (std::holds_alternative<Compute>(op.work)) {
+        const program::Op& op = role.ops[o];
+        if (std::holds_alternative<program::Compute>(op.work)) {
           state.compute_lane = op.lane;
-          if (const Ref* param = find(op, Slot::param))
+          if (const program::Ref* param = find(op, program::Slot::param))
             dtype = role.storages[role.views[param->view].storage].dtype;
         }
         const auto row = costs.bytes_sent(r, o);
         for (std::size_t i = 0; i < role.ranks.size(); ++i)
           sent[role.ranks[i]] += row[row.size() == 1 ? 0 : i];
       }
-      for (const Op& op : role.ops)
+      for (const program::Op& op : role.ops)
         state.kind.push_back(communicates(op.work)           ? communication
                              : state.compute_lane == none    ? serving
                              : op.lane == state.compute_lane ? compute
                                                              : other);
       for (Id rank : role.ranks) {
-        const DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
+        const cluster::DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
         state.power.add(kind);
         power_known = power_known && kind.busy.value > 0;
       }
@@ -115,10 +115,10 @@ struct MetricsSink::Impl {
       state.occupancy = Occupancy(role.ranks.size(), capacity);
       computing += static_cast<std::int64_t>(role.ranks.size());
       for (Id rank : role.ranks) {
-        const DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
-        peak += (dtype == DType::bf16  ? kind.peak_bf16
-                 : dtype == DType::f16 ? kind.peak_f16
-                                       : kind.peak_f32)
+        const cluster::DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
+        peak += (dtype == program::DType::bf16  ? kind.peak_bf16
+                 : dtype == program::DType::f16 ? kind.peak_f16
+                                                : kind.peak_f32)
                     .value;
       }
     }
@@ -134,9 +134,9 @@ struct MetricsSink::Impl {
   }
 };
 
-MetricsSink::MetricsSink(const LinkedProgram& linked, const ModelSpec& model,
-                         const Cluster& cluster, const Costs& costs, int samples_per_step,
-                         Steps steps)
+MetricsSink::MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
+                         const cluster::Cluster& cluster, const costs::Costs& costs,
+                         int samples_per_step, Steps steps)
     : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps})) {
   assert(steps.steady > 0 && steps.warm_up >= 0);
   impl_->build(cluster, costs);
@@ -258,4 +258,4 @@ Summary summarise(std::span<const Metrics> seeds) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

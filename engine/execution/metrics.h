@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "engine/costs/costs.h"
+#include "engine/execution/trace.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
-#include "engine/execution/trace.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 struct Steps {
   int warm_up = 5, steady = 50;
@@ -47,8 +47,9 @@ struct Metrics {
 class MetricsSink : public TraceSink {
  public:
   /// `samples_per_step`: the global batch. The references must outlive the sink.
-  MetricsSink(const LinkedProgram& linked, const ModelSpec& model, const Cluster& cluster,
-              const Costs& costs, int samples_per_step, Steps steps = {});
+  MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
+              const cluster::Cluster& cluster, const costs::Costs& costs, int samples_per_step,
+              Steps steps = {});
   ~MetricsSink() override;
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
@@ -77,4 +78,4 @@ struct Summary {
 };
 Summary summarise(std::span<const Metrics> seeds);
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

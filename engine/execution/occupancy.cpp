@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::execution {
 
 double Occupancy::cover(Id first, const double* start, const double* end, std::size_t n) {
   double covered = 0;
@@ -69,4 +69,4 @@ double Occupancy::late(std::size_t place, double start, double end) {
   return covered;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -8,7 +8,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 class Occupancy {
  public:
@@ -37,4 +37,4 @@ class Occupancy {
   bool exact_ = true;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -12,7 +12,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 class TraceSink {
  public:
@@ -57,4 +57,4 @@ class Recording : public TraceSink {
   std::vector<Interval> intervals = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -10,7 +10,7 @@
 
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
@@ -22,57 +22,60 @@ std::string dashed(std::string_view name) {
 }
 
 /// The roles' end of a message: what it names, if anything.
-Id peer_of(const Work& work) {
-  return std::visit(
-      overloaded{[](const Send& s) { return s.peer; }, [](const Recv& r) { return r.peer; },
-                 [](const Put& p) { return p.peer; }, [](const auto&) { return none; }},
-      work);
+Id peer_of(const program::Work& work) {
+  return std::visit(program::overloaded{[](const program::Send& s) { return s.peer; },
+                                        [](const program::Recv& r) { return r.peer; },
+                                        [](const program::Put& p) { return p.peer; },
+                                        [](const auto&) { return none; }},
+                    work);
 }
 
 }  // namespace
 
-TraceLabels::TraceLabels(const LinkedProgram& linked, const ModelSpec& model)
+TraceLabels::TraceLabels(const link::LinkedProgram& linked, const model::ModelSpec& model)
     : linked_(linked), model_(model), meet_(linked) {
-  for (const Role& role : linked.program.roles) {
+  for (const program::Role& role : linked.program.roles) {
     owners_.push_back(owners_of(role));
     fixed_.emplace_back(role.ops.size());
   }
 }
 
 std::string TraceLabels::name(Id role, Id op) const {
-  return std::visit(overloaded{[&](const Compute& c) {
-                                 return c.segment < model_.segments.size()
-                                            ? fmt::format("{} {}", name_of(c.pass),
-                                                          name_of(model_.segments[c.segment].kind))
-                                            : std::string(name_of(c.pass));
-                               },
-                               [](const Kernel& k) { return dashed(name_of(k.kind)); },
-                               [](const Update&) { return std::string("update"); },
-                               [](const Collective& c) { return dashed(name_of(c.move)); },
-                               [](const Send&) { return std::string("send"); },
-                               [](const Recv&) { return std::string("recv"); },
-                               [](const Put&) { return std::string("put"); },
-                               [](const Take&) { return std::string("take"); }},
-                    linked_.program.roles[role].ops[op].work);
+  return std::visit(
+      program::overloaded{[&](const program::Compute& c) {
+                            return c.segment < model_.segments.size()
+                                       ? fmt::format("{} {}", name_of(c.pass),
+                                                     name_of(model_.segments[c.segment].kind))
+                                       : std::string(name_of(c.pass));
+                          },
+                          [](const program::Kernel& k) { return dashed(name_of(k.kind)); },
+                          [](const program::Update&) { return std::string("update"); },
+                          [](const program::Collective& c) { return dashed(name_of(c.move)); },
+                          [](const program::Send&) { return std::string("send"); },
+                          [](const program::Recv&) { return std::string("recv"); },
+                          [](const program::Put&) { return std::string("put"); },
+                          [](const program::Take&) { return std::string("take"); }},
+      linked_.program.roles[role].ops[op].work);
 }
 
-std::vector<TraceLabels::Owner> TraceLabels::owners_of(const Role& role) const {
+std::vector<TraceLabels::Owner> TraceLabels::owners_of(const program::Role& role) const {
   std::vector<Owner> owners(role.ops.size());
   std::map<std::pair<Id, int>, Owner> pass_of;  // by instance of a value: who made or uses it
   const auto visit = [&](Id id, bool backwards) {
-    const Op& op = role.ops[id];
-    const auto* compute = std::get_if<Compute>(&op.work);
+    const program::Op& op = role.ops[id];
+    const auto* compute = std::get_if<program::Compute>(&op.work);
     if (compute != nullptr) owners[id] = {compute->segment, compute->microbatch};
-    for (const Ref& ref : op.refs) {
+    for (const program::Ref& ref : op.refs) {
       const Id storage = role.views[ref.view].storage;
-      if (role.storages[storage].life != Life::value) continue;
+      if (role.storages[storage].life != program::Life::value) continue;
       const std::pair<Id, int> instance(storage, ref.index);
       // Upwards from the end, a pass that reads a value; downwards, one that writes it.
-      if (compute != nullptr && (backwards ? ref.mode != Mode::write : ref.mode != Mode::read))
+      if (compute != nullptr &&
+          (backwards ? ref.mode != program::Mode::write : ref.mode != program::Mode::read))
         pass_of[instance] = owners[id];
       else if (const auto found = pass_of.find(instance);
                compute == nullptr && found != pass_of.end() && owners[id].microbatch < 0 &&
-               (ref.slot == (backwards ? Slot::target : Slot::source)))
+               (ref.slot == (backwards ? program::Slot::target : program::Slot::source)))
         owners[id] = found->second;
     }
   };
@@ -86,7 +89,7 @@ std::optional<int> TraceLabels::stage_of(Id rank) const {
   Id rest = rank, stride = 1;
   std::optional<int> stage = 0;
   for (std::size_t a = linked_.program.mesh.size(); a-- > 0;) {
-    const Axis& axis = linked_.program.mesh[a];
+    const program::Axis& axis = linked_.program.mesh[a];
     const auto size = static_cast<Id>(axis.size);
     if (axis.name == "pp") stage = static_cast<int>(rest % size);
     rest /= size, stride *= size;
@@ -95,8 +98,8 @@ std::optional<int> TraceLabels::stage_of(Id rank) const {
 }
 
 std::string TraceLabels::args(Id role_id, Id op_id, Id rank) {
-  const Role& role = linked_.program.roles[role_id];
-  const Op& op = role.ops[op_id];
+  const program::Role& role = linked_.program.roles[role_id];
+  const program::Op& op = role.ops[op_id];
   std::string& fixed = fixed_[role_id][op_id];
   if (fixed.empty()) {
     fixed = fmt::format("\"op\": {}", op_id);
@@ -104,7 +107,7 @@ std::string TraceLabels::args(Id role_id, Id op_id, Id rank) {
     if (owner.segment < model_.segments.size())
       fixed += fmt::format(", \"segment\": {}", quoted(model_.segments[owner.segment].name));
     if (owner.microbatch >= 0) fixed += fmt::format(", \"micro_batch\": {}", owner.microbatch);
-    if (const auto* compute = std::get_if<Compute>(&op.work))
+    if (const auto* compute = std::get_if<program::Compute>(&op.work))
       fixed += fmt::format(", \"samples\": {}", compute->samples);
     if (const std::int64_t bytes = linked_.roles[role_id].ops[op_id].bytes; bytes > 0)
       fixed += fmt::format(", \"bytes\": {}", bytes);
@@ -112,7 +115,7 @@ std::string TraceLabels::args(Id role_id, Id op_id, Id rank) {
       fixed += fmt::format(", \"channel\": {}", quoted(linked_.program.channels[channel].name));
     if (const Id peer = peer_of(op.work); peer != none)
       fixed += fmt::format(", \"peer\": {}", quoted(linked_.program.roles[peer].name));
-    if (!std::holds_alternative<Compute>(op.work) && !op.refs.empty())
+    if (!std::holds_alternative<program::Compute>(op.work) && !op.refs.empty())
       fixed += fmt::format(", \"payload\": {}", quoted(role.views[op.refs.front().view].name));
     fixed += fmt::format(", \"line\": {}", quoted(to_text(linked_.program, role, op_id)));
   }
@@ -123,4 +126,4 @@ std::string TraceLabels::args(Id role_id, Id op_id, Id rank) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "engine/link/link.h"
-#include "engine/model/model.h"
 #include "engine/link/rendezvous.h"
+#include "engine/model/model.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 
 class TraceLabels {
  public:
   /// Both must outlive it.
-  TraceLabels(const LinkedProgram& linked, const ModelSpec& model);
+  TraceLabels(const link::LinkedProgram& linked, const model::ModelSpec& model);
 
   /// "forward attention", "backward mlp", "update", "all-reduce", "send", "select" ...
   std::string name(Id role, Id op) const;
@@ -28,14 +28,14 @@ class TraceLabels {
     Id segment = none;
     int microbatch = -1;
   };
-  std::vector<Owner> owners_of(const Role& role) const;
+  std::vector<Owner> owners_of(const program::Role& role) const;
   std::optional<int> stage_of(Id rank) const;
 
-  const LinkedProgram& linked_;
-  const ModelSpec& model_;
-  RanksThatMeet meet_;
+  const link::LinkedProgram& linked_;
+  const model::ModelSpec& model_;
+  link::RanksThatMeet meet_;
   std::vector<std::vector<Owner>> owners_ = {};       // [role][op]
   std::vector<std::vector<std::string>> fixed_ = {};  // [role][op]: args that all ranks share
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::execution

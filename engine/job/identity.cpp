@@ -6,11 +6,11 @@
 
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
-const char* name_of(Family family) {
-  return family == Family::gpt ? "gpt" : family == Family::bert ? "bert" : "llama";
+const char* name_of(model::Family family) {
+  return family == model::Family::gpt ? "gpt" : family == model::Family::bert ? "bert" : "llama";
 }
 
 }  // namespace
@@ -21,27 +21,27 @@ std::uint64_t fnv1a(std::string_view text) {
   return h;
 }
 
-std::uint64_t hash_of(const ModelSpec& m) {
+std::uint64_t hash_of(const model::ModelSpec& m) {
   // Groups and segments follow from these (build_model).
   return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", name_of(m.family), m.layers,
                            m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
                            m.padded_vocab, m.kv_heads, m.dropout, m.tied));
 }
 
-std::uint64_t hash_of(const Profile& profile) { return fnv1a(to_json(profile)); }
+std::uint64_t hash_of(const costs::Profile& profile) { return fnv1a(to_json(profile)); }
 
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-std::string describe(const ModelSpec& m) {
+std::string describe(const model::ModelSpec& m) {
   return fmt::format(
       "{}: {}, {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}, {} tokens{}", m.name,
       name_of(m.family), m.layers, m.hidden, m.heads, m.ffn, m.vocab, m.seq_len,
       m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
 }
 
-std::string describe(const Cluster& cluster) {
+std::string describe(const cluster::Cluster& cluster) {
   std::vector<int> count(cluster.kinds().size(), 0);
-  for (const Device& device : cluster.devices()) ++count[device.kind];
+  for (const cluster::Device& device : cluster.devices()) ++count[device.kind];
   std::vector<std::string> kinds;
   for (std::size_t k = 0; k < count.size(); ++k)
     if (count[k] > 0) kinds.push_back(fmt::format("{} x {}", count[k], cluster.kinds()[k].name));
@@ -49,4 +49,4 @@ std::string describe(const Cluster& cluster) {
                      cluster.nodes() == 1 ? "" : "s", fmt::join(kinds, ", "));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

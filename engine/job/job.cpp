@@ -11,14 +11,14 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/names.h"
 #include "engine/job/job_keys.h"
 #include "engine/job/job_mesh.h"
-#include "engine/base/names.h"
-#include "engine/methods/passes/passes.h"
 #include "engine/job/plan_file.h"
+#include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 /// An error about a name in the file (a model, a cluster, a method), with its place.
@@ -34,16 +34,16 @@ auto at_key(const Config& section, const std::string& key, F f) {
 /// Ranks on devices: all in node order, or the listed ones. An entry is a device ("node0/gpu1"), a
 /// node ("node0") or a kind ("RTX 4090").
 std::vector<Id> choose_devices(const Config& section, const std::vector<std::string>& wanted,
-                               const Cluster& cluster) {
+                               const cluster::Cluster& cluster) {
   std::vector<Id> out;
   const auto all = static_cast<Id>(cluster.devices().size());
   std::vector<std::string> names;
   for (Id d = 0; d < all; ++d) names.push_back(cluster.devices()[d].name);
-  for (const DeviceKind& kind : cluster.kinds()) names.push_back(kind.name);
+  for (const cluster::DeviceKind& kind : cluster.kinds()) names.push_back(kind.name);
   for (const std::string& entry : wanted) {
     const std::size_t before = out.size();
     for (Id d = 0; d < all; ++d) {
-      const Device& device = cluster.devices()[d];
+      const cluster::Device& device = cluster.devices()[d];
       if (device.name != entry && cluster.kind_of(d).name != entry &&
           !device.name.starts_with(entry + "/"))
         continue;
@@ -62,11 +62,11 @@ std::vector<Id> choose_devices(const Config& section, const std::vector<std::str
   return out;
 }
 
-const Strategy& find_method(const Config& section, const std::string& name) {
-  const auto it = strategies().find(name);
-  if (it != strategies().end()) return it->second;
+const methods::Strategy& find_method(const Config& section, const std::string& name) {
+  const auto it = methods::strategies().find(name);
+  if (it != methods::strategies().end()) return it->second;
   std::vector<std::string> names;
-  for (const auto& [known, strategy] : strategies()) names.push_back(known);
+  for (const auto& [known, strategy] : methods::strategies()) names.push_back(known);
   const std::string near = nearest(name, names);
   throw section.error("name", fmt::format("\"{}\" is not a method; {}known: {}", name,
                                           near.empty() ? "" : "did you mean \"" + near + "\"? ",
@@ -74,22 +74,24 @@ const Strategy& find_method(const Config& section, const std::string& name) {
 }
 
 /// The cluster, sized when it is this machine: as many ranks as the job wants share its cores.
-Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
+cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
   return at_key(section, "name", [&] {
-    Cluster cluster = load_cluster(keys.cluster);
+    cluster::Cluster cluster = cluster::load_cluster(keys.cluster);
     if (cluster.shared_cores() == 0 || keys.cluster.find(':') != std::string::npos) return cluster;
     std::int64_t ranks =
         std::max(static_cast<std::int64_t>(cluster.devices().size()), std::int64_t{servers} + 1);
     if (keys.pp || keys.dp || keys.tp) ranks = product({keys.pp, keys.dp, keys.tp}) + servers;
-    return load_cluster(fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)));
+    return cluster::load_cluster(
+        fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)));
   });
 }
 
-void check_precision(const Config& section, const Plan& plan, const Cluster& cluster) {
-  if (plan.precision == DType::f32) return;
+void check_precision(const Config& section, const plan::Plan& plan,
+                     const cluster::Cluster& cluster) {
+  if (plan.precision == program::DType::f32) return;
   for (Id device : plan.rank_to_device) {
-    const DeviceKind& kind = cluster.kind_of(device);
-    const bool bf16 = plan.precision == DType::bf16;
+    const cluster::DeviceKind& kind = cluster.kind_of(device);
+    const bool bf16 = plan.precision == program::DType::bf16;
     if ((bf16 ? kind.peak_bf16 : kind.peak_f16).value > 0) continue;
     throw section.error("precision",
                         fmt::format("{} of {} cannot compute in {}; fp32{} would fit", kind.name,
@@ -108,7 +110,7 @@ void check_profile(const Config& cluster, const Job& job) {
 /// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
 void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job) {
   const Config cluster = file.section("cluster"), method = file.section("method");
-  const Strategy& strategy = find_method(method, keys.plan.method);
+  const methods::Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
   job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
   // Before a cluster of so many ranks is made.
@@ -128,7 +130,7 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
                                                   world, job.cluster.name(), most, most));
   devices.resize(static_cast<std::size_t>(world));
 
-  Plan& plan = job.plan;
+  plan::Plan& plan = job.plan;
   if (to_plan) {
     leave_mesh(file, keys, static_cast<int>(world), job.model, plan);
   } else {
@@ -158,7 +160,7 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
   check_profile(cluster, job);
   job.plan = load_plan(keys.plan_file, job.model, job.cluster);
   try {
-    job.plan = prepare(std::move(job.plan), job.model);
+    job.plan = methods::prepare(std::move(job.plan), job.model);
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", keys.plan_file, error.what()));
   }
@@ -167,7 +169,7 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
     return section.error(
         key, fmt::format("{}: the plan {} says {}; leave it out", here, keys.plan_file, there));
   };
-  const Plan& plan = job.plan;
+  const plan::Plan& plan = job.plan;
   if (keys.world_size && *keys.world_size != plan.world_size())
     throw differs(cluster, "world_size", *keys.world_size, plan.world_size());
   if (!keys.devices.empty())
@@ -185,8 +187,8 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
 /// The plan against the model and the method; a name that implies a value does not overrule the
 /// file in silence.
 void prepare_plan(const Config& method, Job& job) {
-  const Plan stated = job.plan;
-  job.plan = prepare(std::move(job.plan), job.model);
+  const plan::Plan stated = job.plan;
+  job.plan = methods::prepare(std::move(job.plan), job.model);
   const auto agree = [&](const char* key, int written, int implied) {
     if (method.has(key) && written != implied)
       throw method.error(
@@ -202,8 +204,9 @@ void prepare_plan(const Config& method, Job& job) {
 bool plays_rings(const Job& job) { return job.run.transport == Transport::gloo; }
 
 void check_transport(const Config& run, const Job& job) {
-  const Algorithm stated = job.plan.collective;
-  if (plays_rings(job) && stated != Algorithm::automatic && stated != Algorithm::ring)
+  const program::Algorithm stated = job.plan.collective;
+  if (plays_rings(job) && stated != program::Algorithm::automatic &&
+      stated != program::Algorithm::ring)
     throw run.error("transport",
                     fmt::format("gloo has rings alone, and method.collective is \"{}\"; "
                                 "sockets play it, or leave method.collective out",
@@ -212,7 +215,7 @@ void check_transport(const Config& run, const Job& job) {
 
 /// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
 void check_countable(const Config& train, const Job& job) {
-  const ModelSpec& m = job.model;
+  const model::ModelSpec& m = job.model;
   const double tokens = double(job.plan.global_batch) * m.seq_len;
   const double a_token = 8.0 * m.hidden + 4.0 * m.ffn + 4.0 * double(m.heads) * m.seq_len;
   const double bytes = 8 * tokens * (a_token * m.layers + m.padded_vocab);
@@ -230,10 +233,12 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     for (const std::string& key : file.section(section).names())
       job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
 
-  job.model = at_key(file.section("model"), "name", [&] { return load_model(keys.model, 0); });
+  job.model =
+      at_key(file.section("model"), "name", [&] { return model::load_model(keys.model, 0); });
   if (keys.seq_len)
-    job.model = at_key(file.section("train"), "seq_len",
-                       [&] { return load_model(keys.model, static_cast<int>(*keys.seq_len)); });
+    job.model = at_key(file.section("train"), "seq_len", [&] {
+      return model::load_model(keys.model, static_cast<int>(*keys.seq_len));
+    });
   job.profile = keys.profile;
   if (keys.plan_file.empty())
     state_plan(file, keys, to_plan, job);
@@ -311,14 +316,15 @@ InputError located(const Job& job, const InputError& error) {
                                 key, text.substr(colon + 2)));
 }
 
-Program compile(const Job& job) {
+program::Program compile(const Job& job) {
   try {
-    Plan plan = job.plan;
-    if (plays_rings(job)) plan.collective = Algorithm::ring;
-    return choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device);
+    plan::Plan plan = job.plan;
+    if (plays_rings(job)) plan.collective = program::Algorithm::ring;
+    return methods::choose_collectives(methods::compile(plan, job.model), job.cluster,
+                                       plan.rank_to_device);
   } catch (const InputError& error) {
     throw located(job, error);
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

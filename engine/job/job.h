@@ -15,15 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/cluster.h"
 #include "engine/base/config.h"
-#include "engine/cluster/disturbance.h"
 #include "engine/base/errors.h"
+#include "engine/base/units.h"
+#include "engine/cluster/cluster.h"
+#include "engine/cluster/disturbance.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::job {
 
 enum class Decay : std::uint8_t {
   linear,
@@ -81,12 +81,12 @@ struct Run {
 
 struct Job {
   std::string file = {};
-  ModelSpec model = {};
-  Cluster cluster = {};
-  Plan plan = {};  // as `complete` leaves it
+  model::ModelSpec model = {};
+  cluster::Cluster cluster = {};
+  plan::Plan plan = {};  // as `complete` leaves it
   Train train = {};
   Run run = {};
-  Disturbance disturb = {};
+  cluster::Disturbance disturb = {};
   std::string profile = {};                       // path of a profile; empty: the device table
   std::string plan_file = {};                     // path of the plan; empty: `method` says it
   std::map<std::string, std::string> where = {};  // "method.pp" -> "job.toml:7", of keys that stand
@@ -112,6 +112,6 @@ std::vector<Config::Key> job_keys();
 InputError located(const Job& job, const InputError& error);
 /// The program that every executor of this job runs: the method's, with `automatic` collectives
 /// decided on the job's devices. Throws InputError, located.
-Program compile(const Job& job);
+program::Program compile(const Job& job);
 
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -11,7 +11,7 @@
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::job {
 
 using std::string_literals::operator""s;
 
@@ -33,7 +33,7 @@ E choose(const Config& c, const std::string& key, const std::vector<std::string>
 }
 
 void read_method(const Config& c, JobKeys& keys) {
-  Plan& plan = keys.plan;
+  plan::Plan& plan = keys.plan;
   keys.plan_file = c.text("plan", "");
   plan.method = c.text("name", keys.plan_file.empty() ? std::nullopt : std::optional(""s));
   keys.pp = c.maybe_integer("pp", ranks);
@@ -49,28 +49,33 @@ void read_method(const Config& c, JobKeys& keys) {
   if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.shares.size());
   plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
   plan.bucket = c.bytes("bucket", plan.bucket, between(1, 1e15));
-  plan.precision = choose<DType>(c, "precision", {"fp32", "bf16", "fp16"},
-                                 {DType::f32, DType::bf16, DType::f16});
+  plan.precision =
+      choose<program::DType>(c, "precision", {"fp32", "bf16", "fp16"},
+                             {program::DType::f32, program::DType::bf16, program::DType::f16});
   plan.recompute = c.flag("recompute", false);
   plan.sequence_parallel = c.flag("sequence_parallel", false);
   plan.keep_gathered = c.flag("keep_gathered", false);
-  plan.collective = choose<Algorithm>(
+  plan.collective = choose<program::Algorithm>(
       c, "collective",
       {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"},
-      {Algorithm::automatic, Algorithm::ring, Algorithm::double_tree, Algorithm::halving_doubling,
-       Algorithm::hierarchical, Algorithm::direct});
+      {program::Algorithm::automatic, program::Algorithm::ring, program::Algorithm::double_tree,
+       program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
+       program::Algorithm::direct});
   plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
-  plan.selector = choose<Selector>(c, "selector", names_of<Selector>(),
-                                   {Selector::top_k, Selector::random_k, Selector::threshold});
-  plan.feedback = choose<Feedback>(c, "feedback", names_of<Feedback>(),
-                                   {Feedback::conserving, Feedback::printed, Feedback::literal});
-  using Reductions = std::optional<Reduction>;
-  plan.reduction =
-      choose<Reductions>(c, "reduction", {"automatic", "dense", "sparse", "two_level"},
-                         {Reductions{}, Reduction::dense, Reduction::sparse, Reduction::two_level});
-  using Codings = std::optional<Coding>;
-  plan.coding = choose<Codings>(c, "coding", {"automatic", "index32", "bitmap", "delta16"},
-                                {Codings{}, Coding::index32, Coding::bitmap, Coding::delta16});
+  plan.selector = choose<program::Selector>(
+      c, "selector", names_of<program::Selector>(),
+      {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold});
+  plan.feedback = choose<program::Feedback>(
+      c, "feedback", names_of<program::Feedback>(),
+      {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal});
+  using Reductions = std::optional<plan::Reduction>;
+  plan.reduction = choose<Reductions>(
+      c, "reduction", {"automatic", "dense", "sparse", "two_level"},
+      {Reductions{}, plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level});
+  using Codings = std::optional<program::Coding>;
+  plan.coding = choose<Codings>(
+      c, "coding", {"automatic", "index32", "bitmap", "delta16"},
+      {Codings{}, program::Coding::index32, program::Coding::bitmap, program::Coding::delta16});
   const Limits part{.least = 0, .most = 1};
   plan.s_min = c.number("s_min", plan.s_min, part);
   plan.s_max = c.number("s_max", plan.s_max, part);
@@ -103,8 +108,8 @@ void read_train(const Config& c, JobKeys& keys) {
   keys.seq_len = c.maybe_integer("seq_len", tokens);
   t.steps = c.integer("steps", t.steps, count);
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
-  keys.plan.optimizer =
-      choose<Optimizer>(c, "optimizer", {"adamw", "sgd"}, {Optimizer::adamw, Optimizer::sgd});
+  keys.plan.optimizer = choose<plan::Optimizer>(c, "optimizer", {"adamw", "sgd"},
+                                                {plan::Optimizer::adamw, plan::Optimizer::sgd});
   t.lr = c.number("lr", t.lr, above(0));
   t.beta1 = c.number("beta1", t.beta1, part);
   t.beta2 = c.number("beta2", t.beta2, part);
@@ -149,15 +154,15 @@ void read_run(const Config& c, Run& run) {
                               to_text(run.heartbeat), to_text(run.timeout), to_text(longest)));
 }
 
-void read_disturb(const Config& c, Disturbance& d) {
+void read_disturb(const Config& c, cluster::Disturbance& d) {
   d.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
-  d.compute_sigma = c.number("compute_jitter", 0, between(0, most_jitter));
+  d.compute_sigma = c.number("compute_jitter", 0, between(0, cluster::most_jitter));
   for (const Config& s : c.sections("stragglers"))
     d.stragglers.push_back({static_cast<Id>(s.integer("rank", std::nullopt, natural)),
                             s.number("factor", std::nullopt, limits::factor)});
   d.straggler_probability = c.number("straggler_probability", 0, between(0, 1));
   d.straggler_factor = c.number("straggler_factor", d.straggler_factor, limits::factor);
-  d.link_sigma = c.number("link_jitter", 0, between(0, most_jitter));
+  d.link_sigma = c.number("link_jitter", 0, between(0, cluster::most_jitter));
   for (const Config& s : c.sections("slow_links"))
     d.slow_links.push_back(
         {s.text("link", std::nullopt), s.number("factor", std::nullopt, limits::factor)});
@@ -201,4 +206,4 @@ std::vector<Config::Key> job_keys() {
   return file.keys();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -8,14 +8,14 @@
 #include "engine/base/config.h"
 #include "engine/job/job.h"
 
-namespace rehearse {
+namespace rehearse::job {
 
 struct JobKeys {
   std::string model = {}, cluster = {}, profile = {}, plan_file = {};
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   std::optional<Bytes> memory_reserve = {};
-  Plan plan = {};  // what does not depend on anything else
+  plan::Plan plan = {};  // what does not depend on anything else
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},
                               adaptive_warmup_steps = {};
@@ -23,10 +23,10 @@ struct JobKeys {
   Train train = {};
   Adaptive adaptive = {};
   Run run = {};
-  Disturbance disturb = {};
+  cluster::Disturbance disturb = {};
 };
 
 /// Reads every key and refuses unknown ones.
 JobKeys read_keys(const Config& file);
 
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -14,7 +14,7 @@
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 struct Sizes {
@@ -25,8 +25,8 @@ std::string text(const Sizes& s) { return fmt::format("pp {} x dp {} x tp {}", s
 
 /// Meshes of `ranks` ranks, of axes that the method has and sizes that the model divides into, by
 /// how little they differ from the wanted ones, by ratio.
-std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const Combines& can,
-                               const ModelSpec& model, int chunks_a_stage) {
+std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Combines& can,
+                               const model::ModelSpec& model, int chunks_a_stage) {
   const auto apart = [&](const Sizes& s) {
     return std::abs(std::log(double(s.pp) / wanted.pp)) +
            std::abs(std::log(double(s.dp) / wanted.dp)) +
@@ -36,7 +36,7 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const Combines& c
   for (int p = 1; p <= std::min(ranks, can.pp ? model.layers : 1); ++p) {
     if (ranks % p != 0 || (p > 1 && p * chunks_a_stage > model.layers)) continue;
     for (int t = 1; t <= std::min(ranks / p, can.tp ? model.heads : 1); ++t)
-      if (ranks / p % t == 0 && splits(model, t)) {
+      if (ranks / p % t == 0 && plan::splits(model, t)) {
         const Sizes s{p, ranks / p / t, t};
         found.emplace_back(apart(s), s);
       }
@@ -48,7 +48,7 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const Combines& c
   return out;
 }
 
-int default_micro_batches(const Plan& plan) {
+int default_micro_batches(const plan::Plan& plan) {
   if (plan.pp == 1) return 1;
   int most = 1, multiple = 0;
   for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
@@ -67,7 +67,7 @@ int default_micro_batches(const Plan& plan) {
 }
 
 /// Shares that are given fix the global batch by the micro-batches, or these by it.
-void fill_shared_batch(const Config& file, const JobKeys& keys, Plan& plan) {
+void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   const std::int64_t at_once =
       std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
   const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
@@ -83,7 +83,7 @@ void fill_shared_batch(const Config& file, const JobKeys& keys, Plan& plan) {
 }
 
 /// Global batch and micro-batches.
-void fill_batch(const Config& file, const JobKeys& keys, Plan& plan) {
+void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   if (!plan.shares.empty()) return fill_shared_batch(file, keys, plan);
   plan.global_batch =
       static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * plan.pp * plan.dp * plan.tp));
@@ -109,8 +109,9 @@ void fill_batch(const Config& file, const JobKeys& keys, Plan& plan) {
 }
 
 /// What to do about a mesh that does not fit: the first near one that the job would run under.
-std::string advice(const Config& file, const JobKeys& keys, int ranks, const Strategy& method,
-                   const ModelSpec& model, const Plan& plan, const Plan& implied) {
+std::string advice(const Config& file, const JobKeys& keys, int ranks,
+                   const methods::Strategy& method, const model::ModelSpec& model,
+                   const plan::Plan& plan, const plan::Plan& implied) {
   constexpr int most_tries = 32;  // each balances the stages of a model
   int tries = 0;
   for (const Sizes& s : meshes_near({plan.pp, plan.dp, plan.tp}, ranks, method.combines, model,
@@ -118,10 +119,10 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks, const Str
     if (!plan.shares.empty() && s.dp != static_cast<int>(plan.shares.size())) continue;
     if (++tries > most_tries) break;
     const auto found = unless_refused([&] {
-      Plan tried = plan;
+      plan::Plan tried = plan;
       tried.pp = s.pp, tried.dp = s.dp, tried.tp = s.tp;
       fill_batch(file, keys, tried);
-      prepare(std::move(tried), model);
+      methods::prepare(std::move(tried), model);
     });
     if (found) return "nearest mesh that fits: " + text(s) + "; or set cluster.world_size";
   }
@@ -133,8 +134,8 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks, const Str
 
 /// The sizes that nobody stated: the largest up to the method's own that divide what is left of the
 /// world, and the model.
-void fill_sizes(const JobKeys& keys, int ranks, const Strategy& method, const ModelSpec& model,
-                int chunks_a_stage, Plan& plan) {
+void fill_sizes(const JobKeys& keys, int ranks, const methods::Strategy& method,
+                const model::ModelSpec& model, int chunks_a_stage, plan::Plan& plan) {
   const auto wanted = [](int most, int rest, const auto& fits) {
     int best = 1;
     for (int size = 1; size <= std::min(most, rest); ++size)
@@ -143,7 +144,7 @@ void fill_sizes(const JobKeys& keys, int ranks, const Strategy& method, const Mo
   };
   const int left = std::max(1, ranks / product({keys.pp, keys.dp}));
   plan.tp = static_cast<int>(
-      keys.tp.value_or(wanted(method.tp, left, [&](int tp) { return splits(model, tp); })));
+      keys.tp.value_or(wanted(method.tp, left, [&](int tp) { return plan::splits(model, tp); })));
   const int deep = std::max(1, ranks / product({keys.dp, plan.tp}));
   plan.pp = static_cast<int>(keys.pp.value_or(
       wanted(method.pp, deep, [&](int pp) { return pp * chunks_a_stage <= model.layers; })));
@@ -158,10 +159,10 @@ const char* guilty(const JobKeys& keys) {
   return keys.dp_of_shares ? "shares" : keys.dp ? "dp" : "pp";
 }
 
-void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strategy& method,
-               const ModelSpec& model, Plan& plan) {
+void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods::Strategy& method,
+               const model::ModelSpec& model, plan::Plan& plan) {
   const Config section = file.section("method");
-  Plan implied = plan;
+  plan::Plan implied = plan;
   if (method.defaults != nullptr) method.defaults(implied);
   const int ranks = world - plan.servers;
   if (ranks < 1)
@@ -180,9 +181,9 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const Strateg
                     text({plan.pp, plan.dp, plan.tp}),
                     plan.servers > 0 ? fmt::format(" + {} servers", plan.servers) : "",
                     size + plan.servers, world, near()));
-  if (method.combines.tp && !splits(model, plan.tp))
-    throw section.error("tp",
-                        fmt::format("{}: {}; {}", plan.tp, split_rule(model, plan.tp), near()));
+  if (method.combines.tp && !plan::splits(model, plan.tp))
+    throw section.error(
+        "tp", fmt::format("{}: {}; {}", plan.tp, plan::split_rule(model, plan.tp), near()));
 }
 
 }  // namespace
@@ -194,14 +195,14 @@ int product(const std::vector<std::optional<std::int64_t>>& sizes) {
   return static_cast<int>(out);
 }
 
-void leave_mesh(const Config& file, const JobKeys& keys, int world, const ModelSpec& model,
-                Plan& plan) {
+void leave_mesh(const Config& file, const JobKeys& keys, int world, const model::ModelSpec& model,
+                plan::Plan& plan) {
   plan.pp = static_cast<int>(keys.pp.value_or(1));
   plan.tp = static_cast<int>(keys.tp.value_or(1));
   const int stated = product({keys.pp, keys.dp, keys.tp});
   plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / stated)));
   if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
-    const Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
+    const methods::Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
     const auto near = meshes_near({plan.pp, plan.dp, plan.tp}, world, any, model, 1);
     throw file.section("method").error(
         guilty(keys),
@@ -213,10 +214,11 @@ void leave_mesh(const Config& file, const JobKeys& keys, int world, const ModelS
   plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
 }
 
-void fill_mesh_and_batch(const Config& file, const JobKeys& keys, int world, const Strategy& method,
-                         const ModelSpec& model, Plan& plan) {
+void fill_mesh_and_batch(const Config& file, const JobKeys& keys, int world,
+                         const methods::Strategy& method, const model::ModelSpec& model,
+                         plan::Plan& plan) {
   fill_mesh(file, keys, world, method, model, plan);
   fill_batch(file, keys, plan);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

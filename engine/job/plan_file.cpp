@@ -12,7 +12,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 constexpr Limits natural = between(0, std::numeric_limits<int>::max());
@@ -108,26 +108,27 @@ std::vector<std::vector<Id>> read_stages(const Config& c, const Index& segments)
   return out;
 }
 
-std::vector<LayerExchange> read_layers(const Config& c, const Index& segments) {
-  std::vector<LayerExchange> out;
+std::vector<plan::LayerExchange> read_layers(const Config& c, const Index& segments) {
+  std::vector<plan::LayerExchange> out;
   for (const Config& one : c.sections("layers")) {
     if (segments.at(one, "segment", one.text("segment", std::nullopt)) != out.size())
       throw one.error("segment", "layers must stand in the model's order, each once");
     out.push_back(
         {.density = one.number("density", std::nullopt, {.least = 0, .most = 1, .open = true}),
-         .reduction = choice_at<Reduction>(one, "reduction"),
-         .coding = choice_at<Coding>(one, "coding")});
+         .reduction = choice_at<plan::Reduction>(one, "reduction"),
+         .coding = choice_at<program::Coding>(one, "coding")});
   }
   return out;
 }
 
-Plan read_plan(const Config& c, const ModelSpec& model, const Cluster& cluster) {
+plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
+                     const cluster::Cluster& cluster) {
   const Index segments(model.segments, "segment of " + model.name);
   const Index devices(cluster.devices(), "device of " + cluster.name());
   const auto integers = [&](const char* key, Limits limits) {
     return list_at(c, key, [&] { return c.integers(key, limits); });
   };
-  Plan plan;
+  plan::Plan plan;
   plan.method = c.text("method", std::nullopt);
   plan.pp = whole(c, "pp", count), plan.dp = whole(c, "dp", count), plan.tp = whole(c, "tp", count);
   plan.order = c.text("order", std::nullopt);
@@ -142,23 +143,23 @@ Plan read_plan(const Config& c, const ModelSpec& model, const Cluster& cluster) 
   plan.staleness = whole(c, "staleness", natural);
   plan.stages = read_stages(c, segments);
   plan.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
-  plan.precision = choice_at<DType>(c, "precision");
+  plan.precision = choice_at<program::DType>(c, "precision");
   plan.recompute = flag_at(c, "recompute");
   plan.keep_gathered = flag_at(c, "keep_gathered");
   plan.clip = flag_at(c, "clip");
   plan.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
   plan.s_min = c.number("s_min", std::nullopt, between(0, 1));
   plan.s_max = c.number("s_max", std::nullopt, between(0, 1));
-  plan.selector = choice_at<Selector>(c, "selector");
-  plan.feedback = choice_at<Feedback>(c, "feedback");
-  plan.reduction = maybe_at<Reduction>(c, "reduction");
-  plan.coding = maybe_at<Coding>(c, "coding");
+  plan.selector = choice_at<program::Selector>(c, "selector");
+  plan.feedback = choice_at<program::Feedback>(c, "feedback");
+  plan.reduction = maybe_at<plan::Reduction>(c, "reduction");
+  plan.coding = maybe_at<program::Coding>(c, "coding");
   plan.observe = whole(c, "observe", natural);
-  plan.pipeline = choice_at<Pipeline>(c, "pipeline");
+  plan.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
   for (std::int64_t node : integers("node_of", natural))
     plan.node_of.push_back(static_cast<Id>(node));
-  plan.collective = choice_at<Algorithm>(c, "collective");
-  plan.optimizer = choice_at<Optimizer>(c, "optimizer");
+  plan.collective = choice_at<program::Algorithm>(c, "collective");
+  plan.optimizer = choice_at<plan::Optimizer>(c, "optimizer");
   for (const std::string& name :
        list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
     plan.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
@@ -172,8 +173,8 @@ Plan read_plan(const Config& c, const ModelSpec& model, const Cluster& cluster) 
   return plan;
 }
 
-Decision read_why(const Config& c) {
-  Decision d;
+plan::Decision read_why(const Config& c) {
+  plan::Decision d;
   d.seconds = seconds_at(c, "seconds");
   d.dry_run_seconds = seconds_at(c, "dry_run_seconds");
   d.candidates = whole(c, "candidates", natural), d.pruned = whole(c, "pruned", natural);
@@ -181,9 +182,9 @@ Decision read_why(const Config& c) {
   d.would_change = c.texts("would_change");
   d.warnings = c.texts("warnings");
   for (const Config& one : c.sections("choices")) {
-    Choice choice{.name = one.text("name", std::nullopt),
-                  .value = one.text("value", std::nullopt),
-                  .seconds = seconds_at(one, "seconds")};
+    plan::Choice choice{.name = one.text("name", std::nullopt),
+                        .value = one.text("value", std::nullopt),
+                        .seconds = seconds_at(one, "seconds")};
     for (const Config& other : one.sections("runners_up"))
       choice.runners_up.push_back({.value = other.text("value", std::nullopt),
                                    .seconds = seconds_at(other, "seconds"),
@@ -224,8 +225,8 @@ void check_made_for(const Config& c, const MadeFor& stated, const MadeFor& here)
                  "bandwidths, latencies, rates or cables differ");
 }
 
-void check_unedited(const Config& file, const PlanFile& read, const ModelSpec& model,
-                    const Cluster& cluster) {
+void check_unedited(const Config& file, const PlanFile& read, const model::ModelSpec& model,
+                    const cluster::Cluster& cluster) {
   std::string now = "it is not even complete";
   try {
     const std::uint64_t hash = hash_of(read.why.plan, read.made_for, model, cluster);
@@ -238,14 +239,14 @@ void check_unedited(const Config& file, const PlanFile& read, const ModelSpec& m
                                        hash_text(read.hash), now));
 }
 
-PlanFile read(const Config& file, const ModelSpec& model, const Cluster& cluster) {
+PlanFile read(const Config& file, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   check_version(file);
   PlanFile out;
   out.hash = hash_at(file, "hash");
   const Config made = file.section("made_for");
   out.made_for = read_made_for(made);
   check_made_for(made, out.made_for, made_for(model, cluster, nullptr));
-  Plan plan = read_plan(file.section("plan"), model, cluster);
+  plan::Plan plan = read_plan(file.section("plan"), model, cluster);
   out.why = read_why(file.section("why"));
   out.why.plan = std::move(plan);
   file.finish();
@@ -255,16 +256,18 @@ PlanFile read(const Config& file, const ModelSpec& model, const Cluster& cluster
 
 }  // namespace
 
-PlanFile parse_plan_file(const std::string& text, const std::string& file, const ModelSpec& model,
-                         const Cluster& cluster) {
+PlanFile parse_plan_file(const std::string& text, const std::string& file,
+                         const model::ModelSpec& model, const cluster::Cluster& cluster) {
   return read(Config::parse(text, file), model, cluster);
 }
 
-PlanFile load_plan_file(const std::string& path, const ModelSpec& model, const Cluster& cluster) {
+PlanFile load_plan_file(const std::string& path, const model::ModelSpec& model,
+                        const cluster::Cluster& cluster) {
   return read(Config::load(path), model, cluster);
 }
 
-Plan load_plan(const std::string& path, const ModelSpec& model, const Cluster& cluster) {
+plan::Plan load_plan(const std::string& path, const model::ModelSpec& model,
+                     const cluster::Cluster& cluster) {
   return load_plan_file(path, model, cluster).why.plan;
 }
 
@@ -277,4 +280,4 @@ int world_size_of_plan(const std::string& path) {
          whole(c, "servers", between(0, 1 << 20));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -10,7 +10,7 @@
 #include "engine/base/names.h"
 #include "engine/job/plan_file.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 std::string quote(const std::string& text) {
@@ -78,7 +78,7 @@ class Writer {
 };
 
 /// Stages as the first and the last segment of each: they are consecutive.
-std::vector<std::string> stage_texts(const Plan& plan, const ModelSpec& model) {
+std::vector<std::string> stage_texts(const plan::Plan& plan, const model::ModelSpec& model) {
   std::vector<std::string> out;
   for (const auto& stage : plan.stages)
     out.push_back(model.segments[stage.front()].name + " .. " + model.segments[stage.back()].name);
@@ -94,7 +94,8 @@ void write_made_for(Writer& w, const MadeFor& made_for) {
   w.text("profile_hash", hash_text(made_for.profile_hash));
 }
 
-void write_plan(Writer& w, const Plan& plan, const ModelSpec& model, const Cluster& cluster) {
+void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model,
+                const cluster::Cluster& cluster) {
   w.table("plan");
   w.text("method", plan.method);
   w.number("pp", plan.pp), w.number("dp", plan.dp), w.number("tp", plan.tp);
@@ -135,7 +136,7 @@ void write_plan(Writer& w, const Plan& plan, const ModelSpec& model, const Clust
   if (!layers.empty()) w.raw("layers", fmt::format("[\n  {},\n]", fmt::join(layers, ",\n  ")));
 }
 
-void write_why(Writer& w, const Decision& d) {
+void write_why(Writer& w, const plan::Decision& d) {
   w.table("why");
   w.seconds("seconds", d.seconds);
   w.seconds("dry_run_seconds", d.dry_run_seconds);
@@ -143,24 +144,24 @@ void write_why(Writer& w, const Decision& d) {
   w.number("dry_run", d.dry_run), w.number("beyond_budget", d.beyond_budget);
   w.texts("would_change", d.would_change);
   w.texts("warnings", d.warnings);
-  for (const Choice& choice : d.choices) {
+  for (const plan::Choice& choice : d.choices) {
     w.tables("why.choices");
     w.text("name", choice.name), w.text("value", choice.value);
     w.seconds("seconds", choice.seconds);
-    for (const Alternative& other : choice.runners_up) {
+    for (const plan::Alternative& other : choice.runners_up) {
       w.tables("why.choices.runners_up");
       w.text("value", other.value);
       w.seconds("seconds", other.seconds);
       w.text("why", other.why);
     }
   }
-  for (const RunnerUp& other : d.runners_up) {
+  for (const plan::RunnerUp& other : d.runners_up) {
     w.tables("why.runners_up");
     w.text("value", other.value);
     w.seconds("seconds", other.seconds);
     w.text("why", other.why);
   }
-  for (const Infeasible& one : d.infeasible) {
+  for (const plan::Infeasible& one : d.infeasible) {
     w.tables("why.infeasible");
     w.text("constraint", one.constraint);
     w.number("candidates", one.candidates);
@@ -169,7 +170,7 @@ void write_why(Writer& w, const Decision& d) {
 }
 
 /// Lists are by segment, by rank and by stage: what does not fit cannot be read again.
-void check(const Plan& plan, const ModelSpec& model, const Cluster& cluster) {
+void check(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   std::size_t next = 0;
   bool good = plan.layers.empty() || plan.layers.size() == model.segments.size();
   for (const auto& stage : plan.stages) {
@@ -183,7 +184,8 @@ void check(const Plan& plan, const ModelSpec& model, const Cluster& cluster) {
 
 }  // namespace
 
-MadeFor made_for(const ModelSpec& model, const Cluster& cluster, const Profile* profile) {
+MadeFor made_for(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                 const costs::Profile* profile) {
   return {.model = describe(model),
           .cluster = describe(cluster),
           .model_hash = hash_of(model),
@@ -191,8 +193,8 @@ MadeFor made_for(const ModelSpec& model, const Cluster& cluster, const Profile* 
           .profile_hash = profile == nullptr ? 0 : hash_of(*profile)};
 }
 
-std::uint64_t hash_of(const Plan& plan, const MadeFor& made_for, const ModelSpec& model,
-                      const Cluster& cluster) {
+std::uint64_t hash_of(const plan::Plan& plan, const MadeFor& made_for,
+                      const model::ModelSpec& model, const cluster::Cluster& cluster) {
   check(plan, model, cluster);
   Writer w;
   MadeFor hashes = made_for;
@@ -202,8 +204,8 @@ std::uint64_t hash_of(const Plan& plan, const MadeFor& made_for, const ModelSpec
   return fnv1a(w.str());
 }
 
-std::string to_toml(const Decision& decision, const MadeFor& made_for, const ModelSpec& model,
-                    const Cluster& cluster) {
+std::string to_toml(const plan::Decision& decision, const MadeFor& made_for,
+                    const model::ModelSpec& model, const cluster::Cluster& cluster) {
   Writer w;
   w.number("version", PlanFile::version);
   w.text("hash", hash_text(hash_of(decision.plan, made_for, model, cluster)));
@@ -216,4 +218,4 @@ std::string to_toml(const Decision& decision, const MadeFor& made_for, const Mod
          w.str();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::job

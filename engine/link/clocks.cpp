@@ -8,14 +8,14 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 StepClocks::StepClocks(const LinkedProgram& linked, int lag) : linked_(linked) {
   number_lanes();
-  for (const Role& role : linked.program.roles)
-    for (const Op& op : role.ops) {
+  for (const program::Role& role : linked.program.roles)
+    for (const program::Op& op : role.ops) {
       most_shift_ = std::max<int>(most_shift_, op.shift);
-      for (const After& a : op.after) lag = std::max<int>(lag, a.lag);
+      for (const program::After& a : op.after) lag = std::max<int>(lag, a.lag);
     }
   // Enough for every path of that lag; a shift can make a path look ahead and come back.
   steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
@@ -39,11 +39,11 @@ void StepClocks::check_size() const {
 
 void StepClocks::number_lanes() {
   for (Id r = 0; r < linked_.program.roles.size(); ++r) {
-    const Role& role = linked_.program.roles[r];
+    const program::Role& role = linked_.program.roles[r];
     auto& entry = entries_.emplace_back(role.ops.size());
     auto& place = places_.emplace_back(role.ops.size(), 0);
     for (Id l = 0; l < role.lanes.size(); ++l) {
-      const bool in_order = role.lanes[l].order == Order::in_order;
+      const bool in_order = role.lanes[l].order == program::Order::in_order;
       const std::uint32_t first = in_order ? dimensions_++ : 0;
       std::uint32_t at = 0;
       for (const Id o : linked_.roles[r].lane_ops[l]) {
@@ -56,8 +56,8 @@ void StepClocks::number_lanes() {
 
 /// Ops 1, 2, ... of an op's lane over all iterations.
 std::uint32_t StepClocks::number(Id r, Id o, int step) const {
-  const Op& op = linked_.program.roles[r].ops[o];
-  const bool in_order = linked_.program.roles[r].lanes[op.lane].order == Order::in_order;
+  const program::Op& op = linked_.program.roles[r].ops[o];
+  const bool in_order = linked_.program.roles[r].lanes[op.lane].order == program::Order::in_order;
   const auto length = in_order ? linked_.roles[r].lane_ops[op.lane].size() : 1;
   return static_cast<std::uint32_t>(static_cast<std::size_t>(step + op.shift) * length) +
          places_[r][o] + 1;
@@ -65,9 +65,9 @@ std::uint32_t StepClocks::number(Id r, Id o, int step) const {
 
 /// The op before this one on its lane, and the step it serves; skips instances that serve no step.
 std::pair<int, Id> StepClocks::lane_predecessor(Id r, Id o, int step) const {
-  const Role& role = linked_.program.roles[r];
-  const Op& op = role.ops[o];
-  if (role.lanes[op.lane].order == Order::arrival)  // only its own previous instance
+  const program::Role& role = linked_.program.roles[r];
+  const program::Op& op = role.ops[o];
+  if (role.lanes[op.lane].order == program::Order::arrival)  // only its own previous instance
     return step > 0 ? std::pair{step - 1, o} : std::pair{0, none};
   const auto& lane = linked_.roles[r].lane_ops[op.lane];
   std::size_t at = places_[r][o];
@@ -151,7 +151,7 @@ void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) cons
   int shown = 0;
   for (auto n = from; n != path.end() && shown < 12; ++n, ++shown)
     for (const RoleOp& m : linked_.events[*n % events]) {
-      const Role& role = linked_.program.roles[m.role];
+      const program::Role& role = linked_.program.roles[m.role];
       text += fmt::format("\n{} step {} {}: {}", n == from ? '>' : ' ', *n / events, role.name,
                           to_text(linked_.program, role, m.op));
     }
@@ -209,4 +209,4 @@ std::vector<std::size_t> StepClocks::implied_waits(Id r, Id o, int step) {
   return implied;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

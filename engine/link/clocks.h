@@ -9,7 +9,7 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 class StepClocks {
  public:
@@ -45,7 +45,7 @@ class StepClocks {
   template <class F>
   void waits(Id role, Id op, int step, F f) const {
     if (const auto [at, last] = lane_predecessor(role, op, step); last != none) f(role, last, at);
-    for (const After& a : linked_.program.roles[role].ops[op].after)
+    for (const program::After& a : linked_.program.roles[role].ops[op].after)
       if (const int at = step - a.lag; at >= 0) f(role, a.op, at);
   }
 
@@ -73,4 +73,4 @@ class StepClocks {
   std::vector<std::uint32_t> local_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::link

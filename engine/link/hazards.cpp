@@ -12,7 +12,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 /// Lists of many pieces in one array, each in the order in which it was filled.
@@ -48,7 +48,7 @@ class Lists {
 /// A read of a version of an earlier step, and the layout that it expects.
 struct OldRead {
   Id op = none, view = none;
-  Layout layout = {};
+  program::Layout layout = {};
   int age = 0;
 };
 
@@ -59,7 +59,7 @@ constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::siz
 
 struct Piece {
   Id first_write = none, last_write = none;
-  Layout layout = {};
+  program::Layout layout = {};
   bool unread = false;
   Lists<Id>::List reads = {};  // of this step's version, since the last write
   Lists<OldRead>::List old = {};
@@ -67,7 +67,8 @@ struct Piece {
 
 class Analysis {
  public:
-  Analysis(const Program& program, const Role& role) : program_(program), role_(role) {
+  Analysis(const program::Program& program, const program::Role& role)
+      : program_(program), role_(role) {
     cut();
     std::size_t pieces = 0, instances = 0;
     for (Id s = 0; s < role.storages.size(); ++s) {
@@ -84,7 +85,7 @@ class Analysis {
     any_view_.assign(role.storages.size(), none);
     range_.reserve(role.views.size());
     for (Id v = 0; v < role.views.size(); ++v) {
-      const View& view = role.views[v];
+      const program::View& view = role.views[v];
       any_view_[view.storage] = v;
       const auto cut = cuts(view.storage);
       const auto at = [&](std::int64_t x) {
@@ -93,9 +94,10 @@ class Analysis {
       range_.emplace_back(at(view.begin), at(view.end));
     }
     std::size_t refs = 0, visits = 0;
-    for (const Op& op : role.ops) {
+    for (const program::Op& op : role.ops) {
       refs += op.refs.size();
-      for (const Ref& ref : op.refs) visits += range_[ref.view].second - range_[ref.view].first;
+      for (const program::Ref& ref : op.refs)
+        visits += range_[ref.view].second - range_[ref.view].first;
     }
     if (visits > most_visits)
       throw ProgramError(
@@ -108,10 +110,10 @@ class Analysis {
   Hazards run(bool uses) {
     for (Id op : step_order(role_)) {
       // Operands are read before results are written, whatever their order in the list.
-      for (const Ref& ref : role_.ops[op].refs)
-        if (ref.mode == Mode::read) for_pieces(ref, [&](Piece& p) { read(op, ref, p); });
-      for (const Ref& ref : role_.ops[op].refs)
-        if (ref.mode != Mode::read) for_pieces(ref, [&](Piece& p) { write(op, ref, p); });
+      for (const program::Ref& ref : role_.ops[op].refs)
+        if (ref.mode == program::Mode::read) for_pieces(ref, [&](Piece& p) { read(op, ref, p); });
+      for (const program::Ref& ref : role_.ops[op].refs)
+        if (ref.mode != program::Mode::read) for_pieces(ref, [&](Piece& p) { write(op, ref, p); });
     }
     for (Id s = 0; s < role_.storages.size(); ++s)
       for (Piece& p : pieces_of(s)) across_steps(s, p);
@@ -134,13 +136,13 @@ class Analysis {
   void cut() {
     const auto storages = static_cast<Id>(role_.storages.size());
     cut_begin_.assign(storages + 1, 0);
-    for (const View& v : role_.views) cut_begin_[v.storage + 1] += 2;
+    for (const program::View& v : role_.views) cut_begin_[v.storage + 1] += 2;
     for (Id s = 0; s < storages; ++s) cut_begin_[s + 1] += cut_begin_[s] + 2;
     cuts_.resize(cut_begin_.back());
     cut_end_.assign(cut_begin_.begin(), cut_begin_.end() - 1);
     for (Id s = 0; s < storages; ++s)
       cuts_[cut_end_[s]++] = 0, cuts_[cut_end_[s]++] = role_.storages[s].elements;
-    for (const View& v : role_.views)
+    for (const program::View& v : role_.views)
       cuts_[cut_end_[v.storage]++] = v.begin, cuts_[cut_end_[v.storage]++] = v.end;
     for (Id s = 0; s < storages; ++s) {
       const auto begin = cuts_.begin() + cut_begin_[s], end = cuts_.begin() + cut_end_[s];
@@ -150,7 +152,7 @@ class Analysis {
   }
 
   template <class F>
-  void for_pieces(const Ref& ref, F f) {
+  void for_pieces(const program::Ref& ref, F f) {
     const Id s = role_.views[ref.view].storage;
     const auto [begin, end] = range_[ref.view];
     Piece* const base = pieces_.data() + piece_base_[s] + ref.index * per_instance(s);
@@ -199,17 +201,19 @@ class Analysis {
 
   /// Whether the lane that both are on orders them anyhow.
   bool in_lane_order(Id op, Id on, int lag) const {
-    const Op &later = role_.ops[op], &earlier = role_.ops[on];
-    if (later.lane != earlier.lane || role_.lanes[later.lane].order != Order::in_order)
+    const program::Op &later = role_.ops[op], &earlier = role_.ops[on];
+    if (later.lane != earlier.lane || role_.lanes[later.lane].order != program::Order::in_order)
       return false;
     const int iterations = lag + later.shift - earlier.shift;
     return iterations > 0 || (iterations == 0 && on < op);
   }
 
-  void check_layout(Id op, Id view, Layout expected, Layout found, Id writer) const {
+  void check_layout(Id op, Id view, program::Layout expected, program::Layout found,
+                    Id writer) const {
     if (expected == found) return;
     // A rank's own part of a copy is a shard.
-    if (found == Layout{} && expected == Layout{.shard = role_.views[view].slice}) return;
+    if (found == program::Layout{} && expected == program::Layout{.shard = role_.views[view].slice})
+      return;
     throw ProgramError(
         fmt::format("role {}: layout mismatch on '{}': a {} is expected, but the last write leaves "
                     "a {}; is a collective missing or "
@@ -218,8 +222,8 @@ class Analysis {
                     to_text(program_, role_, writer), to_text(program_, role_, op)));
   }
 
-  std::string layout_text(Layout layout) const {
-    auto axes = [&](Axes a) {
+  std::string layout_text(program::Layout layout) const {
+    auto axes = [&](program::Axes a) {
       std::string out;
       for (unsigned i = 0; i < 32; ++i)
         if (a >> i & 1)
@@ -239,7 +243,7 @@ class Analysis {
                                    role_.views[view].name, to_text(program_, role_, p.last_write)));
   }
 
-  void read(Id op, const Ref& ref, Piece& p) {
+  void read(Id op, const program::Ref& ref, Piece& p) {
     if (ref.age > 0) {
       old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
       return;
@@ -254,8 +258,8 @@ class Analysis {
     if (p.reads.empty() || reads_.last(p.reads) != op) reads_.add(p.reads, op);
   }
 
-  void write(Id op, const Ref& ref, Piece& p) {
-    if (ref.mode == Mode::add && ref.age == 0) {
+  void write(Id op, const program::Ref& ref, Piece& p) {
+    if (ref.mode == program::Mode::add && ref.age == 0) {
       if (p.last_write == none)
         throw ProgramError(
             fmt::format("role {}: '{}' is added to before anything writes it in the step\n> {}",
@@ -263,10 +267,10 @@ class Analysis {
       check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
       need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
     }
-    if (ref.mode == Mode::add && ref.age > 0) {
+    if (ref.mode == program::Mode::add && ref.age > 0) {
       old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
     }
-    if (p.unread && ref.mode == Mode::write) refuse_dead(p, ref.view);
+    if (p.unread && ref.mode == program::Mode::write) refuse_dead(p, ref.view);
     p.unread = true;
     need(op, p.last_write, 0, HazardKind::write_after_write, ref.view);
     reads_.each(p.reads, [&](Id r) { need(op, r, 0, HazardKind::write_after_read, ref.view); });
@@ -278,10 +282,11 @@ class Analysis {
 
   /// A state that no op writes and that only moves read: the program is given it (a migration).
   bool given(Id storage, const Piece& p) const {
-    bool moves = role_.storages[storage].life == Life::state;
+    bool moves = role_.storages[storage].life == program::Life::state;
     old_.each(p.old, [&](const OldRead& read) {
-      for (const Ref& ref : role_.ops[read.op].refs)
-        moves = moves && (role_.views[ref.view].storage != storage || ref.slot == Slot::source);
+      for (const program::Ref& ref : role_.ops[read.op].refs)
+        moves = moves &&
+                (role_.views[ref.view].storage != storage || ref.slot == program::Slot::source);
     });
     return moves;
   }
@@ -289,7 +294,7 @@ class Analysis {
   /// Versions of earlier steps: reads wait for the last write of theirs; the first write of a step
   /// waits for every reader of the version whose slot it takes.
   void across_steps(Id s, const Piece& p) {
-    const Storage& storage = role_.storages[s];
+    const program::Storage& storage = role_.storages[s];
     const Id view = any_view_[s];
     if (p.first_write == none) {
       if (!p.old.empty() && !given(s, p))
@@ -298,7 +303,7 @@ class Analysis {
                                        to_text(program_, role_, old_.first(p.old).op)));
       return;
     }
-    if (p.unread && p.old.empty() && storage.life != Life::state) refuse_dead(p, view);
+    if (p.unread && p.old.empty() && storage.life != program::Life::state) refuse_dead(p, view);
     old_.each(p.old, [&](const OldRead& read) {
       check_layout(read.op, read.view, read.layout, p.layout, p.last_write);
       need(read.op, p.last_write, read.age, HazardKind::read_after_write, view);
@@ -338,8 +343,8 @@ class Analysis {
     return ops;
   }
 
-  const Program& program_;
-  const Role& role_;
+  const program::Program& program_;
+  const program::Role& role_;
   std::vector<std::int64_t> cuts_ = {};                       // of all storages
   std::vector<std::uint32_t> cut_begin_ = {}, cut_end_ = {};  // by storage
   std::vector<std::size_t> piece_base_ = {};
@@ -353,7 +358,7 @@ class Analysis {
 
 }  // namespace
 
-std::vector<Id> step_order(const Role& role) {
+std::vector<Id> step_order(const program::Role& role) {
   std::vector<Id> order(role.ops.size());
   for (Id i = 0; i < order.size(); ++i) order[i] = i;
   const auto earlier = [&](Id a, Id b) { return role.ops[a].shift < role.ops[b].shift; };
@@ -362,11 +367,11 @@ std::vector<Id> step_order(const Role& role) {
   return order;
 }
 
-Hazards hazards_of(const Program& program, const Role& role) {
+Hazards hazards_of(const program::Program& program, const program::Role& role) {
   return Analysis(program, role).run(true);
 }
-std::vector<Hazard> hazard_list(const Program& program, const Role& role) {
+std::vector<Hazard> hazard_list(const program::Program& program, const program::Role& role) {
   return Analysis(program, role).run(false).list;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -6,7 +6,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 enum class HazardKind : std::uint8_t { read_after_write, write_after_read, write_after_write };
 /// The instance of `op` that serves step t must start after the instance of `on` that serves step t
@@ -28,11 +28,11 @@ struct Hazards {
 
 /// Throws ProgramError for a read before any write, for a version that is overwritten before it is
 /// read, and for an operand whose layout is not the one last written.
-Hazards hazards_of(const Program& program, const Role& role);
+Hazards hazards_of(const program::Program& program, const program::Role& role);
 /// Only its `list`, in less time.
-std::vector<Hazard> hazard_list(const Program& program, const Role& role);
+std::vector<Hazard> hazard_list(const program::Program& program, const program::Role& role);
 
 /// The ops of a role in the order in which they serve one step: by shift, then by place.
-std::vector<Id> step_order(const Role& role);
+std::vector<Id> step_order(const program::Role& role);
 
-}  // namespace rehearse
+}  // namespace rehearse::link

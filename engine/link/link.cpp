@@ -10,27 +10,28 @@
 #include <optional>
 #include <ranges>
 
-#include "engine/link/clocks.h"
 #include "engine/base/errors.h"
+#include "engine/link/clocks.h"
 #include "engine/link/hazards.h"
 #include "engine/link/link_checks.h"
 #include "engine/link/memory_plan.h"
-#include "engine/program/program_tables.h"
 #include "engine/link/rendezvous.h"
 #include "engine/link/workspace.h"
+#include "engine/program/program_tables.h"
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 class Linker {
  public:
-  explicit Linker(Program program, Workspace workspace = {}) : workspace_(std::move(workspace)) {
+  explicit Linker(program::Program program, Workspace workspace = {})
+      : workspace_(std::move(workspace)) {
     out_.program = std::move(program);
   }
 
   /// Gives the program back without the waits that it does not need. Trusts its hazards to be
   /// covered.
-  Program prune() {
+  program::Program prune() {
     place_ranks();
     resolve();
     match_channels(out_);
@@ -53,13 +54,13 @@ class Linker {
   }
 
   LinkedProgram run() {
-    const Program& p = out_.program;
+    const program::Program& p = out_.program;
     check_tables(p);
     place_ranks();
     resolve();
     match_channels(out_);
     int lag = 0;
-    for (const Role& role : p.roles)
+    for (const program::Role& role : p.roles)
       lag = std::max(lag, hazards_.emplace_back(hazards_of(p, role)).max_lag);
     clocks_.emplace(out_, lag);
     check_hazards();
@@ -75,7 +76,7 @@ class Linker {
 
  private:
   void place_ranks() {
-    const Program& p = out_.program;
+    const program::Program& p = out_.program;
     out_.role_of.assign(static_cast<std::size_t>(p.world_size), none);
     out_.place_of = out_.role_of;
     for (Id r = 0; r < p.roles.size(); ++r)
@@ -98,34 +99,36 @@ class Linker {
   }
 
   /// Read plus written. A strided read moves a cache line for each entry.
-  static std::int64_t bytes_touched(const Program& p, const Role& role, const Op& op,
-                                    const Ref& ref) {
+  static std::int64_t bytes_touched(const program::Program& p, const program::Role& role,
+                                    const program::Op& op, const program::Ref& ref) {
     constexpr std::int64_t line = 64;
-    const std::int64_t bytes = bytes_of(p, role, ref) * (ref.mode == Mode::add ? 2 : 1);
-    const auto* kernel = std::get_if<Kernel>(&op.work);
-    if (!kernel || kernel->kind != Local::observe || ref.slot != Slot::source) return bytes;
-    return std::min(bytes, observed_entries(elements_of(p, role, ref), kernel->stride) * line);
+    const std::int64_t bytes = bytes_of(p, role, ref) * (ref.mode == program::Mode::add ? 2 : 1);
+    const auto* kernel = std::get_if<program::Kernel>(&op.work);
+    if (!kernel || kernel->kind != program::Local::observe || ref.slot != program::Slot::source)
+      return bytes;
+    return std::min(bytes,
+                    program::observed_entries(elements_of(p, role, ref), kernel->stride) * line);
   }
 
   void resolve(Id r) {
-    const Program& p = out_.program;
-    const Role& role = p.roles[r];
+    const program::Program& p = out_.program;
+    const program::Role& role = p.roles[r];
     LinkedRole& linked = out_.roles[r];
     linked.lane_ops.resize(role.lanes.size());
     linked.ops.resize(role.ops.size());
     for (Id o = 0; o < role.ops.size(); ++o) {
-      const Op& op = role.ops[o];
+      const program::Op& op = role.ops[o];
       linked.lane_ops[op.lane].push_back(o);
       LinkedOp& l = linked.ops[o];
       if (channel_of(op.work) == none) {
-        for (const Ref& ref : op.refs)
+        for (const program::Ref& ref : op.refs)
           if (__builtin_add_overflow(l.bytes, bytes_touched(p, role, op, ref), &l.bytes))
             throw ProgramError(fmt::format("role {}: op %{} touches more bytes than can be counted",
                                            role.name, o));
         continue;
       }
-      const Ref* payload = find(op, Slot::target);
-      if (const Ref* source = find(op, Slot::source);
+      const program::Ref* payload = find(op, program::Slot::target);
+      if (const program::Ref* source = find(op, program::Slot::source);
           source && (!payload || elements_of(p, role, *source) > elements_of(p, role, *payload)))
         payload = source;
       if (payload) {
@@ -133,7 +136,8 @@ class Linker {
         l.bytes = bytes_of(p, role, *payload);
         l.wire = role.storages[role.views[payload->view].storage].dtype;
       }
-      if (std::holds_alternative<Put>(op.work) || std::holds_alternative<Take>(op.work))
+      if (std::holds_alternative<program::Put>(op.work) ||
+          std::holds_alternative<program::Take>(op.work))
         out_.mailboxes = true;
     }
   }
@@ -149,7 +153,7 @@ class Linker {
         if (step - h.lag < 0) continue;
         if (h.op != of) begin = clocks_->before(r, of = h.op, step);
         if (clocks_->ended(begin, r, h.on, step - h.lag)) continue;
-        const Role& role = out_.program.roles[r];
+        const program::Role& role = out_.program.roles[r];
         throw ProgramError(
             fmt::format("data race ({}) on '{}' in role {}: nothing makes the second op wait for "
                         "the first{}\n  {}\n> {}",
@@ -192,8 +196,8 @@ class Linker {
   void order_lanes() {
     std::vector<Wait> waits;
     std::size_t count = 0;
-    for (const Role& role : out_.program.roles)
-      for (const Op& op : role.ops) count += 1 + op.after.size();
+    for (const program::Role& role : out_.program.roles)
+      for (const program::Op& op : role.ops) count += 1 + op.after.size();
     waits.reserve(count);
     for (Id r = 0; r < out_.program.roles.size(); ++r) {
       const auto& ops = out_.program.roles[r].ops;
@@ -205,7 +209,8 @@ class Linker {
                            ops[before].shift - ops[lane[i]].shift + (i > 0 ? 0 : 1)});
         }
       for (Id o = 0; o < ops.size(); ++o)
-        for (const After& a : ops[o].after) waits.push_back({event_of[a.op], event_of[o], a.lag});
+        for (const program::After& a : ops[o].after)
+          waits.push_back({event_of[a.op], event_of[o], a.lag});
     }
     order(waits);
   }
@@ -252,13 +257,15 @@ class Linker {
 
 }  // namespace
 
-LinkedProgram link(Program program, const Workspace& workspace) {
+LinkedProgram link(program::Program program, const Workspace& workspace) {
   return Linker(std::move(program), workspace).run();
 }
-LinkedProgram link(Program program) { return Linker(std::move(program)).run(); }
+LinkedProgram link(program::Program program) { return Linker(std::move(program)).run(); }
 
-LinkedProgram link_draft(Program program) { return Linker(std::move(program)).draft(); }
+LinkedProgram link_draft(program::Program program) { return Linker(std::move(program)).draft(); }
 
-Program without_redundant_waits(Program program) { return Linker(std::move(program)).prune(); }
+program::Program without_redundant_waits(program::Program program) {
+  return Linker(std::move(program)).prune();
+}
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -12,7 +12,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 /// One op's place in its channel's sequence: executors meet at (channel, step, sequence).
 struct LinkedOp {
@@ -21,10 +21,10 @@ struct LinkedOp {
   std::int64_t bytes = 0;  // payload of collectives (the whole group's tensor), sends, puts; bytes
                            // touched by kernels
   std::int64_t elements = 0;
-  DType wire = DType::f32;
+  program::DType wire = program::DType::f32;
   /// Value instances that it may be the last to use: an instance is freed when every op that lists
   /// it has ended.
-  std::vector<Ref> dies = {};
+  std::vector<program::Ref> dies = {};
 };
 struct LinkedRole {
   std::vector<LinkedOp> ops = {};
@@ -91,7 +91,7 @@ struct Redundant {
   std::size_t index = 0;
 };
 struct LinkedProgram {
-  Program program = {};
+  program::Program program = {};
   std::uint64_t hash = 0;
   std::vector<LinkedRole> roles = {};
   EventTable events = {};                      // one step's events
@@ -105,12 +105,12 @@ struct LinkedProgram {
 };
 
 /// Throws ProgramError that prints the ops concerned and marks the wrong one.
-LinkedProgram link(Program program);
+LinkedProgram link(program::Program program);
 /// Only what costs and the dry run need: channels matched, ops in order. For a search that links
 /// the few programs it keeps in full. Races go unnoticed, `memory`, `redundant`, `dies` and `hash`
 /// are empty; every lane must be in order.
-LinkedProgram link_draft(Program program);
+LinkedProgram link_draft(program::Program program);
 /// The same program without the waits that other order already implies.
-Program without_redundant_waits(Program program);
+program::Program without_redundant_waits(program::Program program);
 
-}  // namespace rehearse
+}  // namespace rehearse::link

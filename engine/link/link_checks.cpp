@@ -12,28 +12,28 @@
 #include <tuple>
 
 #include "engine/base/errors.h"
-#include "engine/link/hazards.h"
 #include "engine/base/names.h"
+#include "engine/link/hazards.h"
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
-std::string place(const Program& p, Id role, Id op) {
+std::string place(const program::Program& p, Id role, Id op) {
   return fmt::format("{}: {}", p.roles[role].name, to_text(p, p.roles[role], op));
 }
 
 /// What all members of a collective must say alike. A root's or a non-contributor's operands may
 /// differ in which are there.
 std::string signature(const LinkedProgram& linked, Id role, Id o) {
-  const auto& c = std::get<Collective>(linked.program.roles[role].ops[o].work);
+  const auto& c = std::get<program::Collective>(linked.program.roles[role].ops[o].work);
   const LinkedOp& l = linked.roles[role].ops[o];
   return fmt::format("{} of {} {} by {}{}", name_of(c.move), l.elements, name_of(l.wire),
                      name_of(c.algorithm),
                      c.root == none ? "" : " root " + linked.program.roles[c.root].name);
 }
 bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
-  const auto& x = std::get<Collective>(linked.program.roles[a.role].ops[a.op].work);
-  const auto& y = std::get<Collective>(linked.program.roles[b.role].ops[b.op].work);
+  const auto& x = std::get<program::Collective>(linked.program.roles[a.role].ops[a.op].work);
+  const auto& y = std::get<program::Collective>(linked.program.roles[b.role].ops[b.op].work);
   const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
   return std::tuple(x.move, x.algorithm, x.root, k.elements, k.wire) ==
          std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
@@ -41,45 +41,46 @@ bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
 
 /// Layouts that a collective promises: what it reads and what it leaves.
 void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t members) {
-  const Program& p = linked.program;
-  const Role& role = p.roles[r];
-  const Op& op = role.ops[o];
-  const auto& c = std::get<Collective>(op.work);
-  const Axes axes = p.channels[c.channel].group.axes;
-  const Ref* source = find(op, Slot::source);
-  const Ref* target = find(op, Slot::target);
+  const program::Program& p = linked.program;
+  const program::Role& role = p.roles[r];
+  const program::Op& op = role.ops[o];
+  const auto& c = std::get<program::Collective>(op.work);
+  const program::Axes axes = p.channels[c.channel].group.axes;
+  const program::Ref* source = find(op, program::Slot::source);
+  const program::Ref* target = find(op, program::Slot::target);
   auto bad = [&](const std::string& why) {
     throw ProgramError(fmt::format("role {}: {}\n> {}", role.name, why, to_text(p, role, o)));
   };
-  auto has = [&](Axes set) { return (set & axes) == axes; };
-  auto none_of = [&](Axes set) { return (set & axes) == 0; };
+  auto has = [&](program::Axes set) { return (set & axes) == axes; };
+  auto none_of = [&](program::Axes set) { return (set & axes) == 0; };
   switch (c.move) {
-    case Move::all_reduce:
+    case program::Move::all_reduce:
       if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial))
         bad("an all-reduce turns a partial sum over its group into a copy");
       break;
-    case Move::reduce_scatter:
+    case program::Move::reduce_scatter:
       if (!source || !target || !has(source->layout.partial) || !none_of(target->layout.partial) ||
           !has(target->layout.shard))
         bad("a reduce-scatter turns a partial sum over its group into a shard");
       break;
-    case Move::all_gather:
+    case program::Move::all_gather:
       if (!source || !target || !has(source->layout.shard) || !none_of(target->layout.shard))
         bad("an all-gather turns a shard over its group into a copy");
       break;
-    case Move::reduce:
+    case program::Move::reduce:
       if (c.root == none) bad("a reduce needs a root");
       if (target && !none_of(target->layout.partial)) bad("a reduce leaves the root with the sum");
       break;
-    case Move::broadcast:
+    case program::Move::broadcast:
       if (c.root == none) bad("a broadcast needs a root");
       break;
   }
-  const bool moves_shards = c.move == Move::reduce_scatter || c.move == Move::all_gather;
+  const bool moves_shards =
+      c.move == program::Move::reduce_scatter || c.move == program::Move::all_gather;
   if (moves_shards && source && target) {
     const std::int64_t a = elements_of(p, role, *source), b = elements_of(p, role, *target);
-    const std::int64_t shard = c.move == Move::reduce_scatter ? b : a,
-                       whole = c.move == Move::reduce_scatter ? a : b;
+    const std::int64_t shard = c.move == program::Move::reduce_scatter ? b : a,
+                       whole = c.move == program::Move::reduce_scatter ? a : b;
     if (shard * members != whole)
       bad(fmt::format("{} parts of {} elements do not make {}", members, shard, whole));
   }
@@ -94,9 +95,9 @@ struct Together {
 };
 
 /// The sets of roles that a channel's groups make, in order. A flat pass over the ranks.
-std::vector<Together> together(const LinkedProgram& linked, const Channel& channel) {
-  const Program& p = linked.program;
-  const GroupOfRank groups = group_of_rank(p, channel);
+std::vector<Together> together(const LinkedProgram& linked, const program::Channel& channel) {
+  const program::Program& p = linked.program;
+  const program::GroupOfRank groups = group_of_rank(p, channel);
   std::vector<Id> joined(p.roles.size());  // a forest: the root of each tree names its set
   std::iota(joined.begin(), joined.end(), Id{0});
   const auto root = [&](Id r) {
@@ -128,7 +129,7 @@ std::vector<Together> together(const LinkedProgram& linked, const Channel& chann
 /// The n-th ops of all member roles, per set of roles that share groups.
 void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Together>& sets,
                        const std::map<Id, std::vector<Id>>& by_role) {
-  const Program& p = linked.program;
+  const program::Program& p = linked.program;
   static const std::vector<Id> nothing;
   const auto ops_of = [&](Id role) -> const std::vector<Id>& {
     const auto it = by_role.find(role);
@@ -168,7 +169,7 @@ using Pair = std::tuple<Id, Id, Id>;  // channel, from role, to role
 
 void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& sends,
                  const std::map<Pair, std::vector<Id>>& recvs) {
-  const Program& p = linked.program;
+  const program::Program& p = linked.program;
   auto describe = [&](const Pair& key) {
     return fmt::format("channel {}, {} to {}", p.channels[std::get<0>(key)].name,
                        p.roles[std::get<1>(key)].name, p.roles[std::get<2>(key)].name);
@@ -206,7 +207,7 @@ void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& s
 /// Whoever takes from a mailbox has somebody who puts into it, of the same size; replies answer
 /// takes one for one.
 void check_mailboxes(const LinkedProgram& linked) {
-  const Program& p = linked.program;
+  const program::Program& p = linked.program;
   struct Ends {
     std::optional<RoleOp> put = {}, take = {};
   };
@@ -214,11 +215,11 @@ void check_mailboxes(const LinkedProgram& linked) {
   for (Id r = 0; r < p.roles.size(); ++r) {
     std::map<Id, int> takes, replies;
     for (Id o = 0; o < p.roles[r].ops.size(); ++o) {
-      const Work& work = p.roles[r].ops[o].work;
-      if (const auto* put = std::get_if<Put>(&work)) {
+      const program::Work& work = p.roles[r].ops[o].work;
+      if (const auto* put = std::get_if<program::Put>(&work)) {
         ends[put->channel].put = RoleOp{r, o};
         if (put->reply != none) ++replies[put->reply];
-      } else if (const auto* take = std::get_if<Take>(&work)) {
+      } else if (const auto* take = std::get_if<program::Take>(&work)) {
         ends[take->channel].take = RoleOp{r, o};
         ++takes[take->channel];
       }
@@ -248,40 +249,41 @@ void check_mailboxes(const LinkedProgram& linked) {
 }  // namespace
 
 void match_channels(LinkedProgram& linked) {
-  const Program& p = linked.program;
+  const program::Program& p = linked.program;
   linked.event_of.resize(p.roles.size());
   std::vector<std::map<Id, std::vector<Id>>> collectives(p.channels.size());  // by role
   std::map<Pair, std::vector<Id>> sends, recvs;
   std::size_t ops = 0;
-  for (const Role& role : p.roles) ops += role.ops.size();
+  for (const program::Role& role : p.roles) ops += role.ops.size();
   linked.events.reserve(ops);
   for (Id r = 0; r < p.roles.size(); ++r) {
-    const Role& role = p.roles[r];
+    const program::Role& role = p.roles[r];
     linked.event_of[r].assign(role.ops.size(), none);
     for (Id o : step_order(role)) {
-      const bool local = std::visit(overloaded{[&](const Collective& c) {
-                                                 collectives[c.channel][r].push_back(o);
-                                                 return false;
-                                               },
-                                               [&](const Send& s) {
-                                                 sends[{s.channel, r, s.peer}].push_back(o);
-                                                 return false;
-                                               },
-                                               [&](const Recv& v) {
-                                                 recvs[{v.channel, v.peer, r}].push_back(o);
-                                                 return false;
-                                               },
-                                               [](const auto&) { return true; }},
-                                    role.ops[o].work);
+      const bool local =
+          std::visit(program::overloaded{[&](const program::Collective& c) {
+                                           collectives[c.channel][r].push_back(o);
+                                           return false;
+                                         },
+                                         [&](const program::Send& s) {
+                                           sends[{s.channel, r, s.peer}].push_back(o);
+                                           return false;
+                                         },
+                                         [&](const program::Recv& v) {
+                                           recvs[{v.channel, v.peer, r}].push_back(o);
+                                           return false;
+                                         },
+                                         [](const auto&) { return true; }},
+                     role.ops[o].work);
       if (!local) continue;
       linked.event_of[r][o] = static_cast<Id>(linked.events.size());
       linked.events.add(std::array{RoleOp{r, o}});
     }
   }
-  std::map<Axes, std::vector<Together>> regular;  // channels over the same axes share them
+  std::map<program::Axes, std::vector<Together>> regular;  // channels over the same axes share them
   for (Id c = 0; c < p.channels.size(); ++c) {
     if (collectives[c].empty()) continue;
-    const Group& group = p.channels[c].group;
+    const program::Group& group = p.channels[c].group;
     if (!group.colour.empty()) {
       match_collectives(linked, c, together(linked, p.channels[c]), collectives[c]);
       continue;
@@ -299,4 +301,4 @@ void match_channels(LinkedProgram& linked) {
             "a collective in which no group of its channel takes part\n> {}", place(p, r, o)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 /// Bytes that were a value's until all ops of `free_when` have ended: (clock entry, number).
@@ -55,16 +55,16 @@ struct Instance {
   int index = 0;
 };
 
-std::int64_t bytes_of_storage(const Role& role, Id s) {
+std::int64_t bytes_of_storage(const program::Role& role, Id s) {
   return role.storages[s].elements * size_of(role.storages[s].dtype);
 }
 
 /// The instances of values that a step writes.
-std::vector<std::pair<Instance, std::size_t>> written_values(const Role& role,
+std::vector<std::pair<Instance, std::size_t>> written_values(const program::Role& role,
                                                              const Hazards& hazards) {
   std::vector<std::pair<Instance, std::size_t>> out;
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life != Life::value) continue;
+    if (role.storages[s].life != program::Life::value) continue;
     for (int i = 0; i < role.storages[s].indices; ++i) {
       const std::size_t instance = hazards.instance_base[s] + static_cast<std::size_t>(i);
       if (!hazards.first_writers[instance].empty()) out.push_back({{s, i}, instance});
@@ -85,7 +85,7 @@ std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::ve
   return out;
 }
 
-Id view_of_all(const Role& role, Id storage) {
+Id view_of_all(const program::Role& role, Id storage) {
   for (Id v = 0; v < role.views.size(); ++v)
     if (role.views[v].storage == storage) return v;
   return none;
@@ -93,22 +93,22 @@ Id view_of_all(const Role& role, Id storage) {
 
 }  // namespace
 
-void find_deaths(const Role& role, const Hazards& hazards, LinkedRole& linked) {
+void find_deaths(const program::Role& role, const Hazards& hazards, LinkedRole& linked) {
   for (const auto& [one, instance] : written_values(role, hazards))
     for (Id o : hazards.finals[instance])
       linked.ops[o].dies.push_back({.view = view_of_all(role, one.storage), .index = one.index});
 }
 
-RoleMemory plan_memory(const Program& program, Id r, const Hazards& hazards, StepClocks& clocks,
-                       const Workspace& workspace) {
-  const Role& role = program.roles[r];
+RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& hazards,
+                       StepClocks& clocks, const Workspace& workspace) {
+  const program::Role& role = program.roles[r];
   RoleMemory memory;
   std::map<std::string, std::int64_t> uses;
   for (Id s = 0; s < role.storages.size(); ++s) {
-    const Storage& storage = role.storages[s];
-    if (storage.life == Life::value) continue;
+    const program::Storage& storage = role.storages[s];
+    if (storage.life == program::Life::value) continue;
     const std::int64_t bytes = bytes_of_storage(role, s) * storage.indices * storage.versions;
-    (storage.life == Life::state ? memory.state : memory.buffer) += bytes;
+    (storage.life == program::Life::state ? memory.state : memory.buffer) += bytes;
     uses[storage.name] += bytes;
   }
   std::vector<std::vector<std::pair<Instance, std::size_t>>> born(role.ops.size());
@@ -152,4 +152,4 @@ RoleMemory plan_memory(const Program& program, Id r, const Hazards& hazards, Ste
   return memory;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

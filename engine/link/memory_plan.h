@@ -7,13 +7,13 @@
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 /// Marks on the role's ops which values die there (LinkedOp::dies).
-void find_deaths(const Role& role, const Hazards& hazards, LinkedRole& linked);
+void find_deaths(const program::Role& role, const Hazards& hazards, LinkedRole& linked);
 
 /// What a rank of a role needs. `workspace` may be empty.
-RoleMemory plan_memory(const Program& program, Id role, const Hazards& hazards, StepClocks& clocks,
-                       const Workspace& workspace);
+RoleMemory plan_memory(const program::Program& program, Id role, const Hazards& hazards,
+                       StepClocks& clocks, const Workspace& workspace);
 
-}  // namespace rehearse
+}  // namespace rehearse::link

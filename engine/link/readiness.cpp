@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 /// Of equal times, the op that the role issues first.
@@ -18,7 +18,7 @@ bool later(const Ready& a, const Ready& b) {
 
 Readiness::Readiness(const LinkedProgram& linked, int steps) : linked_(linked) {
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
-    const Role& role = linked.program.roles[r];
+    const program::Role& role = linked.program.roles[r];
     RoleState state;
     state.first_lane = static_cast<Id>(lanes_.size());
     state.lanes = static_cast<Id>(role.lanes.size());
@@ -28,12 +28,12 @@ Readiness::Readiness(const LinkedProgram& linked, int steps) : linked_(linked) {
     std::vector<std::vector<Dependent>> dependents(role.ops.size());
     for (Id o = 0; o < role.ops.size(); ++o) {
       state.max_shift = std::max<int>(state.max_shift, role.ops[o].shift);
-      for (const After after : role.ops[o].after) {
+      for (const program::After after : role.ops[o].after) {
         state.lags[o].push_back(after.lag);
         dependents[after.op].push_back({.op = o, .lag = after.lag});
       }
       if (role.lanes[role.ops[o].lane].order ==
-          Order::arrival) {  // steps of one op keep their order
+          program::Order::arrival) {  // steps of one op keep their order
         state.lags[o].push_back(1);
         dependents[o].push_back({.op = o, .lag = 1});
       }
@@ -54,7 +54,7 @@ Readiness::Readiness(const LinkedProgram& linked, int steps) : linked_(linked) {
         lanes_.push_back({.role = r,
                           .place = place,
                           .lane = l,
-                          .arrival = role.lanes[l].order == Order::arrival});
+                          .arrival = role.lanes[l].order == program::Order::arrival});
     roles_.push_back(std::move(state));
   }
   std::vector<Id> ignored;
@@ -120,7 +120,7 @@ bool Readiness::next(RankLane& lane, Ready& out) {
   }
   const std::vector<Id>& ops = linked_.roles[lane.role].lane_ops[lane.lane];
   if (ops.empty()) return false;
-  const std::vector<Op>& all = linked_.program.roles[lane.role].ops;
+  const std::vector<program::Op>& all = linked_.program.roles[lane.role].ops;
   for (;; ++lane.next) {
     if (lane.next == ops.size()) {
       lane.next = 0;
@@ -162,7 +162,7 @@ std::string Readiness::stuck(int limit) const {
   std::string text;
   for (const RankLane& lane : lanes_) {
     if (limit == 0) break;
-    const Role& role = linked_.program.roles[lane.role];
+    const program::Role& role = linked_.program.roles[lane.role];
     const RoleState& state = roles_[lane.role];
     if (role.free_running) continue;
     Id op = lane.current.op;
@@ -184,4 +184,4 @@ std::string Readiness::stuck(int limit) const {
   return text;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -10,7 +10,7 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 /// An instance that may start, on a rank that its lane tells.
 struct Ready {
@@ -83,4 +83,4 @@ class Readiness {
   bool stopped_ = false;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-namespace rehearse {
+namespace rehearse::link {
 
 Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event) {
-  const Program& p = linked.program;
+  const program::Program& p = linked.program;
   Rendezvous out;
   std::vector<Id> member_of(p.roles.size(), none);
   for (Id m = 0; m < event.size(); ++m) {
@@ -82,18 +82,18 @@ const RanksThatMeet::Groups& RanksThatMeet::groups(Id channel) {
   return *known;
 }
 
-std::vector<Id> RanksThatMeet::of(const Work& work, Id rank) {
+std::vector<Id> RanksThatMeet::of(const program::Work& work, Id rank) {
   const auto with = [&](Id peer) {
     const Id other = linked_.program.roles[peer].ranks[linked_.place_of[rank]];
     return std::vector<Id>{std::min(rank, other), std::max(rank, other)};
   };
-  if (const auto* send = std::get_if<Send>(&work)) return with(send->peer);
-  if (const auto* recv = std::get_if<Recv>(&work)) return with(recv->peer);
-  const auto* collective = std::get_if<Collective>(&work);
+  if (const auto* send = std::get_if<program::Send>(&work)) return with(send->peer);
+  if (const auto* recv = std::get_if<program::Recv>(&work)) return with(recv->peer);
+  const auto* collective = std::get_if<program::Collective>(&work);
   if (collective == nullptr) return {};
   const Groups& all = groups(collective->channel);
   const Id group = all.of_rank[rank];
   return group == none ? std::vector<Id>{rank} : all.members[group];
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -7,7 +7,7 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::link {
 
 struct Rendezvous {
   Id groups = 0;
@@ -40,7 +40,7 @@ class RanksThatMeet {
  public:
   explicit RanksThatMeet(const LinkedProgram& linked);  // which must outlive it
   /// All that meet with this rank, in rising order; empty for an op that meets nobody.
-  std::vector<Id> of(const Work& work, Id rank);
+  std::vector<Id> of(const program::Work& work, Id rank);
 
  private:
   struct Groups {
@@ -53,4 +53,4 @@ class RanksThatMeet {
   std::vector<std::optional<Groups>> groups_;  // by channel
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -6,73 +6,75 @@
 
 #include "engine/program/packets.h"
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 /// An op's workspace on a model.
-std::int64_t of_op(const ModelSpec& model, int tp, const Program& program, const Role& role,
-                   const Op& op) {
-  if (const auto* compute = std::get_if<Compute>(&op.work)) {
-    const Ref* param = find(op, Slot::param);
-    const DType dtype =
-        param == nullptr ? DType::f32 : role.storages[role.views[param->view].storage].dtype;
+std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program& program,
+                   const program::Role& role, const program::Op& op) {
+  if (const auto* compute = std::get_if<program::Compute>(&op.work)) {
+    const program::Ref* param = find(op, program::Slot::param);
+    const program::DType dtype = param == nullptr
+                                     ? program::DType::f32
+                                     : role.storages[role.views[param->view].storage].dtype;
     return workspace_bytes(model, compute->segment, compute->pass, compute->samples, tp, dtype);
   }
-  if (const auto* kernel = std::get_if<Kernel>(&op.work))
-    return kernel->kind == Local::select ? select_workspace(*kernel) : 0;
+  if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
+    return kernel->kind == program::Local::select ? select_workspace(*kernel) : 0;
   // A result that is added to what is there lands beside it first.
-  if (std::holds_alternative<Collective>(op.work))
-    if (const Ref* target = find(op, Slot::target); target != nullptr && target->mode == Mode::add)
+  if (std::holds_alternative<program::Collective>(op.work))
+    if (const program::Ref* target = find(op, program::Slot::target);
+        target != nullptr && target->mode == program::Mode::add)
       return bytes_of(program, role, *target);
   return 0;
 }
 
 }  // namespace
 
-std::int64_t workspace_bytes(const ModelSpec& model, Id segment, Pass pass, int samples, int tp,
-                             DType dtype) {
+std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program::Pass pass,
+                             int samples, int tp, program::DType dtype) {
   const std::int64_t element = size_of(dtype), tokens = std::int64_t{samples} * model.seq_len;
   const std::int64_t activation = tokens * model.hidden * element;
-  const SegmentKind kind = model.segments[segment].kind;
+  const model::SegmentKind kind = model.segments[segment].kind;
   // Recomputation makes an output that nobody reads.
-  const std::int64_t unread = pass != Pass::recompute     ? 0
-                              : kind == SegmentKind::head ? 12 * tokens
-                                                          : activation;
+  const std::int64_t unread = pass != program::Pass::recompute   ? 0
+                              : kind == model::SegmentKind::head ? 12 * tokens
+                                                                 : activation;
   // Backward applies the dropout mask to a copy of the gradient.
   const std::int64_t masked = model.dropout > 0 ? activation : 0;
   switch (kind) {
-    case SegmentKind::embedding: {
+    case model::SegmentKind::embedding: {
       // With tp: an index (i64) and a flag for each token, then the gradient without those of other
       // shards. Gradients of positions are summed beside their storage.
       const std::int64_t rows = tp > 1 ? 9 * tokens : 0;
-      if (pass != Pass::backward) return unread + rows;
-      const std::int64_t positions =
-          model.family == Family::llama ? 0 : std::int64_t{model.seq_len} * model.hidden * element;
+      if (pass != program::Pass::backward) return unread + rows;
+      const std::int64_t positions = model.family == model::Family::llama
+                                         ? 0
+                                         : std::int64_t{model.seq_len} * model.hidden * element;
       return std::max(positions, tp > 1 ? activation + rows : 0) +
-             (model.family == Family::bert ? 0 : masked);
+             (model.family == model::Family::bert ? 0 : masked);
     }
-    case SegmentKind::attention: {
-      if (pass != Pass::backward) return unread;
+    case model::SegmentKind::attention: {
+      if (pass != program::Pass::backward) return unread;
       // Gradients of attention's output, query, key and value, before that of the input.
       const std::int64_t width = model.hidden / tp;
       const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
       return std::max<std::int64_t>(0, 2 * tokens * (width + keys) * element + masked - activation);
     }
-    case SegmentKind::mlp:
-    case SegmentKind::head:
+    case model::SegmentKind::mlp:
+    case model::SegmentKind::head:
       return unread;  // backward works in what it has read
   }
   return 0;
 }
 
-LinkedProgram link(Program program, const ModelSpec& model) {
+LinkedProgram link(program::Program program, const model::ModelSpec& model) {
   int tp = 1;
-  for (const Axis& axis : program.mesh)
+  for (const program::Axis& axis : program.mesh)
     if (axis.name == "tp") tp = axis.size;
-  LinkedProgram linked =
-      link(std::move(program), [&](const Program& p, const Role& role, const Op& op) {
-        return of_op(model, tp, p, role, op);
-      });
+  LinkedProgram linked = link(std::move(program),
+                              [&](const program::Program& p, const program::Role& role,
+                                  const program::Op& op) { return of_op(model, tp, p, role, op); });
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const std::vector<int> samples = samples_of(linked.program.roles[r]);
     const std::int64_t bytes = std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
@@ -87,10 +89,10 @@ LinkedProgram link(Program program, const ModelSpec& model) {
   return linked;
 }
 
-std::vector<int> samples_of(const Role& role) {
+std::vector<int> samples_of(const program::Role& role) {
   std::vector<int> samples;
-  for (const Op& op : role.ops)
-    if (const auto* compute = std::get_if<Compute>(&op.work)) {
+  for (const program::Op& op : role.ops)
+    if (const auto* compute = std::get_if<program::Compute>(&op.work)) {
       const auto microbatch = static_cast<std::size_t>(compute->microbatch);
       if (samples.size() <= microbatch) samples.resize(microbatch + 1);
       samples[microbatch] = compute->samples;
@@ -98,4 +100,4 @@ std::vector<int> samples_of(const Role& role) {
   return samples;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
-#include "engine/methods/lowering/stage.h"
 #include "engine/base/names.h"
+#include "engine/methods/lowering/stage.h"
 #include "engine/methods/passes/passes.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 std::map<std::string, Strategy>& strategies() {
   static std::map<std::string, Strategy> all;
@@ -50,7 +50,7 @@ std::vector<std::string> methods_with(F can) {
   return names;
 }
 
-void check_combination(const Plan& plan, const Combines& can) {
+void check_combination(const plan::Plan& plan, const Combines& can) {
   auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
     const std::string name = fmt::format("method.{}", key);
     throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
@@ -75,7 +75,7 @@ void check_combination(const Plan& plan, const Combines& can) {
          fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
                      "norm to clip by; leave it out",
                      plan.method)});
-  if (plan.precision == DType::f16 && !can.low_precision)
+  if (plan.precision == program::DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");
   if (plan.servers > 0 && !can.servers)
@@ -92,7 +92,7 @@ void check_combination(const Plan& plan, const Combines& can) {
 
 }  // namespace
 
-Plan prepare(Plan plan, const ModelSpec& model) {
+plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model) {
   const Strategy& strategy = strategy_named(plan.method);
   if (strategy.defaults) strategy.defaults(plan);
   check_combination(plan, strategy.combines);
@@ -101,18 +101,18 @@ Plan prepare(Plan plan, const ModelSpec& model) {
   return plan;
 }
 
-Program lower_stages(const Plan& prepared, const ModelSpec& model) {
+program::Program lower_stages(const plan::Plan& prepared, const model::ModelSpec& model) {
   const Strategy& strategy = strategy_named(prepared.method);
   return lower(prepared, model, strategy.order(prepared, model), strategy.sync(prepared));
 }
 
-Program compile(const Plan& plan, const ModelSpec& model) {
-  const Plan ready = prepare(plan, model);
+program::Program compile(const plan::Plan& plan, const model::ModelSpec& model) {
+  const plan::Plan ready = prepare(plan, model);
   return infer_after(strategy_named(ready.method).compile(ready, model));
 }
 
-Program draft(const Plan& prepared, const ModelSpec& model) {
+program::Program draft(const plan::Plan& prepared, const model::ModelSpec& model) {
   return infer_waits(strategy_named(prepared.method).compile(prepared, model));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/pass_order.h"
+#include "engine/base/refusal.h"
+#include "engine/methods/pass_order.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
-#include "engine/base/refusal.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 class GradientSync;
 
 /// The replicated or sharded exchange of gradients that plan.zero asks for (lowering/stage.h).
-const GradientSync& gradient_sync(const Plan& plan);
+const GradientSync& gradient_sync(const plan::Plan& plan);
 
 /// A role for each kind of replica on each stage, by the order and the sync of the plan's method.
-Program lower_stages(const Plan& prepared, const ModelSpec& model);
+program::Program lower_stages(const plan::Plan& prepared, const model::ModelSpec& model);
 
 /// What a method combines with; everything else is refused. The compatibility matrix in the docs is
 /// printed from these.
@@ -40,20 +40,19 @@ struct Strategy {
   std::string source = {};  // paper, section
   Combines combines = {};
   int pp = 1, tp = 1;  // of a job that does not say, or the largest smaller sizes that fit
-  void (*defaults)(Plan&) = nullptr;  // what the method's name implies (zero3: plan.zero = 3)
+  void (*defaults)(plan::Plan&) = nullptr;  // what the method's name implies (zero3: plan.zero = 3)
   /// What else the method asks of a plan that is complete: throws Refused.
-  void (*check)(const Plan&, const ModelSpec&) = nullptr;
-  PassOrder (*order)(const Plan&, const ModelSpec&) = [](const Plan&, const ModelSpec&) {
-    return one_by_one;
-  };
-  const GradientSync& (*sync)(const Plan&) = gradient_sync;
+  void (*check)(const plan::Plan&, const model::ModelSpec&) = nullptr;
+  PassOrder (*order)(const plan::Plan&, const model::ModelSpec&) =
+      [](const plan::Plan&, const model::ModelSpec&) { return one_by_one; };
+  const GradientSync& (*sync)(const plan::Plan&) = gradient_sync;
   /// Of a prepared plan. Waits are inferred afterwards. A method that adds roles to its stages has
   /// its own.
-  Program (*compile)(const Plan&, const ModelSpec&) = lower_stages;
+  program::Program (*compile)(const plan::Plan&, const model::ModelSpec&) = lower_stages;
 
   // For searches over plans.
   /// The planner proposes the method, and plan.pipeline is what its schedule is called.
-  std::optional<Pipeline> proposed = {};
+  std::optional<plan::Pipeline> proposed = {};
   /// The plan of a job of this method is left to the planner, which may make gradients sparse.
   bool planned = false;
   /// What a planned job's rehearsal is compared with.
@@ -79,13 +78,13 @@ bool planned(const std::string& method);
 
 /// What the method's name implies, checked against what it combines with, then completed against
 /// the model and checked by the method. Throws Refused.
-Plan prepare(Plan plan, const ModelSpec& model);
+plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model);
 
 /// prepare, then lowering, then the waits that its refs imply. The one way from a plan to a
 /// program. Throws Refused.
-Program compile(const Plan& plan, const ModelSpec& model);
+program::Program compile(const plan::Plan& plan, const model::ModelSpec& model);
 /// The same of a plan that has been prepared, with the waits left in that other roles imply (see
 /// infer_waits).
-Program draft(const Plan& prepared, const ModelSpec& model);
+program::Program draft(const plan::Plan& prepared, const model::ModelSpec& model);
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

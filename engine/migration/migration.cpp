@@ -13,12 +13,12 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/migration/migration_traffic.h"
 #include "engine/methods/passes/passes.h"
+#include "engine/migration/migration_traffic.h"
 #include "engine/program/role_builder.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 namespace {
 
 // Packets that a rank has under way in either direction: they are memory.
@@ -26,15 +26,15 @@ constexpr std::size_t packets_under_way = 2;
 
 class Migrator {
  public:
-  Migrator(const LinkedProgram& from, const LinkedProgram& to, const ModelSpec& model,
-           const MigrationOptions& options)
+  Migrator(const link::LinkedProgram& from, const link::LinkedProgram& to,
+           const model::ModelSpec& model, const MigrationOptions& options)
       : from_(from), to_(to), model_(model), options_(options) {
     const int world = from.program.world_size;
     if (to.program.world_size != world)
       throw InputError(fmt::format("a plan for {} ranks cannot follow one for {}",
                                    to.program.world_size, world));
-    for (const LinkedProgram* linked : {&from, &to})
-      for (const Role& role : linked->program.roles)
+    for (const link::LinkedProgram* linked : {&from, &to})
+      for (const program::Role& role : linked->program.roles)
         if (role.free_running)
           throw ProgramError(fmt::format(
               "method {}: role {} has no step in common with the others at which it could move",
@@ -56,8 +56,8 @@ class Migrator {
     traffic_ = traffic_of(std::move(moves), static_cast<Id>(roles_.size()), packet_elements());
     out_.sent_bytes = traffic_.sent_bytes, out_.kept_bytes = traffic_.kept_bytes;
     for (Id rank = 0; rank < roles_.size(); ++rank) write_role(rank);
-    for (RoleBuilder& role : roles_) program_.roles.push_back(role.take());
-    out_.program = infer_after(std::move(program_));
+    for (program::RoleBuilder& role : roles_) program_.roles.push_back(role.take());
+    out_.program = methods::infer_after(std::move(program_));
     for (Id rank = 0; rank < out_.states.size(); ++rank)
       out_.states[rank].resize(out_.program.roles[rank].storages.size());
     return std::move(out_);
@@ -66,26 +66,27 @@ class Migrator {
  private:
   std::int64_t packet_elements() const {
     return std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(options_.packet.value / size_of(DType::f32)));
+        1, static_cast<std::int64_t>(options_.packet.value / size_of(program::DType::f32)));
   }
 
   /// Tensors that neither side splits over tensor-parallel ranks are one row.
-  void find_split(const std::vector<std::vector<Part>>& by_rank) {
+  void find_split(const std::vector<std::vector<tensors::Part>>& by_rank) {
     for (const auto& parts : by_rank)
-      for (const Part& part : parts)
+      for (const tensors::Part& part : parts)
         if (part.key.tp_size > 1) split_.insert(part.key.tensor);
   }
 
-  std::vector<std::vector<Part>> parts_of_side(bool old) const {
-    const LinkedProgram& linked = old ? from_ : to_;
-    const std::vector<RankMap> maps = map_tensors(linked, model_);
-    std::vector<std::vector<Part>> by_rank;
+  std::vector<std::vector<tensors::Part>> parts_of_side(bool old) const {
+    const link::LinkedProgram& linked = old ? from_ : to_;
+    const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, model_);
+    std::vector<std::vector<tensors::Part>> by_rank;
     for (Id rank = 0; rank < maps.size(); ++rank) {
       by_rank.push_back(parts_of(linked, model_, maps, rank));
       // Only copies that an update writes are sure to be the newest.
       if (old)
-        std::erase_if(by_rank.back(), [&](const Part& part) {
-          return part.key.kind == Kind::param && !maps[rank].storages[part.storage].updated;
+        std::erase_if(by_rank.back(), [&](const tensors::Part& part) {
+          return part.key.kind == tensors::Kind::param &&
+                 !maps[rank].storages[part.storage].updated;
         });
     }
     return by_rank;
@@ -95,28 +96,30 @@ class Migrator {
     if (sides_.empty()) {
       for (const bool side : {true, false}) sides_[side] = parts_of_side(side);
       for (const auto& [side, by_rank] : sides_) find_split(by_rank);
-      for (const ParamGroup& group : model_.groups)
-        for (const TensorSpec& spec : group.tensors) specs_[spec.name] = {&spec, group.split};
+      for (const model::ParamGroup& group : model_.groups)
+        for (const model::TensorSpec& spec : group.tensors)
+          specs_[spec.name] = {&spec, group.split};
     }
-    const Program& p = (old ? from_ : to_).program;
+    const program::Program& p = (old ? from_ : to_).program;
     const std::vector<Id>& role_of = (old ? from_ : to_).role_of;
     std::vector<Owned> out;
     for (Id process = 0; process < roles_.size(); ++process) {
       const Id rank = plays_[old][process];
-      const Role& role = p.roles[role_of[rank]];
+      const program::Role& role = p.roles[role_of[rank]];
       for (Id s = 0; s < role.storages.size(); ++s)
-        for (int age = 1; role.storages[s].life == Life::state && age <= role.storages[s].versions;
+        for (int age = 1;
+             role.storages[s].life == program::Life::state && age <= role.storages[s].versions;
              ++age)
           declare(process, role, s, age, old);
-      for (Part part : sides_[old][rank]) {
-        const Storage& storage = role.storages[part.storage];
-        if (part.key.kind == Kind::other) {
+      for (tensors::Part part : sides_[old][rank]) {
+        const program::Storage& storage = role.storages[part.storage];
+        if (part.key.kind == tensors::Kind::other) {
           // A rank's own: it stays with the rank that has a storage of that name.
           part.key.tensor = storage.name;
           part.key.copy = static_cast<int>(process);
         }
         const auto spec = specs_.find(part.key.tensor);
-        const bool known = spec != specs_.end() && part.key.kind != Kind::other;
+        const bool known = spec != specs_.end() && part.key.kind != tensors::Kind::other;
         for (Held held :
              rectangles(part, known ? spec->second.first : nullptr, known && spec->second.second,
                         !split_.contains(part.key.tensor))) {
@@ -131,12 +134,12 @@ class Migrator {
   }
 
   /// The storage of the migration's role for a version of a state.
-  Id declare(Id process, const Role& role, Id storage, int age, bool old) {
-    const Storage& state = role.storages[storage];
-    RoleBuilder& builder = roles_[process];
+  Id declare(Id process, const program::Role& role, Id storage, int age, bool old) {
+    const program::Storage& state = role.storages[storage];
+    program::RoleBuilder& builder = roles_[process];
     const Id view = builder.storage({.name = fmt::format("{}.{}{}", old ? "old" : "new", state.name,
                                                          age > 1 ? fmt::format(".age{}", age) : ""),
-                                     .life = Life::state,
+                                     .life = program::Life::state,
                                      .dtype = state.dtype,
                                      .elements = state.elements});
     const Id id = builder.role().views[view].storage;
@@ -146,10 +149,10 @@ class Migrator {
     return id;
   }
 
-  Ref ref(Id rank, Id storage, Slot slot, Mode mode, std::int64_t begin, std::int64_t end,
-          int age) {
-    RoleBuilder& role = roles_[rank];
-    const Storage& of = role.role().storages[storage];
+  program::Ref ref(Id rank, Id storage, program::Slot slot, program::Mode mode, std::int64_t begin,
+                   std::int64_t end, int age) {
+    program::RoleBuilder& role = roles_[rank];
+    const program::Storage& of = role.role().storages[storage];
     const std::string name =
         begin == 0 && end == of.elements ? of.name : fmt::format("{}:{}-{}", of.name, begin, end);
     return {.view = role.view({.name = name, .storage = storage, .begin = begin, .end = end}),
@@ -158,22 +161,23 @@ class Migrator {
             .age = age};
   }
   /// What a piece is made of, in the old storage; strided where it is rows of something wider.
-  Ref source(const PieceCopy& c) {
-    return ref(c.from, c.source, Slot::source, Mode::read, c.source_begin,
+  program::Ref source(const PieceCopy& c) {
+    return ref(c.from, c.source, program::Slot::source, program::Mode::read, c.source_begin,
                c.source_begin + (c.rows - 1) * c.source_pitch + c.run, 1);
   }
-  static Kernel take(const PieceCopy& c) {
-    if (c.rows == 1) return {.kind = Local::cast};
-    return {.kind = Local::cast,
+  static program::Kernel take(const PieceCopy& c) {
+    if (c.rows == 1) return {.kind = program::Local::cast};
+    return {.kind = program::Local::cast,
             .keep = c.run,
             .stride = narrow<int>(c.source_pitch, "the stride of a copy")};
   }
-  Ref target(const PieceCopy& c) {
-    return ref(c.to, c.target, Slot::target, c.turn > 0 ? Mode::add : Mode::write, c.target_begin,
+  program::Ref target(const PieceCopy& c) {
+    return ref(c.to, c.target, program::Slot::target,
+               c.turn > 0 ? program::Mode::add : program::Mode::write, c.target_begin,
                c.target_begin + c.elements(), 0);
   }
-  Id value(Id rank, const std::string& name, DType type, std::int64_t elements) {
-    RoleBuilder& role = roles_[rank];
+  Id value(Id rank, const std::string& name, program::DType type, std::int64_t elements) {
+    program::RoleBuilder& role = roles_[rank];
     return role.role()
         .views[role.storage({.name = name, .dtype = type, .elements = elements})]
         .storage;
@@ -183,31 +187,33 @@ class Migrator {
                  fmt::format("{}{}.{}", sender ? "to" : "from", sender ? m.to : m.from, m.ordinal),
                  m.wire, m.elements);
   }
-  Ref in_packet(Id rank, Id storage, std::size_t piece, Slot slot, Mode mode) {
+  program::Ref in_packet(Id rank, Id storage, std::size_t piece, program::Slot slot,
+                         program::Mode mode) {
     const std::int64_t begin = traffic_.offset_of[piece];
     return ref(rank, storage, slot, mode, begin, begin + traffic_.moves.copies[piece].elements(),
                0);
   }
 
   /// Where a piece lies at the rank that gets it: in its packet, or in its old storage.
-  Ref arrived(std::size_t piece) {
+  program::Ref arrived(std::size_t piece) {
     const PieceCopy& c = traffic_.moves.copies[piece];
     if (c.from == c.to) return source(c);
     const Id storage =
         packet(traffic_.messages[static_cast<std::size_t>(traffic_.turn_of[piece])], false);
-    return in_packet(c.to, storage, piece, Slot::source, Mode::read);
+    return in_packet(c.to, storage, piece, program::Slot::source, program::Mode::read);
   }
 
   void write_unpack(Id rank, const Unpack& op) {
-    RoleBuilder& role = roles_[rank];
+    program::RoleBuilder& role = roles_[rank];
     if (op.weave < 0) {
       const PieceCopy& c = traffic_.moves.copies[op.piece];
-      const Kernel kernel = c.from == c.to ? take(c) : Kernel{.kind = Local::cast};
+      const program::Kernel kernel =
+          c.from == c.to ? take(c) : program::Kernel{.kind = program::Local::cast};
       role.op("unpack", kernel, {arrived(op.piece), target(c)});
       return;
     }
     const Weave& weave = traffic_.moves.weaves[static_cast<std::size_t>(op.weave)];
-    std::vector<Ref> refs;
+    std::vector<program::Ref> refs;
     for (const std::size_t i : weave.pieces) {
       const PieceCopy& c = traffic_.moves.copies[i];
       if (c.from != c.to || c.rows == 1) {
@@ -216,18 +222,22 @@ class Migrator {
       }
       const Id beside = value(rank, fmt::format("own.{}", i), c.source_type, c.elements());
       role.op("unpack", take(c),
-              {source(c), ref(rank, beside, Slot::target, Mode::write, 0, c.elements(), 0)});
-      refs.push_back(ref(rank, beside, Slot::source, Mode::read, 0, c.elements(), 0));
+              {source(c),
+               ref(rank, beside, program::Slot::target, program::Mode::write, 0, c.elements(), 0)});
+      refs.push_back(
+          ref(rank, beside, program::Slot::source, program::Mode::read, 0, c.elements(), 0));
     }
-    refs.push_back(ref(rank, weave.target, Slot::target, weave.turn > 0 ? Mode::add : Mode::write,
-                       weave.begin, weave.begin + weave.rows * weave.width, 0));
+    refs.push_back(ref(rank, weave.target, program::Slot::target,
+                       weave.turn > 0 ? program::Mode::add : program::Mode::write, weave.begin,
+                       weave.begin + weave.rows * weave.width, 0));
     role.op("unpack",
-            Kernel{.kind = Local::cast, .stride = narrow<int>(weave.width, "the width of a weave")},
+            program::Kernel{.kind = program::Local::cast,
+                            .stride = narrow<int>(weave.width, "the width of a weave")},
             std::move(refs));
   }
 
   void write_role(Id rank) {
-    RoleBuilder& role = roles_[rank];
+    program::RoleBuilder& role = roles_[rank];
     for (const char* lane : {"unpack", "pack", "send", "recv"}) role.lane(lane);
     auto next = traffic_.unpacks[rank].begin();
     Id unpacked = none;  // the last op so far
@@ -251,49 +261,52 @@ class Migrator {
   }
 
   void send(const MigrationMessage& m, std::vector<Id>& sends) {
-    RoleBuilder& role = roles_[m.from];
-    const Send work{.channel = channel_, .peer = m.to};
+    program::RoleBuilder& role = roles_[m.from];
+    const program::Send work{.channel = channel_, .peer = m.to};
     if (m.direct) {
       role.op("send", work, {source(traffic_.moves.copies[m.pieces.front()])});
       return;
     }
     const Id storage = packet(m, true);
     for (const std::size_t i : m.pieces) {
-      const Id op = role.op("pack", take(traffic_.moves.copies[i]),
-                            {source(traffic_.moves.copies[i]),
-                             in_packet(m.from, storage, i, Slot::target, Mode::write)});
+      const Id op =
+          role.op("pack", take(traffic_.moves.copies[i]),
+                  {source(traffic_.moves.copies[i]),
+                   in_packet(m.from, storage, i, program::Slot::target, program::Mode::write)});
       // Packets are memory: a few at a time.
       if (sends.size() >= packets_under_way)
         role.throttle(op, sends[sends.size() - packets_under_way]);
     }
-    sends.push_back(
-        role.op("send", work, {ref(m.from, storage, Slot::source, Mode::read, 0, m.elements, 0)}));
+    sends.push_back(role.op(
+        "send", work,
+        {ref(m.from, storage, program::Slot::source, program::Mode::read, 0, m.elements, 0)}));
   }
 
   void receive(const MigrationMessage& m, const std::vector<Id>& done) {
-    RoleBuilder& role = roles_[m.to];
-    const Recv work{.channel = channel_, .peer = m.from};
+    program::RoleBuilder& role = roles_[m.to];
+    const program::Recv work{.channel = channel_, .peer = m.from};
     if (m.direct) {
       role.op("recv", work, {target(traffic_.moves.copies[m.pieces.front()])});
       return;
     }
-    const Id op = role.op(
-        "recv", work, {ref(m.to, packet(m, false), Slot::target, Mode::write, 0, m.elements, 0)});
+    const Id op = role.op("recv", work,
+                          {ref(m.to, packet(m, false), program::Slot::target, program::Mode::write,
+                               0, m.elements, 0)});
     if (done.size() < packets_under_way) return;
     if (const Id before = done[done.size() - packets_under_way]; before != none)
       role.throttle(op, before);
   }
 
-  const LinkedProgram& from_;
-  const LinkedProgram& to_;
-  const ModelSpec& model_;
+  const link::LinkedProgram& from_;
+  const link::LinkedProgram& to_;
+  const model::ModelSpec& model_;
   const MigrationOptions& options_;
   std::map<bool, std::vector<Id>> plays_ = {};  // by side: true is the old one
-  Program program_ = {};
+  program::Program program_ = {};
   Id channel_ = none;
-  std::vector<RoleBuilder> roles_ = {};
-  std::map<bool, std::vector<std::vector<Part>>> sides_ = {};
-  std::map<std::string, std::pair<const TensorSpec*, bool>> specs_ = {};
+  std::vector<program::RoleBuilder> roles_ = {};
+  std::map<bool, std::vector<std::vector<tensors::Part>>> sides_ = {};
+  std::map<std::string, std::pair<const model::TensorSpec*, bool>> specs_ = {};
   std::set<std::string> split_ = {};
   MigrationTraffic traffic_ = {};
   Migration out_ = {};
@@ -301,12 +314,13 @@ class Migrator {
 
 }  // namespace
 
-Migration migrate(const LinkedProgram& from, const LinkedProgram& to, const ModelSpec& model,
-                  const MigrationOptions& options) {
+Migration migrate(const link::LinkedProgram& from, const link::LinkedProgram& to,
+                  const model::ModelSpec& model, const MigrationOptions& options) {
   return Migrator(from, to, model, options).run();
 }
 
-std::function<double(Id, Id)> distance_on(const Cluster& cluster, std::vector<Id> rank_to_device) {
+std::function<double(Id, Id)> distance_on(const cluster::Cluster& cluster,
+                                          std::vector<Id> rank_to_device) {
   return [&cluster, devices = std::move(rank_to_device)](Id from, Id to) {
     const Id a = devices.at(from), b = devices.at(to);
     if (a == b) return 0.0;
@@ -328,4 +342,4 @@ std::vector<Id> players(const std::vector<Id>& old_devices, const std::vector<Id
   }
   return plays;
 }
-}  // namespace rehearse
+}  // namespace rehearse::migration

@@ -21,12 +21,12 @@
 #include <functional>
 #include <vector>
 
+#include "engine/base/units.h"
 #include "engine/cluster/cluster.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 
 /// What a storage of the migration program is: version `age` (as the next step will see it) of a
 /// state of the old or the new program, in the role that the rank plays there. Packets are nothing:
@@ -38,7 +38,7 @@ struct MigratedState {
 };
 
 struct Migration {
-  Program program = {};
+  program::Program program = {};
   std::vector<std::vector<MigratedState>> states = {};  // by process and storage of its role
   std::int64_t sent_bytes = 0;                          // between ranks, all together
   std::int64_t kept_bytes = 0;                          // copied within ranks
@@ -56,13 +56,14 @@ struct MigrationOptions {
 /// Throws InputError when the new plan needs what the old one does not have (another optimizer) or
 /// would lose what is owed (residuals without a place), ProgramError for programs with roles that
 /// have no steps in common (free-running workers).
-Migration migrate(const LinkedProgram& from, const LinkedProgram& to, const ModelSpec& model,
-                  const MigrationOptions& options = {});
+Migration migrate(const link::LinkedProgram& from, const link::LinkedProgram& to,
+                  const model::ModelSpec& model, const MigrationOptions& options = {});
 
 /// Seconds of a megabyte between ranks that stand on these devices, for MigrationOptions::distance.
-std::function<double(Id, Id)> distance_on(const Cluster& cluster, std::vector<Id> rank_to_device);
+std::function<double(Id, Id)> distance_on(const cluster::Cluster& cluster,
+                                          std::vector<Id> rank_to_device);
 /// The rank of the new plan that the process of each old rank plays so that no process moves: the
 /// one on its device. Throws InputError when the plans stand on different devices.
 std::vector<Id> players(const std::vector<Id>& old_devices, const std::vector<Id>& new_devices);
 
-}  // namespace rehearse
+}  // namespace rehearse::migration

@@ -11,7 +11,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 
 Rect common(const Rect& a, const Rect& b) {
   return {.row = std::max(a.row, b.row),
@@ -33,9 +33,10 @@ std::vector<Rect> without(const Rect& whole, const Rect& taken) {
   return left;
 }
 
-std::vector<Held> rectangles(const Part& part, const TensorSpec* spec, bool split, bool whole) {
-  const PartKey& key = part.key;
-  std::int64_t width = spec == nullptr ? key.end : elements_of(*spec);
+std::vector<Held> rectangles(const tensors::Part& part, const model::TensorSpec* spec, bool split,
+                             bool whole) {
+  const tensors::PartKey& key = part.key;
+  std::int64_t width = spec == nullptr ? key.end : tensors::elements_of(*spec);
   if (spec != nullptr && split && !whole && spec->split >= 0)
     width = std::accumulate(spec->shape.begin() + spec->split, spec->shape.end(), std::int64_t{1},
                             std::multiplies<>());
@@ -62,8 +63,8 @@ std::vector<Held> rectangles(const Part& part, const TensorSpec* spec, bool spli
 
 namespace {
 
-using Key = std::tuple<Kind, std::string, int, int>;  // kind, tensor, age, copy
-using Copies = std::map<int, std::vector<Held>>;      // residuals of a tensor by copy
+using Key = std::tuple<tensors::Kind, std::string, int, int>;  // kind, tensor, age, copy
+using Copies = std::map<int, std::vector<Held>>;               // residuals of a tensor by copy
 
 struct Taken {
   const Held* from = nullptr;
@@ -76,7 +77,7 @@ class Mover {
         const std::function<double(Id, Id)>& distance, std::int64_t most)
       : new_parts_(new_parts), distance_(distance), most_(most) {
     for (const Owned& part : old_parts) {
-      if (part.key.kind == Kind::residual)
+      if (part.key.kind == tensors::Kind::residual)
         owed_[part.key.tensor][part.key.copy].push_back(part.held);
       else
         have_[key_of(part.key, part.key.kind, part.key.age)].push_back(part.held);
@@ -91,7 +92,7 @@ class Mover {
     settle_residuals();
     for (std::size_t item = 0; item < new_parts_.size(); ++item) {
       const auto& [key, need] = new_parts_[item];
-      if (key.kind == Kind::residual) {
+      if (key.kind == tensors::Kind::residual) {
         int turn = 0;
         for (const int copy : adds_to_[{key.tensor, key.copy}])
           emit(key, need, owed_.at(key.tensor).at(copy), static_cast<int>(item), turn++);
@@ -103,10 +104,10 @@ class Mover {
   }
 
  private:
-  static Key key_of(const PartKey& key, Kind kind, int age) {
+  static Key key_of(const tensors::PartKey& key, tensors::Kind kind, int age) {
     return {kind, key.tensor, age, key.copy};
   }
-  const std::vector<Held>* find(const PartKey& key, Kind kind, int age) const {
+  const std::vector<Held>* find(const tensors::PartKey& key, tensors::Kind kind, int age) const {
     // A plan that keeps more versions than the old one: older ones begin as the newest.
     for (const int one : {age, 1})
       if (const auto it = have_.find(key_of(key, kind, one)); it != have_.end()) return &it->second;
@@ -114,15 +115,16 @@ class Mover {
   }
 
   /// Null: it begins as it would in a new run.
-  const std::vector<Held>* source_of(const PartKey& key, const Held& need) const {
+  const std::vector<Held>* source_of(const tensors::PartKey& key, const Held& need) const {
     const std::vector<Held>* same = find(key, key.kind, key.age);
-    if (key.kind == Kind::scale) return same;
-    if (key.kind == Kind::other)
+    if (key.kind == tensors::Kind::scale) return same;
+    if (key.kind == tensors::Kind::other)
       return same != nullptr && same->size() == 1 && same->front().rect == need.rect ? same
                                                                                      : nullptr;
-    if (key.kind == Kind::param && (same == nullptr || same->front().dtype != need.dtype))
-      if (const std::vector<Held>* master = find(key, Kind::master, 1)) return master;
-    if (key.kind == Kind::master && same == nullptr) same = find(key, Kind::param, 1);
+    if (key.kind == tensors::Kind::param && (same == nullptr || same->front().dtype != need.dtype))
+      if (const std::vector<Held>* master = find(key, tensors::Kind::master, 1)) return master;
+    if (key.kind == tensors::Kind::master && same == nullptr)
+      same = find(key, tensors::Kind::param, 1);
     if (same == nullptr)
       throw InputError(
           fmt::format("the new plan needs the {} of {}, which the old one does not have: both must "
@@ -136,7 +138,7 @@ class Mover {
   void settle_residuals() {
     std::map<std::string, Copies> places;
     for (const Owned& part : new_parts_)
-      if (part.key.kind == Kind::residual)
+      if (part.key.kind == tensors::Kind::residual)
         places[part.key.tensor][part.key.copy].push_back(part.held);
     for (const auto& [tensor, old_copies] : owed_) {
       const auto found = places.find(tensor);
@@ -166,7 +168,8 @@ class Mover {
 
   /// Who gives which rectangle of `need`: the nearest ranks that have it, among equally near ones
   /// those that have given least.
-  std::vector<Taken> cover(const PartKey& key, const Held& need, const std::vector<Held>& have) {
+  std::vector<Taken> cover(const tensors::PartKey& key, const Held& need,
+                           const std::vector<Held>& have) {
     std::vector<Taken> taken;
     std::vector<Rect> left = {need.rect};
     const auto take = [&](const Held& from) {
@@ -220,7 +223,7 @@ class Mover {
     return copy;
   }
 
-  void emit(const PartKey& key, const Held& need, const std::vector<Held>& have, int item,
+  void emit(const tensors::PartKey& key, const Held& need, const std::vector<Held>& have, int item,
             int turn) {
     const std::vector<Taken> all = cover(key, need, have);
     std::set<std::int64_t> cuts = {need.rect.row, need.rect.row_end};
@@ -280,4 +283,4 @@ Moves moves_between(const std::vector<Owned>& old_parts, const std::vector<Owned
   return Mover(old_parts, new_parts, distance, most).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::migration

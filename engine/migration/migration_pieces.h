@@ -12,7 +12,7 @@
 #include "engine/model/model.h"
 #include "engine/tensors/tensor_parts.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 
 struct Rect {
   std::int64_t row = 0, row_end = 0, col = 0, col_end = 0;
@@ -31,7 +31,7 @@ struct Held {
   Id rank = none, storage = none;  // of the migration program
   Rect rect = {};
   std::int64_t origin = 0, pitch = 0;
-  DType dtype = DType::f32;
+  program::DType dtype = program::DType::f32;
   std::int64_t at(std::int64_t row, std::int64_t col) const { return origin + row * pitch + col; }
   /// Whether these of its elements follow each other without gaps.
   bool dense(const Rect& part) const { return part.rows() == 1 || part.cols() == pitch; }
@@ -39,7 +39,8 @@ struct Held {
 
 /// The elements [begin, end) that a tensor-parallel rank has of a tensor, as rectangles.
 /// `whole`: treat the tensor as one row (no side of the migration splits it).
-std::vector<Held> rectangles(const Part& part, const TensorSpec* spec, bool split, bool whole);
+std::vector<Held> rectangles(const tensors::Part& part, const model::TensorSpec* spec, bool split,
+                             bool whole);
 
 /// `rows` runs of `run` elements, one after the other in the target (or in a packet), `pitch` apart
 /// in the source.
@@ -47,14 +48,14 @@ struct PieceCopy {
   Id from = none, to = none, source = none, target = none;  // ranks and their storages
   std::int64_t rows = 1, run = 0, source_begin = 0, source_pitch = 0;
   std::int64_t target_begin = 0;  // of a piece that is woven: unused
-  DType source_type = DType::f32, target_type = DType::f32;
+  program::DType source_type = program::DType::f32, target_type = program::DType::f32;
   /// Of a residual: its number, and how many others are put there before this one. Turn 0 writes,
   /// later ones add. Everything else (item -1) is written once.
   int item = -1, turn = 0;
   int weave = -1;
   bool dense() const { return rows == 1 || run == source_pitch; }
   std::int64_t elements() const { return rows * run; }
-  DType wire() const {
+  program::DType wire() const {
     return size_of(target_type) < size_of(source_type) ? target_type : source_type;
   }
 };
@@ -62,7 +63,7 @@ struct PieceCopy {
 struct Weave {
   Id to = none, target = none;
   std::int64_t begin = 0, rows = 0, width = 0;
-  DType type = DType::f32;
+  program::DType type = program::DType::f32;
   int item = -1, turn = 0;  // as in PieceCopy
   std::vector<std::size_t> pieces = {};
 };
@@ -72,11 +73,11 @@ struct Moves {
 };
 
 struct Owned {
-  PartKey key = {};
+  tensors::PartKey key = {};
   Held held = {};
 };
 /// All parts of all ranks, before and after. `most`: elements of a packet.
 Moves moves_between(const std::vector<Owned>& old_parts, const std::vector<Owned>& new_parts,
                     const std::function<double(Id, Id)>& distance, std::int64_t most);
 
-}  // namespace rehearse
+}  // namespace rehearse::migration

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::migration {
 namespace {
 
 // An interval of so many bytes goes from storage to storage, without a packet.
@@ -85,7 +85,7 @@ class Dispatcher {
 
   void make_messages() {
     std::map<std::pair<Id, Id>, int> ordinals;
-    std::map<std::tuple<Id, Id, DType>, MigrationMessage> open;
+    std::map<std::tuple<Id, Id, program::DType>, MigrationMessage> open;
     const auto close = [&](MigrationMessage& m) {
       m.ordinal = ordinals[{m.from, m.to}]++;
       out_.sent_bytes += m.elements * size_of(m.wire);
@@ -192,4 +192,4 @@ MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most) {
   return Dispatcher(std::move(moves), ranks, most).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::migration

@@ -7,14 +7,14 @@
 
 #include "engine/migration/migration_pieces.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 
 /// Pieces that travel together in a packet; or one large interval, straight from storage to
 /// storage.
 struct MigrationMessage {
   Id from = none, to = none;
   int ordinal = 0;  // of its pair of ranks
-  DType wire = DType::f32;
+  program::DType wire = program::DType::f32;
   std::int64_t elements = 0;
   bool direct = false;
   std::vector<std::size_t> pieces = {};
@@ -41,4 +41,4 @@ struct MigrationTraffic {
 /// `most`: elements of a packet.
 MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most);
 
-}  // namespace rehearse
+}  // namespace rehearse::migration

@@ -17,7 +17,7 @@
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::model {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -264,4 +264,4 @@ std::int64_t parameters_of(const ModelSpec& model) {
   return total;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::model

@@ -15,14 +15,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/program/program.h"
 #include "engine/base/units.h"
+#include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::model {
 
 enum class Family : std::uint8_t { gpt, bert, llama };  // llama: simulated only
 enum class SegmentKind : std::uint8_t { embedding, attention, mlp, head };
-constexpr auto spellings(SegmentKind) { return std::to_array<const char*>({"embedding", "attention", "mlp", "head"}); }
+constexpr auto spellings(SegmentKind) {
+  return std::to_array<const char*>({"embedding", "attention", "mlp", "head"});
+}
 enum class Init : std::uint8_t { normal, zeros, ones };
 
 struct TensorSpec {
@@ -85,13 +87,14 @@ struct SegmentWork {
   Bytes traffic = {};
   int kernels = 0;
 };
-SegmentWork work_of(const ModelSpec& model, Id segment, Pass pass, int samples, int tp,
-                    DType dtype);
+SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
+                    program::DType dtype);
 /// Bytes that forward keeps for backward on one of `tp` ranks, the input boundary activation
 /// excluded (it is a storage of its own). Exactly what the LibTorch blocks save.
-std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp, DType dtype);
+std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
+                         program::DType dtype);
 /// Model FLOPs of one training step by the formula 6N + 12 L h s per token (N without embeddings'
 /// look-up, PaLM appendix B).
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
-}  // namespace rehearse
+}  // namespace rehearse::model

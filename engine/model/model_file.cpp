@@ -4,7 +4,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/model/model.h"
 
-namespace rehearse {
+namespace rehearse::model {
 namespace {
 
 ModelSpec read_model(const Config& file, const std::string& name) {
@@ -59,4 +59,4 @@ std::vector<Config::Key> model_keys() {
   return file.keys();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::model

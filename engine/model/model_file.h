@@ -5,9 +5,9 @@
 
 #include "engine/base/config.h"
 
-namespace rehearse {
+namespace rehearse::model {
 
 /// Every key that a model file can have: the documentation is tested against it.
 std::vector<Config::Key> model_keys();
 
-}  // namespace rehearse
+}  // namespace rehearse::model

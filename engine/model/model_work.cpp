@@ -8,7 +8,7 @@
 // the tp ranks the first is counted: it alone adds the residual.
 #include "engine/model/model.h"
 
-namespace rehearse {
+namespace rehearse::model {
 namespace {
 
 /// The sizes that the counts are made of, per tensor-parallel rank.
@@ -17,7 +17,7 @@ struct Sizes {
   double element = 0, table = 0;
   bool rms = false, post_norm = false, dropout = false;
 
-  Sizes(const ModelSpec& m, int samples, int tp, DType dtype)
+  Sizes(const ModelSpec& m, int samples, int tp, program::DType dtype)
       : tokens(double(samples) * m.seq_len),
         seq(m.seq_len),
         hidden(m.hidden),
@@ -158,11 +158,11 @@ void head(Count& c, const Sizes& z, bool forward) {
 
 }  // namespace
 
-SegmentWork work_of(const ModelSpec& model, Id segment, Pass pass, int samples, int tp,
-                    DType dtype) {
+SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
+                    program::DType dtype) {
   const Sizes z(model, samples, tp, dtype);
   Count c{z};
-  const bool forward = pass != Pass::backward;
+  const bool forward = pass != program::Pass::backward;
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       embedding(c, model, z, forward);
@@ -181,7 +181,8 @@ SegmentWork work_of(const ModelSpec& model, Id segment, Pass pass, int samples, 
   return c.work;
 }
 
-std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp, DType dtype) {
+std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
+                         program::DType dtype) {
   const Sizes z(model, samples, tp, dtype);
   double elements = 0, f32_bytes = 0;  // per token
   const double statistics = z.statistics() / z.tokens;
@@ -224,4 +225,4 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   return Flops((6 * parameters + attention) * static_cast<double>(tokens));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::model

@@ -6,7 +6,7 @@
 
 #include "engine/plan/plan.h"
 
-namespace rehearse {
+namespace rehearse::plan {
 
 /// One value that a choice could have taken: the fastest plan found with it, everything else free.
 struct Alternative {
@@ -57,4 +57,4 @@ struct Decision {
   int simulations = 0;  // candidates that options.rescore was asked about
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::plan

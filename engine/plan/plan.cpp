@@ -12,7 +12,7 @@
 #include "engine/base/divisors.h"
 #include "engine/base/refusal.h"
 
-namespace rehearse {
+namespace rehearse::plan {
 namespace {
 
 void check_order(const Plan& plan) {
@@ -29,11 +29,14 @@ void check_order(const Plan& plan) {
 /// dynamic programming: best[p][end] is the least over `begin` of the larger of what the parts
 /// before take, which never falls as `begin` grows, and of the last part, which never rises, so
 /// where they meet is found by bisection. Of equally good beginnings the first is taken.
-std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int samples, int tp) {
+std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts, int samples,
+                                       int tp) {
   const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
   std::vector<double> sum(n + 1, 0);
   for (Id s = 0; s < n; ++s)
-    sum[s + 1] = sum[s] + work_of(model, s, Pass::forward, samples, tp, DType::f32).flops.value;
+    sum[s + 1] =
+        sum[s] +
+        work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
   std::vector<double> before = sum;  // best[p - 1]
   std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
   for (std::size_t p = 2; p <= k; ++p) {
@@ -60,7 +63,7 @@ std::vector<std::vector<Id>> partition(const ModelSpec& model, int parts, int sa
   return stages;
 }
 
-void check_tensor_groups(const Plan& plan, const ModelSpec& model) {
+void check_tensor_groups(const Plan& plan, const model::ModelSpec& model) {
   if (const std::string rule = split_rule(model, plan.tp); !rule.empty())
     refuse("tp", std::to_string(plan.tp),
            fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.tp)));
@@ -95,7 +98,7 @@ void check_batch(const Plan& plan) {
 }
 
 /// A program that is too long to compile, refused before anything is made of it.
-void check_passes(const Plan& plan, const ModelSpec& model) {
+void check_passes(const Plan& plan, const model::ModelSpec& model) {
   const std::int64_t passes = passes_of(plan, model);
   if (passes > most_passes)
     refuse("micro_batches", std::to_string(plan.micro_batches),
@@ -107,14 +110,14 @@ void check_passes(const Plan& plan, const ModelSpec& model) {
 
 }  // namespace
 
-std::int64_t passes_of(const Plan& plan, const ModelSpec& model) {
+std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model) {
   return static_cast<std::int64_t>(model.segments.size()) * plan.micro_batches *
          (plan.recompute ? 3 : 2);
 }
 
-bool splits(const ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
+bool splits(const model::ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
 
-std::string split_rule(const ModelSpec& model, int tp) {
+std::string split_rule(const model::ModelSpec& model, int tp) {
   for (const auto& [size, what] : {std::pair{model.heads, "heads"},
                                    {model.kv_heads, "key-value heads"},
                                    {model.ffn, "columns of the feed-forward layers"},
@@ -123,7 +126,7 @@ std::string split_rule(const ModelSpec& model, int tp) {
   return "";
 }
 
-Plan complete(Plan plan, const ModelSpec& model) {
+Plan complete(Plan plan, const model::ModelSpec& model) {
   auto at_least = [](const char* key, int value, int least) {
     if (value < least)
       refuse(key, std::to_string(value), fmt::format("must be at least {}", least));
@@ -133,10 +136,10 @@ Plan complete(Plan plan, const ModelSpec& model) {
       at_least("virtual_stages", plan.virtual_stages, 1);
   at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
   // A wait reaches back over versions - age steps, in eight bits (Lag).
-  if (constexpr int most = decltype(After::lag)::most - 1; plan.staleness > most)
+  if (constexpr int most = decltype(program::After::lag)::most - 1; plan.staleness > most)
     refuse("staleness", std::to_string(plan.staleness), fmt::format("must be at most {}", most));
   // An index has sixteen bits, and forward and backward of a micro-batch may have one each.
-  if (constexpr int most = (decltype(Ref::index)::most + 1) / 2; plan.micro_batches > most)
+  if (constexpr int most = (decltype(program::Ref::index)::most + 1) / 2; plan.micro_batches > most)
     refuse("micro_batches", std::to_string(plan.micro_batches),
            fmt::format("must be at most {}", most));
   check_order(plan);
@@ -172,4 +175,4 @@ Plan complete(Plan plan, const ModelSpec& model) {
   return plan;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::plan

@@ -6,27 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/units.h"
 #include "engine/model/model.h"
 #include "engine/program/program.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::plan {
 
 enum class Optimizer : std::uint8_t { adamw, sgd };  // sgd: with momentum
 constexpr auto spellings(Optimizer) { return std::to_array<const char*>({"adamw", "sgd"}); }
 enum class Pipeline : std::uint8_t { one_f_one_b, gpipe, interleaved };
-constexpr auto spellings(Pipeline) { return std::to_array<const char*>({"1f1b", "gpipe", "interleaved"}); }
+constexpr auto spellings(Pipeline) {
+  return std::to_array<const char*>({"1f1b", "gpipe", "interleaved"});
+}
 /// How the data-parallel ranks sum a gradient: whole; as packets of chosen entries that all gather;
 /// or whole inside a node and as packets across nodes.
 enum class Reduction : std::uint8_t { dense, sparse, two_level };
-constexpr auto spellings(Reduction) { return std::to_array<const char*>({"dense", "sparse", "two_level"}); }
+constexpr auto spellings(Reduction) {
+  return std::to_array<const char*>({"dense", "sparse", "two_level"});
+}
 
 /// What becomes of one layer's gradient (a layer is a segment that owns parameters) on its way over
 /// the data-parallel ranks.
 struct LayerExchange {
   double density = 1;  // part that is kept, 1 - s of Sun 2026, eq. 3; k = ceil(density x elements)
   Reduction reduction = Reduction::dense;
-  Coding coding = Coding::index32;
+  program::Coding coding = program::Coding::index32;
 };
 
 struct Plan {
@@ -44,21 +48,21 @@ struct Plan {
   std::vector<std::vector<Id>> stages =
       {};  // segments of each model chunk; chunk c runs on stage c mod pp
   Bytes bucket = Bytes(25e6);
-  DType precision = DType::f32;
+  program::DType precision = program::DType::f32;
   bool recompute = false;
   bool keep_gathered = false;        // ZeRO-3: keep gathered weights from forward to backward
   bool clip = false;                 // global-norm clipping: a collective of the program
   double density = 0.1;              // part of a gradient that a sparsifier keeps
   double s_min = 0.7, s_max = 0.95;  // what the adaptive method clamps a layer's sparsity to
-  Selector selector = Selector::top_k;
-  Feedback feedback = Feedback::conserving;
+  program::Selector selector = program::Selector::top_k;
+  program::Feedback feedback = program::Feedback::conserving;
   std::optional<Reduction> reduction = {};  // of every layer; none: chosen layer by layer
-  std::optional<Coding> coding = {};
+  std::optional<program::Coding> coding = {};
   std::vector<LayerExchange> layers = {};  // by segment, of method "adaptive"; empty: all dense
   int observe = 0;  // every how many-th gradient entry is observed for its variance; 0: none
   Pipeline pipeline = Pipeline::one_f_one_b;  // of method "adaptive" where pp > 1
   std::vector<Id> node_of = {};               // by rank, for two-level exchanges
-  Algorithm collective = Algorithm::automatic;
+  program::Algorithm collective = program::Algorithm::automatic;
   Optimizer optimizer = Optimizer::adamw;
   std::vector<Id> rank_to_device = {};
 
@@ -72,17 +76,17 @@ struct Plan {
 
 /// Passes over segments that a program of the plan has, of all stages and micro-batches: what
 /// compiling it takes grows with them.
-std::int64_t passes_of(const Plan& plan, const ModelSpec& model);
+std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model);
 /// What `complete` accepts of them: gigabytes of ops, and a minute or so to compile them.
 inline constexpr std::int64_t most_passes = 2'000'000;
 /// Whether everything that tensor parallelism splits divides by tp.
-bool splits(const ModelSpec& model, int tp);
+bool splits(const model::ModelSpec& model, int tp);
 /// What of it does not: "must divide the 25 heads of gpt2-1.5b".
-std::string split_rule(const ModelSpec& model, int tp);
+std::string split_rule(const model::ModelSpec& model, int tp);
 
 /// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
 /// model. Throws Refused, which names the key, the value, the constraint and the nearest choice
 /// that fits.
-Plan complete(Plan plan, const ModelSpec& model);
+Plan complete(Plan plan, const model::ModelSpec& model);
 
-}  // namespace rehearse
+}  // namespace rehearse::plan

@@ -13,10 +13,10 @@
 #include "engine/methods/strategy.h"
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
-void check_followed(const Job& job, const Plan& first) {
+void check_followed(const job::Job& job, const plan::Plan& first) {
   if (const auto other = difference(first, job.plan))
     throw located(
         job, InputError(fmt::format(
@@ -27,29 +27,31 @@ void check_followed(const Job& job, const Plan& first) {
 
 }  // namespace
 
-std::optional<Plan> warm_up_plan(const Job& job, const Decision* decided) {
+std::optional<plan::Plan> warm_up_plan(const job::Job& job, const plan::Decision* decided) {
   const std::string& file = job.adaptive.warmup_plan;
-  std::optional<Plan> first;
+  std::optional<plan::Plan> first;
   if (!file.empty()) {
     if (!std::filesystem::is_regular_file(file))
       throw located(job,
                     InputError(fmt::format("adaptive.warmup_plan: \"{}\" does not exist", file)));
-    first = prepare(load_plan(file, job.model, job.cluster), job.model);
+    first = methods::prepare(job::load_plan(file, job.model, job.cluster), job.model);
     check_followed(job, *first);
   } else if (decided != nullptr) {
     first = decided->warm_up;
   }
-  if (first && decided != nullptr && first->observe == 0) first->observe = default_observe_stride;
+  if (first && decided != nullptr && first->observe == 0)
+    first->observe = tensors::default_observe_stride;
   return first;
 }
 
-AdaptiveRun adaptive_run(const Job& job, const Decision* decided, ReplaceOnce::Decide decide) {
+AdaptiveRun adaptive_run(const job::Job& job, const plan::Decision* decided,
+                         ReplaceOnce::Decide decide) {
   AdaptiveRun run{.first = job.plan};
   std::vector<std::shared_ptr<Policy>> policies;
-  if (std::optional<Plan> first = warm_up_plan(job, decided)) {
+  if (std::optional<plan::Plan> first = warm_up_plan(job, decided)) {
     run.first = std::move(*first);
     run.warms_up = true;
-    if (!decide) decide = [plan = job.plan](const Measured&, const Plan&) { return plan; };
+    if (!decide) decide = [plan = job.plan](const Measured&, const plan::Plan&) { return plan; };
     policies.push_back(std::make_shared<ReplaceOnce>(job.adaptive.warmup_steps, std::move(decide)));
   }
   if (job.adaptive.balance_every > 0)
@@ -60,4 +62,4 @@ AdaptiveRun adaptive_run(const Job& job, const Decision* decided, ReplaceOnce::D
   return run;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

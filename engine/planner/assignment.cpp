@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -223,4 +223,4 @@ std::optional<Assignment> exact_assignment(std::span<const RankTraffic> traffic,
   return search.best;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -10,7 +10,7 @@
 
 #include "engine/planner/distances.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// Bytes a step from one rank to another.
 struct RankTraffic {
@@ -39,4 +39,4 @@ Assignment local_search(std::span<const RankTraffic> traffic, Assignment start, 
 std::optional<Assignment> exact_assignment(std::span<const RankTraffic> traffic, std::size_t ranks,
                                            const Distances& d);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

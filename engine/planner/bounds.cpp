@@ -5,13 +5,14 @@
 #include <limits>
 #include <set>
 
-#include "engine/planner/mesh.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/mesh.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
-Bounds::Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
-               std::span<const double> slow, std::span<const double> pace)
+Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
+               const costs::Profile* profile, std::span<const double> slow,
+               std::span<const double> pace)
     : model_(model),
       cluster_(cluster),
       local_(model, profile),
@@ -19,7 +20,7 @@ Bounds::Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* pr
       network_known_(profile == nullptr || profile->collectives.empty()),
       prices_(cluster, slow) {}
 
-double Bounds::seconds(const Plan& plan) {
+double Bounds::seconds(const plan::Plan& plan) {
   // Ranks that share cores slow each other down, or run faster than they were measured.
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
@@ -30,7 +31,7 @@ double Bounds::seconds(const Plan& plan) {
   return most * (1 - 1e-6);  // parts of a tensor are whole elements, sums go in another order
 }
 
-double Bounds::local_seconds(const Plan& plan) {
+double Bounds::local_seconds(const plan::Plan& plan) {
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
@@ -38,13 +39,13 @@ double Bounds::local_seconds(const Plan& plan) {
   return most * (1 - 1e-6);
 }
 
-const Bounds::Team& Bounds::mesh_of(const Plan& plan) {
+const Bounds::Team& Bounds::mesh_of(const plan::Plan& plan) {
   std::vector<int> shape{plan.pp, plan.tp, plan.samples()};
   shape.insert(shape.end(), plan.shares.begin(), plan.shares.end());
   if (mesh_.shape == shape && mesh_.order == plan.order && mesh_.devices == plan.rank_to_device)
     return mesh_;
   Team mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
-  const rehearse::Mesh at(plan);
+  const planner::Mesh at(plan);
   std::set<std::pair<int, std::vector<std::vector<Player>>>> seen;
   for (int d = 0; d < plan.dp; ++d) {
     Replica replica{.samples = plan.samples(d)};
@@ -75,28 +76,30 @@ const Bounds::Team& Bounds::mesh_of(const Plan& plan) {
   return mesh_ = std::move(mesh);
 }
 
-const std::vector<double>& Bounds::passes(Id kind, int samples, const Plan& plan, bool recompute) {
+const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
+                                          bool recompute) {
   auto [it, fresh] = passes_.try_emplace({kind, samples, plan.tp, recompute});
   if (!fresh) return it->second;
-  const DeviceKind& device = cluster_.kinds()[kind];
+  const cluster::DeviceKind& device = cluster_.kinds()[kind];
   it->second = {0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
-    for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
-      if (pass != Pass::recompute || recompute)
+    for (const program::Pass pass :
+         {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
+      if (pass != program::Pass::recompute || recompute)
         seconds += local_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds;
     it->second.push_back(it->second.back() + seconds);
   }
   return it->second;
 }
 
-double Bounds::fastest(Id team, Move move, std::int64_t elements, DType wire) {
-  const Algorithm algorithm = prices_.fastest(team, move, elements, wire);
+double Bounds::fastest(Id team, program::Move move, std::int64_t elements, program::DType wire) {
+  const program::Algorithm algorithm = prices_.fastest(team, move, elements, wire);
   const auto seconds = prices_.seconds(team, move, algorithm, elements, wire);
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
-Bounds::Work Bounds::chunk_work(const Plan& plan, const Replica& replica, int stage,
+Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, int stage,
                                 std::size_t chunk, bool recompute, bool network) {
   const auto& segments = plan.stages[chunk];
   Work work{.segments = static_cast<int>(segments.size())};
@@ -113,16 +116,16 @@ Bounds::Work Bounds::chunk_work(const Plan& plan, const Replica& replica, int st
   const Id team = replica.tensor_team[static_cast<std::size_t>(stage)];
   const std::int64_t elements = std::int64_t{replica.samples} * model_.seq_len * model_.hidden;
   const double one = plan.sequence_parallel
-                         ? fastest(team, Move::reduce_scatter, elements, plan.precision) +
-                               fastest(team, Move::all_gather, elements, plan.precision)
-                         : fastest(team, Move::all_reduce, elements, plan.precision);
+                         ? fastest(team, program::Move::reduce_scatter, elements, plan.precision) +
+                               fastest(team, program::Move::all_gather, elements, plan.precision)
+                         : fastest(team, program::Move::all_reduce, elements, plan.precision);
   const double sums = (work.segments - 1) * one;
   // In backward the sums hide behind recomputation, which waits for none of them.
   work.seconds += sums + std::max(0.0, sums - (work.seconds - without));
   return work;
 }
 
-double Bounds::compute_seconds(const Plan& plan, const Replica& replica, bool network) {
+double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
   double most = 0, down = 0;
   for (int s = 0; s < plan.pp; ++s) {
     double all = 0, first = 0;
@@ -139,7 +142,7 @@ double Bounds::compute_seconds(const Plan& plan, const Replica& replica, bool ne
   return most;
 }
 
-const std::vector<std::int64_t>& Bounds::elements(const Plan& plan) {
+const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
   if (pp_ == plan.pp && tp_ == plan.tp && stages_ == plan.stages) return elements_;
   pp_ = plan.pp, tp_ = plan.tp, stages_ = plan.stages;
   elements_.clear();
@@ -155,22 +158,22 @@ const std::vector<std::int64_t>& Bounds::elements(const Plan& plan) {
   return elements_;
 }
 
-double Bounds::network_seconds(const Plan& plan, int stage) {
+double Bounds::network_seconds(const plan::Plan& plan, int stage) {
   const Id team = mesh_of(plan).data_team[static_cast<std::size_t>(stage)];
   const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
   switch (plan.zero) {
     case 0:
-      return fastest(team, Move::all_reduce, elements, plan.precision);
+      return fastest(team, program::Move::all_reduce, elements, plan.precision);
     case 3:
       return (plan.keep_gathered ? 1 : 2 * plan.micro_batches) *
-             fastest(team, Move::all_gather, elements, plan.precision);
+             fastest(team, program::Move::all_gather, elements, plan.precision);
     default:
       return (plan.zero == 2 ? plan.micro_batches : 1) *
-             fastest(team, Move::reduce_scatter, elements, plan.precision);
+             fastest(team, program::Move::reduce_scatter, elements, plan.precision);
   }
 }
 
-const std::vector<double>& Bounds::saved(int samples, const Plan& plan) {
+const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
   auto [it, fresh] = saved_.try_emplace({samples, plan.tp, plan.recompute});
   if (!fresh) return it->second;
   it->second = {0};
@@ -187,12 +190,12 @@ const std::vector<double>& Bounds::saved(int samples, const Plan& plan) {
   return it->second;
 }
 
-MemoryNeed Bounds::memory(const Plan& plan) {
+MemoryNeed Bounds::memory(const plan::Plan& plan) {
   MemoryNeed most;
-  const PassOrder order = strategy_named(plan.method).order(plan, model_);
+  const methods::PassOrder order = methods::strategy_named(plan.method).order(plan, model_);
   const double element = static_cast<double>(size_of(plan.precision)), dp = plan.dp;
-  const double optimizer =
-      (plan.optimizer == Optimizer::adamw ? 8.0 : 4.0) + (plan.precision == DType::f32 ? 0.0 : 4.0);
+  const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8.0 : 4.0) +
+                           (plan.precision == program::DType::f32 ? 0.0 : 4.0);
   const double each = element / (plan.zero >= 3 ? dp : 1) + element / (plan.zero >= 2 ? dp : 1) +
                       optimizer / (plan.zero >= 1 ? dp : 1);
   for (int s = 0; s < plan.pp; ++s) {
@@ -212,4 +215,4 @@ MemoryNeed Bounds::memory(const Plan& plan) {
   return most;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -16,23 +16,24 @@
 
 #include "engine/costs/collective_prices.h"
 #include "engine/costs/local_prices.h"
+#include "engine/costs/profile.h"
 #include "engine/plan/plan.h"
 #include "engine/planner/evaluator.h"
-#include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 class Bounds {
  public:
   /// `slow` by link and `pace` by rank as in Costs; all must outlive it.
-  Bounds(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
-         std::span<const double> slow = {}, std::span<const double> pace = {});
+  Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
+         const costs::Profile* profile, std::span<const double> slow = {},
+         std::span<const double> pace = {});
 
   /// Plans are prepared.
-  double seconds(const Plan& plan);
+  double seconds(const plan::Plan& plan);
   /// A lower and quicker one: local work alone.
-  double local_seconds(const Plan& plan);
-  MemoryNeed memory(const Plan& plan);
+  double local_seconds(const plan::Plan& plan);
+  MemoryNeed memory(const plan::Plan& plan);
 
  private:
   /// A kind of device, and how many times as long a rank on it takes.
@@ -56,24 +57,24 @@ class Bounds {
     int segments = 0;
   };
   /// Candidates of one mesh follow each other: the last is kept.
-  const Team& mesh_of(const Plan& plan);
+  const Team& mesh_of(const plan::Plan& plan);
   /// Elements of the parameters of each stage; the last answer is kept.
-  const std::vector<std::int64_t>& elements(const Plan& plan);
-  double compute_seconds(const Plan& plan, const Replica& replica, bool network);
-  double network_seconds(const Plan& plan, int stage);
-  Work chunk_work(const Plan& plan, const Replica& replica, int stage, std::size_t chunk,
+  const std::vector<std::int64_t>& elements(const plan::Plan& plan);
+  double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
+  double network_seconds(const plan::Plan& plan, int stage);
+  Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
                   bool recompute, bool network);
   /// Running sums over segments.
-  const std::vector<double>& passes(Id kind, int samples, const Plan& plan, bool recompute);
-  const std::vector<double>& saved(int samples, const Plan& plan);
-  double fastest(Id team, Move move, std::int64_t elements, DType wire);
+  const std::vector<double>& passes(Id kind, int samples, const plan::Plan& plan, bool recompute);
+  const std::vector<double>& saved(int samples, const plan::Plan& plan);
+  double fastest(Id team, program::Move move, std::int64_t elements, program::DType wire);
 
-  const ModelSpec& model_;
-  const Cluster& cluster_;
-  LocalPrices local_;
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
+  costs::LocalPrices local_;
   std::vector<double> pace_;
   bool network_known_;  // no measured collective is quicker than what prices say
-  CollectivePrices prices_;
+  costs::CollectivePrices prices_;
   Team mesh_ = {};
   std::vector<std::vector<Id>> stages_ = {};  // of what elements_ is
   int tp_ = 0, pp_ = 0;
@@ -82,4 +83,4 @@ class Bounds {
   std::map<std::tuple<int, int, bool>, std::vector<double>> saved_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

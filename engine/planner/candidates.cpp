@@ -11,13 +11,13 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
-#include "engine/costs/local_prices.h"
 #include "engine/base/names.h"
+#include "engine/costs/local_prices.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/mesh.h"
 #include "engine/planner/shares.h"
-#include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr std::array shape_keys{"pp",
@@ -34,7 +34,7 @@ constexpr std::array shape_keys{"pp",
 
 class Enumeration {
  public:
-  Enumeration(const Job& job, const Profile* profile)
+  Enumeration(const job::Job& job, const costs::Profile* profile)
       : job_(job),
         profile_(profile),
         model_(job.model),
@@ -68,7 +68,7 @@ class Enumeration {
   }
 
   void mesh(int pp, int dp, int tp) {
-    Plan plan = job_.plan;
+    plan::Plan plan = job_.plan;
     plan.pp = pp, plan.dp = dp, plan.tp = tp;
     plan.stages.clear(), plan.shares.clear(), plan.layers.clear();
     plan.virtual_stages = 1;
@@ -108,20 +108,20 @@ class Enumeration {
     std::set<Id> kinds;
     for (const Id device : job_.plan.rank_to_device)
       kinds.insert(job_.cluster.devices()[device].kind);
-    const Segment& first = model_.segments.front();
+    const model::Segment& first = model_.segments.front();
     return std::any_of(kinds.begin(), kinds.end(), [&](Id kind) {
       const std::string& name = job_.cluster.kinds()[kind].name;
       const auto timed = [&](int t) {
-        return profile_->segment_seconds(model_.name, first.kind, Pass::forward, 1, model_.seq_len,
-                                         t, job_.plan.precision, name);
+        return profile_->segment_seconds(model_.name, first.kind, program::Pass::forward, 1,
+                                         model_.seq_len, t, job_.plan.precision, name);
       };
       return !timed(tp) && std::any_of(profile_->segments.begin(), profile_->segments.end(),
-                                       [&](const SegmentTime& s) { return timed(s.tp); });
+                                       [&](const costs::SegmentTime& s) { return timed(s.tp); });
     });
   }
 
   /// Axes of size 1 stand anywhere: once each.
-  std::vector<std::string> orders(const Plan& plan) const {
+  std::vector<std::string> orders(const plan::Plan& plan) const {
     if (states("order")) return {job_.plan.order};
     std::vector<std::string> out;
     std::set<std::string> seen;
@@ -138,7 +138,7 @@ class Enumeration {
   }
 
   /// Equal shares where they divide, and shares by speed where replicas differ.
-  std::vector<std::vector<int>> share_choices(const Plan& plan) {
+  std::vector<std::vector<int>> share_choices(const plan::Plan& plan) {
     std::vector<std::vector<int>> out;
     const int total = plan.global_batch / plan.micro_batches;
     if (total % plan.dp == 0) out.emplace_back();
@@ -155,7 +155,7 @@ class Enumeration {
   }
 
   /// By dp rank: seconds a sample of the slowest of its ranks.
-  std::vector<double> replica_seconds(const Plan& plan) {
+  std::vector<double> replica_seconds(const plan::Plan& plan) {
     std::vector<double> out(static_cast<std::size_t>(plan.dp), 0.0);
     const Mesh at(plan);
     for (int d = 0; d < plan.dp; ++d)
@@ -170,20 +170,20 @@ class Enumeration {
     return out;
   }
 
-  double sample_seconds(Id kind, const Plan& plan) {
+  double sample_seconds(Id kind, const plan::Plan& plan) {
     const int samples = std::max(1, plan.global_batch / (plan.dp * plan.micro_batches));
     auto [it, fresh] = sample_seconds_.try_emplace({kind, samples, plan.tp}, 0.0);
     if (!fresh) return it->second;
-    const DeviceKind& device = job_.cluster.kinds()[kind];
+    const cluster::DeviceKind& device = job_.cluster.kinds()[kind];
     for (Id s = 0; s < model_.segments.size(); ++s)
-      for (const Pass pass : {Pass::forward, Pass::backward})
+      for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
         it->second +=
             prices_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds / samples;
     return it->second;
   }
 
-  void schedules(Plan plan) {
-    for (const auto& [name, strategy] : strategies()) {
+  void schedules(plan::Plan plan) {
+    for (const auto& [name, strategy] : methods::strategies()) {
       if (!strategy.proposed || strategy.combines.pp != (plan.pp > 1)) continue;
       if (!plan.shares.empty() && !strategy.combines.shares) continue;
       plan.method = name;
@@ -206,10 +206,10 @@ class Enumeration {
     }
   }
 
-  void sharding(Plan plan) {
+  void sharding(plan::Plan plan) {
     const std::string method = plan.method;
-    const int plain = strategy_named(method).combines.max_zero;
-    const Strategy& stated = strategy_named(job_.plan.method);
+    const int plain = methods::strategy_named(method).combines.max_zero;
+    const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int most = stated.planned ? std::max(plain, stated.combines.max_zero) : plain;
     for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.dp == 1)) continue;
@@ -231,26 +231,26 @@ class Enumeration {
     if (states(key)) return {stated};
     return both ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
-  std::vector<Bytes> buckets(const Plan& plan) {
+  std::vector<Bytes> buckets(const plan::Plan& plan) {
     if (states("bucket") || plan.dp == 1 || plan.zero == 3) return {job_.plan.bucket};
     out_.bucket_sizes = 3;
-    return {Plan().bucket, Bytes(5e6), Bytes(100e6)};
+    return {plan::Plan().bucket, Bytes(5e6), Bytes(100e6)};
   }
 
-  void add(const Plan& plan) {
-    Plan with_stages = plan;
+  void add(const plan::Plan& plan) {
+    plan::Plan with_stages = plan;
     const std::tuple key{plan.pp, plan.virtual_stages, plan.tp};
     if (const auto it = stages_.find(key); it != stages_.end()) with_stages.stages = it->second;
-    auto ready = unless_refused([&] { return prepare(std::move(with_stages), model_); });
+    auto ready = unless_refused([&] { return methods::prepare(std::move(with_stages), model_); });
     if (!ready) return count(ready.error().key, ready.error().text);
     stages_.try_emplace(key, ready->stages);
     out_.plans.push_back(*std::move(ready));
   }
 
-  const Job& job_;
-  const Profile* profile_;
-  const ModelSpec& model_;
-  LocalPrices prices_;
+  const job::Job& job_;
+  const costs::Profile* profile_;
+  const model::ModelSpec& model_;
+  costs::LocalPrices prices_;
   std::vector<double> pace_;  // by rank; empty: all alike
   std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
   std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
@@ -260,20 +260,20 @@ class Enumeration {
 
 }  // namespace
 
-Candidates candidates(const Job& job, const Profile* profile) {
+Candidates candidates(const job::Job& job, const costs::Profile* profile) {
   return Enumeration(job, profile).run();
 }
 
-std::vector<std::string> stated_choices(const Job& job) {
+std::vector<std::string> stated_choices(const job::Job& job) {
   std::vector<std::string> out;
   for (const char* key : shape_keys)
     if (job.where.contains(fmt::format("method.{}", key))) out.emplace_back(key);
   return out;
 }
 
-bool must_be_sparse(const Job& job) {
-  return planned(job.plan.method) &&
-         job.plan.reduction.value_or(Reduction::dense) != Reduction::dense;
+bool must_be_sparse(const job::Job& job) {
+  return methods::planned(job.plan.method) &&
+         job.plan.reduction.value_or(plan::Reduction::dense) != plan::Reduction::dense;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

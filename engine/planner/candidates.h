@@ -11,20 +11,20 @@
 #include "engine/plan/plan.h"
 #include "engine/planner/planner.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 struct Candidates {
-  std::vector<Plan> plans = {};          // prepared
-  std::vector<Infeasible> refused = {};  // what no candidate may be, by reason
-  int bucket_sizes = 1;                  // that were tried where buckets matter
+  std::vector<plan::Plan> plans = {};          // prepared
+  std::vector<plan::Infeasible> refused = {};  // what no candidate may be, by reason
+  int bucket_sizes = 1;                        // that were tried where buckets matter
 };
 
-Candidates candidates(const Job& job, const Profile* profile);
+Candidates candidates(const job::Job& job, const costs::Profile* profile);
 
 /// The job is of the adaptive method and says that every layer be sparse.
-bool must_be_sparse(const Job& job);
+bool must_be_sparse(const job::Job& job);
 
 /// The keys of [method] that the job's file states and that are therefore kept.
-std::vector<std::string> stated_choices(const Job& job);
+std::vector<std::string> stated_choices(const job::Job& job);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr std::size_t shortest = 4, longest = 6;  // layers between two seams
@@ -73,4 +73,4 @@ std::vector<Id> colocate(std::span<const double> bytes, std::span<const Id> node
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

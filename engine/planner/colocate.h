@@ -8,7 +8,7 @@
 
 #include "engine/planner/distances.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// By layer: the place of its device. `bytes[l]` is c_l; `node[p]` the node of the device at place
 /// p. Runs of 4 to 6 layers (as near to that as layers and nodes allow) with the cheapest seams
@@ -17,4 +17,4 @@ namespace rehearse {
 std::vector<Id> colocate(std::span<const double> bytes, std::span<const Id> node,
                          const Distances& d);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

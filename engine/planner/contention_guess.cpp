@@ -5,36 +5,36 @@
 
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
-std::string ContentionGuess::class_of(const Plan& plan) {
+std::string ContentionGuess::class_of(const plan::Plan& plan) {
   return fmt::format("{} {} {} {} {} {} {} {}", plan.pp, plan.dp, plan.tp, plan.order,
                      name_of(plan.pipeline), plan.zero, plan.keep_gathered, plan.layers.empty());
 }
 
-ContentionGuess::Ratios ContentionGuess::known(const Plan& plan) const {
+ContentionGuess::Ratios ContentionGuess::known(const plan::Plan& plan) const {
   const auto it = classes_.find(class_of(plan));
   return it == classes_.end() ? Ratios{} : it->second;
 }
 
-double ContentionGuess::of_bound(const Plan& plan, double bound) const {
+double ContentionGuess::of_bound(const plan::Plan& plan, double bound) const {
   const Ratios ratios = known(plan);
   return bound * (ratios.dry_run == 0 ? 1 : ratios.dry_run) *
          (ratios.simulation == 0 ? 1 : ratios.simulation);
 }
-double ContentionGuess::of_dry_run(const Plan& plan, double seconds) const {
+double ContentionGuess::of_dry_run(const plan::Plan& plan, double seconds) const {
   const Ratios ratios = known(plan);
   return seconds * (ratios.simulation == 0 ? 1 : ratios.simulation);
 }
-void ContentionGuess::learn_dry_run(const Plan& plan, double bound, double seconds) {
+void ContentionGuess::learn_dry_run(const plan::Plan& plan, double bound, double seconds) {
   if (bound <= 0) return;
   Ratios& ratios = classes_[class_of(plan)];
   ratios.learn(ratios.dry_run, seconds / bound);
 }
-void ContentionGuess::learn_simulation(const Plan& plan, double dry_run, double seconds) {
+void ContentionGuess::learn_simulation(const plan::Plan& plan, double dry_run, double seconds) {
   if (dry_run <= 0) return;
   Ratios& ratios = classes_[class_of(plan)];
   ratios.learn(ratios.simulation, seconds / dry_run);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

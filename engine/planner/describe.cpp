@@ -9,11 +9,11 @@
 
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/units.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sensitivity.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr std::size_t most_runners_up = 5;
@@ -24,12 +24,12 @@ std::string text(double seconds) { return to_text(Seconds(seconds)); }
 std::string yes_no(bool b) { return b ? "yes" : "no"; }
 
 /// "whole", "sparse in 12 of 26 layers, two-level in 8".
-std::string gradients_text(const Plan& p) {
-  const auto count = [&](Reduction reduction) {
+std::string gradients_text(const plan::Plan& p) {
+  const auto count = [&](plan::Reduction reduction) {
     return std::count_if(p.layers.begin(), p.layers.end(),
-                         [&](const LayerExchange& x) { return x.reduction == reduction; });
+                         [&](const plan::LayerExchange& x) { return x.reduction == reduction; });
   };
-  const auto sparse = count(Reduction::sparse), two_level = count(Reduction::two_level);
+  const auto sparse = count(plan::Reduction::sparse), two_level = count(plan::Reduction::two_level);
   if (sparse + two_level == 0) return "whole";
   if (sparse == 0) return fmt::format("two-level in {} of {} segments", two_level, p.layers.size());
   return fmt::format("sparse in {} of {} segments{}", sparse, p.layers.size(),
@@ -37,45 +37,46 @@ std::string gradients_text(const Plan& p) {
 }
 
 /// What is chosen, by the name of the choice.
-const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>>& dimensions() {
-  static const std::vector<std::pair<const char*, std::function<std::string(const Plan&)>>> all{
-      {"mesh", mesh_text},
-      {"order of axes", [](const Plan& p) { return p.order; }},
-      {"micro-batches", [](const Plan& p) { return std::to_string(p.micro_batches); }},
-      {"schedule",
-       [](const Plan& p) {
-         if (p.pp == 1) return std::string("no pipeline");
-         std::string out(name_of(p.pipeline));
-         if (p.virtual_stages > 1) out += fmt::format(", {} chunks a stage", p.virtual_stages);
-         return out;
-       }},
-      {"ZeRO level", [](const Plan& p) { return std::to_string(p.zero); }},
-      {"weights kept gathered", [](const Plan& p) { return yes_no(p.keep_gathered); }},
-      {"recomputation", [](const Plan& p) { return yes_no(p.recompute); }},
-      {"sequence parallelism", [](const Plan& p) { return yes_no(p.sequence_parallel); }},
-      {"bucket", [](const Plan& p) { return to_text(p.bucket); }},
-      {"samples a replica",
-       [](const Plan& p) {
-         if (p.shares.empty()) return std::string("equal");
-         const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
-         return fmt::format("by speed, {} to {}", *least, *most);
-       }},
-      {"gradients", gradients_text},
-      {"devices", [](const Plan& p) {
-         return std::is_sorted(p.rank_to_device.begin(), p.rank_to_device.end())
-                    ? std::string("in order")
-                    : std::string("placed");
-       }}};
+const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>&
+dimensions() {
+  static const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>
+      all{{"mesh", mesh_text},
+          {"order of axes", [](const plan::Plan& p) { return p.order; }},
+          {"micro-batches", [](const plan::Plan& p) { return std::to_string(p.micro_batches); }},
+          {"schedule",
+           [](const plan::Plan& p) {
+             if (p.pp == 1) return std::string("no pipeline");
+             std::string out(name_of(p.pipeline));
+             if (p.virtual_stages > 1) out += fmt::format(", {} chunks a stage", p.virtual_stages);
+             return out;
+           }},
+          {"ZeRO level", [](const plan::Plan& p) { return std::to_string(p.zero); }},
+          {"weights kept gathered", [](const plan::Plan& p) { return yes_no(p.keep_gathered); }},
+          {"recomputation", [](const plan::Plan& p) { return yes_no(p.recompute); }},
+          {"sequence parallelism", [](const plan::Plan& p) { return yes_no(p.sequence_parallel); }},
+          {"bucket", [](const plan::Plan& p) { return to_text(p.bucket); }},
+          {"samples a replica",
+           [](const plan::Plan& p) {
+             if (p.shares.empty()) return std::string("equal");
+             const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
+             return fmt::format("by speed, {} to {}", *least, *most);
+           }},
+          {"gradients", gradients_text},
+          {"devices", [](const plan::Plan& p) {
+             return std::is_sorted(p.rank_to_device.begin(), p.rank_to_device.end())
+                        ? std::string("in order")
+                        : std::string("placed");
+           }}};
   return all;
 }
 
 class Describer {
  public:
-  Describer(const Job& job, const Search& search, Evaluator& evaluator)
+  Describer(const job::Job& job, const Search& search, Evaluator& evaluator)
       : job_(job), search_(search), evaluator_(evaluator), best_(search.finalists.front()) {}
 
-  Decision run() {
-    Decision d;
+  plan::Decision run() {
+    plan::Decision d;
     d.plan = plan(best_);
     d.warm_up = plan(warm_up());
     d.seconds = of(best_).rescored;
@@ -99,7 +100,7 @@ class Describer {
   }
 
  private:
-  const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
+  const plan::Plan& plan(Id i) const { return search_.candidates.plans[i]; }
   const Scored& of(Id i) const { return search_.scored[i]; }
 
   /// The fastest finalist that sums gradients whole; if none is, the fastest that was scored.
@@ -136,7 +137,7 @@ class Describer {
                    : s.refusal.substr(0, s.refusal.find(": "));
   }
 
-  void warn_of_faults(Decision& d) const {
+  void warn_of_faults(plan::Decision& d) const {
     int faults = 0;
     Id first = none;
     for (Id i = 0; i < search_.scored.size(); ++i)
@@ -149,8 +150,8 @@ class Describer {
           first_line(of(first).refusal)));
   }
 
-  void count(Decision& d) const {
-    std::map<std::string, Infeasible> by_constraint;
+  void count(plan::Decision& d) const {
+    std::map<std::string, plan::Infeasible> by_constraint;
     std::map<std::string, double> least;
     for (Id i = 0; i < search_.scored.size(); ++i) {
       const Scored& s = of(i);
@@ -174,15 +175,18 @@ class Describer {
       entry.constraint = constraint;
       d.infeasible.push_back(std::move(entry));
     }
-    for (const Infeasible& refused : search_.candidates.refused) d.infeasible.push_back(refused);
-    std::stable_sort(
-        d.infeasible.begin(), d.infeasible.end(),
-        [](const Infeasible& a, const Infeasible& b) { return a.candidates > b.candidates; });
+    for (const plan::Infeasible& refused : search_.candidates.refused)
+      d.infeasible.push_back(refused);
+    std::stable_sort(d.infeasible.begin(), d.infeasible.end(),
+                     [](const plan::Infeasible& a, const plan::Infeasible& b) {
+                       return a.candidates > b.candidates;
+                     });
     d.candidates = static_cast<int>(search_.scored.size());
     d.dry_run = search_.dry_run;
   }
 
-  Choice choice_of(const char* name, const std::function<std::string(const Plan&)>& value) const {
+  plan::Choice choice_of(const char* name,
+                         const std::function<std::string(const plan::Plan&)>& value) const {
     struct Best {
       Id candidate = none;
       double seconds = std::numeric_limits<double>::infinity();
@@ -199,14 +203,14 @@ class Describer {
         best.bound = std::min(best.bound, s.bound);
       if (s.state == State::too_large) best.memory = std::min(best.memory, s.memory.share);
     }
-    Choice choice{name, value(plan(best_)), of(best_).seconds};
-    for (const auto& [text, best] : values) {
-      if (text == choice.value) continue;
-      Alternative other{text, best.seconds};
+    plan::Choice choice{name, value(plan(best_)), of(best_).seconds};
+    for (const auto& [value, best] : values) {
+      if (value == choice.value) continue;
+      plan::Alternative other{value, best.seconds};
       if (best.candidate != none)
         other.why = why_slower(best.candidate);
       else if (best.bound < std::numeric_limits<double>::infinity())
-        other.why = fmt::format("at least {}: not tried", rehearse::text(best.bound));
+        other.why = fmt::format("at least {}: not tried", text(best.bound));
       else if (best.memory < std::numeric_limits<double>::infinity())
         other.why = fmt::format("does not fit: needs {} of what a device has to use",
                                 percent(best.memory, 0));
@@ -214,9 +218,10 @@ class Describer {
         other.why = "refused";
       choice.runners_up.push_back(std::move(other));
     }
-    std::stable_sort(
-        choice.runners_up.begin(), choice.runners_up.end(),
-        [](const Alternative& a, const Alternative& b) { return a.seconds < b.seconds; });
+    std::stable_sort(choice.runners_up.begin(), choice.runners_up.end(),
+                     [](const plan::Alternative& a, const plan::Alternative& b) {
+                       return a.seconds < b.seconds;
+                     });
     if (choice.runners_up.size() > most_runners_up) choice.runners_up.resize(most_runners_up);
     return choice;
   }
@@ -234,7 +239,7 @@ class Describer {
       return it->second;
     };
     const auto change = [](double seconds) {
-      return (seconds < 0 ? "-" : "+") + rehearse::text(std::abs(seconds));
+      return (seconds < 0 ? "-" : "+") + text(std::abs(seconds));
     };
     const double compute = mean(i) - mean(best_), all = of(i).seconds - of(best_).seconds;
     std::string out = ratio >= 0 ? percent(ratio, 1) + " slower"
@@ -245,7 +250,7 @@ class Describer {
     return out;
   }
 
-  const Job& job_;
+  const job::Job& job_;
   const Search& search_;
   Evaluator& evaluator_;
   const Id best_;
@@ -254,11 +259,11 @@ class Describer {
 
 }  // namespace
 
-std::string mesh_text(const Plan& plan) {
+std::string mesh_text(const plan::Plan& plan) {
   return fmt::format("pp {} x dp {} x tp {}", plan.pp, plan.dp, plan.tp);
 }
 
-std::string summary_of(const Plan& plan) {
+std::string summary_of(const plan::Plan& plan) {
   std::vector<std::string> parts{mesh_text(plan)};
   parts.push_back(
       fmt::format("{} micro-batch{}", plan.micro_batches, plan.micro_batches == 1 ? "" : "es"));
@@ -279,8 +284,8 @@ std::string summary_of(const Plan& plan) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-Decision describe(const Job& job, const Search& search, Evaluator& evaluator) {
+plan::Decision describe(const job::Job& job, const Search& search, Evaluator& evaluator) {
   return Describer(job, search, evaluator).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

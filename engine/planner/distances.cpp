@@ -5,7 +5,7 @@
 #include <boost/graph/dijkstra_shortest_paths.hpp>
 #include <map>
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property,
@@ -39,7 +39,8 @@ double Distances::look_up_slowest(std::size_t from, std::size_t to) const {
   return from == to ? 0 : 1 / cluster_.bandwidth(devices_[from], devices_[to]).value;
 }
 
-Distances::Distances(const Cluster& cluster, std::span<const Id> devices, const Profile* profile)
+Distances::Distances(const cluster::Cluster& cluster, std::span<const Id> devices,
+                     const costs::Profile* profile)
     : cluster_(cluster), devices_(devices.begin(), devices.end()) {
   const std::size_t n = devices_.size();
   if (n > table_limit) return;
@@ -51,7 +52,7 @@ Distances::Distances(const Cluster& cluster, std::span<const Id> devices, const 
   if (profile != nullptr && !profile->pairs.empty()) {
     std::map<Id, std::size_t> place;
     for (std::size_t i = 0; i < n; ++i) place[devices_[i]] = i;
-    for (const PairTime& pair : profile->pairs) {
+    for (const costs::PairTime& pair : profile->pairs) {
       const auto a = place.find(pair.from), b = place.find(pair.to);
       if (a != place.end() && b != place.end() && a != b && pair.bandwidth > 0)
         seconds[a->second * n + b->second] = slowest_[a->second * n + b->second] =
@@ -68,4 +69,4 @@ double eq1(std::span<const double> bytes, std::span<const Id> place, const Dista
   return sum;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

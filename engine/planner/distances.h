@@ -9,7 +9,7 @@
 #include "engine/cluster/cluster.h"
 #include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 class Distances {
  public:
@@ -19,7 +19,8 @@ class Distances {
 
   /// Between the listed devices, in both directions; known by their place in the list. `cluster`
   /// must outlive it. Throws InputError when there is no path.
-  Distances(const Cluster& cluster, std::span<const Id> devices, const Profile* profile);
+  Distances(const cluster::Cluster& cluster, std::span<const Id> devices,
+            const costs::Profile* profile);
   double operator()(std::size_t from, std::size_t to) const {
     return seconds_.empty() ? look_up(from, to) : seconds_[from * devices_.size() + to];
   }
@@ -35,7 +36,7 @@ class Distances {
   double look_up(std::size_t from, std::size_t to) const;
   double look_up_slowest(std::size_t from, std::size_t to) const;
 
-  const Cluster& cluster_;
+  const cluster::Cluster& cluster_;
   std::vector<Id> devices_;
   std::vector<double> seconds_ = {}, slowest_ = {};  // a byte; [from][to]
 };
@@ -45,4 +46,4 @@ class Distances {
 /// is enough.
 double eq1(std::span<const double> bytes, std::span<const Id> place, const Distances& d);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 double ring_part(int members) { return 2.0 * (members - 1) / members; }
@@ -15,9 +15,10 @@ std::pair<std::size_t, std::size_t> bounds(const std::vector<Id>& segments) {
 
 }  // namespace
 
-Estimate::Estimate(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
-                   std::span<const Id> devices, const Distances& distances,
-                   const SegmentTable& table, std::span<const double> pace)
+Estimate::Estimate(const model::ModelSpec& model, const plan::Plan& plan,
+                   const cluster::Cluster& cluster, std::span<const Id> devices,
+                   const Distances& distances, const SegmentTable& table,
+                   std::span<const double> pace)
     : model_(model),
       plan_(plan),
       cluster_(cluster),
@@ -167,4 +168,4 @@ double Estimate::exposed_seconds(const std::vector<double>& busy) const {
   return std::max(worst, reduce[0] * std::min(1.0, plan_.bucket.value / std::max(first, 1.0)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

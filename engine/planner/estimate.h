@@ -9,12 +9,12 @@
 #include "engine/planner/mesh.h"
 #include "engine/planner/partition.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 class Estimate {
  public:
   /// All must outlive it. `plan` may change its stages and shares between calls.
-  Estimate(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
+  Estimate(const model::ModelSpec& model, const plan::Plan& plan, const cluster::Cluster& cluster,
            std::span<const Id> devices, const Distances& distances, const SegmentTable& table,
            std::span<const double> pace = {});
 
@@ -41,9 +41,9 @@ class Estimate {
   std::vector<double> reduce_seconds() const;
   double exposed_seconds(const std::vector<double>& busy) const;
 
-  const ModelSpec& model_;
-  const Plan& plan_;
-  const Cluster& cluster_;
+  const model::ModelSpec& model_;
+  const plan::Plan& plan_;
+  const cluster::Cluster& cluster_;
   std::span<const Id> devices_;
   const Distances& distances_;
   const SegmentTable& table_;
@@ -52,4 +52,4 @@ class Estimate {
   std::vector<std::vector<Player>> players_ = {};  // by stage
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -5,20 +5,21 @@
 #include <numeric>
 
 #include "engine/execution/fold.h"
-#include "engine/methods/passes/passes.h"
 #include "engine/link/rendezvous.h"
-#include "engine/methods/strategy.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr int steps = 3;  // the first fills what outlives a step
 
 }  // namespace
 
-Evaluator::Evaluator(const ModelSpec& model, const Cluster& cluster, const Profile* profile,
-                     std::span<const double> slow, std::span<const double> pace)
+Evaluator::Evaluator(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                     const costs::Profile* profile, std::span<const double> slow,
+                     std::span<const double> pace)
     : model_(model),
       cluster_(cluster),
       profile_(profile),
@@ -26,50 +27,52 @@ Evaluator::Evaluator(const ModelSpec& model, const Cluster& cluster, const Profi
       pace_(pace.begin(), pace.end()),
       prices_(cluster, slow) {}
 
-LinkedProgram Evaluator::draft_of(const Plan& plan) {
-  return link_draft(
-      choose_collectives(draft(plan, model_), cluster_, plan.rank_to_device, prices_));
+link::LinkedProgram Evaluator::draft_of(const plan::Plan& plan) {
+  return link::link_draft(methods::choose_collectives(methods::draft(plan, model_), cluster_,
+                                                      plan.rank_to_device, prices_));
 }
 
-Costs Evaluator::costs_of(const LinkedProgram& linked, const Plan& plan) {
+costs::Costs Evaluator::costs_of(const link::LinkedProgram& linked, const plan::Plan& plan) {
   return {linked, model_,   cluster_, plan.rank_to_device, plan.optimizer, profile_,
           slow_,  &prices_, pace_};
 }
 
-double Evaluator::seconds(const Plan& plan) {
-  const LinkedProgram linked = draft_of(plan);
+double Evaluator::seconds(const plan::Plan& plan) {
+  const link::LinkedProgram linked = draft_of(plan);
   std::vector<std::int64_t> bytes;
   ops_ = 0;
-  for (const Role& role : linked.program.roles) {
+  for (const program::Role& role : linked.program.roles) {
     bytes.push_back(least_bytes(role));
     ops_ += role.ops.size();
   }
   least_ = fullest(bytes, linked, cluster_, plan.rank_to_device);
-  const Costs costs = costs_of(linked, plan);
-  const auto ends = dry_run_folded(linked, costs, fold(linked, costs), steps);
+  const costs::Costs costs = costs_of(linked, plan);
+  const auto ends = dry_run_folded(linked, costs, execution::fold(linked, costs), steps);
   return std::max(ends[steps - 1], ends[steps - 2]) - ends[steps - 2];
 }
 
-LinkedProgram Evaluator::link_fully(const Plan& plan) const {
-  return link(choose_collectives(compile(plan, model_), cluster_, plan.rank_to_device), model_);
+link::LinkedProgram Evaluator::link_fully(const plan::Plan& plan) const {
+  return link::link(
+      methods::choose_collectives(methods::compile(plan, model_), cluster_, plan.rank_to_device),
+      model_);
 }
 
-MemoryNeed Evaluator::memory(const LinkedProgram& linked, const Plan& plan) const {
+MemoryNeed Evaluator::memory(const link::LinkedProgram& linked, const plan::Plan& plan) const {
   std::vector<std::int64_t> bytes;
-  for (const RoleMemory& m : linked.memory) bytes.push_back(m.total());
+  for (const link::RoleMemory& m : linked.memory) bytes.push_back(m.total());
   return fullest(bytes, linked, cluster_, plan.rank_to_device);
 }
 
-std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
-  const LinkedProgram linked = draft_of(plan);
-  const Costs costs = costs_of(linked, plan);
-  const auto ends = dry_run_folded(linked, costs, fold(linked, costs), steps);
+std::vector<StageBalance> Evaluator::balance(const plan::Plan& plan) {
+  const link::LinkedProgram linked = draft_of(plan);
+  const costs::Costs costs = costs_of(linked, plan);
+  const auto ends = dry_run_folded(linked, costs, execution::fold(linked, costs), steps);
   const double step = ends[steps - 1] - ends[steps - 2];
   std::vector<StageBalance> out(static_cast<std::size_t>(plan.pp));
   std::vector<double> ranks(out.size(), 0.0);
   const std::size_t kinds = linked.program.roles.size() / out.size();  // of replicas
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
-    const Role& role = linked.program.roles[r];
+    const program::Role& role = linked.program.roles[r];
     StageBalance& stage = out[r / kinds];
     ranks[r / kinds] += static_cast<double>(role.ranks.size());
     for (Id o = 0; o < role.ops.size(); ++o) {
@@ -86,24 +89,24 @@ std::vector<StageBalance> Evaluator::balance(const Plan& plan) {
   return out;
 }
 
-std::int64_t least_bytes(const Role& role) {
+std::int64_t least_bytes(const program::Role& role) {
   std::int64_t fixed = 0;
   constexpr std::size_t not_value = ~std::size_t{0};
   std::vector<std::size_t> base;  // its first instance, by storage
   std::size_t instances = 0;
-  for (const Storage& s : role.storages) {
-    base.push_back(s.life == Life::value ? instances : not_value);
+  for (const program::Storage& s : role.storages) {
+    base.push_back(s.life == program::Life::value ? instances : not_value);
     const std::int64_t bytes = s.elements * size_of(s.dtype);
-    if (s.life == Life::value)
+    if (s.life == program::Life::value)
       instances += static_cast<std::size_t>(s.indices);
     else
       fixed += bytes * s.indices * s.versions;
   }
   std::vector<std::size_t> base_of_view;
-  for (const View& view : role.views) base_of_view.push_back(base[view.storage]);
+  for (const program::View& view : role.views) base_of_view.push_back(base[view.storage]);
   std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // first and last op
   for (Id o = 0; o < role.ops.size(); ++o)
-    for (const Ref& ref : role.ops[o].refs) {
+    for (const program::Ref& ref : role.ops[o].refs) {
       if (base_of_view[ref.view] == not_value) continue;
       auto& [first, last] = uses[base_of_view[ref.view] + ref.index];
       if (first == none) first = o;
@@ -111,7 +114,7 @@ std::int64_t least_bytes(const Role& role) {
     }
   std::vector<std::int64_t> change(role.ops.size() + 1, 0);
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life != Life::value) continue;
+    if (role.storages[s].life != program::Life::value) continue;
     const std::int64_t bytes = role.storages[s].elements * size_of(role.storages[s].dtype);
     for (int i = 0; i < role.storages[s].indices; ++i)
       if (const auto [first, last] = uses[base[s] + static_cast<std::size_t>(i)]; first != none)
@@ -122,8 +125,9 @@ std::int64_t least_bytes(const Role& role) {
   return fixed + most;
 }
 
-MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role, const LinkedProgram& linked,
-                   const Cluster& cluster, std::span<const Id> rank_to_device) {
+MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role,
+                   const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                   std::span<const Id> rank_to_device) {
   std::vector<std::int64_t> need(cluster.devices().size(), 0);  // ranks that share a device add up
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)
     need[rank_to_device.empty() ? rank : rank_to_device[rank]] +=
@@ -134,11 +138,11 @@ MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role, const LinkedP
   return most;
 }
 
-void add_need(MemoryNeed& most, double bytes, const DeviceKind& kind) {
+void add_need(MemoryNeed& most, double bytes, const cluster::DeviceKind& kind) {
   const double share = bytes / kind.usable().value;
   if (share > most.share)
     most = {share, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(kind.memory.value),
             static_cast<std::int64_t>(kind.reserve.value), kind.name};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/planner/search.h"
 #include "engine/base/units.h"
+#include "engine/planner/search.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
-std::string explain(const Decision& d) {
+std::string explain(const plan::Decision& d) {
   std::string out = fmt::format("plan          {}\n", summary_of(d.plan));
   out += fmt::format("predicted     {} a step ({})\n", to_text(Seconds(d.seconds)),
                      d.rescored ? to_text(Seconds(d.dry_run_seconds)) + " by the dry run"
@@ -18,25 +18,25 @@ std::string explain(const Decision& d) {
   if (!d.stragglers.empty()) out += fmt::format("stragglers    {}\n", d.stragglers);
   if (!d.placement.empty()) out += fmt::format("placement     {}\n", d.placement);
   int infeasible = 0;
-  for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
+  for (const plan::Infeasible& i : d.infeasible) infeasible += i.candidates;
   out += fmt::format(
       "candidates    {}: {} compiled and dry-run, {} slower by a bound{}{}\n", d.candidates,
       d.dry_run, d.pruned,
       d.simulations > 0 ? fmt::format(", {} simulated", d.simulations) : std::string(),
       d.beyond_budget > 0 ? fmt::format(", {} beyond the budget", d.beyond_budget) : std::string());
-  for (const Choice& choice : d.choices) {
+  for (const plan::Choice& choice : d.choices) {
     out +=
         fmt::format("\n{}: {} ({})\n", choice.name, choice.value, to_text(Seconds(choice.seconds)));
-    for (const Alternative& other : choice.runners_up)
+    for (const plan::Alternative& other : choice.runners_up)
       out += std::isinf(other.seconds) ? fmt::format("  {:<28} {}\n", other.value, other.why)
                                        : fmt::format("  {:<28} {:<10} {}\n", other.value,
                                                      to_text(Seconds(other.seconds)), other.why);
   }
   if (!d.runners_up.empty()) out += "\nrunners-up\n";
-  for (const RunnerUp& r : d.runners_up)
+  for (const plan::RunnerUp& r : d.runners_up)
     out += fmt::format("  {:<10} {}; {}\n", to_text(Seconds(r.seconds)), r.value, r.why);
   if (!d.infeasible.empty()) out += fmt::format("\ninfeasible: {}\n", infeasible);
-  for (const Infeasible& i : d.infeasible)
+  for (const plan::Infeasible& i : d.infeasible)
     out += fmt::format("  {:>6}  {}; nearest: {}\n", i.candidates, i.constraint, i.nearest);
   if (!d.would_change.empty()) out += "\nwhat would change the decision\n";
   for (const std::string& line : d.would_change) out += "  " + line + "\n";
@@ -44,10 +44,10 @@ std::string explain(const Decision& d) {
   return out;
 }
 
-InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
+InputError no_plan(const job::Job& job, const Search& search, const Evaluator& evaluator,
                    const std::string& without_a_key) {
   const Scored *least = nullptr, *refused = nullptr;
-  const Plan* nearest = nullptr;
+  const plan::Plan* nearest = nullptr;
   for (std::size_t i = 0; i < search.scored.size(); ++i) {
     const Scored& s = search.scored[i];
     if (s.state == Scored::State::refused && refused == nullptr) refused = &s;
@@ -90,4 +90,4 @@ InputError no_plan(const Job& job, const Search& search, const Evaluator& evalua
                             : without_a_key));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -9,12 +9,12 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
-#include "engine/planner/bounds.h"
-#include "engine/methods/strategy.h"
 #include "engine/base/units.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/bounds.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 std::string text(std::int64_t bytes) { return to_text(Bytes(static_cast<double>(bytes))); }
@@ -31,7 +31,7 @@ const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
 
 /// A plan together with how it differs from the one that was asked for.
 struct Trial {
-  Plan plan = {};
+  plan::Plan plan = {};
   std::vector<std::string> changes = {};
 };
 
@@ -49,7 +49,7 @@ Trial with_recompute(Trial trial) {
 /// The same with more and more of the states sharded over dp.
 std::vector<Trial> with_zero(const Trial& trial) {
   std::vector<Trial> out;
-  const Strategy& strategy = strategy_named(trial.plan.method);
+  const methods::Strategy& strategy = methods::strategy_named(trial.plan.method);
   for (int zero = trial.plan.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
     Trial next = trial;
     next.plan.zero = zero;
@@ -65,22 +65,23 @@ std::vector<Trial> with_zero(const Trial& trial) {
 }
 
 /// Whether a search has the time for a program of so many passes.
-bool small_enough(const Plan& plan, const Plan& start, const ModelSpec& model) {
+bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::ModelSpec& model) {
   return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
 }
 
 /// Numbers of micro-batches that divide a replica's samples, more than there are.
-std::vector<int> more_micro_batches(const Plan& plan, const Plan& start, const ModelSpec& model) {
+std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& start,
+                                    const model::ModelSpec& model) {
   std::vector<int> out;
   for (const int m : divisors(plan.global_batch / plan.dp)) {
-    Plan next = plan;
+    plan::Plan next = plan;
     next.micro_batches = m;
     if (m > plan.micro_batches && small_enough(next, start, model)) out.push_back(m);
   }
   return out;
 }
 
-std::vector<Trial> on_this_mesh(const Trial& start, const ModelSpec& model) {
+std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
   const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
   for (int m : more) out.push_back(with_micro_batches(start, m));
@@ -100,9 +101,9 @@ std::vector<Trial> on_this_mesh(const Trial& start, const ModelSpec& model) {
 }
 
 /// Data parallelism traded for tensor and pipeline parallelism.
-std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
+std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
-  const Plan& plan = start.plan;
+  const plan::Plan& plan = start.plan;
   const int world = plan.pp * plan.dp * plan.tp;
   for (int ways = 2; ways <= world / (plan.pp * plan.tp); ways *= 2)
     for (int tp = ways; tp >= 1; tp /= 2) {
@@ -112,7 +113,7 @@ std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
       if (world % (next.plan.tp * next.plan.pp) != 0) continue;
       next.plan.dp = world / (next.plan.tp * next.plan.pp);
       next.plan.stages.clear();
-      const Strategy& strategy = strategy_named(plan.method);
+      const methods::Strategy& strategy = methods::strategy_named(plan.method);
       if ((next.plan.pp > 1 && !strategy.combines.pp) ||
           (next.plan.tp > 1 && !strategy.combines.tp)) {
         if (strategy.with_model_parallelism == nullptr) continue;
@@ -136,7 +137,8 @@ std::vector<Trial> on_other_meshes(const Trial& start, const ModelSpec& model) {
 
 class RemedySearch {
  public:
-  RemedySearch(const Plan& plan, const ModelSpec& model, const Cluster& cluster, bool keep_method)
+  RemedySearch(const plan::Plan& plan, const model::ModelSpec& model,
+               const cluster::Cluster& cluster, bool keep_method)
       : plan_(plan),
         model_(model),
         cluster_(cluster),
@@ -157,8 +159,8 @@ class RemedySearch {
   static constexpr int for_smaller_batches = 3, for_other_meshes = 2;
 
   /// By arithmetic: the plan exists and may fit.
-  bool open(const Plan& plan) {
-    const auto ready = unless_refused([&] { return prepare(plan, model_); });
+  bool open(const plan::Plan& plan) {
+    const auto ready = unless_refused([&] { return methods::prepare(plan, model_); });
     // What servers hold is not in the bound.
     return ready && small_enough(*ready, plan_, model_) &&
            (ready->servers > 0 || bounds_.memory(*ready).share <= 1);
@@ -168,11 +170,11 @@ class RemedySearch {
     if (keep_method_ && trial.plan.method != plan_.method) return std::nullopt;
     if (left_ == 0 || !open(trial.plan)) return std::nullopt;
     --left_;
-    const auto program = unless_refused([&] { return compile(trial.plan, model_); });
+    const auto program = unless_refused([&] { return methods::compile(trial.plan, model_); });
     if (!program) return std::nullopt;
     Remedy remedy{trial.changes, 0};
     for (const DeviceNeed& n :
-         device_needs(link(*program, model_), cluster_, trial.plan.rank_to_device)) {
+         device_needs(link::link(*program, model_), cluster_, trial.plan.rank_to_device)) {
       if (!n.fits()) return std::nullopt;
       remedy.need = std::max(remedy.need, n.need);
     }
@@ -182,7 +184,7 @@ class RemedySearch {
   /// In as many micro-batches as a search has the time for, or else in as many as there are.
   std::optional<Remedy> smaller_batch() {
     if (!plan_.shares.empty()) return std::nullopt;
-    Plan one = plan_;
+    plan::Plan one = plan_;
     one.micro_batches = 1;
     const auto most = std::min<std::int64_t>(plan_.global_batch / plan_.dp,
                                              most_tried_passes / passes_of(one, model_));
@@ -215,9 +217,9 @@ class RemedySearch {
     return std::nullopt;
   }
 
-  const Plan& plan_;
-  const ModelSpec& model_;
-  const Cluster& cluster_;
+  const plan::Plan& plan_;
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
   bool keep_method_;
   Bounds bounds_;
   int left_ = 0;  // programs to compile
@@ -225,7 +227,8 @@ class RemedySearch {
 
 }  // namespace
 
-std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster& cluster,
+std::vector<DeviceNeed> device_needs(const link::LinkedProgram& linked,
+                                     const cluster::Cluster& cluster,
                                      std::span<const Id> rank_to_device) {
   std::map<Id, DeviceNeed> by_device;
   for (Id rank = 0; rank < linked.role_of.size(); ++rank) {
@@ -248,8 +251,8 @@ std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster&
   return out;
 }
 
-std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster,
-                                  bool keep_method) {
+std::optional<Remedy> find_remedy(const plan::Plan& plan, const model::ModelSpec& model,
+                                  const cluster::Cluster& cluster, bool keep_method) {
   return RemedySearch(plan, model, cluster, keep_method).run();
 }
 
@@ -258,14 +261,14 @@ std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {
                       : fmt::format("{} less {} reserve", text(capacity), text(reserve));
 }
 
-void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec& model,
-                  const Cluster& cluster) {
+void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
+                  const model::ModelSpec& model, const cluster::Cluster& cluster) {
   const auto needs = device_needs(linked, cluster, plan.rank_to_device);
   const DeviceNeed* worst = fullest(needs);
   if (worst == nullptr) return;
   const Id role = linked.role_of[worst->rank];
   std::vector<std::string> largest;
-  for (const StorageUse& use : linked.memory[role].largest) {
+  for (const link::StorageUse& use : linked.memory[role].largest) {
     if (largest.size() == 3) break;
     largest.push_back(fmt::format("{} {}", use.name, text(use.bytes)));
   }
@@ -282,4 +285,4 @@ void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec
                         "of these devices or smaller batch was found to fit")));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -13,7 +13,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// What the fullest device of a kind must hold; ranks that share a device add up.
 struct DeviceNeed {
@@ -24,7 +24,8 @@ struct DeviceNeed {
   bool fits() const { return need <= usable(); }
 };
 /// One entry a kind in use, in the cluster's order of kinds.
-std::vector<DeviceNeed> device_needs(const LinkedProgram& linked, const Cluster& cluster,
+std::vector<DeviceNeed> device_needs(const link::LinkedProgram& linked,
+                                     const cluster::Cluster& cluster,
                                      std::span<const Id> rank_to_device);
 
 /// A change of a plan that makes it fit.
@@ -43,11 +44,11 @@ inline constexpr std::int64_t most_tried_passes = 15'000;
 /// The first of these that fits, in this order: more micro-batches, recomputation, sharding of
 /// states (ZeRO), their combinations, other meshes of the same world, a smaller batch. Empty when
 /// none does.
-std::optional<Remedy> find_remedy(const Plan& plan, const ModelSpec& model, const Cluster& cluster,
-                                  bool keep_method = false);
+std::optional<Remedy> find_remedy(const plan::Plan& plan, const model::ModelSpec& model,
+                                  const cluster::Cluster& cluster, bool keep_method = false);
 
 /// Throws InputError that names the device, the need, the three largest storages and the remedy.
-void check_memory(const LinkedProgram& linked, const Plan& plan, const ModelSpec& model,
-                  const Cluster& cluster);
+void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
+                  const model::ModelSpec& model, const cluster::Cluster& cluster);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 /// Bytes that each member of a ring all-reduce sends its neighbour (Patarasuk and Yuan 2009).
@@ -30,7 +30,7 @@ class Sum {
 
 }  // namespace
 
-Mesh::Mesh(const Plan& plan) {
+Mesh::Mesh(const plan::Plan& plan) {
   std::vector<std::string> axes;
   std::istringstream in(plan.order);
   for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
@@ -42,12 +42,13 @@ Mesh::Mesh(const Plan& plan) {
   }
 }
 
-double boundary_bytes(const ModelSpec& model, const Plan& plan, int samples) {
+double boundary_bytes(const model::ModelSpec& model, const plan::Plan& plan, int samples) {
   return static_cast<double>(samples) * model.seq_len * model.hidden *
          static_cast<double>(size_of(plan.precision));
 }
 
-double gradient_bytes(const ModelSpec& model, const Plan& plan, const std::vector<Id>& segments) {
+double gradient_bytes(const model::ModelSpec& model, const plan::Plan& plan,
+                      const std::vector<Id>& segments) {
   std::set<Id> groups;
   for (Id segment : segments)
     groups.insert(model.segments[segment].groups.begin(), model.segments[segment].groups.end());
@@ -57,7 +58,7 @@ double gradient_bytes(const ModelSpec& model, const Plan& plan, const std::vecto
   return elements * static_cast<double>(size_of(plan.precision));
 }
 
-std::vector<RankTraffic> traffic_of(const ModelSpec& model, const Plan& plan) {
+std::vector<RankTraffic> traffic_of(const model::ModelSpec& model, const plan::Plan& plan) {
   std::vector<RankTraffic> out;
   Sum sum(out);
   const Mesh mesh(plan);
@@ -83,4 +84,4 @@ std::vector<RankTraffic> traffic_of(const ModelSpec& model, const Plan& plan) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -7,12 +7,12 @@
 #include "engine/plan/plan.h"
 #include "engine/planner/assignment.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// Ranks of the mesh are numbered row by row in the plan's order of axes; servers come behind.
 class Mesh {
  public:
-  explicit Mesh(const Plan& plan);
+  explicit Mesh(const plan::Plan& plan);
   Id rank(int stage, int replica, int shard) const {
     return static_cast<Id>(stage * pp_ + replica * dp_ + shard * tp_);
   }
@@ -22,13 +22,14 @@ class Mesh {
 };
 
 /// Bytes of one micro-batch's activation where one segment ends and the next begins: c_l.
-double boundary_bytes(const ModelSpec& model, const Plan& plan, int samples);
+double boundary_bytes(const model::ModelSpec& model, const plan::Plan& plan, int samples);
 /// Bytes of the gradient that a rank of a stage holds of these segments.
-double gradient_bytes(const ModelSpec& model, const Plan& plan, const std::vector<Id>& segments);
+double gradient_bytes(const model::ModelSpec& model, const plan::Plan& plan,
+                      const std::vector<Id>& segments);
 
 /// Who sends how much to whom in a step: activations forward and gradients back along the pipeline,
 /// one ring all-reduce a segment and direction in each tensor group, one of the gradients in each
 /// group of replicas. `plan` has stages.
-std::vector<RankTraffic> traffic_of(const ModelSpec& model, const Plan& plan);
+std::vector<RankTraffic> traffic_of(const model::ModelSpec& model, const plan::Plan& plan);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

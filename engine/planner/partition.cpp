@@ -6,12 +6,12 @@
 #include <set>
 #include <string>
 
-#include "engine/methods/lowering/gradient_sync.h"
-#include "engine/planner/mesh.h"
-#include "engine/methods/strategy.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/mesh.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -21,10 +21,10 @@ using Score = std::pair<double, double>;
 
 /// Bytes of states and gradients a parameter, on one of dp ranks (Rajbhandari et al. 2020, section
 /// 3.1).
-double bytes_per_parameter(const Plan& plan, int weight_versions) {
-  const bool low = plan.precision != DType::f32;
+double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
+  const bool low = plan.precision != program::DType::f32;
   const double param = low ? 2 : 4, grad = param;
-  const double optimizer = (plan.optimizer == Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
+  const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
   const auto part = [&](int level) { return plan.zero >= level ? 1.0 / plan.dp : 1.0; };
   return param * weight_versions * part(3) + grad * part(2) + optimizer * part(1);
 }
@@ -51,14 +51,14 @@ std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chu
   return ends;
 }
 
-SegmentTable::SegmentTable(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
-                           const Profile* profile)
+SegmentTable::SegmentTable(const model::ModelSpec& model, const plan::Plan& plan,
+                           const cluster::Cluster& cluster, const costs::Profile* profile)
     : model_(model), plan_(plan), cluster_(cluster), prices_(model, profile) {
-  const Strategy& strategy = strategy_named(plan.method);
+  const methods::Strategy& strategy = methods::strategy_named(plan.method);
   order_ = strategy.order(plan, model);
   bytes_per_parameter_ = bytes_per_parameter(plan, strategy.sync(plan).weight_versions(plan));
   std::set<Id> seen;
-  for (const Segment& segment : model.segments) {
+  for (const model::Segment& segment : model.segments) {
     double own = 0;
     for (Id group : segment.groups) {
       const auto elements = static_cast<double>(elements_of(model.groups[group], plan.tp));
@@ -69,13 +69,13 @@ SegmentTable::SegmentTable(const ModelSpec& model, const Plan& plan, const Clust
 }
 
 std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
-  const DeviceKind& device = cluster_.kinds()[kind];
-  std::vector<Pass> passes{Pass::forward, Pass::backward};
-  if (plan_.recompute) passes.push_back(Pass::recompute);
+  const cluster::DeviceKind& device = cluster_.kinds()[kind];
+  std::vector<program::Pass> passes{program::Pass::forward, program::Pass::backward};
+  if (plan_.recompute) passes.push_back(program::Pass::recompute);
   std::vector<double> sums{0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
-    for (Pass pass : passes)
+    for (program::Pass pass : passes)
       seconds += prices_.pass(device, s, pass, samples, plan_.tp, plan_.precision).seconds;
     sums.push_back(sums.back() + seconds);
   }
@@ -98,9 +98,11 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
   for (Id s = 0; s < model_.segments.size(); ++s) {
     a.saved.push_back(
         static_cast<double>(saved_bytes(model_, s, samples, plan_.tp, plan_.precision)));
-    a.workspace.push_back(static_cast<double>(
-        std::max(workspace_bytes(model_, s, Pass::forward, samples, plan_.tp, plan_.precision),
-                 workspace_bytes(model_, s, Pass::backward, samples, plan_.tp, plan_.precision))));
+    a.workspace.push_back(
+        static_cast<double>(std::max(link::workspace_bytes(model_, s, program::Pass::forward,
+                                                           samples, plan_.tp, plan_.precision),
+                                     link::workspace_bytes(model_, s, program::Pass::backward,
+                                                           samples, plan_.tp, plan_.precision))));
     a.kept.push_back(a.kept.back() + input + (plan_.recompute ? 0 : a.saved.back()));
   }
   return a;
@@ -120,4 +122,4 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
          working;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -10,12 +10,12 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/local_prices.h"
-#include "engine/model/model.h"
-#include "engine/plan/pass_order.h"
-#include "engine/plan/plan.h"
 #include "engine/costs/profile.h"
+#include "engine/methods/pass_order.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// Seconds of a chunk that holds the segments [begin, end); infinite when they do not fit. Never
 /// falls when a chunk grows.
@@ -29,8 +29,8 @@ std::optional<std::vector<std::size_t>> partition(std::size_t segments, std::siz
 /// Seconds and bytes of runs of segments, as sums of what each segment takes.
 class SegmentTable {
  public:
-  SegmentTable(const ModelSpec& model, const Plan& plan, const Cluster& cluster,
-               const Profile* profile);
+  SegmentTable(const model::ModelSpec& model, const plan::Plan& plan,
+               const cluster::Cluster& cluster, const costs::Profile* profile);
   /// Forward, backward and recomputation of one micro-batch on a device of this kind: measured
   /// where the profile has it.
   double seconds(Id kind, int samples, std::size_t begin, std::size_t end) const;
@@ -46,11 +46,11 @@ class SegmentTable {
   const Activations& activations(int samples) const;
   std::vector<double> sums_of(Id kind, int samples) const;
 
-  const ModelSpec& model_;
-  const Plan& plan_;
-  const Cluster& cluster_;
-  LocalPrices prices_;
-  PassOrder order_ = {};
+  const model::ModelSpec& model_;
+  const plan::Plan& plan_;
+  const cluster::Cluster& cluster_;
+  costs::LocalPrices prices_;
+  methods::PassOrder order_ = {};
   double bytes_per_parameter_ = 0;
   std::vector<double> elements_ = {0};  // parameters before each segment; a tied table once
   double tied_ = 0;                     // ... and what the head adds where it is without it
@@ -58,4 +58,4 @@ class SegmentTable {
   mutable std::map<int, Activations> activations_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -10,23 +10,23 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/execution/dry_run.h"
-#include "engine/link/link.h"
-#include "engine/execution/metrics.h"
 #include "engine/base/numbers.h"
+#include "engine/base/refusal.h"
+#include "engine/execution/dry_run.h"
+#include "engine/execution/metrics.h"
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/colocate.h"
 #include "engine/planner/estimate.h"
 #include "engine/planner/shares.h"
-#include "engine/base/refusal.h"
-#include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr int rounds = 4;           // partition and shares follow each other
 constexpr double worth_it = 0.999;  // of equal shares' time: unequal ones are slower or this good
 
-std::vector<Id> devices_of(const Cluster& cluster, const Plan& mesh) {
+std::vector<Id> devices_of(const cluster::Cluster& cluster, const plan::Plan& mesh) {
   std::vector<Id> out = mesh.rank_to_device;
   if (out.empty()) {
     out.resize(cluster.devices().size());
@@ -47,8 +47,8 @@ std::vector<std::vector<Id>> stages_of(const std::vector<std::size_t>& ends) {
 
 class Placer {
  public:
-  Placer(const ModelSpec& model, const Cluster& cluster, const Plan& plan,
-         const std::vector<Id>& devices, const Profile* profile, bool unequal,
+  Placer(const model::ModelSpec& model, const cluster::Cluster& cluster, const plan::Plan& plan,
+         const std::vector<Id>& devices, const costs::Profile* profile, bool unequal,
          std::span<const double> pace)
       : model_(model),
         plan_(plan),
@@ -229,8 +229,8 @@ class Placer {
     return out;
   }
 
-  const ModelSpec& model_;
-  Plan plan_;  // stages and shares change
+  const model::ModelSpec& model_;
+  plan::Plan plan_;  // stages and shares change
   const std::vector<Id>& devices_;
   bool unequal_;
   std::span<const double> pace_;
@@ -244,11 +244,11 @@ class Placer {
 
 }  // namespace
 
-std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                                  const Profile* profile, bool unequal,
-                                  std::span<const double> pace) {
+std::vector<Placement> placements(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                                  const plan::Plan& mesh, const costs::Profile* profile,
+                                  bool unequal, std::span<const double> pace) {
   const std::vector<Id> devices = devices_of(cluster, mesh);
-  Plan plan = mesh;
+  plan::Plan plan = mesh;
   plan.stages.clear(), plan.shares.clear(), plan.layers.clear(), plan.rank_to_device.clear();
   const auto ranks = static_cast<std::size_t>(plan.pp) * static_cast<std::size_t>(plan.dp) *
                      static_cast<std::size_t>(plan.tp);
@@ -268,8 +268,9 @@ std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster
   return out;
 }
 
-Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                const Profile* profile, bool unequal, std::span<const double> pace) {
+Placement place(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                const plan::Plan& mesh, const costs::Profile* profile, bool unequal,
+                std::span<const double> pace) {
   return placements(model, cluster, mesh, profile, unequal, pace).front();
 }
 
@@ -291,4 +292,4 @@ std::string gap_text(const Placement& p) {
                   : std::string());
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

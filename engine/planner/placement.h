@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
+#include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 struct Placement {
   std::vector<Id> rank_to_device = {};
@@ -41,14 +41,15 @@ struct Placement {
 /// method has to know how to weigh them. Stages are kept within what plans may use of each device
 /// where that is possible. `pace`: by rank as in Costs. Deterministic. Throws Refused when the
 /// mesh fits neither the model nor the devices.
-Placement place(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                const Profile* profile, bool unequal = true, std::span<const double> pace = {});
+Placement place(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                const plan::Plan& mesh, const costs::Profile* profile, bool unequal = true,
+                std::span<const double> pace = {});
 /// All that were compared, best first: for a planner that dry-runs the first few.
-std::vector<Placement> placements(const ModelSpec& model, const Cluster& cluster, const Plan& mesh,
-                                  const Profile* profile, bool unequal = true,
-                                  std::span<const double> pace = {});
+std::vector<Placement> placements(const model::ModelSpec& model, const cluster::Cluster& cluster,
+                                  const plan::Plan& mesh, const costs::Profile* profile,
+                                  bool unequal = true, std::span<const double> pace = {});
 
 /// Eq. 1's values and how far greedy and local search are from the optimum, in a line.
 std::string gap_text(const Placement& placement);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "engine/base/errors.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/contention_guess.h"
@@ -20,9 +21,8 @@
 #include "engine/planner/placement.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sparsity.h"
-#include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -43,9 +43,9 @@ constexpr int most_sparse = 64, most_sparse_of_many = 8;
 constexpr int most_tried_without_a_key = 64;
 
 /// Mechanisms that a plan has beyond data parallelism over equal devices in order.
-int mechanisms(const Plan& plan) {
+int mechanisms(const plan::Plan& plan) {
   const bool sparse = std::any_of(plan.layers.begin(), plan.layers.end(), [](const auto& layer) {
-    return layer.reduction != Reduction::dense;
+    return layer.reduction != plan::Reduction::dense;
   });
   return (plan.pp > 1) + (plan.tp > 1) + (plan.virtual_stages > 1) + plan.zero + plan.recompute +
          plan.sequence_parallel + plan.keep_gathered + !plan.shares.empty() + sparse +
@@ -55,7 +55,7 @@ int mechanisms(const Plan& plan) {
 
 class Planner {
  public:
-  Planner(const Job& job, const Profile* profile, const PlannerOptions& options)
+  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
       : job_(job),
         profile_(profile),
         options_(options),
@@ -73,7 +73,8 @@ class Planner {
     bound();
     score();
     place_best();
-    if (planned(job_.plan.method) && job_.plan.reduction != Reduction::dense) sparsify();
+    if (methods::planned(job_.plan.method) && job_.plan.reduction != plan::Reduction::dense)
+      sparsify();
     choose_finalists();
     rescore();
     if (search_.rescored) widen();
@@ -82,15 +83,15 @@ class Planner {
     prefer_plainer();
     return true;
   }
-  const Plan& best() const { return plan(search_.finalists.front()); }
-  Decision decision() { return describe(job_, search_, evaluator_); }
+  const plan::Plan& best() const { return plan(search_.finalists.front()); }
+  plan::Decision decision() { return describe(job_, search_, evaluator_); }
   InputError refusal(const std::string& without_a_key) const {
     return no_plan(job_, search_, evaluator_, without_a_key);
   }
 
  private:
   Scored& at(Id i) { return search_.scored[i]; }
-  const Plan& plan(Id i) const { return search_.candidates.plans[i]; }
+  const plan::Plan& plan(Id i) const { return search_.candidates.plans[i]; }
 
   /// What is done with one candidate. If it cannot be done, the search goes on without the
   /// candidate and tells why; a program that breaks the language is a fault of ours, and is told as
@@ -196,7 +197,7 @@ class Planner {
     for (const Id i : scored_in_order()) {
       if (meshes.size() == meshes_placed) break;
       if (!meshes.insert(mesh_text(plan(i))).second) continue;
-      Plan placed = plan(i);
+      plan::Plan placed = plan(i);
       const auto found = unless_refused([&] {
         return place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty(), pace_);
       });
@@ -209,12 +210,12 @@ class Planner {
       if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
           placed.shares == plan(i).shares)
         continue;
-      auto ready = unless_refused([&] { return prepare(std::move(placed), job_.model); });
+      auto ready = unless_refused([&] { return methods::prepare(std::move(placed), job_.model); });
       if (ready) add(*std::move(ready));
     }
   }
 
-  void add(Plan prepared) {
+  void add(plan::Plan prepared) {
     const auto fresh = static_cast<Id>(search_.scored.size());
     search_.candidates.plans.push_back(std::move(prepared));
     search_.scored.emplace_back();
@@ -227,15 +228,15 @@ class Planner {
   void sparsify() {
     std::vector<std::pair<double, Id>> order;
     for (Id i = 0; i < search_.scored.size(); ++i) {
-      const Plan& p = plan(i);
+      const plan::Plan& p = plan(i);
       // A layer is its own bucket, so one size of several stands for all; what was placed has one.
       const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
-                         p.bucket.value != Plan().bucket.value;
+                         p.bucket.value != plan::Plan().bucket.value;
       // Gathered weights are whole.
       if (again || p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
           at(i).state == Scored::State::refused)
         continue;
-      Plan sparse = p;
+      plan::Plan sparse = p;
       sparse.layers.resize(job_.model.segments.size());  // whose sums have no bound
       order.emplace_back(bounds_.seconds(sparse), i);
     }
@@ -248,14 +249,14 @@ class Planner {
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
     for (const auto& [bound, i] : order) {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
-      Plan sparse = plan(i);
+      plan::Plan sparse = plan(i);
       sparse.method = job_.plan.method;
       sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
       if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
-                      [](const auto& x) { return x.reduction == Reduction::dense; }))
+                      [](const auto& x) { return x.reduction == plan::Reduction::dense; }))
         continue;
       --left;
-      auto ready = unless_refused([&] { return prepare(std::move(sparse), job_.model); });
+      auto ready = unless_refused([&] { return methods::prepare(std::move(sparse), job_.model); });
       if (!ready) continue;  // a combination that sparse sums do not know
       add(*std::move(ready));
       if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
@@ -284,10 +285,10 @@ class Planner {
   bool links(Id i) {
     bool good = false;
     attempt(i, [&] {
-      const LinkedProgram linked = evaluator_.link_fully(plan(i));
+      const link::LinkedProgram linked = evaluator_.link_fully(plan(i));
       good = fits(i, evaluator_.memory(linked, plan(i)));
       at(i).instances = 0;
-      for (const Role& role : linked.program.roles)
+      for (const program::Role& role : linked.program.roles)
         at(i).instances += role.ops.size() * role.ranks.size();
     });
     return good;
@@ -382,8 +383,8 @@ class Planner {
     std::rotate(order.begin(), plainest, plainest + 1);
   }
 
-  const Job& job_;
-  const Profile* profile_;
+  const job::Job& job_;
+  const costs::Profile* profile_;
   const PlannerOptions& options_;
   std::vector<double> slow_, pace_;  // by link, by rank
   Bounds bounds_;
@@ -397,9 +398,9 @@ class Planner {
 };
 
 /// The first key of [method] that the job need only leave out, and what fits then; empty: none.
-std::string feasible_without_a_key(const Job& job, const Profile* profile) {
+std::string feasible_without_a_key(const job::Job& job, const costs::Profile* profile) {
   for (const std::string& key : stated_choices(job)) {
-    Job freer = job;
+    job::Job freer = job;
     freer.where.erase("method." + key);
     const PlannerOptions one{.budget = most_tried_without_a_key, .finalists = 1};
     Planner planner(freer, profile, one);
@@ -411,10 +412,11 @@ std::string feasible_without_a_key(const Job& job, const Profile* profile) {
 
 }  // namespace
 
-Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options) {
+plan::Decision decide(const job::Job& job, const costs::Profile* profile,
+                      const PlannerOptions& options) {
   Planner planner(job, profile, options);
   if (planner.search()) return planner.decision();
   throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/decision.h"
-#include "engine/job/job.h"
 #include "engine/costs/profile.h"
+#include "engine/job/job.h"
+#include "engine/plan/decision.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// Plans whose predicted times differ by less than this part of themselves are equally fast: no
 /// prediction is better than that.
@@ -24,7 +24,7 @@ struct PlannerOptions {
   int finalists = 16;  // best candidates that are checked in full and scored again
   /// Seconds a step of a finalist; empty, or not a number for one of them: the dry run's. The CLI
   /// passes a fluid simulation.
-  std::function<double(const Plan&)> rescore = {};
+  std::function<double(const plan::Plan&)> rescore = {};
   std::function<void(int done, int total)> progress = {};
   bool prune = true;  // false: compile whatever fits into memory, to check that bounds lose nothing
 };
@@ -36,11 +36,12 @@ struct PlannerOptions {
 /// plans that differ by less than `plainer_within`, the one with the fewest mechanisms is taken.
 /// Throws InputError that names the binding constraint and the nearest feasible change when no plan
 /// fits.
-Decision decide(const Job& job, const Profile* profile, const PlannerOptions& options);
+plan::Decision decide(const job::Job& job, const costs::Profile* profile,
+                      const PlannerOptions& options);
 
 /// The decision as text for people: each choice with its score and runners-up.
-std::string explain(const Decision& decision);
+std::string explain(const plan::Decision& decision);
 /// The plan in a line: "pp 2 x dp 8 x tp 2, zero 1, 8 micro-batches, 1f1b".
-std::string summary_of(const Plan& plan);
+std::string summary_of(const plan::Plan& plan);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/methods/lowering/stage.h"
 #include "engine/base/names.h"
+#include "engine/methods/lowering/stage.h"
 #include "engine/planner/shares.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
-std::optional<Difference> difference(const Plan& first, const Plan& next) {
+std::optional<Difference> difference(const plan::Plan& first, const plan::Plan& next) {
   const auto differ = [](const char* what, const auto& a, const auto& b) {
     return Difference{what, fmt::format("{}", a), fmt::format("{}", b)};
   };
@@ -35,7 +35,8 @@ std::optional<std::int64_t> ReplaceOnce::next(std::int64_t step, int placements)
   return std::max(step, warm_up_);
 }
 
-std::optional<Plan> ReplaceOnce::observe(const Measured& measured, const Plan& current) {
+std::optional<plan::Plan> ReplaceOnce::observe(const Measured& measured,
+                                               const plan::Plan& current) {
   return decide_(measured, current);
 }
 
@@ -49,10 +50,10 @@ std::optional<std::int64_t> Policies::next(std::int64_t step, int placements) co
   return first;
 }
 
-std::optional<Plan> Policies::observe(const Measured& measured, const Plan& current) {
+std::optional<plan::Plan> Policies::observe(const Measured& measured, const plan::Plan& current) {
   for (const auto& policy : all_)
     if (policy->next(measured.step, measured.placements) == measured.step)
-      if (std::optional<Plan> plan = policy->observe(measured, current)) return plan;
+      if (std::optional<plan::Plan> plan = policy->observe(measured, current)) return plan;
   return std::nullopt;
 }
 
@@ -62,12 +63,13 @@ std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
   return std::max<std::int64_t>(every_, (step + every_ - 1) / every_ * every_);
 }
 
-std::optional<Plan> BalanceLoad::observe(const Measured& measured, const Plan& current) {
+std::optional<plan::Plan> BalanceLoad::observe(const Measured& measured,
+                                               const plan::Plan& current) {
   if (measured.busy.empty() || current.dp == 1) return std::nullopt;
-  const Program mesh = make_mesh(current);
+  const program::Program mesh = methods::make_mesh(current);
   std::vector<double> busy(static_cast<std::size_t>(current.dp));
   for (Id rank = 0; rank < measured.busy.size(); ++rank) {
-    double& slowest = busy[static_cast<std::size_t>(place_along(mesh, "dp", rank).index)];
+    double& slowest = busy[static_cast<std::size_t>(tensors::place_along(mesh, "dp", rank).index)];
     slowest = std::max(slowest, measured.busy[rank]);
   }
   std::vector<double> seconds;
@@ -81,11 +83,11 @@ std::optional<Plan> BalanceLoad::observe(const Measured& measured, const Plan& c
         std::max(after, seconds[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(i)]);
   }
   if (after >= (1 - bound_) * before) return std::nullopt;
-  Plan plan = current;
+  plan::Plan plan = current;
   plan.shares = shares;
   if (std::all_of(shares.begin(), shares.end(), [&](int share) { return share == shares[0]; }))
     plan.shares.clear();
   return plan;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

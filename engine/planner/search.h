@@ -10,7 +10,7 @@
 #include "engine/planner/evaluator.h"
 #include "engine/planner/planner.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 struct Scored {
   enum class State : std::uint8_t { open, scored, pruned, too_large, refused, beyond_budget };
@@ -36,12 +36,12 @@ struct Search {
 };
 
 /// "pp 2 x dp 8 x tp 2".
-std::string mesh_text(const Plan& plan);
-Decision describe(const Job& job, const Search& search, Evaluator& evaluator);
+std::string mesh_text(const plan::Plan& plan);
+plan::Decision describe(const job::Job& job, const Search& search, Evaluator& evaluator);
 /// Why nothing fits, and the nearest thing that would: `without_a_key`, a change of the job that
 /// was searched and found to fit, or, where that is empty, more memory, as much as the plan that
 /// needs least was linked to need.
-InputError no_plan(const Job& job, const Search& search, const Evaluator& evaluator,
+InputError no_plan(const job::Job& job, const Search& search, const Evaluator& evaluator,
                    const std::string& without_a_key);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -7,11 +7,11 @@
 #include <map>
 #include <set>
 
+#include "engine/base/units.h"
 #include "engine/cluster/disturbance.h"
 #include "engine/planner/mesh.h"
-#include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr std::size_t most_tried = 6;  // plans
@@ -34,8 +34,9 @@ std::vector<Id> best_of_meshes(const Search& search) {
 }
 
 /// The fastest of `tried` when the given links take `factor` times as long.
-std::string with_other_links(const Job& job, const Search& search, const std::vector<Id>& tried,
-                             const std::vector<Id>& links, double factor, const Profile* profile) {
+std::string with_other_links(const job::Job& job, const Search& search,
+                             const std::vector<Id>& tried, const std::vector<Id>& links,
+                             double factor, const costs::Profile* profile) {
   std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   slow.resize(job.cluster.links().size(), 1.0);
   for (const Id link : links) slow[link] *= factor;
@@ -57,7 +58,7 @@ std::string with_other_links(const Job& job, const Search& search, const std::ve
 
 }  // namespace
 
-std::vector<Id> links_between_nodes(const Cluster& cluster) {
+std::vector<Id> links_between_nodes(const cluster::Cluster& cluster) {
   std::map<Id, std::vector<Id>> nodes;
   for (Id d = 0; d < cluster.devices().size(); ++d) nodes[cluster.devices()[d].node].push_back(d);
   if (nodes.size() < 2) return {};
@@ -81,7 +82,7 @@ std::vector<Id> links_between_nodes(const Cluster& cluster) {
   return out;
 }
 
-std::vector<std::string> what_would_change(const Job& job, const Search& search,
+std::vector<std::string> what_would_change(const job::Job& job, const Search& search,
                                            Evaluator& evaluator) {
   std::vector<std::string> out;
   const std::vector<Id> tried = best_of_meshes(search);
@@ -108,7 +109,7 @@ std::vector<std::string> what_would_change(const Job& job, const Search& search,
   return out;
 }
 
-std::vector<std::string> plan_warnings(const Plan& plan, const Cluster& cluster) {
+std::vector<std::string> plan_warnings(const plan::Plan& plan, const cluster::Cluster& cluster) {
   if (plan.tp == 1) return {};
   const Mesh at(plan);
   double slowest = tensor_link_bound;
@@ -130,4 +131,4 @@ std::vector<std::string> plan_warnings(const Plan& plan, const Cluster& cluster)
                   to_text(BytesPerSecond(slowest)), to_text(BytesPerSecond(tensor_link_bound)))};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -9,7 +9,7 @@
 #include <queue>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::planner {
 
 std::vector<int> apportion(std::span<const double> weights, int total) {
   const std::size_t n = weights.size();
@@ -53,4 +53,4 @@ std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total
   return shares;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::planner {
 
 /// Whole numbers that sum to `total`, as near to the weights' proportions as whole numbers come
 /// (largest remainder; ties: the lower index), each at least 1. `total` is at least the number of
@@ -15,4 +15,4 @@ std::vector<int> apportion(std::span<const double> weights, int total);
 /// `total` is at least their number.
 std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total);
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -12,13 +12,13 @@
 #include <optional>
 #include <tuple>
 
-#include "engine/costs/costs.h"
 #include "engine/base/errors.h"
+#include "engine/costs/costs.h"
 #include "engine/costs/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/program/packets.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 
 std::vector<double> sparsity(std::span<const double> variance, double s_min, double s_max) {
   if (s_min < 0 || s_min > s_max || s_max >= 1)
@@ -41,13 +41,13 @@ std::vector<double> sparsity(std::span<const double> variance, double s_min, dou
 }
 
 std::int64_t kept(std::int64_t elements, double sparsity) {
-  return entries_kept(elements, 1 - sparsity);
+  return program::entries_kept(elements, 1 - sparsity);
 }
 
 namespace {
 
 /// The segment that each parameter group belongs to: the first that uses it.
-std::vector<Id> owner_of(const ModelSpec& model) {
+std::vector<Id> owner_of(const model::ModelSpec& model) {
   std::vector<Id> owner(model.groups.size(), none);
   for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;)
     for (const Id g : model.segments[s].groups) owner[g] = s;
@@ -56,12 +56,13 @@ std::vector<Id> owner_of(const ModelSpec& model) {
 
 }  // namespace
 
-std::vector<double> densities(const Plan& plan, const ModelSpec& model, const Profile* profile) {
+std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& model,
+                              const costs::Profile* profile) {
   std::vector<bool> owns(model.segments.size());
   for (const Id s : owner_of(model)) owns[s] = true;
   std::map<Id, double> known;
   if (profile != nullptr)
-    for (const LayerVariance& v : profile->variances)
+    for (const tensors::LayerVariance& v : profile->variances)
       if (v.model == model.name) known[v.segment] = v.per_element;
   std::vector<double> variance;
   for (Id s = 0; s < owns.size(); ++s) {
@@ -80,7 +81,7 @@ std::vector<double> densities(const Plan& plan, const ModelSpec& model, const Pr
   return out;
 }
 
-std::vector<Id> nodes_of(const Plan& plan, const Cluster& cluster) {
+std::vector<Id> nodes_of(const plan::Plan& plan, const cluster::Cluster& cluster) {
   std::vector<Id> node;
   for (const Id device : plan.rank_to_device) node.push_back(cluster.devices()[device].node);
   return node;
@@ -99,12 +100,13 @@ struct Groups {
 
 class Prices {
  public:
-  Prices(const Plan& plan, const ModelSpec& model, const Cluster& cluster, const Profile* profile)
+  Prices(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster,
+         const costs::Profile* profile)
       : plan_(plan),
         model_(model),
         cluster_(cluster),
         prices_(model, profile),
-        program_(make_mesh(plan)),
+        program_(methods::make_mesh(plan)),
         owner_(owner_of(model)),
         node_(nodes_of(plan, cluster)),
         stages_(static_cast<std::size_t>(plan.pp)) {}
@@ -112,20 +114,22 @@ class Prices {
   std::vector<ExchangeSeconds> all(Id segment, double density) {
     const int stage = stage_of(segment);
     std::vector<ExchangeSeconds> out;
-    const auto add = [&](Reduction reduction, Coding coding) {
-      const LayerExchange one{reduction == Reduction::dense ? 1 : density, reduction, coding};
+    const auto add = [&](plan::Reduction reduction, program::Coding coding) {
+      const plan::LayerExchange one{reduction == plan::Reduction::dense ? 1 : density, reduction,
+                                    coding};
       ExchangeSeconds seconds{.exchange = one};
       for (const auto& [split, elements] : buckets(segment)) price(stage, one, elements, seconds);
       out.push_back(seconds);
     };
-    if (plan_.reduction.value_or(Reduction::dense) == Reduction::dense)
-      add(Reduction::dense, Coding::index32);
-    for (const Reduction reduction : {Reduction::sparse, Reduction::two_level}) {
+    if (plan_.reduction.value_or(plan::Reduction::dense) == plan::Reduction::dense)
+      add(plan::Reduction::dense, program::Coding::index32);
+    for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
       if (plan_.reduction.value_or(reduction) != reduction) continue;
-      if (reduction == Reduction::two_level && !plan_.reduction &&
+      if (reduction == plan::Reduction::two_level && !plan_.reduction &&
           !(groups(stage).two_level && copies_alike(segment)))
         continue;
-      for (const Coding coding : {Coding::index32, Coding::bitmap, Coding::delta16})
+      for (const program::Coding coding :
+           {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16})
         if (plan_.coding.value_or(coding) == coding) add(reduction, coding);
     }
     std::stable_sort(out.begin(), out.end(),
@@ -154,8 +158,9 @@ class Prices {
     std::optional<Groups>& known = stages_[static_cast<std::size_t>(stage)];
     if (known) return *known;
     Groups& out = known.emplace();
-    const std::vector<Id> ranks = ranks_of_stage(program_, stage);
-    for (const auto& group : groups_of(program_, {.group = {.axes = axis_named(program_, "dp")}})) {
+    const std::vector<Id> ranks = methods::ranks_of_stage(program_, stage);
+    for (const auto& group :
+         groups_of(program_, {.group = {.axes = methods::axis_named(program_, "dp")}})) {
       if (std::find(ranks.begin(), ranks.end(), group.front()) == ranks.end()) continue;
       std::map<Id, std::vector<Id>> by_node;
       auto& replicas = out.replicas.emplace_back();
@@ -205,58 +210,62 @@ class Prices {
     });
   }
 
-  void price(int stage, const LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
+  void price(int stage, const plan::LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
     const Groups& g = groups(stage);
     const std::int64_t width = size_of(plan_.precision);
     const bool zero = plan_.zero > 0;
-    const Move dense = zero ? Move::reduce_scatter : Move::all_reduce;
-    if (x.reduction == Reduction::dense) {
-      out.transfer +=
-          seconds(stage, dense, g.replicas, n * width, algorithm_for(dense, plan_.collective));
+    const program::Move dense = zero ? program::Move::reduce_scatter : program::Move::all_reduce;
+    if (x.reduction == plan::Reduction::dense) {
+      out.transfer += seconds(stage, dense, g.replicas, n * width,
+                              collectives::algorithm_for(dense, plan_.collective));
       return;
     }
-    const bool two = x.reduction == Reduction::two_level;
-    const Kernel kernel{.of = n,
-                        .keep = entries_kept(n, x.density),
-                        .selector = plan_.selector,
-                        .coding = x.coding};
+    const bool two = x.reduction == plan::Reduction::two_level;
+    const program::Kernel kernel{.of = n,
+                                 .keep = program::entries_kept(n, x.density),
+                                 .selector = plan_.selector,
+                                 .coding = x.coding};
     const std::int64_t packet = packet_bytes(kernel);
     const auto& across = two ? g.leaders : g.replicas;
     std::size_t most = 0;
     for (const auto& group : across) most = std::max(most, group.size());
     const std::int64_t packets = packet * static_cast<std::int64_t>(most);
-    out.transfer += seconds(stage, Move::all_gather, across, packets, Algorithm::automatic);
+    out.transfer +=
+        seconds(stage, program::Move::all_gather, across, packets, program::Algorithm::automatic);
     if (two)
-      out.transfer += seconds(stage, Move::reduce, g.nodes, n * width, Algorithm::automatic) +
-                      seconds(stage, Move::broadcast, g.nodes, packets, Algorithm::automatic);
+      out.transfer +=
+          seconds(stage, program::Move::reduce, g.nodes, n * width, program::Algorithm::automatic) +
+          seconds(stage, program::Move::broadcast, g.nodes, packets, program::Algorithm::automatic);
     // Bytes as the linker counts them: read and written.
-    out.select += local(g, Local::select, n * width + 8 * n + packet);
-    out.scatter += local(g, Local::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
+    out.select += local(g, program::Local::select, n * width + 8 * n + packet);
+    out.scatter += local(g, program::Local::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
   }
 
   /// The slowest device's.
-  double local(const Groups& g, Local kind, std::int64_t bytes) const {
+  double local(const Groups& g, program::Local kind, std::int64_t bytes) const {
     double slowest = 0;
     for (const Id d : g.devices)
       slowest = std::max(slowest, prices_.kernel(cluster_.kind_of(d), kind, bytes).seconds);
     return slowest;
   }
 
-  double seconds(int stage, Move move, const std::vector<std::vector<Id>>& groups,
-                 std::int64_t bytes, Algorithm algorithm) {
+  double seconds(int stage, program::Move move, const std::vector<std::vector<Id>>& groups,
+                 std::int64_t bytes, program::Algorithm algorithm) {
     if (std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
       return 0;
     double best = impossible;
-    for (const Algorithm one :
-         {Algorithm::ring, Algorithm::hierarchical, Algorithm::halving_doubling,
-          Algorithm::double_tree, Algorithm::direct}) {
-      if (algorithm == Algorithm::automatic ? !considered(one, move, true) : algorithm != one)
+    for (const program::Algorithm one :
+         {program::Algorithm::ring, program::Algorithm::hierarchical,
+          program::Algorithm::halving_doubling, program::Algorithm::double_tree,
+          program::Algorithm::direct}) {
+      if (algorithm == program::Algorithm::automatic ? !costs::considered(one, move, true)
+                                                     : algorithm != one)
         continue;
       const auto at = [&](int power) {
         auto [it, fresh] = known_.try_emplace({stage, move, one, &groups, power});
         if (fresh) {
-          const auto all =
-              collective_seconds(cluster_, move, one, std::int64_t{1} << power, DType::u8, groups);
+          const auto all = costs::collective_seconds(cluster_, move, one, std::int64_t{1} << power,
+                                                     program::DType::u8, groups);
           it->second = *std::max_element(all.begin(), all.end());
         }
         return it->second;
@@ -270,36 +279,40 @@ class Prices {
     return best;
   }
 
-  const Plan& plan_;
-  const ModelSpec& model_;
-  const Cluster& cluster_;
-  LocalPrices prices_;
-  Program program_;
+  const plan::Plan& plan_;
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
+  costs::LocalPrices prices_;
+  program::Program program_;
   std::vector<Id> owner_, node_;
   std::vector<std::optional<Groups>> stages_;
-  std::map<std::tuple<int, Move, Algorithm, const void*, int>, double> known_ = {};
+  std::map<std::tuple<int, program::Move, program::Algorithm, const void*, int>, double> known_ =
+      {};
 };
 
-LayerExchange fastest(Prices& prices, Id segment, double density) {
+plan::LayerExchange fastest(Prices& prices, Id segment, double density) {
   return prices.all(segment, density).front().exchange;
 }
 
 }  // namespace
 
-std::vector<ExchangeSeconds> exchanges_of(const Plan& plan, const ModelSpec& model,
-                                          const Cluster& cluster, const Profile* profile,
-                                          Id segment, double density) {
+std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::ModelSpec& model,
+                                          const cluster::Cluster& cluster,
+                                          const costs::Profile* profile, Id segment,
+                                          double density) {
   return Prices(plan, model, cluster, profile).all(segment, density);
 }
 
-std::vector<LayerExchange> choose_exchanges(const Plan& plan, const ModelSpec& model,
-                                            const Cluster& cluster, const Profile* profile) {
+std::vector<plan::LayerExchange> choose_exchanges(const plan::Plan& plan,
+                                                  const model::ModelSpec& model,
+                                                  const cluster::Cluster& cluster,
+                                                  const costs::Profile* profile) {
   const std::vector<double> density = densities(plan, model, profile);
-  std::vector<LayerExchange> out(model.segments.size());
+  std::vector<plan::LayerExchange> out(model.segments.size());
   if (plan.dp == 1) return out;
   Prices prices(plan, model, cluster, profile);
   for (Id s = 0; s < out.size(); ++s) out[s] = fastest(prices, s, density[s]);
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::planner

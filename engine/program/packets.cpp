@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace rehearse {
+namespace rehearse::program {
 
 std::int64_t entries_kept(std::int64_t n, double density) {
   const double k = density * static_cast<double>(n), whole = std::round(k);
@@ -46,4 +46,4 @@ std::int64_t select_candidates(const Kernel& kernel) {
 
 std::int64_t select_workspace(const Kernel& kernel) { return 8 * select_candidates(kernel); }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

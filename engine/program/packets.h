@@ -7,7 +7,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::program {
 
 inline constexpr std::int64_t delta_block = 65536;  // entries that a 16-bit offset reaches
 
@@ -36,4 +36,4 @@ std::int64_t packet_room(const Kernel& kernel);
 std::int64_t select_workspace(const Kernel& kernel);
 std::int64_t select_candidates(const Kernel& kernel);
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -15,7 +15,7 @@
 #include "engine/program/text_line.h"
 #include "engine/program/text_version.h"
 
-namespace rehearse {
+namespace rehearse::program {
 namespace {
 
 /// Of all channels: a colour for each rank takes a few characters.
@@ -372,4 +372,4 @@ Program parse_program(const std::string& text) {
   return reader.take();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

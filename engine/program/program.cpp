@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rehearse {
+namespace rehearse::program {
 
 int size_of(const Program& program, Axes axes) {
   int n = 1;
@@ -83,4 +83,4 @@ Id channel_of(const Work& work) {
       work);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -36,13 +36,15 @@
 #include "engine/base/id.h"
 #include "engine/base/narrow.h"
 
-namespace rehearse {
+namespace rehearse::program {
 
 using Axes = std::uint32_t;  // a set of mesh axes, bit i = mesh[i]; bits from mesh.size() up name
                              // irregular groups
 
 enum class DType : std::uint8_t { f32, bf16, f16, i32, u8 };
-constexpr auto spellings(DType) { return std::to_array<const char*>({"f32", "bf16", "f16", "i32", "u8"}); }
+constexpr auto spellings(DType) {
+  return std::to_array<const char*>({"f32", "bf16", "f16", "i32", "u8"});
+}
 constexpr std::int64_t size_of(DType t) {
   return t == DType::f32 || t == DType::i32 ? 4 : t == DType::u8 ? 1 : 2;
 }
@@ -109,7 +111,11 @@ enum class Slot : std::uint8_t {
   residual,   // error-feedback memory of a sparsifier
   threshold,  // f32 x 2: what a threshold select compares with, how many entries passed it last
 };
-constexpr auto spellings(Slot) { return std::to_array<const char*>({"param", "grad", "input", "output", "saved", "grad_output", "grad_input", "stats", "source", "target", "moment1", "moment2", "master", "norm", "scale", "residual", "threshold"}); }
+constexpr auto spellings(Slot) {
+  return std::to_array<const char*>(
+      {"param", "grad", "input", "output", "saved", "grad_output", "grad_input", "stats", "source",
+       "target", "moment1", "moment2", "master", "norm", "scale", "residual", "threshold"});
+}
 
 struct InstanceIndex {
   static constexpr const char* name = "the index of an instance (a micro-batch, say)";
@@ -155,9 +161,14 @@ struct Channel {
 };
 
 enum class Pass : std::uint8_t { forward, backward, recompute };
-constexpr auto spellings(Pass) { return std::to_array<const char*>({"forward", "backward", "recompute"}); }
+constexpr auto spellings(Pass) {
+  return std::to_array<const char*>({"forward", "backward", "recompute"});
+}
 enum class Move : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
-constexpr auto spellings(Move) { return std::to_array<const char*>({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"}); }
+constexpr auto spellings(Move) {
+  return std::to_array<const char*>(
+      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"});
+}
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
@@ -166,22 +177,31 @@ enum class Algorithm : std::uint8_t {
   hierarchical,
   direct
 };
-constexpr auto spellings(Algorithm) { return std::to_array<const char*>({"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"}); }
+constexpr auto spellings(Algorithm) {
+  return std::to_array<const char*>(
+      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"});
+}
 /// What a select keeps: the largest magnitudes (equal ones: the lower index first); as many entries
 /// drawn anew each step, the same on every rank; or what exceeds a threshold that follows the
 /// wanted number from step to step, so that the number varies.
 enum class Selector : std::uint8_t { top_k, random_k, threshold };
-constexpr auto spellings(Selector) { return std::to_array<const char*>({"top_k", "random_k", "threshold"}); }
+constexpr auto spellings(Selector) {
+  return std::to_array<const char*>({"top_k", "random_k", "threshold"});
+}
 /// What becomes of entries that a select does not send (Sun 2026, eq. 4 and 5). conserving: they
 /// stay in the residual, which is added to the next gradient. printed: the same, but the residual
 /// loses a tenth each step, e' = g - sent + 0.9 e, and is cleared every 1000. literal: choices are
 /// made of the gradient alone, so that the residual is never sent.
 enum class Feedback : std::uint8_t { conserving, printed, literal };
-constexpr auto spellings(Feedback) { return std::to_array<const char*>({"conserving", "printed", "literal"}); }
+constexpr auto spellings(Feedback) {
+  return std::to_array<const char*>({"conserving", "printed", "literal"});
+}
 /// How a packet says which entries it holds: 32 bits each; one bit for every entry there is; 16
 /// bits each, counted from the start of their block of 65,536, and a 32-bit count a block.
 enum class Coding : std::uint8_t { index32, bitmap, delta16 };
-constexpr auto spellings(Coding) { return std::to_array<const char*>({"index32", "bitmap", "delta16"}); }
+constexpr auto spellings(Coding) {
+  return std::to_array<const char*>({"index32", "bitmap", "delta16"});
+}
 enum class Local : std::uint8_t {
   measure,  // target(norm) (=|+=) scale * sum of squares of every source
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
@@ -194,7 +214,10 @@ enum class Local : std::uint8_t {
   observe,      // target += source's every `stride`-th entry, as Welford's running mean and sum of
                 // squared deviations: f32 (number of observations, means, sums)
 };
-constexpr auto spellings(Local) { return std::to_array<const char*>({"measure", "rescale", "select", "scatter_add", "cast", "observe"}); }
+constexpr auto spellings(Local) {
+  return std::to_array<const char*>(
+      {"measure", "rescale", "select", "scatter_add", "cast", "observe"});
+}
 
 /// One pass of one model segment over one micro-batch. forward: param, input -> output, saved (the
 /// head: stats, saved). recompute: param, input -> saved. backward: param, saved, grad_output (the
@@ -326,4 +349,4 @@ constexpr std::int64_t observed_entries(std::int64_t elements, int stride) {
 /// One op as a line of text, as in to_text.
 std::string to_text(const Program& program, const Role& role, Id op);
 
-}  // namespace rehearse
+}  // namespace rehearse::program

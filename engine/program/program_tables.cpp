@@ -10,7 +10,7 @@
 
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::program {
 namespace {
 
 /// Whether `of` times these is at most `most`, for numbers that are not negative.
@@ -226,4 +226,4 @@ void check_tables(const Program& p) {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

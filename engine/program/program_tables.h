@@ -6,7 +6,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::program {
 
 /// A million ranks: 131,072 nodes of eight.
 inline constexpr int most_ranks = 1 << 20;
@@ -32,4 +32,4 @@ void check_op(const Program& program, const Role& role, Id op);
 /// names.
 void check_tables(const Program& program);
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -5,7 +5,7 @@
 #include <cassert>
 #include <functional>
 
-namespace rehearse {
+namespace rehearse::program {
 
 RoleBuilder::RoleBuilder(std::string name, std::vector<Id> ranks, bool free_running)
     : role_{.name = std::move(name), .ranks = std::move(ranks), .free_running = free_running} {}
@@ -95,4 +95,4 @@ Id channel(Program& program, std::string_view name, Group group, Match match) {
   return static_cast<Id>(program.channels.size() - 1);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -9,7 +9,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::program {
 
 class RoleBuilder {
  public:
@@ -53,4 +53,4 @@ inline Ref ref(Id view, Slot slot, Mode mode, int index = 0, int age = 0, Layout
 Id channel(Program& program, std::string_view name, Group group = {},
            Match match = Match::sequence);
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -12,7 +12,7 @@
 #include "engine/program/program.h"
 #include "engine/program/text_version.h"
 
-namespace rehearse {
+namespace rehearse::program {
 namespace {
 
 std::string axes_text(const Program& p, Axes axes) {
@@ -143,4 +143,4 @@ std::uint64_t hash_of(const Program& program) {
   return h;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

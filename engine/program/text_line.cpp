@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::program {
 
 TextLine::TextLine(std::string text, int number) : text_(std::move(text)), number_(number) {
   std::istringstream in(text_);
@@ -39,4 +39,4 @@ void TextLine::fail(const std::string& why) const {
                                  text_.size() <= shown ? text_ : text_.substr(0, shown) + " ..."));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::program

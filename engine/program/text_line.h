@@ -15,7 +15,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 
-namespace rehearse {
+namespace rehearse::program {
 
 class TextLine {
  public:
@@ -85,4 +85,4 @@ class TextLine {
   std::size_t next_ = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -2,8 +2,8 @@
 // misread.
 #pragma once
 
-namespace rehearse {
+namespace rehearse::program {
 
 inline constexpr int text_version = 1;
 
-}  // namespace rehearse
+}  // namespace rehearse::program

@@ -7,12 +7,12 @@
 #include "engine/collectives/algorithms.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 
-std::vector<TensorSlot> tensors_of(const ParamGroup& group, int tp_size) {
+std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size) {
   std::vector<TensorSlot> slots;
   std::int64_t begin = 0;
-  for (const TensorSpec& spec : group.tensors) {
+  for (const model::TensorSpec& spec : group.tensors) {
     TensorSlot slot{.spec = &spec, .begin = begin, .end = begin, .shape = spec.shape};
     if (group.split && spec.split >= 0) slot.shape[spec.split] /= tp_size;
     slot.end +=
@@ -23,10 +23,10 @@ std::vector<TensorSlot> tensors_of(const ParamGroup& group, int tp_size) {
   return slots;
 }
 
-Place place_of(const Program& program, Axes axes, Id rank) {
+Place place_of(const program::Program& program, program::Axes axes, Id rank) {
   const std::size_t regular = program.mesh.size();
   if ((axes >> regular) != 0) {
-    for (const Channel& channel : program.channels) {
+    for (const program::Channel& channel : program.channels) {
       if (channel.group.axes != axes) continue;
       for (const std::vector<Id>& group : groups_of(program, channel)) {
         const auto found = std::find(group.begin(), group.end(), rank);
@@ -50,14 +50,14 @@ Place place_of(const Program& program, Axes axes, Id rank) {
   return rank < inner ? place : Place{};
 }
 
-Place place_along(const Program& program, const std::string& axis, Id rank) {
+Place place_along(const program::Program& program, const std::string& axis, Id rank) {
   for (std::size_t i = 0; i < program.mesh.size(); ++i)
-    if (program.mesh[i].name == axis) return place_of(program, Axes{1} << i, rank);
+    if (program.mesh[i].name == axis) return place_of(program, program::Axes{1} << i, rank);
   return {};
 }
 
-Extent extent_of(const Program& program, const Role& role, Id view, Id rank) {
-  const View& v = role.views[view];
+Extent extent_of(const program::Program& program, const program::Role& role, Id view, Id rank) {
+  const program::View& v = role.views[view];
   if (v.slice == 0) return {v.begin, v.end};
   const Place place = place_of(program, v.slice, rank);
   return part_of({v.begin, v.end}, place.index, place.count);
@@ -68,4 +68,4 @@ Extent part_of(Extent whole, int index, int count) {
           whole.begin + collectives::part(whole.size(), index + 1, count)};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

@@ -11,7 +11,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 namespace {
 
 /// Pieces of one storage instance, kept sorted and joined.
@@ -86,7 +86,7 @@ bool relate(const Side& a, const Side& b) {
 
 class Mapper {
  public:
-  Mapper(const LinkedProgram& linked, const ModelSpec& model)
+  Mapper(const link::LinkedProgram& linked, const model::ModelSpec& model)
       : program_(linked.program), linked_(linked), model_(model) {
     known_.resize(program_.world_size);
     places_.resize(program_.channels.size());
@@ -116,29 +116,30 @@ class Mapper {
   }
 
  private:
-  const Role& role_of(Id rank) const { return program_.roles[linked_.role_of[rank]]; }
+  const program::Role& role_of(Id rank) const { return program_.roles[linked_.role_of[rank]]; }
 
-  Side side(Id rank, const Ref& ref) {
-    const Role& role = role_of(rank);
+  Side side(Id rank, const program::Ref& ref) {
+    const program::Role& role = role_of(rank);
     return {.known = &known_[rank],
             .key = {role.views[ref.view].storage, ref.index},
             .extent = extent_of(program_, role, ref.view, rank)};
   }
 
   void seed(Id rank) {
-    const Role& role = role_of(rank);
+    const program::Role& role = role_of(rank);
     const int tp = place_along(program_, "tp", rank).count;
-    for (const Op& op : role.ops) {
-      const auto* compute = std::get_if<Compute>(&op.work);
+    for (const program::Op& op : role.ops) {
+      const auto* compute = std::get_if<program::Compute>(&op.work);
       if (compute == nullptr) continue;
-      for (const Slot slot : {Slot::param, Slot::grad}) {
+      for (const program::Slot slot : {program::Slot::param, program::Slot::grad}) {
         std::size_t position = 0;
-        for (const Ref& ref : op.refs) {
+        for (const program::Ref& ref : op.refs) {
           if (ref.slot != slot) continue;
           const std::vector<Id>& groups = model_.segments.at(compute->segment).groups;
           if (position >= groups.size())
             throw ProgramError(fmt::format("role {}: more {} operands than segment {} has groups",
-                                           role.name, slot == Slot::param ? "param" : "grad",
+                                           role.name,
+                                           slot == program::Slot::param ? "param" : "grad",
                                            model_.segments[compute->segment].name));
           const Id group = groups[position++];
           const Side here = side(rank, ref);
@@ -159,54 +160,56 @@ class Mapper {
 
   /// Relations between operands of one op on one rank.
   bool within(Id rank) {
-    const Role& role = role_of(rank);
+    const program::Role& role = role_of(rank);
     bool changed = false;
-    for (const Op& op : role.ops) changed |= relate_op(rank, op);
+    for (const program::Op& op : role.ops) changed |= relate_op(rank, op);
     for (std::size_t i = role.ops.size(); i-- > 0;) changed |= relate_op(rank, role.ops[i]);
     return changed;
   }
 
-  bool relate_op(Id rank, const Op& op) {
+  bool relate_op(Id rank, const program::Op& op) {
     return std::visit(
-        overloaded{
-            [](const Compute&) { return false; },
-            [&](const Kernel& kernel) {
-              if (kernel.kind == Local::cast)
-                return relate_slots(rank, op, {Slot::source, Slot::target});
-              if (kernel.kind == Local::select)
-                return relate_slots(rank, op, {Slot::source, Slot::residual});
+        program::overloaded{
+            [](const program::Compute&) { return false; },
+            [&](const program::Kernel& kernel) {
+              if (kernel.kind == program::Local::cast)
+                return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
+              if (kernel.kind == program::Local::select)
+                return relate_slots(rank, op, {program::Slot::source, program::Slot::residual});
               return false;
             },
-            [&](const Update&) {
+            [&](const program::Update&) {
               return relate_slots(
-                  rank, op, {Slot::param, Slot::grad, Slot::moment1, Slot::moment2, Slot::master});
+                  rank, op,
+                  {program::Slot::param, program::Slot::grad, program::Slot::moment1,
+                   program::Slot::moment2, program::Slot::master});
             },
-            [&](const Collective& collective) {
-              const Ref* source = find(op, Slot::source);
-              const Ref* target = find(op, Slot::target);
+            [&](const program::Collective& collective) {
+              const program::Ref* source = find(op, program::Slot::source);
+              const program::Ref* target = find(op, program::Slot::target);
               if (source == nullptr || target == nullptr) return false;
               Side from = side(rank, *source), to = side(rank, *target);
               const Place place = places_[collective.channel].at(rank);
-              if (collective.move == Move::all_gather)
+              if (collective.move == program::Move::all_gather)
                 to.extent = part_of(to.extent, place.index, place.count);
-              if (collective.move == Move::reduce_scatter)
+              if (collective.move == program::Move::reduce_scatter)
                 from.extent = part_of(from.extent, place.index, place.count);
               return relate(from, to);
             },
-            [](const Send&) { return false; },
-            [](const Recv&) { return false; },
-            [](const Put&) { return false; },
-            [](const Take&) { return false; },
+            [](const program::Send&) { return false; },
+            [](const program::Recv&) { return false; },
+            [](const program::Put&) { return false; },
+            [](const program::Take&) { return false; },
         },
         op.work);
   }
 
   /// Operands of these slots hold the same elements.
-  bool relate_slots(Id rank, const Op& op, std::initializer_list<Slot> slots) {
+  bool relate_slots(Id rank, const program::Op& op, std::initializer_list<program::Slot> slots) {
     std::optional<Side> first;
     bool changed = false;
-    for (const Slot slot : slots) {
-      const Ref* ref = find(op, slot);
+    for (const program::Slot slot : slots) {
+      const program::Ref* ref = find(op, slot);
       if (ref == nullptr) continue;
       const Side here = side(rank, *ref);
       if (first) changed |= relate(*first, here);
@@ -219,18 +222,19 @@ class Mapper {
   bool across() {
     bool changed = false;
     for (Id rank = 0; rank < known_.size(); ++rank) {
-      const Role& role = role_of(rank);
+      const program::Role& role = role_of(rank);
       for (std::size_t i = 0; i < role.ops.size(); ++i) {
-        const Op& op = role.ops[i];
-        if (const auto* send = std::get_if<Send>(&op.work)) {
-          const Role& peer = program_.roles[send->peer];
+        const program::Op& op = role.ops[i];
+        if (const auto* send = std::get_if<program::Send>(&op.work)) {
+          const program::Role& peer = program_.roles[send->peer];
           const Id to = peer.ranks[linked_.place_of[rank] % peer.ranks.size()];
           const Id peer_op = linked_.roles[linked_.role_of[rank]].ops[i].peer_op;
-          changed |= relate_payload(rank, op, Slot::source, to, peer.ops[peer_op], Slot::target);
-        } else if (const auto* put = std::get_if<Put>(&op.work)) {
+          changed |= relate_payload(rank, op, program::Slot::source, to, peer.ops[peer_op],
+                                    program::Slot::target);
+        } else if (const auto* put = std::get_if<program::Put>(&op.work)) {
           for (const Id to : program_.roles[put->peer].ranks)
             changed |= across_mailbox(rank, op, put->channel, to);
-        } else if (const auto* collective = std::get_if<Collective>(&op.work)) {
+        } else if (const auto* collective = std::get_if<program::Collective>(&op.work)) {
           changed |= across_collective(rank, static_cast<Id>(i), *collective);
         }
       }
@@ -238,9 +242,10 @@ class Mapper {
     return changed;
   }
 
-  bool relate_payload(Id rank_a, const Op& a, Slot slot_a, Id rank_b, const Op& b, Slot slot_b) {
-    const Ref* from = find(a, slot_a);
-    const Ref* to = find(b, slot_b);
+  bool relate_payload(Id rank_a, const program::Op& a, program::Slot slot_a, Id rank_b,
+                      const program::Op& b, program::Slot slot_b) {
+    const program::Ref* from = find(a, slot_a);
+    const program::Ref* to = find(b, slot_b);
     if (from == nullptr || to == nullptr) return false;
     const Side here = side(rank_a, *from), there = side(rank_b, *to);
     return here.extent.size() == there.extent.size() && relate(here, there);
@@ -248,28 +253,31 @@ class Mapper {
 
   /// The n-th message of a step that a rank puts on a channel is what the n-th take of one message
   /// gives, up to who sent it.
-  bool across_mailbox(Id rank, const Op& op, Id channel, Id to) {
+  bool across_mailbox(Id rank, const program::Op& op, Id channel, Id to) {
     bool changed = false;
-    for (const Op& taker : role_of(to).ops) {
-      const auto* take = std::get_if<Take>(&taker.work);
+    for (const program::Op& taker : role_of(to).ops) {
+      const auto* take = std::get_if<program::Take>(&taker.work);
       if (take != nullptr && take->channel == channel)
-        changed |= relate_payload(rank, op, Slot::source, to, taker, Slot::target);
+        changed |=
+            relate_payload(rank, op, program::Slot::source, to, taker, program::Slot::target);
     }
     return changed;
   }
 
   /// Whole tensors (all-reduce, broadcast, reduce) are laid out alike at every member.
-  bool across_collective(Id rank, Id op, const Collective& collective) {
-    if (collective.move == Move::all_gather || collective.move == Move::reduce_scatter)
+  bool across_collective(Id rank, Id op, const program::Collective& collective) {
+    if (collective.move == program::Move::all_gather ||
+        collective.move == program::Move::reduce_scatter)
       return false;
     const Id role = linked_.role_of[rank];
     bool changed = false;
-    for (const RoleOp& other : linked_.events[linked_.event_of[role][op]]) {
+    for (const link::RoleOp& other : linked_.events[linked_.event_of[role][op]]) {
       if (other.role == role) continue;
       for (const Id peer : program_.roles[other.role].ranks)
         if (same_group(collective.channel, rank, peer))
-          changed |= relate_payload(rank, program_.roles[role].ops[op], Slot::source, peer,
-                                    program_.roles[other.role].ops[other.op], Slot::target);
+          changed |=
+              relate_payload(rank, program_.roles[role].ops[op], program::Slot::source, peer,
+                             program_.roles[other.role].ops[other.op], program::Slot::target);
     }
     return changed;
   }
@@ -285,7 +293,7 @@ class Mapper {
   }
 
   RankMap result(Id rank) {
-    const Role& role = role_of(rank);
+    const program::Role& role = role_of(rank);
     const Place tp = place_along(program_, "tp", rank);
     RankMap map{.tp_rank = tp.index, .tp_size = tp.count, .storages = {}};
     map.storages.resize(role.storages.size());
@@ -293,47 +301,47 @@ class Mapper {
       if (const auto found = known_[rank].find({static_cast<Id>(s), 0});
           found != known_[rank].end())
         map.storages[s].pieces = found->second.all();
-    for (const Op& op : role.ops)
-      for (const Ref& ref : op.refs) {
+    for (const program::Op& op : role.ops)
+      for (const program::Ref& ref : op.refs) {
         StorageMap& storage = map.storages[role.views[ref.view].storage];
         if (const Kind kind = kind_of(ref.slot); storage.kind == Kind::other) storage.kind = kind;
-        if (std::holds_alternative<Update>(op.work) && ref.mode != Mode::read)
+        if (std::holds_alternative<program::Update>(op.work) && ref.mode != program::Mode::read)
           storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {
       // A shard that only collectives and servers touch is a parameter too if it outlives steps.
       StorageMap& storage = map.storages[s];
       if (storage.kind == Kind::other && !storage.pieces.empty() &&
-          role.storages[s].life == Life::state)
+          role.storages[s].life == program::Life::state)
         storage.kind = Kind::param;
     }
     return map;
   }
 
-  static Kind kind_of(Slot slot) {
+  static Kind kind_of(program::Slot slot) {
     switch (slot) {
-      case Slot::param:
+      case program::Slot::param:
         return Kind::param;
-      case Slot::grad:
+      case program::Slot::grad:
         return Kind::grad;
-      case Slot::moment1:
+      case program::Slot::moment1:
         return Kind::moment1;
-      case Slot::moment2:
+      case program::Slot::moment2:
         return Kind::moment2;
-      case Slot::master:
+      case program::Slot::master:
         return Kind::master;
-      case Slot::residual:
+      case program::Slot::residual:
         return Kind::residual;
-      case Slot::scale:
+      case program::Slot::scale:
         return Kind::scale;
       default:
         return Kind::other;
     }
   }
 
-  const Program& program_;
-  const LinkedProgram& linked_;
-  const ModelSpec& model_;
+  const program::Program& program_;
+  const link::LinkedProgram& linked_;
+  const model::ModelSpec& model_;
   std::vector<Known> known_;                // by rank
   std::vector<std::vector<Place>> places_;  // by channel and rank
 };
@@ -362,8 +370,8 @@ const char* kind_name(Kind kind) {
   return "other";
 }
 
-std::vector<RankMap> map_tensors(const LinkedProgram& linked, const ModelSpec& model) {
+std::vector<RankMap> map_tensors(const link::LinkedProgram& linked, const model::ModelSpec& model) {
   return Mapper(linked, model).run();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

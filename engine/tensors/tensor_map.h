@@ -11,7 +11,7 @@
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 
 /// Elements [begin, end) of one instance of a storage are elements [offset, offset + end - begin)
 /// of the flat form that parameter group `group` has on this tensor-parallel rank.
@@ -38,24 +38,24 @@ struct RankMap {
 
 /// For every rank of the program. Throws ProgramError when one element would hold two parameters,
 /// or when a parameter that a segment uses is laid out in another size than the model's.
-std::vector<RankMap> map_tensors(const LinkedProgram& linked, const ModelSpec& model);
+std::vector<RankMap> map_tensors(const link::LinkedProgram& linked, const model::ModelSpec& model);
 
 /// One tensor (or the part of it that this tensor-parallel rank has) within a group's flat form.
 struct TensorSlot {
-  const TensorSpec* spec = nullptr;
+  const model::TensorSpec* spec = nullptr;
   std::int64_t begin = 0, end = 0;       // in the flat form
   std::vector<std::int64_t> shape = {};  // of the part
 };
-std::vector<TensorSlot> tensors_of(const ParamGroup& group, int tp_size);
+std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size);
 
 /// Place of a rank among those that differ from it along `axes`, and how many there are.
 struct Place {
   int index = 0, count = 1;
 };
-Place place_of(const Program& program, Axes axes, Id rank);
+Place place_of(const program::Program& program, program::Axes axes, Id rank);
 /// Place along the mesh axis of that name; 0 of 1 when there is none, or for a rank behind the
 /// mesh.
-Place place_along(const Program& program, const std::string& axis, Id rank);
+Place place_along(const program::Program& program, const std::string& axis, Id rank);
 
 /// Elements of its storage's instance that a ref touches on a rank.
 struct Extent {
@@ -64,6 +64,6 @@ struct Extent {
 };
 /// Part `index` of `count` of an extent, as collectives divide it.
 Extent part_of(Extent whole, int index, int count);
-Extent extent_of(const Program& program, const Role& role, Id view, Id rank);
+Extent extent_of(const program::Program& program, const program::Role& role, Id view, Id rank);
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

@@ -10,14 +10,14 @@
 
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 
 std::string PartKey::text() const {
   return fmt::format("{}/{}/age{}/copy{}/tp{}of{}/{}-{}", kind_name(kind), tensor, age, copy,
                      tp_rank, tp_size, begin, end);
 }
 
-Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
+Place residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
                      Id group) {
   const auto owes = [&](Id other) {
     return std::ranges::any_of(maps[other].storages, [&](const StorageMap& storage) {
@@ -27,9 +27,9 @@ Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& ma
     });
   };
   Place place{.index = 0, .count = 0};
-  Axes dp = 0;
+  program::Axes dp = 0;
   for (std::size_t a = 0; a < linked.program.mesh.size(); ++a)
-    if (linked.program.mesh[a].name == "dp") dp = Axes{1} << a;
+    if (linked.program.mesh[a].name == "dp") dp = program::Axes{1} << a;
   for (const std::vector<Id>& replicas : groups_of(linked.program, {.group = {.axes = dp}})) {
     if (std::ranges::find(replicas, rank) == replicas.end()) continue;
     for (const Id other : replicas) {
@@ -41,15 +41,15 @@ Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& ma
   return place;
 }
 
-std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
+std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
                            const std::vector<RankMap>& maps, Id rank) {
   const RankMap& map = maps[rank];
-  const Role& role = linked.program.roles[linked.role_of[rank]];
+  const program::Role& role = linked.program.roles[linked.role_of[rank]];
   std::vector<Part> parts;
   for (Id s = 0; s < role.storages.size(); ++s) {
-    const Storage& storage = role.storages[s];
+    const program::Storage& storage = role.storages[s];
     // Observations are of one warm-up on one mesh: a resumed run begins its own.
-    if (storage.life != Life::state || is_observation(role, s)) continue;
+    if (storage.life != program::Life::state || is_observation(role, s)) continue;
     const StorageMap& mapped = map.storages[s];
     for (int age = 1; age <= storage.versions; ++age) {
       if (mapped.kind == Kind::scale || mapped.pieces.empty()) {
@@ -91,7 +91,8 @@ std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
   return parts;
 }
 
-std::vector<std::vector<Part>> owned_parts(const LinkedProgram& linked, const ModelSpec& model,
+std::vector<std::vector<Part>> owned_parts(const link::LinkedProgram& linked,
+                                           const model::ModelSpec& model,
                                            const std::vector<RankMap>& maps) {
   std::vector<std::vector<Part>> owned(maps.size());
   std::set<PartKey> taken;
@@ -103,13 +104,13 @@ std::vector<std::vector<Part>> owned_parts(const LinkedProgram& linked, const Mo
   return owned;
 }
 
-std::int64_t elements_of(const TensorSpec& spec) {
+std::int64_t elements_of(const model::TensorSpec& spec) {
   return std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1},
                          std::multiplies<>());
 }
 
-void copy_part(const TensorSpec& spec, bool split, int tp_rank, int tp_size, std::int64_t begin,
-               std::int64_t end, int width, std::byte* whole, std::byte* part,
+void copy_part(const model::TensorSpec& spec, bool split, int tp_rank, int tp_size,
+               std::int64_t begin, std::int64_t end, int width, std::byte* whole, std::byte* part,
                Direction direction) {
   // Of every `stride` consecutive elements of the whole, this rank has a run of `run` at `first`.
   std::int64_t stride = elements_of(spec);
@@ -132,4 +133,4 @@ void copy_part(const TensorSpec& spec, bool split, int tp_rank, int tp_size, std
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

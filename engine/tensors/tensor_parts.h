@@ -13,7 +13,7 @@
 #include "engine/model/model.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 
 /// What a part is, wherever it lies.
 struct PartKey {
@@ -36,22 +36,24 @@ struct Part {
 
 /// Among the ranks of a rank's data-parallel group that owe what they have not sent of a parameter
 /// group: the rank's place and how many they are. Leaders owe for their nodes.
-Place residual_place(const LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
+Place residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
                      Id group);
 
 /// Every part of every state storage of a rank, owned or not.
-std::vector<Part> parts_of(const LinkedProgram& linked, const ModelSpec& model,
+std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
                            const std::vector<RankMap>& maps, Id rank);
 /// The parts that each rank saves: of equal parts the first rank's, and of weights only copies that
 /// an Update writes, where there is one.
-std::vector<std::vector<Part>> owned_parts(const LinkedProgram& linked, const ModelSpec& model,
+std::vector<std::vector<Part>> owned_parts(const link::LinkedProgram& linked,
+                                           const model::ModelSpec& model,
                                            const std::vector<RankMap>& maps);
 
 /// Copies elements between a whole tensor and the interval [begin, end) of the flat part that
 /// tensor rank `tp_rank` of `tp_size` has of it. `width`: bytes of an element.
 enum class Direction : std::uint8_t { to_whole, to_part };
-void copy_part(const TensorSpec& spec, bool split, int tp_rank, int tp_size, std::int64_t begin,
-               std::int64_t end, int width, std::byte* whole, std::byte* part, Direction direction);
-std::int64_t elements_of(const TensorSpec& spec);
+void copy_part(const model::TensorSpec& spec, bool split, int tp_rank, int tp_size,
+               std::int64_t begin, std::int64_t end, int width, std::byte* whole, std::byte* part,
+               Direction direction);
+std::int64_t elements_of(const model::TensorSpec& spec);
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

@@ -10,7 +10,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 namespace {
 
 constexpr std::int64_t least_observed = 64;
@@ -25,7 +25,8 @@ Id group_at(const StorageMap& storage, std::int64_t element) {
 }
 
 /// Of ranks with equal copies the first along each axis answers.
-bool answers(const Program& program, const ModelSpec& model, Id group, Layout layout, Id rank) {
+bool answers(const program::Program& program, const model::ModelSpec& model, Id group,
+             program::Layout layout, Id rank) {
   for (std::size_t a = 0; a < program.mesh.size(); ++a) {
     const std::string& axis = program.mesh[a].name;
     const bool parts = axis == "tp" ? model.groups[group].split : (layout.shard >> a & 1) != 0;
@@ -36,7 +37,7 @@ bool answers(const Program& program, const ModelSpec& model, Id group, Layout la
 
 }  // namespace
 
-Id layer_of(const ModelSpec& model, Id group) {
+Id layer_of(const model::ModelSpec& model, Id group) {
   for (Id s = 0; s < model.segments.size(); ++s) {
     const auto& groups = model.segments[s].groups;
     if (std::find(groups.begin(), groups.end(), group) != groups.end()) return s;
@@ -50,22 +51,22 @@ int observe_stride(std::span<const std::int64_t> elements, int wanted) {
   return static_cast<int>(std::max<std::int64_t>(stride, 1));
 }
 
-bool is_observation(const Role& role, Id storage) {
-  return std::any_of(role.ops.begin(), role.ops.end(), [&](const Op& op) {
-    const auto* kernel = std::get_if<Kernel>(&op.work);
-    return kernel && kernel->kind == Local::observe &&
-           role.views[find(op, Slot::target)->view].storage == storage;
+bool is_observation(const program::Role& role, Id storage) {
+  return std::any_of(role.ops.begin(), role.ops.end(), [&](const program::Op& op) {
+    const auto* kernel = std::get_if<program::Kernel>(&op.work);
+    return kernel && kernel->kind == program::Local::observe &&
+           role.views[find(op, program::Slot::target)->view].storage == storage;
   });
 }
 
-std::vector<GroupObservation> observations_of(const LinkedProgram& linked, const ModelSpec& model,
-                                              const RankMap& map, Id rank, Id op,
-                                              std::span<const float> state,
+std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
+                                              const model::ModelSpec& model, const RankMap& map,
+                                              Id rank, Id op, std::span<const float> state,
                                               std::int64_t first_step) {
-  const Program& program = linked.program;
-  const Role& role = program.roles[linked.role_of[rank]];
-  const Ref& source = *find(role.ops[op], Slot::source);
-  const int stride = std::get<Kernel>(role.ops[op].work).stride;
+  const program::Program& program = linked.program;
+  const program::Role& role = program.roles[linked.role_of[rank]];
+  const program::Ref& source = *find(role.ops[op], program::Slot::source);
+  const int stride = std::get<program::Kernel>(role.ops[op].work).stride;
   const Extent extent = extent_of(program, role, source.view, rank);
   const StorageMap& storage = map.storages[role.views[source.view].storage];
   const auto observed = (state.size() - 1) / 2;
@@ -93,7 +94,7 @@ std::vector<GroupObservation> observations_of(const LinkedProgram& linked, const
   return out;
 }
 
-std::vector<LayerVariance> layer_variances(const ModelSpec& model,
+std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
                                            std::span<const GroupObservation> all) {
   std::map<Id, GroupObservation> groups;
   for (const GroupObservation& one : all) {
@@ -162,4 +163,4 @@ std::vector<GroupObservation> parse_observations(const std::string& text) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

@@ -20,14 +20,14 @@
 #include "engine/model/model.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 
 /// Of a warm-up that does not say. A prime, so that no matrix has a width that it divides: a sample
 /// of one column would not be one of the matrix.
 inline constexpr int default_observe_stride = 61;
 
 /// The segment whose layer a parameter group belongs to: the first that uses it.
-Id layer_of(const ModelSpec& model, Id group);
+Id layer_of(const model::ModelSpec& model, Id group);
 
 /// Every how many-th entry of a gradient to observe so that each of the parameter groups in it has
 /// at least 64 observed coordinates (all, where it has fewer), at most `wanted`. `elements`: of
@@ -35,7 +35,7 @@ Id layer_of(const ModelSpec& model, Id group);
 int observe_stride(std::span<const std::int64_t> elements, int wanted);
 
 /// The storage is what an observe kernel of this role keeps.
-bool is_observation(const Role& role, Id storage);
+bool is_observation(const program::Role& role, Id storage);
 
 /// What one rank saw of one parameter group.
 struct GroupObservation {
@@ -62,17 +62,17 @@ struct LayerVariance {
 /// `state`: what the kernel `op` (of the rank's role) kept on this rank. Empty for groups that
 /// another rank with an equal copy answers for. Throws InputError naming layer and step when a
 /// gradient was not finite; `first_step`: the first one observed.
-std::vector<GroupObservation> observations_of(const LinkedProgram& linked, const ModelSpec& model,
-                                              const RankMap& map, Id rank, Id op,
-                                              std::span<const float> state,
+std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
+                                              const model::ModelSpec& model, const RankMap& map,
+                                              Id rank, Id op, std::span<const float> state,
                                               std::int64_t first_step);
 
 /// By rising segment. `all`: of all ranks, in any order. Layers that nobody observed are left out.
-std::vector<LayerVariance> layer_variances(const ModelSpec& model,
+std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
                                            std::span<const GroupObservation> all);
 
 /// One line each, for the way from rank to rank; exact.
 std::string to_text(std::span<const GroupObservation> observations);
 std::vector<GroupObservation> parse_observations(const std::string& text);
 
-}  // namespace rehearse
+}  // namespace rehearse::tensors

@@ -15,7 +15,7 @@
 #include "runtime/checkpoints/safetensors.h"
 #include "runtime/control/together.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -51,21 +51,23 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor
     m.own_steps.emplace_back();
     if (!own.empty()) m.own_steps.back() = std::stoll(own);
   }
-  const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, executor.maps());
+  const std::vector<std::vector<tensors::Part>> owned =
+      owned_parts(c.linked, c.model, executor.maps());
   for (Id rank = 0; rank < owned.size(); ++rank) {
     if (owned[rank].empty()) continue;
     ShardRecord shard{.file = shard_name(rank), .sum = sum_of(sums[c.wiring.process(rank)])};
-    for (const Part& part : owned[rank]) shard.parts.push_back(part.key);
+    for (const tensors::Part& part : owned[rank]) shard.parts.push_back(part.key);
     m.shards.push_back(std::move(shard));
   }
   return m;
 }
 
 /// What this rank is to have of a tensor, from whatever copies there are.
-std::vector<std::byte> tensor_for(CheckpointReader& reader, const PartKey& key,
-                                  const TensorSpec* spec, DType dtype, int copies_now) {
+std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartKey& key,
+                                  const model::TensorSpec* spec, program::DType dtype,
+                                  int copies_now) {
   const int copies = reader.copies(key.kind, key.tensor);
-  if (key.kind == Kind::residual && copies > 0 && copies != copies_now) {
+  if (key.kind == tensors::Kind::residual && copies > 0 && copies != copies_now) {
     // Another number of data-parallel ranks: what is still owed in all stays the same.
     std::vector<std::byte> sum;
     for (int copy = 0; copy < copies; ++copy) {
@@ -106,10 +108,11 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
   std::string mine;
   try {
     together(c.control, what + " shard", [&] {
-      const std::vector<std::vector<Part>> owned = owned_parts(c.linked, c.model, executor.maps());
+      const std::vector<std::vector<tensors::Part>> owned =
+          owned_parts(c.linked, c.model, executor.maps());
       TensorTable table;
-      for (const Part& part : owned[c.rank]) {
-        const DType dtype = executor.role().storages[part.storage].dtype;
+      for (const tensors::Part& part : owned[c.rank]) {
+        const program::DType dtype = executor.role().storages[part.storage].dtype;
         const std::int64_t count = part.key.end - part.key.begin;
         table[part.key.text()] = {
             .dtype = dtype,
@@ -166,22 +169,23 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   executor.skipped_updates(manifest.skipped_updates);
   executor.own_step(reader.own_step(static_cast<Id>(rank)));
   struct Known {
-    const TensorSpec* tensor = nullptr;
+    const model::TensorSpec* tensor = nullptr;
     Id group = none;
   };
   std::map<std::string, Known> specs;
   for (Id group = 0; group < c.model.groups.size(); ++group)
-    for (const TensorSpec& spec : c.model.groups[group].tensors) specs[spec.name] = {&spec, group};
-  std::pair<PartKey, std::vector<std::byte>> last;  // consecutive parts are of one tensor
-  for (const Part& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
-    const DType dtype = executor.role().storages[part.storage].dtype;
+    for (const model::TensorSpec& spec : c.model.groups[group].tensors)
+      specs[spec.name] = {&spec, group};
+  std::pair<tensors::PartKey, std::vector<std::byte>> last;  // consecutive parts are of one tensor
+  for (const tensors::Part& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
+    const program::DType dtype = executor.role().storages[part.storage].dtype;
     const auto spec = specs.find(part.key.tensor);
     const bool known = spec != specs.end();
-    PartKey whole = part.key;
+    tensors::PartKey whole = part.key;
     whole.tp_rank = whole.begin = whole.end = 0;
     if (last.first != whole || last.second.empty()) {
       const int copies =
-          known && part.key.kind == Kind::residual
+          known && part.key.kind == tensors::Kind::residual
               ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
               : 0;
       last = {whole,
@@ -189,7 +193,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     }
     // Nothing was owed of a layer that was sent whole; a rank's own (a select's threshold) begins
     // anew on a rank that was not there.
-    if (last.second.empty() && (part.key.kind == Kind::residual || part.key.kind == Kind::other))
+    if (last.second.empty() &&
+        (part.key.kind == tensors::Kind::residual || part.key.kind == tensors::Kind::other))
       continue;
     if (last.second.empty())
       throw InputError(
@@ -202,7 +207,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     if (known)
       copy_part(*spec->second.tensor, c.model.groups[spec->second.group].split, part.key.tp_rank,
                 part.key.tp_size, part.key.begin, part.key.end, static_cast<int>(width),
-                last.second.data(), target, Direction::to_part);
+                last.second.data(), target, tensors::Direction::to_part);
     else
       std::memcpy(target, last.second.data(),
                   std::min<std::size_t>(last.second.size(), part.key.end * width));
@@ -210,4 +215,4 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   return step;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,11 +10,11 @@
 
 #include "engine/job/job.h"
 #include "engine/link/link.h"
+#include "runtime/checkpoints/manifest.h"
 #include "runtime/control/control.h"
 #include "runtime/execution/executor.h"
-#include "runtime/checkpoints/manifest.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Saves the state before step `step` to FOLDER/step-NNNNNNNN and removes all but the last two.
 /// Every rank calls it. Throws BackendError on every rank when one of them could not write (names
@@ -29,4 +29,4 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& context,
                              Executor& executor);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

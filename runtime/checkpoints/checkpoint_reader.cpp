@@ -8,12 +8,12 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 CheckpointReader::CheckpointReader(const std::string& folder)
     : folder_(folder), manifest_(read_manifest(folder)), files_(manifest_.shards.size()) {
   for (std::size_t shard = 0; shard < manifest_.shards.size(); ++shard)
-    for (const PartKey& key : manifest_.shards[shard].parts)
+    for (const tensors::PartKey& key : manifest_.shards[shard].parts)
       places_[{key.kind, key.tensor}].push_back({key, shard});
 }
 
@@ -22,14 +22,15 @@ std::int64_t CheckpointReader::own_step(Id rank) const {
   return rank < own.size() ? own[rank].value_or(manifest_.step) : manifest_.step;
 }
 
-std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& tensor, int age,
-                                               int copy, const TensorSpec* spec, DType dtype) {
+std::vector<std::byte> CheckpointReader::whole(tensors::Kind kind, const std::string& tensor,
+                                               int age, int copy, const model::TensorSpec* spec,
+                                               program::DType dtype) {
   const auto found = places_.find({kind, tensor});
   if (found == places_.end()) return {};
   const int width = static_cast<int>(size_of(dtype));
   // Every part is looked at before memory is taken for the whole: the manifest may say anything.
-  std::vector<std::pair<PartKey, TensorEntry>> parts;
-  std::int64_t elements = spec != nullptr ? elements_of(*spec) : 0, filled = 0;
+  std::vector<std::pair<tensors::PartKey, TensorEntry>> parts;
+  std::int64_t elements = spec != nullptr ? tensors::elements_of(*spec) : 0, filled = 0;
   for (const Place& place : found->second) {
     if (place.key.age != age || place.key.copy != copy) continue;
     if (spec == nullptr && parts.empty()) elements = place.key.end;
@@ -56,14 +57,14 @@ std::vector<std::byte> CheckpointReader::whole(Kind kind, const std::string& ten
     auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
     if (spec != nullptr)
       copy_part(*spec, key.tp_size > 1, key.tp_rank, key.tp_size, key.begin, key.end, width,
-                bytes.data(), data, Direction::to_whole);
+                bytes.data(), data, tensors::Direction::to_whole);
     else
       std::memcpy(bytes.data() + key.begin * width, data, entry.data.size());
   }
   return bytes;
 }
 
-int CheckpointReader::copies(Kind kind, const std::string& tensor) const {
+int CheckpointReader::copies(tensors::Kind kind, const std::string& tensor) const {
   const auto found = places_.find({kind, tensor});
   int count = 0;
   if (found != places_.end())
@@ -71,9 +72,9 @@ int CheckpointReader::copies(Kind kind, const std::string& tensor) const {
   return count;
 }
 
-DType CheckpointReader::dtype_of(Kind kind, const std::string& tensor) {
+program::DType CheckpointReader::dtype_of(tensors::Kind kind, const std::string& tensor) {
   const auto found = places_.find({kind, tensor});
-  return found == places_.end() ? DType::f32 : read(found->second.front()).dtype;
+  return found == places_.end() ? program::DType::f32 : read(found->second.front()).dtype;
 }
 
 std::string CheckpointReader::path_of(std::size_t shard) const {
@@ -96,4 +97,4 @@ TensorEntry CheckpointReader::read(const Place& place) {
   return found->second;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,10 +13,10 @@
 #include "engine/base/errors.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
-#include "runtime/execution/rank_memory.h"
 #include "runtime/checkpoints/safetensors.h"
+#include "runtime/execution/rank_memory.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::string_view prefix = "transformer.";
@@ -31,41 +31,43 @@ bool vocabulary(const std::string& name) {
   return name.ends_with("wte.weight") || name == "lm_head.weight";
 }
 
-void need_gpt(const ModelSpec& model) {
-  if (model.family != Family::gpt)
+void need_gpt(const model::ModelSpec& model) {
+  if (model.family != model::Family::gpt)
     throw InputError(
         fmt::format("model {}: only GPT models have Hugging Face's GPT-2 layout", model.name));
 }
 
 /// A matrix of ours as two dimensions: [out, in]. The output of c_attn is (q, k, v) x heads x
 /// head_dim, the input of attn.c_proj heads x head_dim, each in this order in both.
-std::pair<std::int64_t, std::int64_t> matrix_of(const TensorSpec& spec) {
-  const std::int64_t all = elements_of(spec);
+std::pair<std::int64_t, std::int64_t> matrix_of(const model::TensorSpec& spec) {
+  const std::int64_t all = tensors::elements_of(spec);
   const std::int64_t out =
       spec.name.ends_with("c_attn.weight") ? all / spec.shape.back() : spec.shape.front();
   return {out, all / out};
 }
 
 /// Shape in a file of Hugging Face's.
-std::vector<std::int64_t> outer_shape(const ModelSpec& model, const TensorSpec& spec) {
+std::vector<std::int64_t> outer_shape(const model::ModelSpec& model,
+                                      const model::TensorSpec& spec) {
   if (vocabulary(spec.name)) return {model.vocab, spec.shape[1]};
   if (transposed(spec.name)) {
     const auto [out, in] = matrix_of(spec);
     return {in, out};
   }
-  if (spec.name.ends_with("c_attn.bias")) return {elements_of(spec)};
+  if (spec.name.ends_with("c_attn.bias")) return {tensors::elements_of(spec)};
   return spec.shape;
 }
 
 at::Tensor wrap(std::span<const std::byte> bytes, const std::vector<std::int64_t>& shape,
-                DType type) {
+                program::DType type) {
   // Only read.
   return at::from_blob(const_cast<std::byte*>(bytes.data()), shape, scalar_type(type));
 }
 
 }  // namespace
 
-void export_gpt2(const std::string& checkpoint, const ModelSpec& model, const std::string& path) {
+void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
+                 const std::string& path) {
   need_gpt(model);
   CheckpointReader reader(checkpoint);
   if (const std::string& saved = reader.manifest().model; saved != model.name)
@@ -73,10 +75,11 @@ void export_gpt2(const std::string& checkpoint, const ModelSpec& model, const st
         fmt::format("{}: the checkpoint is of model {}, not {}", checkpoint, saved, model.name));
   std::vector<at::Tensor> kept;
   TensorTable table;
-  for (const ParamGroup& group : model.groups)
-    for (const TensorSpec& spec : group.tensors) {
-      const DType type = reader.dtype_of(Kind::param, spec.name);
-      const std::vector<std::byte> bytes = reader.whole(Kind::param, spec.name, 1, 0, &spec, type);
+  for (const model::ParamGroup& group : model.groups)
+    for (const model::TensorSpec& spec : group.tensors) {
+      const program::DType type = reader.dtype_of(tensors::Kind::param, spec.name);
+      const std::vector<std::byte> bytes =
+          reader.whole(tensors::Kind::param, spec.name, 1, 0, &spec, type);
       if (bytes.empty()) throw InputError(fmt::format("{}: it has no {}", checkpoint, spec.name));
       at::Tensor tensor = wrap(bytes, spec.shape, type);
       if (vocabulary(spec.name)) tensor = tensor.narrow(0, 0, model.vocab);
@@ -94,10 +97,10 @@ void export_gpt2(const std::string& checkpoint, const ModelSpec& model, const st
 }
 
 void import_gpt2(const std::string& path, const ExecutorContext& context, Executor& executor) {
-  const ModelSpec& model = context.model;
+  const model::ModelSpec& model = context.model;
   need_gpt(model);
   const SafetensorsFile file(path);
-  const auto find = [&](const TensorSpec& spec) -> const TensorEntry& {
+  const auto find = [&](const model::TensorSpec& spec) -> const TensorEntry& {
     auto found = file.tensors().find(spec.name);
     if (found == file.tensors().end() && spec.name.starts_with(prefix))
       found = file.tensors().find(spec.name.substr(prefix.size()));
@@ -109,18 +112,20 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
                                    fmt::join(outer_shape(model, spec), ", ")));
     return found->second;
   };
-  const RankMap& map = executor.maps()[context.rank];
+  const tensors::RankMap& map = executor.maps()[context.rank];
   for (Id s = 0; s < map.storages.size(); ++s) {
-    const Kind kind = map.storages[s].kind;
-    const Storage& storage = executor.role().storages[s];
-    if (storage.life != Life::state || (kind != Kind::param && kind != Kind::master)) continue;
-    for (const Piece& piece : map.storages[s].pieces) {
-      const ParamGroup& group = model.groups[piece.group];
-      for (const TensorSlot& slot : tensors_of(group, map.tp_size)) {
+    const tensors::Kind kind = map.storages[s].kind;
+    const program::Storage& storage = executor.role().storages[s];
+    if (storage.life != program::Life::state ||
+        (kind != tensors::Kind::param && kind != tensors::Kind::master))
+      continue;
+    for (const tensors::Piece& piece : map.storages[s].pieces) {
+      const model::ParamGroup& group = model.groups[piece.group];
+      for (const tensors::TensorSlot& slot : tensors::tensors_of(group, map.tp_size)) {
         const std::int64_t begin = std::max(slot.begin, piece.offset);
         const std::int64_t end = std::min(slot.end, piece.offset + piece.end - piece.begin);
         if (begin >= end) continue;
-        const TensorSpec& spec = *slot.spec;
+        const model::TensorSpec& spec = *slot.spec;
         const TensorEntry& entry = find(spec);
         at::Tensor tensor =
             wrap(entry.data, entry.shape, entry.dtype).to(scalar_type(storage.dtype));
@@ -137,10 +142,10 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
           copy_part(spec, split, map.tp_rank, map.tp_size, begin - slot.begin, end - slot.begin,
                     width, static_cast<std::byte*>(tensor.data_ptr()),
                     executor.state(s, 0, age).data() + (piece.begin + begin - piece.offset) * width,
-                    Direction::to_part);
+                    tensors::Direction::to_part);
       }
     }
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

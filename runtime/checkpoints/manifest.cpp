@@ -10,7 +10,7 @@
 
 #include "engine/base/json_reader.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -29,7 +29,7 @@ std::string sum_text(std::string_view content) {
   return hex(checksum_of(std::as_bytes(std::span(content))));
 }
 
-Json to_json(const PartKey& key) {
+Json to_json(const tensors::PartKey& key) {
   return {{"kind", kind_name(key.kind)}, {"age", key.age},
           {"tensor", key.tensor},        {"copy", key.copy},
           {"tp_rank", key.tp_rank},      {"tp_size", key.tp_size},
@@ -51,16 +51,18 @@ std::string read_name(JsonReader& in, const char* key) {
   return text;
 }
 
-Kind read_kind(JsonReader& in) {
+tensors::Kind read_kind(JsonReader& in) {
   const std::string text = in.text("kind");
-  for (const Kind kind : {Kind::other, Kind::param, Kind::grad, Kind::moment1, Kind::moment2,
-                          Kind::master, Kind::residual, Kind::scale})
+  for (const tensors::Kind kind :
+       {tensors::Kind::other, tensors::Kind::param, tensors::Kind::grad, tensors::Kind::moment1,
+        tensors::Kind::moment2, tensors::Kind::master, tensors::Kind::residual,
+        tensors::Kind::scale})
     if (text == kind_name(kind)) return kind;
   in.fail(fmt::format("\"kind\" = \"{}\": unknown", text));
 }
 
-PartKey read_part(JsonReader& in, int ranks) {
-  PartKey key;
+tensors::PartKey read_part(JsonReader& in, int ranks) {
+  tensors::PartKey key;
   key.kind = read_kind(in);
   key.age = in.integer("age", 1, most_ages);
   key.tensor = read_name(in, "tensor");
@@ -93,8 +95,8 @@ ShardRecord read_shard(JsonReader& in, int ranks) {
 }
 
 /// Sizes whose product is at most the number of ranks: the rest are servers.
-std::vector<Axis> read_mesh(JsonReader& in, int ranks) {
-  std::vector<Axis> mesh;
+std::vector<program::Axis> read_mesh(JsonReader& in, int ranks) {
+  std::vector<program::Axis> mesh;
   std::int64_t product = 1;
   in.list("mesh", [&](JsonReader& axis) {
     mesh.push_back({.name = read_name(axis, "name"), .size = axis.integer("size", 1, ranks)});
@@ -135,11 +137,12 @@ std::string shard_name(Id rank) { return fmt::format("rank-{:05}.safetensors", r
 
 std::string to_text(const Manifest& m) {
   Json mesh = Json::array(), own_steps = Json::array(), shards = Json::array();
-  for (const Axis& axis : m.mesh) mesh.push_back({{"name", axis.name}, {"size", axis.size}});
+  for (const program::Axis& axis : m.mesh)
+    mesh.push_back({{"name", axis.name}, {"size", axis.size}});
   for (const auto& own : m.own_steps) own_steps.push_back(own ? Json(*own) : Json());
   for (const ShardRecord& shard : m.shards) {
     Json parts = Json::array();
-    for (const PartKey& key : shard.parts) parts.push_back(to_json(key));
+    for (const tensors::PartKey& key : shard.parts) parts.push_back(to_json(key));
     shards.push_back({{"file", shard.file},
                       {"bytes", shard.sum.bytes},
                       {"checksum", hex(shard.sum.checksum)},
@@ -224,4 +227,4 @@ Manifest read_manifest(const std::string& checkpoint) {
   return parse_manifest(text.str(), path);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,11 +13,12 @@
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/safetensors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Version of the folder's layout; another one is refused. 1 had no checksum of the manifest.
 inline constexpr int checkpoint_version = 2;
-/// Steps beyond this do not fit beside an op in a lane's progress counter (runtime/control/control.h).
+/// Steps beyond this do not fit beside an op in a lane's progress counter
+/// (runtime/control/control.h).
 inline constexpr std::int64_t most_steps = std::int64_t{1} << 37;
 
 /// Which of a run's plans was in force: a run that goes on must know whether it has been placed
@@ -30,7 +31,7 @@ struct PlanRecord {
 struct ShardRecord {
   std::string file = {};  // in the manifest's folder
   FileSum sum = {};
-  std::vector<PartKey> parts = {};
+  std::vector<tensors::PartKey> parts = {};
 };
 
 struct Manifest {
@@ -38,7 +39,7 @@ struct Manifest {
   /// By rank: the last step that a free-running rank has counted itself; nothing for the others.
   std::vector<std::optional<std::int64_t>> own_steps = {};
   std::string method = {}, model = {};
-  std::vector<Axis> mesh = {};
+  std::vector<program::Axis> mesh = {};
   int world_size = 1;
   std::uint64_t program_hash = 0, seed = 1;
   int global_batch = 1, seq_len = 1;
@@ -62,4 +63,4 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path);
 /// The manifest in the folder of a checkpoint. Throws InputError that names the file.
 Manifest read_manifest(const std::string& checkpoint);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

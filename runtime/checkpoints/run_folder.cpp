@@ -17,7 +17,7 @@
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/checkpoints/safetensors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ std::string whole_one_before(const std::string& checkpoint) {
   return "";
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

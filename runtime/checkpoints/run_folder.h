@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 std::string metrics_path(const std::string& folder);
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
@@ -32,4 +32,4 @@ void rewind_run(const std::string& folder, std::int64_t step);
 /// is whole, as the end of a sentence; empty when it is not damaged, or none is.
 std::string whole_one_before(const std::string& checkpoint);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

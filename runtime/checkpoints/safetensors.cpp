@@ -21,18 +21,19 @@
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<DType, const char*>, 5> dtype_names = {{{DType::f32, "F32"},
-                                                                       {DType::bf16, "BF16"},
-                                                                       {DType::f16, "F16"},
-                                                                       {DType::i32, "I32"},
-                                                                       {DType::u8, "U8"}}};
+constexpr std::array<std::pair<program::DType, const char*>, 5> dtype_names = {
+    {{program::DType::f32, "F32"},
+     {program::DType::bf16, "BF16"},
+     {program::DType::f16, "F16"},
+     {program::DType::i32, "I32"},
+     {program::DType::u8, "U8"}}};
 
-const char* name_of(DType type) {
+const char* name_of(program::DType type) {
   for (const auto& [known, name] : dtype_names)
     if (known == type) return name;
   return "U8";
@@ -238,4 +239,4 @@ void sync_folder(const std::string& path) {
   if (result != 0) fail(path, "sync the folder", error);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -12,10 +12,10 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct TensorEntry {
-  DType dtype = DType::f32;
+  program::DType dtype = program::DType::f32;
   std::vector<std::int64_t> shape = {};
   std::span<const std::byte> data = {};
 };
@@ -60,4 +60,4 @@ void write_durably(const std::string& path, const std::string& text);
 /// Makes renames and new names in a folder durable.
 void sync_folder(const std::string& path);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

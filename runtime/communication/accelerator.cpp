@@ -9,7 +9,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr const char* plugin_name = "librehearse_cuda.so";
@@ -49,4 +49,4 @@ std::unique_ptr<Accelerator> load_accelerator(Control& control, const std::strin
   return accelerator;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -12,7 +12,7 @@
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class Event {
  public:
@@ -68,4 +68,4 @@ std::unique_ptr<Accelerator> load_accelerator(Control& control, const std::strin
 inline constexpr int accelerator_version = 1;
 using MakeAccelerator = Accelerator*(int version, Control* control, std::string* error);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

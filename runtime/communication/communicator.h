@@ -13,22 +13,22 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Memory that a transfer reads or writes.
 struct Buffer {
   void* data = nullptr;
   std::int64_t elements = 0;
-  DType dtype = DType::f32;
+  program::DType dtype = program::DType::f32;
   std::int64_t bytes() const { return elements * size_of(dtype); }
 };
 
 /// A collective as prepared once: `elements` is the whole group's tensor, of which member i of n
 /// owns part [i * elements / n, (i + 1) * elements / n).
 struct CollectiveSpec {
-  Move move = Move::all_reduce;
-  Algorithm algorithm = Algorithm::automatic;
-  DType dtype = DType::f32;
+  program::Move move = program::Move::all_reduce;
+  program::Algorithm algorithm = program::Algorithm::automatic;
+  program::DType dtype = program::DType::f32;
   std::int64_t elements = 0;
   int root = 0;  // broadcast, reduce: a member
   /// The source may be overwritten although it is not the target (nobody reads it afterwards):
@@ -88,12 +88,13 @@ class Communicator {
   virtual std::int64_t scratch_bytes() const = 0;
 
   /// Prepares and runs in place: for set-up code and tests.
-  void all_reduce(Buffer whole, Algorithm algorithm = Algorithm::automatic) {
+  void all_reduce(Buffer whole, program::Algorithm algorithm = program::Algorithm::automatic) {
     run(prepare({.algorithm = algorithm, .dtype = whole.dtype, .elements = whole.elements}),
         whole.data, whole.data);
   }
-  void broadcast(Buffer whole, int root, Algorithm algorithm = Algorithm::automatic) {
-    run(prepare({.move = Move::broadcast,
+  void broadcast(Buffer whole, int root,
+                 program::Algorithm algorithm = program::Algorithm::automatic) {
+    run(prepare({.move = program::Move::broadcast,
                  .algorithm = algorithm,
                  .dtype = whole.dtype,
                  .elements = whole.elements,
@@ -126,4 +127,4 @@ class Mailbox {
   virtual Traffic traffic() const = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -21,12 +21,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
-#include "engine/collectives/schedule.h"
 #include "engine/base/errors.h"
+#include "engine/collectives/schedule.h"
 #include "runtime/control/members.h"
 #include "runtime/control/socket.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using GlooGroup = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
@@ -39,16 +39,18 @@ std::chrono::milliseconds patience_of(const Control& control) {
 
 /// Whether Gloo has the collective at the bytes of the schedule: by rings, of 32-bit numbers.
 bool has(const CollectiveSpec& spec, int members) {
-  if (spec.dtype != DType::f32 && spec.dtype != DType::i32) return false;
-  if (spec.algorithm != Algorithm::automatic && spec.algorithm != Algorithm::ring) return false;
-  return spec.move == Move::all_reduce ||
-         (spec.move == Move::all_gather && spec.elements % members == 0);
+  if (spec.dtype != program::DType::f32 && spec.dtype != program::DType::i32) return false;
+  if (spec.algorithm != program::Algorithm::automatic && spec.algorithm != program::Algorithm::ring)
+    return false;
+  return spec.move == program::Move::all_reduce ||
+         (spec.move == program::Move::all_gather && spec.elements % members == 0);
 }
 
 /// Payload of Gloo's ring, which is our ring's.
 std::int64_t sent_bytes(const CollectiveSpec& spec, int members, int member) {
   const std::vector<Id> nodes(static_cast<std::size_t>(members), 0);
-  return schedule(spec.move, Algorithm::ring, spec.elements, nodes)->sent(member) *
+  return collectives::schedule(spec.move, program::Algorithm::ring, spec.elements, nodes)
+             ->sent(member) *
          size_of(spec.dtype);
 }
 
@@ -141,7 +143,7 @@ class GlooCommunicator : public Communicator {
       return;
     }
     std::vector<at::Tensor> whole = {tensor(target, spec.elements, spec.dtype)};
-    if (spec.move == Move::all_reduce) {
+    if (spec.move == program::Move::all_reduce) {
       if (target != source)
         std::memcpy(target, source, static_cast<std::size_t>(spec.elements * size_of(spec.dtype)));
       finish(group_->allreduce(whole), spec);
@@ -171,8 +173,8 @@ class GlooCommunicator : public Communicator {
     std::int64_t sent = 0;  // bytes, where Gloo does
   };
 
-  static at::Tensor tensor(void* data, std::int64_t elements, DType dtype) {
-    return at::from_blob(data, {elements}, dtype == DType::f32 ? at::kFloat : at::kInt);
+  static at::Tensor tensor(void* data, std::int64_t elements, program::DType dtype) {
+    return at::from_blob(data, {elements}, dtype == program::DType::f32 ? at::kFloat : at::kInt);
   }
 
   /// Waits for Gloo and for the control plane at once.
@@ -270,4 +272,4 @@ std::unique_ptr<Communicator> Gloo::communicator(std::unique_ptr<SocketCommunica
       [impl = impl_.get(), name, member, size] { return impl->connect(name, member, size); });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -5,10 +5,10 @@
 #pragma once
 #include <memory>
 
-#include "runtime/control/control.h"
 #include "runtime/communication/socket_communicator.h"
+#include "runtime/control/control.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Makes a run's Gloo groups. They listen on the address by which other hosts reach this one, or on
 /// the interface that GLOO_SOCKET_IFNAME names.
@@ -28,4 +28,4 @@ class Gloo {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -9,12 +9,12 @@
 
 #include "engine/base/errors.h"
 #include "runtime/communication/gloo_communicator.h"
-#include "runtime/control/members.h"
 #include "runtime/communication/socket_communicator.h"
 #include "runtime/communication/socket_mailbox.h"
 #include "runtime/communication/switchboard.h"
+#include "runtime/control/members.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct Network::Impl {
   Control& control;
@@ -29,7 +29,7 @@ struct Network::Impl {
         switchboard(control_in),
         patience(options.patience.value > 0 ? options.patience
                                             : 10 * control_in.options().timeout) {
-    if (options.transport == Transport::gloo) gloo.emplace(control);
+    if (options.transport == job::Transport::gloo) gloo.emplace(control);
   }
 };
 
@@ -76,4 +76,4 @@ std::unique_ptr<Mailbox> Network::mailbox(const std::string& channel, std::vecto
                                          impl_->options.mailbox_bound, impl_->patience);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

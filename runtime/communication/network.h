@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/job/job.h"
 #include "engine/base/units.h"
+#include "engine/job/job.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct NetworkOptions {
-  Transport transport = Transport::sockets;
+  job::Transport transport = job::Transport::sockets;
   /// By rank: the node it lies on, for hierarchical algorithms. Empty: from host names.
   std::vector<Id> node_of = {};
   /// A mailbox holds at most this much on its way out, and as much on its way in.
@@ -49,4 +49,4 @@ class Network {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,7 +10,7 @@
 #include "engine/base/errors.h"
 #include "runtime/kernels/sparsify.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 [[noreturn]] void damaged(const std::string& why) {
@@ -26,12 +26,12 @@ T load(const std::byte* at) {
 
 /// Calls add(i-th value's place) in order.
 template <class Add>
-void read_indices(const Kernel& kernel, const std::byte* at, std::int64_t count, Add add) {
+void read_indices(const program::Kernel& kernel, const std::byte* at, std::int64_t count, Add add) {
   switch (kernel.coding) {
-    case Coding::index32:
+    case program::Coding::index32:
       for (std::int64_t i = 0; i < count; ++i) add(load<std::uint32_t>(at + 4 * i));
       return;
-    case Coding::bitmap: {
+    case program::Coding::bitmap: {
       std::int64_t found = 0;
       const std::int64_t bytes = (kernel.of + 7) / 8;
       for (std::int64_t begin = 0; begin < bytes; begin += 8) {
@@ -47,15 +47,15 @@ void read_indices(const Kernel& kernel, const std::byte* at, std::int64_t count,
                 std::to_string(count));
       return;
     }
-    case Coding::delta16: {
-      const std::int64_t blocks = (kernel.of + delta_block - 1) / delta_block;
+    case program::Coding::delta16: {
+      const std::int64_t blocks = (kernel.of + program::delta_block - 1) / program::delta_block;
       const std::byte* offsets = at + 4 * blocks;
       std::int64_t left = count;
       for (std::int64_t block = 0; block < blocks; ++block) {
         const std::int64_t here = load<std::uint32_t>(at + 4 * block);
         if (here > left) damaged("its blocks hold more entries than it has");
         for (std::int64_t i = 0; i < here; ++i, offsets += 2)
-          add(block * delta_block + load<std::uint16_t>(offsets));
+          add(block * program::delta_block + load<std::uint16_t>(offsets));
         left -= here;
       }
       if (left != 0) damaged("its blocks hold fewer entries than it has");
@@ -65,8 +65,8 @@ void read_indices(const Kernel& kernel, const std::byte* at, std::int64_t count,
 
 }  // namespace
 
-std::int64_t entries_in(const Kernel& kernel, const std::byte* packet) {
-  if (kernel.selector != Selector::threshold) return kernel.keep;
+std::int64_t entries_in(const program::Kernel& kernel, const std::byte* packet) {
+  if (kernel.selector != program::Selector::threshold) return kernel.keep;
   const std::int64_t count = load<std::uint32_t>(packet);
   const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
   if (count > most)
@@ -75,9 +75,9 @@ std::int64_t entries_in(const Kernel& kernel, const std::byte* packet) {
   return count;
 }
 
-void write_packet(const Kernel& kernel, const float* values, const std::uint32_t* indices,
+void write_packet(const program::Kernel& kernel, const float* values, const std::uint32_t* indices,
                   std::int64_t count, std::byte* packet) {
-  if (kernel.selector == Selector::threshold) {
+  if (kernel.selector == program::Selector::threshold) {
     const auto said = static_cast<std::uint32_t>(count);
     std::memcpy(packet, &said, sizeof said);
   }
@@ -86,20 +86,20 @@ void write_packet(const Kernel& kernel, const float* values, const std::uint32_t
   if (count > 0) std::memcpy(packet, values, bytes);
   std::byte* at = packet + bytes;
   switch (kernel.coding) {
-    case Coding::index32:
+    case program::Coding::index32:
       if (count > 0) std::memcpy(at, indices, bytes);
       return;
-    case Coding::bitmap:
+    case program::Coding::bitmap:
       std::memset(at, 0, static_cast<std::size_t>((kernel.of + 7) / 8));
       for (std::int64_t i = 0; i < count; ++i)
         at[indices[i] / 8] |= static_cast<std::byte>(1U << (indices[i] % 8));
       return;
-    case Coding::delta16: {
-      const std::int64_t blocks = (kernel.of + delta_block - 1) / delta_block;
+    case program::Coding::delta16: {
+      const std::int64_t blocks = (kernel.of + program::delta_block - 1) / program::delta_block;
       std::byte* offsets = at + 4 * blocks;
       std::int64_t i = 0;
       for (std::int64_t block = 0; block < blocks; ++block) {
-        const std::int64_t first = i, end = (block + 1) * delta_block;
+        const std::int64_t first = i, end = (block + 1) * program::delta_block;
         for (; i < count && indices[i] < end; ++i, offsets += 2) {
           const auto offset = static_cast<std::uint16_t>(indices[i]);
           std::memcpy(offsets, &offset, sizeof offset);
@@ -111,8 +111,8 @@ void write_packet(const Kernel& kernel, const float* values, const std::uint32_t
   }
 }
 
-void select_nothing(const Kernel& kernel, std::byte* packet) {
-  if (kernel.selector == Selector::threshold)
+void select_nothing(const program::Kernel& kernel, std::byte* packet) {
+  if (kernel.selector == program::Selector::threshold)
     return write_packet(kernel, nullptr, nullptr, 0, packet);
   const std::vector<float> zeros(static_cast<std::size_t>(kernel.keep));
   std::vector<std::uint32_t> first(zeros.size());
@@ -120,8 +120,8 @@ void select_nothing(const Kernel& kernel, std::byte* packet) {
   write_packet(kernel, zeros.data(), first.data(), kernel.keep, packet);
 }
 
-void add_packet(const Kernel& kernel, const std::byte* packet, std::int64_t begin, std::int64_t end,
-                float* target) {
+void add_packet(const program::Kernel& kernel, const std::byte* packet, std::int64_t begin,
+                std::int64_t end, float* target) {
   const std::int64_t count = entries_in(kernel, packet);
   const std::byte* value = packet + packet_header(kernel.selector);
   const std::byte* places = value + 4 * count;
@@ -137,8 +137,8 @@ void add_packet(const Kernel& kernel, const std::byte* packet, std::int64_t begi
   read_indices(kernel, places, count, add);
 }
 
-void scatter_add(const Kernel& kernel, const std::byte* packets, std::int64_t count, float factor,
-                 std::int64_t begin, std::int64_t end, float* target) {
+void scatter_add(const program::Kernel& kernel, const std::byte* packets, std::int64_t count,
+                 float factor, std::int64_t begin, std::int64_t end, float* target) {
   std::fill_n(target, end - begin, 0.0F);
   const std::int64_t room = packet_room(kernel);
   for (std::int64_t i = 0; i < count; ++i)
@@ -147,4 +147,4 @@ void scatter_add(const Kernel& kernel, const std::byte* packets, std::int64_t co
   for (std::int64_t i = 0; i < end - begin; ++i) target[i] *= factor;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,16 +6,16 @@
 #include "engine/program/packets.h"
 #include "runtime/kernels/sparsify.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
-PacketExchange::PacketExchange(Communicator& communicator, Move move, const Kernel& kernel,
-                               std::int64_t count, int root)
+PacketExchange::PacketExchange(Communicator& communicator, program::Move move,
+                               const program::Kernel& kernel, std::int64_t count, int root)
     : communicator_(communicator),
       move_(move),
       kernel_(kernel),
       root_(root),
       handle_(communicator.prepare(
-          {.move = move, .dtype = DType::u8, .elements = 4 * count, .root = root})),
+          {.move = move, .dtype = program::DType::u8, .elements = 4 * count, .root = root})),
       counts_(static_cast<std::size_t>(count)) {}
 
 /// A packet behind its count.
@@ -23,13 +23,13 @@ Buffer PacketExchange::body(std::byte* packets, std::int64_t index) const {
   std::byte* const packet = packets + index * packet_room(kernel_);
   return {.data = packet + packet_header(kernel_.selector),
           .elements = packet_bytes(kernel_.of, entries_in(kernel_, packet), kernel_.coding),
-          .dtype = DType::u8};
+          .dtype = program::DType::u8};
 }
 
 void PacketExchange::run(std::byte* source, std::byte* target) {
   const std::int64_t room = packet_room(kernel_), member = communicator_.member();
   const auto count = static_cast<std::int64_t>(counts_.size());
-  const bool gathers = move_ == Move::all_gather;
+  const bool gathers = move_ == program::Move::all_gather;
   if (gathers && source != target + member * room)
     std::memcpy(target + member * room, source, static_cast<std::size_t>(room));
   if (!gathers && member == root_ && source != target)
@@ -63,4 +63,4 @@ void PacketExchange::broadcast(std::byte* target) {
     }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -9,13 +9,13 @@
 #include "engine/program/program.h"
 #include "runtime/communication/communicator.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class PacketExchange {
  public:
   /// `count` packets in all: in an all-gather one of each member, in a broadcast all from `root`.
-  PacketExchange(Communicator& communicator, Move move, const Kernel& kernel, std::int64_t count,
-                 int root);
+  PacketExchange(Communicator& communicator, program::Move move, const program::Kernel& kernel,
+                 std::int64_t count, int root);
 
   /// all_gather: a member's packet -> all packets. broadcast: the root's packets -> the same.
   /// Throws BackendError when a peer's count does not fit.
@@ -27,10 +27,10 @@ class PacketExchange {
   Buffer body(std::byte* packets, std::int64_t index) const;
 
   Communicator& communicator_;
-  Move move_;
-  Kernel kernel_;
+  program::Move move_;
+  program::Kernel kernel_;
   int root_, handle_;
   std::vector<std::uint32_t> counts_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

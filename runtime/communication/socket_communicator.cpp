@@ -14,7 +14,7 @@
 #include "engine/base/names.h"
 #include "runtime/kernels/accumulate.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::uint32_t transfer_magic = 0x52485431;
@@ -29,7 +29,7 @@ constexpr std::size_t turn_bytes = 1 << 20;
 struct SocketCommunicator::Active {
   int peer = 0;
   bool receive = false, add = false;
-  DType dtype = DType::u8;
+  program::DType dtype = program::DType::u8;
   std::byte* data = nullptr;
   std::size_t bytes = 0, done = 0;  // of the payload
   std::size_t header_done = 0;
@@ -195,16 +195,16 @@ void SocketCommunicator::move_all(std::span<Active> active, const CollectiveSpec
   }
 }
 
-SocketCommunicator::Prepared SocketCommunicator::flatten(const Schedule& schedule,
+SocketCommunicator::Prepared SocketCommunicator::flatten(const collectives::Schedule& schedule,
                                                          const CollectiveSpec& spec) const {
   Prepared prepared;
   prepared.spec = spec;
-  std::vector<Transfer> transfers;
+  std::vector<collectives::Transfer> transfers;
   for (int r = 0; r < schedule.rounds(); ++r) {
     transfers.clear();
     schedule.round(r, member(), transfers);
     const std::size_t before = prepared.pieces.size();
-    for (const Transfer& t : transfers) {
+    for (const collectives::Transfer& t : transfers) {
       if (t.begin == t.end || (t.from != member() && t.to != member())) continue;
       const bool receive = t.to == member();
       prepared.pieces.push_back({receive ? t.from : t.to, receive, t.add,
@@ -219,11 +219,11 @@ int SocketCommunicator::prepare(const CollectiveSpec& spec) {
   const auto same = [&](const Prepared& p) { return p.spec == spec; };
   const auto known = std::ranges::find_if(prepared_, same);
   if (known != prepared_.end()) return static_cast<int>(known - prepared_.begin());
-  Algorithm algorithm = spec.algorithm;
-  if (algorithm == Algorithm::automatic) {
-    algorithm = choose(spec.move, spec.elements * size_of(spec.dtype), node_of_);
+  program::Algorithm algorithm = spec.algorithm;
+  if (algorithm == program::Algorithm::automatic) {
+    algorithm = collectives::choose(spec.move, spec.elements * size_of(spec.dtype), node_of_);
   }
-  const auto plan = schedule(spec.move, algorithm, spec.elements, node_of_, spec.root);
+  const auto plan = collectives::schedule(spec.move, algorithm, spec.elements, node_of_, spec.root);
   prepared_.push_back(flatten(*plan, spec));
   const Prepared& p = prepared_.back();
   std::size_t begin = 0;
@@ -231,7 +231,8 @@ int SocketCommunicator::prepare(const CollectiveSpec& spec) {
   if (std::ranges::any_of(p.pieces, [](const Piece& x) { return x.receive && x.add; })) {
     landing_.resize(landing_bytes);
   }
-  const bool separate = spec.move == Move::reduce_scatter || spec.move == Move::reduce;
+  const bool separate =
+      spec.move == program::Move::reduce_scatter || spec.move == program::Move::reduce;
   if (separate && !spec.consume && size() > 1) {
     const auto need = static_cast<std::size_t>(spec.elements * size_of(spec.dtype));
     scratch_.resize(std::max(scratch_.size(), need));
@@ -258,7 +259,7 @@ void SocketCommunicator::play(const Prepared& prepared, std::byte* whole) {
   }
 }
 
-void SocketCommunicator::play(const Schedule& schedule, Buffer whole) {
+void SocketCommunicator::play(const collectives::Schedule& schedule, Buffer whole) {
   landing_.resize(landing_bytes);
   play(flatten(schedule, {.dtype = whole.dtype, .elements = whole.elements}),
        static_cast<std::byte*>(whole.data));
@@ -285,19 +286,19 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
     if (into != out_of && n > 0) std::memcpy(into, out_of, n);
   };
   switch (spec.move) {
-    case Move::all_reduce:
+    case program::Move::all_reduce:
       copy(to, from, bytes);
       play(prepared, to);
       return;
-    case Move::broadcast:
+    case program::Move::broadcast:
       if (member() == spec.root) copy(to, from, bytes);
       play(prepared, to);
       return;
-    case Move::all_gather:
+    case program::Move::all_gather:
       copy(own_part(spec, to), from, part);
       play(prepared, to);
       return;
-    case Move::reduce_scatter: {
+    case program::Move::reduce_scatter: {
       const bool in_place = to == own_part(spec, from);
       std::byte* work = in_place || spec.consume || size() == 1 ? from : scratch_.data();
       copy(work, from, bytes);
@@ -305,7 +306,7 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
       copy(to, own_part(spec, work), part);
       return;
     }
-    case Move::reduce: {
+    case program::Move::reduce: {
       const bool root = member() == spec.root;
       std::byte* work = root ? to : to == from || spec.consume ? from : scratch_.data();
       copy(work, from, bytes);
@@ -361,4 +362,4 @@ std::int64_t SocketCommunicator::scratch_bytes() const {
   return static_cast<std::int64_t>(landing_.size() + scratch_.size());
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

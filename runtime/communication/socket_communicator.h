@@ -13,7 +13,7 @@
 #include "runtime/communication/communicator.h"
 #include "runtime/communication/switchboard.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Precedes every transfer, so that two ranks that disagree find out at once.
 struct TransferHeader {
@@ -39,7 +39,7 @@ class SocketCommunicator : public Communicator {
   std::int64_t scratch_bytes() const override;
 
   /// Plays a schedule in place on a whole tensor.
-  void play(const Schedule& schedule, Buffer whole);
+  void play(const collectives::Schedule& schedule, Buffer whole);
 
  private:
   struct Line {  // one direction of one peer
@@ -59,7 +59,7 @@ class SocketCommunicator : public Communicator {
   struct Active;
 
   Line& line(bool receive, int peer);
-  Prepared flatten(const Schedule& schedule, const CollectiveSpec& spec) const;
+  Prepared flatten(const collectives::Schedule& schedule, const CollectiveSpec& spec) const;
   void play(const Prepared& prepared, std::byte* whole);
   void move_all(std::span<Active> active, const CollectiveSpec* spec);
   bool advance(Active& active, const CollectiveSpec* spec);
@@ -81,4 +81,4 @@ class SocketCommunicator : public Communicator {
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

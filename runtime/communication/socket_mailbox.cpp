@@ -12,7 +12,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t spare_buffers = 8;
@@ -294,4 +294,4 @@ void SocketMailbox::run() {
   while (!ending_.load()) turn();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -17,7 +17,7 @@
 #include "runtime/communication/communicator.h"
 #include "runtime/communication/switchboard.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class SocketMailbox : public Mailbox {
  public:
@@ -88,4 +88,4 @@ class SocketMailbox : public Mailbox {
   std::thread thread_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

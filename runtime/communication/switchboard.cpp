@@ -18,7 +18,7 @@
 #include "engine/base/errors.h"
 #include "runtime/control/members.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Greeting {
@@ -161,4 +161,4 @@ void Switchboard::withdraw(std::uint64_t key, const void* owner) {
   if (taker != impl_->takers.end() && taker->second.owner == owner) impl_->takers.erase(taker);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,7 +11,7 @@
 #include "runtime/control/control.h"
 #include "runtime/control/socket.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class Switchboard {
  public:
@@ -38,4 +38,4 @@ class Switchboard {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 std::string key_of(const Environment& environment) {
@@ -50,4 +50,4 @@ std::uint16_t ask_agent_store(const Environment& environment, Seconds timeout) {
   });
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,10 +6,10 @@
 #include "engine/base/units.h"
 #include "runtime/control/environment.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 void tell_agent_store(const Environment& environment, std::uint16_t port, Seconds timeout);
 /// Waits for it. Throws BackendError.
 std::uint16_t ask_agent_store(const Environment& environment, Seconds timeout);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

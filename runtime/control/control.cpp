@@ -9,7 +9,7 @@
 #include "engine/base/heartbeat.h"
 #include "runtime/control/control_impl.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 Control::Control(const Environment& environment, ControlOptions options)
     : impl_(std::make_unique<Impl>(environment, std::move(options))) {
@@ -212,4 +212,4 @@ const std::vector<MemberInfo>& Members::of(const Control& control) {
 }
 const std::string& Members::token(const Control& control) { return control.impl_->token; }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

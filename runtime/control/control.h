@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/program/program.h"
 #include "engine/base/units.h"
+#include "engine/program/program.h"
 #include "runtime/control/environment.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 enum class LaneState : std::uint8_t {
   idle,           // nothing to do
@@ -135,4 +135,4 @@ class Control {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

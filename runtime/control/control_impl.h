@@ -20,7 +20,7 @@
 #include "runtime/control/members.h"
 #include "runtime/control/supervisor.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct Control::Impl {
   Environment environment;
@@ -88,4 +88,4 @@ struct Control::Impl {
   }
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -12,7 +12,7 @@
 #include "runtime/control/agent_store.h"
 #include "runtime/control/control_impl.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 std::string host_name() {
@@ -258,4 +258,4 @@ void Control::Impl::start() {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

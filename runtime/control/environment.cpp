@@ -8,7 +8,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 int to_number(const std::string& name, const std::string& text, int least, int most) {
@@ -157,4 +157,4 @@ Environment detect_environment(const Variables& variable) {
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct Environment {
   int rank = 0, world_size = 1;
@@ -36,4 +36,4 @@ Environment detect_environment(const Variables& variable = process_variable);
 /// The first host of a Slurm node list: "node[003-010,12],login" -> "node003".
 std::string first_host(const std::string& node_list);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

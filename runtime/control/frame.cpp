@@ -7,7 +7,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t header_bytes = sizeof(std::uint32_t) + 1;
@@ -78,4 +78,4 @@ std::optional<Message> FrameSocket::next() {
   return message;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,7 +11,7 @@
 
 #include "runtime/control/socket.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 enum class MessageKind : std::uint8_t {
   // from a rank to the supervisor
@@ -94,4 +94,4 @@ class FrameSocket {
   std::size_t taken_ = 0, sent_ = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 
 #include "runtime/control/supervisor.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 std::string place(const RankView& rank, const LaneView& lane, Deadline now,
@@ -91,4 +91,4 @@ std::optional<Blame> find_hang(const std::vector<RankView>& ranks, Deadline now,
                "has not arrived while others wait for it: " + place(*last, *lane, now, options)};
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

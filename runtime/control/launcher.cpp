@@ -25,7 +25,7 @@
 #include "runtime/control/socket.h"
 #include "runtime/control/stop_on_signal.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Child {
@@ -310,4 +310,4 @@ int launch(const std::vector<std::string>& arguments, const LaunchOptions& optio
 
 bool launched() { return process_variable("REHEARSE_LISTENER").has_value(); }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -7,7 +7,7 @@
 
 #include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct LaunchOptions {
   int nproc = 1;
@@ -28,4 +28,4 @@ int launch(const std::vector<std::string>& arguments, const LaunchOptions& optio
 /// True in a process that `launch` started.
 bool launched();
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

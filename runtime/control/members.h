@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class Control;
 
@@ -20,4 +20,4 @@ struct Members {
   static const std::string& token(const Control& control);
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

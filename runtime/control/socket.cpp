@@ -19,7 +19,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 void set_no_delay(int fd) {
@@ -217,4 +217,4 @@ void clear(int fd) noexcept {
   [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof count);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,7 +10,7 @@
 
 #include "engine/base/units.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
@@ -68,4 +68,4 @@ Fd make_signal();
 void notify(int fd) noexcept;  // async-signal-safe
 void clear(int fd) noexcept;   // until the next signal
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 // A handler may touch nothing else.
@@ -56,4 +56,4 @@ StopOnSignal::~StopOnSignal() {
 
 int StopOnSignal::first() const { return first_signal; }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

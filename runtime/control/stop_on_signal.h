@@ -7,7 +7,7 @@
 #include "engine/base/units.h"
 #include "runtime/control/control.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// From when on after the first one a signal is a second request.
 inline constexpr Seconds second_request_after = Seconds(1);
@@ -28,4 +28,4 @@ class StopOnSignal {
   struct sigaction old_int_ = {}, old_term_ = {};
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

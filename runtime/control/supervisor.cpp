@@ -15,7 +15,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Member {
@@ -337,4 +337,4 @@ Supervisor::~Supervisor() {
   impl_->thread.join();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

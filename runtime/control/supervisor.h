@@ -10,7 +10,7 @@
 #include "runtime/control/control.h"
 #include "runtime/control/frame.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 inline constexpr std::uint32_t control_version = 2;
 
@@ -57,4 +57,4 @@ class Supervisor {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,7 +6,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 // The first character of what a rank says.
@@ -32,4 +32,4 @@ void together(Control& control, const std::string& what, const std::function<voi
       throw BackendError(fmt::format("rank {}: {}", rank, all[rank].substr(1)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

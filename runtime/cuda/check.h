@@ -8,7 +8,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 inline void check_cuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
@@ -23,4 +23,4 @@ inline std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
                                          : ncclGetErrorString(result);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -4,7 +4,7 @@
 
 #include "runtime/cuda/check.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 CudaEvent::CudaEvent(std::shared_ptr<Watch> watch, bool timed) : watch_(std::move(watch)) {
   const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
@@ -68,4 +68,4 @@ void CudaStream::synchronize() {
       "the work of a stream");
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include "runtime/communication/accelerator.h"
 #include "runtime/cuda/watch.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class CudaEvent : public Event {
  public:
@@ -40,4 +40,4 @@ class CudaStream : public Stream {
   c10::cuda::CUDAStream stream_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -9,20 +9,20 @@
 
 #include "runtime/cuda/check.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
-ncclDataType_t type_of(DType dtype) {
+ncclDataType_t type_of(program::DType dtype) {
   switch (dtype) {
-    case DType::f32:
+    case program::DType::f32:
       return ncclFloat32;
-    case DType::bf16:
+    case program::DType::bf16:
       return ncclBfloat16;
-    case DType::f16:
+    case program::DType::f16:
       return ncclFloat16;
-    case DType::i32:
+    case program::DType::i32:
       return ncclInt32;
-    case DType::u8:
+    case program::DType::u8:
       return ncclUint8;
   }
   return ncclUint8;
@@ -117,7 +117,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 int NcclCommunicator::prepare(const CollectiveSpec& spec) {
-  if (spec.algorithm != Algorithm::automatic) {
+  if (spec.algorithm != program::Algorithm::automatic) {
     throw InputError(
         "method.collective: NCCL chooses its algorithms itself, so it must be \"automatic\" on "
         "GPUs (NCCL_ALGO restricts NCCL's own choice)");
@@ -179,23 +179,23 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
   const std::int64_t share = bytes * (size() - 1) / size();
   std::int64_t moved = share;
   switch (spec.move) {
-    case Move::all_reduce:
+    case program::Move::all_reduce:
       moved = 2 * share;
       check(ncclAllReduce(source, target, count, type, ncclSum, comm_, stream_.raw()),
             "ncclAllReduce");
       break;
-    case Move::reduce_scatter:
+    case program::Move::reduce_scatter:
       scatter(spec, static_cast<char*>(source), static_cast<char*>(target));
       break;
-    case Move::all_gather:
+    case program::Move::all_gather:
       gather(spec, static_cast<char*>(source), static_cast<char*>(target));
       break;
-    case Move::broadcast:
+    case program::Move::broadcast:
       moved = bytes;
       check(ncclBroadcast(source, target, count, type, spec.root, comm_, stream_.raw()),
             "ncclBroadcast");
       break;
-    case Move::reduce:
+    case program::Move::reduce:
       moved = bytes;
       check(ncclReduce(source, target, count, type, ncclSum, spec.root, comm_, stream_.raw()),
             "ncclReduce");
@@ -227,4 +227,4 @@ void NcclCommunicator::barrier() {
 
 Traffic NcclCommunicator::traffic() const { return {sent_.load(), received_.load()}; }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

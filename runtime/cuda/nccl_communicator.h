@@ -14,7 +14,7 @@
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/watch.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class NcclCommunicator : public Communicator {
  public:
@@ -48,4 +48,4 @@ class NcclCommunicator : public Communicator {
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,7 +11,7 @@
 #include "runtime/cuda/nccl_communicator.h"
 #include "runtime/cuda/watch.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 int choose_device(const Environment& environment) {
@@ -79,16 +79,17 @@ class CudaAccelerator : public Accelerator {
 };
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime
 
-extern "C" rehearse::Accelerator* rehearse_accelerator(int version, rehearse::Control* control,
-                                                       std::string* error) {
+extern "C" rehearse::runtime::Accelerator* rehearse_accelerator(int version,
+                                                                rehearse::runtime::Control* control,
+                                                                std::string* error) {
   try {
-    if (version != rehearse::accelerator_version) {
+    if (version != rehearse::runtime::accelerator_version) {
       *error = fmt::format(
           "the CUDA plug-in has version {} of the interface, the program {}: "
           "build both together (`make gpu`)",
-          rehearse::accelerator_version, version);
+          rehearse::runtime::accelerator_version, version);
       return nullptr;
     }
     return new rehearse::CudaAccelerator(*control);

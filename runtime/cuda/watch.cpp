@@ -10,7 +10,7 @@
 #include "engine/base/errors.h"
 #include "runtime/cuda/check.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 // A spin this long before sleeping keeps short waits short; asking NCCL costs more than asking
@@ -96,4 +96,4 @@ void Watch::wait(const std::function<bool()>& done, const std::string& what) {
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -12,7 +12,7 @@
 #include "runtime/control/control.h"
 #include "runtime/control/socket.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class Watch {
  public:
@@ -41,4 +41,4 @@ class Watch {
   bool aborted_ = false;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,7 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/json_text.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +185,4 @@ std::int64_t Data::validation_labels(std::int64_t first, std::int64_t samples) c
   return std::max<std::int64_t>(count, 1);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

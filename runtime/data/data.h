@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// The token shards of one side (training or validation), as one sequence of windows of `seq_len`
 /// tokens; each window carries one token more, the label of its last position. A window does not
@@ -91,4 +91,4 @@ std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key);
 /// numbers (after SplitMix64's finaliser, Steele et al. 2014).
 std::uint64_t hash(std::uint64_t a, std::uint64_t b);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

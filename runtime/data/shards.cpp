@@ -13,7 +13,7 @@
 #include "engine/base/errors.h"
 #include "runtime/data/data.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 constexpr std::int32_t magic = 20240520;
 constexpr std::int32_t known_version = 1;
@@ -107,4 +107,4 @@ std::span<const std::uint16_t> Shards::window(std::int64_t index) const {
   return mapping.tokens.subspan((index - mapping.first_window) * seq_len_, seq_len_ + 1);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

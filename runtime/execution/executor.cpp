@@ -15,30 +15,30 @@
 #include "models/block.h"
 #include "runtime/execution/forward_slice.h"
 #include "runtime/execution/operations.h"
-#include "runtime/kernels/optimizer.h"
 #include "runtime/execution/rank_memory.h"
+#include "runtime/kernels/optimizer.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
-bool waits_for_others(const Work& work) {
-  return std::visit(overloaded{
-                        [](const Compute&) { return false; },
-                        [](const Kernel&) { return false; },
-                        [](const Update&) { return false; },
-                        [](const Collective&) { return true; },
-                        [](const Send&) { return true; },
-                        [](const Recv&) { return true; },
-                        [](const Put&) { return true; },
-                        [](const Take&) { return true; },
+bool waits_for_others(const program::Work& work) {
+  return std::visit(program::overloaded{
+                        [](const program::Compute&) { return false; },
+                        [](const program::Kernel&) { return false; },
+                        [](const program::Update&) { return false; },
+                        [](const program::Collective&) { return true; },
+                        [](const program::Send&) { return true; },
+                        [](const program::Recv&) { return true; },
+                        [](const program::Put&) { return true; },
+                        [](const program::Take&) { return true; },
                     },
                     work);
 }
 
 /// The lane that computes; the first where none does (a server).
-std::size_t compute_lane(const Role& role) {
-  for (const Op& op : role.ops)
-    if (std::holds_alternative<Compute>(op.work)) return op.lane;
+std::size_t compute_lane(const program::Role& role) {
+  for (const program::Op& op : role.ops)
+    if (std::holds_alternative<program::Compute>(op.work)) return op.lane;
   return role.ops.empty() ? 0 : role.ops.front().lane;
 }
 
@@ -58,7 +58,7 @@ struct Executor::Impl {
       : c(context),
         role_id(c.linked.role_of.at(c.rank)),
         role(c.linked.program.roles[role_id]),
-        maps(map_tensors(c.linked, c.model)),
+        maps(tensors::map_tensors(c.linked, c.model)),
         memory(c.linked.program, role_id, c.rank, given),
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.global_batch, c.rank,
                    maps[c.rank], c.network, memory, c.wiring),
@@ -96,7 +96,7 @@ struct Executor::Impl {
   bool execute(Id op, std::int64_t step) {
     // Per thread and cheap: blocks are written without autograd.
     const c10::AutoGradMode no_grad(false);
-    const Op& what = role.ops[op];
+    const program::Op& what = role.ops[op];
     const bool others = waits_for_others(what.work);
     progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
     const auto began = std::chrono::steady_clock::now();
@@ -107,7 +107,7 @@ struct Executor::Impl {
                               : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
     if (factor > 1)
       std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
-    if (std::holds_alternative<Compute>(what.work))
+    if (std::holds_alternative<program::Compute>(what.work))
       busy.fetch_add((std::chrono::steady_clock::now() - began).count(), std::memory_order_relaxed);
     if (op == step_end && on_step != nullptr) {
       const StepLoss loss = operations.take_loss(step);
@@ -121,8 +121,8 @@ struct Executor::Impl {
 
   ExecutorContext c;
   Id role_id;
-  const Role& role;
-  std::vector<RankMap> maps;
+  const program::Role& role;
+  std::vector<tensors::RankMap> maps;
   RankMemory memory;
   Operations operations;
   std::size_t main_lane;
@@ -137,11 +137,11 @@ struct Executor::Impl {
 
 void Executor::Impl::clear() {
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life == Life::value) continue;
+    if (role.storages[s].life == program::Life::value) continue;
     for (int age = 1; age <= role.storages[s].versions; ++age) {
       const at::Tensor tensor = memory.state(s, 0, age);
       tensor.zero_();
-      if (maps[c.rank].storages[s].kind == Kind::scale)
+      if (maps[c.rank].storages[s].kind == tensors::Kind::scale)
         tensor.data_ptr<float>()[0] = initial_loss_scale;
     }
   }
@@ -149,19 +149,19 @@ void Executor::Impl::clear() {
 
 void Executor::Impl::initialise() {
   clear();
-  const RankMap& map = maps[c.rank];
-  std::map<Id, std::vector<std::pair<Id, Piece>>> by_group;  // storage and piece
+  const tensors::RankMap& map = maps[c.rank];
+  std::map<Id, std::vector<std::pair<Id, tensors::Piece>>> by_group;  // storage and piece
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life == Life::value) continue;
-    const Kind kind = map.storages[s].kind;
-    if (kind == Kind::param || kind == Kind::master)
-      for (const Piece& piece : map.storages[s].pieces)
+    if (role.storages[s].life == program::Life::value) continue;
+    const tensors::Kind kind = map.storages[s].kind;
+    if (kind == tensors::Kind::param || kind == tensors::Kind::master)
+      for (const tensors::Piece& piece : map.storages[s].pieces)
         by_group[piece.group].emplace_back(s, piece);
   }
   for (const auto& [group, places] : by_group) {
     const at::Tensor flat =
         at::empty({elements_of(c.model.groups[group], map.tp_size)}, at::kFloat);
-    rehearse::initialise(c.model, group, map.tp_size, map.tp_rank, c.train.seed, flat);
+    rehearse::models::initialise(c.model, group, map.tp_size, map.tp_rank, c.train.seed, flat);
     for (const auto& [storage, piece] : places)
       for (int age = 1; age <= role.storages[storage].versions; ++age)
         memory.state(storage, 0, age)
@@ -214,8 +214,8 @@ double Executor::evaluate(std::int64_t step, std::int64_t batches) {
 }
 
 bool Executor::counts() const { return impl_->maps[impl_->c.rank].tp_rank == 0; }
-const std::vector<RankMap>& Executor::maps() const { return impl_->maps; }
-const Role& Executor::role() const { return impl_->role; }
+const std::vector<tensors::RankMap>& Executor::maps() const { return impl_->maps; }
+const program::Role& Executor::role() const { return impl_->role; }
 
 std::span<std::byte> Executor::state(Id storage, std::int64_t step, int age) {
   const at::Tensor tensor = impl_->memory.state(storage, step, age);
@@ -232,4 +232,4 @@ const std::vector<std::vector<Stamp>>& Executor::stamps() const {
 std::int64_t Executor::bytes_sent() const { return impl_->operations.bytes_sent(); }
 std::int64_t Executor::scratch_bytes() const { return impl_->operations.scratch_bytes(); }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

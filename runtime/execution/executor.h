@@ -12,16 +12,16 @@
 #include <vector>
 
 #include "engine/cluster/disturbance.h"
+#include "engine/execution/trace.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "engine/tensors/tensor_map.h"
-#include "engine/execution/trace.h"
+#include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/lane_runner.h"
-#include "runtime/communication/network.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// What a step showed on this rank.
 struct StepLoss {
@@ -43,15 +43,15 @@ struct Wiring {
 
 /// All references must outlive the executor.
 struct ExecutorContext {
-  const LinkedProgram& linked;
-  const ModelSpec& model;
-  const Plan& plan;
-  const Train& train;
+  const link::LinkedProgram& linked;
+  const model::ModelSpec& model;
+  const plan::Plan& plan;
+  const job::Train& train;
   Id rank;
   const Data& data;
   Network& network;
   Control& control;
-  const Disturber* disturber = nullptr;  // makes local ops take longer; null: nothing does
+  const cluster::Disturber* disturber = nullptr;  // makes local ops take longer; null: nothing does
   Wiring wiring = {};
 };
 
@@ -84,8 +84,8 @@ class Executor {
   bool counts() const;
 
   /// Maps of all ranks.
-  const std::vector<RankMap>& maps() const;
-  const Role& role() const;
+  const std::vector<tensors::RankMap>& maps() const;
+  const program::Role& role() const;
   /// The bytes of a state storage that an op at `step` reads with this age (>= 1).
   std::span<std::byte> state(Id storage, std::int64_t step, int age);
 
@@ -112,4 +112,4 @@ class Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

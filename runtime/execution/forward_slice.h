@@ -6,11 +6,11 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// By role and op: true for what the loss of a step needs, the head's backward (where the loss is
 /// read) included. Weights count as given: the slice ends at reads of earlier versions, at updates
 /// and at mailboxes.
-std::vector<std::vector<bool>> forward_slice(const LinkedProgram& linked);
+std::vector<std::vector<bool>> forward_slice(const link::LinkedProgram& linked);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

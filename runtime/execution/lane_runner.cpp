@@ -7,7 +7,7 @@
 #include "engine/base/errors.h"
 #include "engine/link/hazards.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 // Counters of a stopped run: every wait is over.
@@ -21,28 +21,29 @@ std::int64_t now() {
 
 }  // namespace
 
-std::vector<TaskLane> lanes_of(const Program& program, const Role& role) {
-  std::vector<std::vector<After>> after(role.ops.size());
+std::vector<TaskLane> lanes_of(const program::Program& program, const program::Role& role) {
+  std::vector<std::vector<program::After>> after(role.ops.size());
   for (std::size_t i = 0; i < role.ops.size(); ++i) after[i] = role.ops[i].after;
-  for (const Hazard& hazard : hazard_list(program, role)) {
+  for (const link::Hazard& hazard : link::hazard_list(program, role)) {
     // Its own lane keeps this order already, where an earlier iteration or an earlier place says
     // so.
-    std::vector<After>& list = after[hazard.op];
-    const bool known = std::any_of(list.begin(), list.end(), [&](const After& a) {
+    std::vector<program::After>& list = after[hazard.op];
+    const bool known = std::any_of(list.begin(), list.end(), [&](const program::After& a) {
       return a.op == hazard.on && a.lag <= hazard.lag;
     });
     if (!known && role.ops[hazard.op].lane != role.ops[hazard.on].lane)
       list.push_back({.op = hazard.on, .lag = hazard.lag});
   }
   std::vector<TaskLane> lanes;
-  for (const Lane& lane : role.lanes) lanes.push_back({.name = lane.name, .order = lane.order});
+  for (const program::Lane& lane : role.lanes)
+    lanes.push_back({.name = lane.name, .order = lane.order});
   for (std::size_t i = 0; i < role.ops.size(); ++i)
     lanes[role.ops[i].lane].tasks.push_back(
         {.op = static_cast<Id>(i), .shift = role.ops[i].shift, .after = std::move(after[i])});
   return lanes;
 }
 
-std::vector<TaskLane> lanes_of(const Role& role, const std::vector<bool>& wanted) {
+std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool>& wanted) {
   // Within one step a lane's order is by (shift, position): an op of a larger shift is issued an
   // iteration later.
   std::vector<std::vector<Id>> order(role.lanes.size());
@@ -68,7 +69,7 @@ std::vector<TaskLane> lanes_of(const Role& role, const std::vector<bool>& wanted
         stack.pop_back();
         std::vector<Id> earlier;
         if (before[at] != none) earlier.push_back(before[at]);
-        for (const After& after : role.ops[at].after)
+        for (const program::After& after : role.ops[at].after)
           if (after.lag == 0) earlier.push_back(after.op);
         for (const Id e : earlier) {
           if (seen[e]) continue;
@@ -92,7 +93,7 @@ LaneRunner::LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t
       ops_(ops),
       completed_(std::make_unique<Counter[]>(ops)),
       stamps_(lanes_.size()) {
-  for (const TaskLane& lane : lanes_) pulses_ |= lane.order == Order::arrival;
+  for (const TaskLane& lane : lanes_) pulses_ |= lane.order == program::Order::arrival;
 }
 
 void LaneRunner::keep_stamps(std::size_t ops) {
@@ -122,7 +123,7 @@ std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
 
 void LaneRunner::run_lane(std::size_t lane) {
   try {
-    const bool in_order = lanes_[lane].order == Order::in_order;
+    const bool in_order = lanes_[lane].order == program::Order::in_order;
     if (!(in_order ? run_in_order(lane) : run_by_arrival(lane))) return;
     if (LaneProgress* progress = lanes_[lane].progress) progress->enter(LaneState::idle, end_, 0);
   } catch (const std::exception& error) {
@@ -208,7 +209,7 @@ bool LaneRunner::open(std::int64_t step) {
 }
 
 bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
-  for (const After& after : task.after) {
+  for (const program::After& after : task.after) {
     const std::int64_t needed = step - after.lag - first_ + 1;
     if (needed > completed_[after.op].value.load(std::memory_order_acquire) / 2) return false;
   }
@@ -217,7 +218,7 @@ bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
 
 bool LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
   if (lane.progress != nullptr) lane.progress->enter(LaneState::dependent, step, task.op);
-  for (const After& after : task.after) {
+  for (const program::After& after : task.after) {
     const std::int64_t needed = step - after.lag - first_ + 1;
     const std::atomic<std::int32_t>& counter = completed_[after.op].value;
     std::int32_t value = counter.load(std::memory_order_acquire);
@@ -257,4 +258,4 @@ void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
   if (hooks_.failed) hooks_.failed(what);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

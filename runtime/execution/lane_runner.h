@@ -16,16 +16,16 @@
 #include "engine/program/program.h"
 #include "runtime/control/control.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct Task {
   Id op = none;
   int shift = 0;
-  std::vector<After> after = {};
+  std::vector<program::After> after = {};
 };
 struct TaskLane {
   std::string name = {};
-  Order order = Order::in_order;
+  program::Order order = program::Order::in_order;
   std::vector<Task> tasks = {};
   LaneProgress* progress = nullptr;  // may be null
 };
@@ -33,10 +33,10 @@ struct TaskLane {
 /// The lanes of a role as its program says. An op waits besides for every op of its own rank that
 /// shares an operand with it and must precede it: that the members of a rendezvous end together is
 /// the model's simplification, here one member may go on while another still has to read.
-std::vector<TaskLane> lanes_of(const Program& program, const Role& role);
+std::vector<TaskLane> lanes_of(const program::Program& program, const program::Role& role);
 /// Only the ops marked in `wanted`, for one step by itself: an op waits for the wanted ops that it
 /// could not have started before, through whatever lies between. Lags and shifts fall away.
-std::vector<TaskLane> lanes_of(const Role& role, const std::vector<bool>& wanted);
+std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool>& wanted);
 
 /// When an op of a lane ran, in nanoseconds of the steady clock.
 struct Stamp {
@@ -99,4 +99,4 @@ class LaneRunner {
   std::vector<std::vector<Stamp>> stamps_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

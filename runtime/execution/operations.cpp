@@ -7,38 +7,39 @@
 #include <span>
 #include <utility>
 
+#include "runtime/execution/prepared.h"
 #include "runtime/kernels/cast.h"
 #include "runtime/kernels/optimizer.h"
-#include "runtime/execution/prepared.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
   bool goes_on = true;
-  std::visit(overloaded{
-                 [&](const Compute& work) { compute(p, work, step); },
-                 [&](const Kernel& work) { kernel(p, work, step); },
-                 [&](const Update&) { update(p, step); },
-                 [&](const Collective&) { collective(p, step); },
-                 [&](const Send&) {
-                   p.communicator->send(payload(p.need(Slot::source), step), p.peer_member);
-                 },
-                 [&](const Recv&) {
-                   p.communicator->recv(place(p.need(Slot::target), step), p.peer_member);
-                 },
-                 [&](const Put& put) {
-                   mailboxes_[p.mailbox]->put(
-                       payload(p.need(Slot::source), step),
-                       put.reply == none ? p.peer_rank : last_sender_[put.reply]);
-                 },
-                 [&](const Take& take) {
-                   const Id sender = mailboxes_[p.mailbox]->take(place(p.need(Slot::target), step));
-                   last_sender_[take.channel] = sender;
-                   goes_on = sender != none;
-                 },
-             },
-             p.op->work);
+  std::visit(
+      program::overloaded{
+          [&](const program::Compute& work) { compute(p, work, step); },
+          [&](const program::Kernel& work) { kernel(p, work, step); },
+          [&](const program::Update&) { update(p, step); },
+          [&](const program::Collective&) { collective(p, step); },
+          [&](const program::Send&) {
+            p.communicator->send(payload(p.need(program::Slot::source), step), p.peer_member);
+          },
+          [&](const program::Recv&) {
+            p.communicator->recv(place(p.need(program::Slot::target), step), p.peer_member);
+          },
+          [&](const program::Put& put) {
+            mailboxes_[p.mailbox]->put(payload(p.need(program::Slot::source), step),
+                                       put.reply == none ? p.peer_rank : last_sender_[put.reply]);
+          },
+          [&](const program::Take& take) {
+            const Id sender =
+                mailboxes_[p.mailbox]->take(place(p.need(program::Slot::target), step));
+            last_sender_[take.channel] = sender;
+            goes_on = sender != none;
+          },
+      },
+      p.op->work);
   for (const Operand& dying : p.dies) memory_.release(dying, step);
   return goes_on;
 }
@@ -54,15 +55,15 @@ Buffer Operations::place(const Operand& operand, std::int64_t step) {
 }
 
 void Operations::collective(Prepared& p, std::int64_t step) {
-  const Operand* from = p.at(Slot::source);
-  const Operand* to = p.at(Slot::target);
+  const Operand* from = p.at(program::Slot::source);
+  const Operand* to = p.at(program::Slot::target);
   at::Tensor source, target;
   if (from != nullptr) source = memory_.read(*from, step);
   if (to != nullptr) target = memory_.write(*to, step);
   // A member without a source contributes nothing; one without a target receives nothing.
   if (from == nullptr) source = p.reduces ? target.zero_() : target;
   if (to == nullptr) target = source;
-  if (to != nullptr && to->mode == Mode::add) {
+  if (to != nullptr && to->mode == program::Mode::add) {
     const at::Tensor result = at::empty_like(target);
     p.communicator->run(p.handle, source.data_ptr(), result.data_ptr());
     target.add_(result);
@@ -75,7 +76,7 @@ void Operations::collective(Prepared& p, std::int64_t step) {
     p.communicator->run(p.handle, source.data_ptr(), target.data_ptr());
 }
 
-const Batch& Operations::batch(int microbatch, std::int64_t step) {
+const models::Batch& Operations::batch(int microbatch, std::int64_t step) {
   MicroBatch& m = microbatches_.at(microbatch);
   // Even keys are training steps, odd ones evaluation batches.
   const std::int64_t key = feed_.training ? 2 * step : 2 * feed_.evaluation + 1;
@@ -110,12 +111,12 @@ StepLoss Operations::take_loss(std::int64_t step) {
   return value;
 }
 
-void Operations::compute(Prepared& p, const Compute& work, std::int64_t step) {
+void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t step) {
   // Evaluation asks a head's backward for the loss alone; its weights may not be there.
-  if (feed_.training || work.pass != Pass::backward)
+  if (feed_.training || work.pass != program::Pass::backward)
     for (std::size_t i = 0; i < p.params.size(); ++i)
       p.param_tensors[i] = memory_.read(*p.params[i], step);
-  if (work.pass == Pass::backward)
+  if (work.pass == program::Pass::backward)
     backward(p, work, step);
   else
     forward(p, work, step);
@@ -124,42 +125,42 @@ void Operations::compute(Prepared& p, const Compute& work, std::int64_t step) {
   std::fill(p.grad_tensors.begin(), p.grad_tensors.end(), at::Tensor());
 }
 
-void Operations::forward(Prepared& p, const Compute& work, std::int64_t step) {
-  const Batch& batch = this->batch(work.microbatch, step);
+void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t step) {
+  const models::Batch& batch = this->batch(work.microbatch, step);
   at::Tensor input;
-  if (const Operand* operand = p.at(Slot::input))
+  if (const Operand* operand = p.at(program::Slot::input))
     input = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
-  const Operand* keeps = p.at(Slot::saved);
-  Saved saved;
+  const Operand* keeps = p.at(program::Slot::saved);
+  models::Saved saved;
   const at::Tensor output = p.block->forward(p.param_tensors, input, batch,
                                              keeps != nullptr && feed_.training ? &saved : nullptr);
   if (keeps != nullptr) memory_.saved(*keeps, step + keeps->age) = std::move(saved);
-  if (const Operand* target = p.at(Slot::output))
+  if (const Operand* target = p.at(program::Slot::output))
     memory_.set(*target, step, output);
-  else if (const Operand* stats = p.at(Slot::stats))
+  else if (const Operand* stats = p.at(program::Slot::stats))
     memory_.set(*stats, step, output);
 }
 
-void Operations::backward(Prepared& p, const Compute& work, std::int64_t step) {
-  const bool head = p.at(Slot::stats) != nullptr;
-  const Batch* batch = &this->batch(work.microbatch, step);
+void Operations::backward(Prepared& p, const program::Compute& work, std::int64_t step) {
+  const bool head = p.at(program::Slot::stats) != nullptr;
+  const models::Batch* batch = &this->batch(work.microbatch, step);
   at::Tensor grad_output;
   if (head) {
-    grad_output =
-        memory_.read(p.need(Slot::stats), step).view({-1, work.samples, model_.seq_len, 3});
+    grad_output = memory_.read(p.need(program::Slot::stats), step)
+                      .view({-1, work.samples, model_.seq_len, 3});
     const double sum = loss_sum(grad_output, *batch);
     const std::lock_guard lock(loss_lock_);
     loss(step).sum += sum;
   } else {
-    grad_output =
-        memory_.read(p.need(Slot::grad_output), step).view({work.samples, -1, model_.hidden});
+    grad_output = memory_.read(p.need(program::Slot::grad_output), step)
+                      .view({work.samples, -1, model_.hidden});
   }
   if (!feed_.training) return;
   at::Tensor input;
-  if (const Operand* operand = p.at(Slot::input))
+  if (const Operand* operand = p.at(program::Slot::input))
     input = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
-  Batch scaled;
-  if (const Operand* scale = p.at(Slot::scale)) {
+  models::Batch scaled;
+  if (const Operand* scale = p.at(program::Slot::scale)) {
     scaled = *batch;
     scaled.loss_scale *= memory_.read(*scale, step).data_ptr<float>()[0];
     batch = &scaled;
@@ -168,31 +169,33 @@ void Operations::backward(Prepared& p, const Compute& work, std::int64_t step) {
     p.grad_tensors[i] = memory_.write(*p.grads[i], step);
   for (const Operand& padding : p.padding) memory_.write(padding, step).zero_();
   const at::Tensor grad_input = p.block->backward(
-      p.param_tensors, input, memory_.saved(p.need(Slot::saved), step), grad_output, *batch,
-      p.grad_tensors, std::span<const bool>(p.accumulate.get(), p.grads.size()));
-  if (const Operand* target = p.at(Slot::grad_input)) memory_.set(*target, step, grad_input);
+      p.param_tensors, input, memory_.saved(p.need(program::Slot::saved), step), grad_output,
+      *batch, p.grad_tensors, std::span<const bool>(p.accumulate.get(), p.grads.size()));
+  if (const Operand* target = p.at(program::Slot::grad_input))
+    memory_.set(*target, step, grad_input);
 }
 
-void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
+void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t step) {
   switch (work.kind) {
-    case Local::measure: {
+    case program::Local::measure: {
       double sum = 0;
       for (const Operand& operand : p.operands)
-        if (operand.slot == Slot::source || operand.slot == Slot::grad) {
+        if (operand.slot == program::Slot::source || operand.slot == program::Slot::grad) {
           const at::Tensor source = memory_.read(operand, step);
           sum += sum_of_squares(source.data_ptr(), operand.dtype, source.numel());
         }
-      const Operand* target = p.at(Slot::norm);
-      if (target == nullptr) target = &p.need(Slot::target);
+      const Operand* target = p.at(program::Slot::norm);
+      if (target == nullptr) target = &p.need(program::Slot::target);
       auto* norm = memory_.write(*target, step).data_ptr<float>();
-      *norm = static_cast<float>((target->mode == Mode::add ? *norm : 0) + work.scale * sum);
+      *norm =
+          static_cast<float>((target->mode == program::Mode::add ? *norm : 0) + work.scale * sum);
       return;
     }
-    case Local::rescale: {
-      const Operand* norm = p.at(Slot::norm);
-      if (norm == nullptr) norm = &p.need(Slot::source);
-      const Operand* scale = p.at(Slot::scale);
-      if (scale == nullptr) scale = &p.need(Slot::target);
+    case program::Local::rescale: {
+      const Operand* norm = p.at(program::Slot::norm);
+      if (norm == nullptr) norm = &p.need(program::Slot::source);
+      const Operand* scale = p.at(program::Slot::scale);
+      if (scale == nullptr) scale = &p.need(program::Slot::target);
       const at::Tensor old_scale = memory_.read(*scale, step);
       const at::Tensor new_scale = memory_.write(*scale, step);
       // With several versions the new one begins as the last.
@@ -201,46 +204,47 @@ void Operations::kernel(Prepared& p, const Kernel& work, std::int64_t step) {
               new_scale.data_ptr<float>());
       return;
     }
-    case Local::select:
+    case program::Local::select:
       select(p, work, step);
       return;
-    case Local::scatter_add:
+    case program::Local::scatter_add:
       scatter_add(p, work, step);
       return;
-    case Local::cast: {
+    case program::Local::cast: {
       std::vector<at::Tensor> sources;
       for (const Operand& operand : p.operands)
-        if (operand.slot == Slot::source) sources.push_back(memory_.read(operand, step));
-      const Operand& target = p.need(Slot::target);
-      cast(sources, memory_.write(target, step), target.mode == Mode::add, work.keep, work.stride);
+        if (operand.slot == program::Slot::source) sources.push_back(memory_.read(operand, step));
+      const Operand& target = p.need(program::Slot::target);
+      cast(sources, memory_.write(target, step), target.mode == program::Mode::add, work.keep,
+           work.stride);
       return;
     }
-    case Local::observe: {
-      const Operand& source = p.need(Slot::source);
-      const Operand* scale = p.at(Slot::scale);
-      const Operand* norm = p.at(Slot::norm);
+    case program::Local::observe: {
+      const Operand& source = p.need(program::Slot::source);
+      const Operand* scale = p.at(program::Slot::scale);
+      const Operand* norm = p.at(program::Slot::norm);
       // A step that overflowed is not one of the steps observed: its update is skipped too.
       if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) return;
       const at::Tensor values = memory_.read(source, step);
       observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
               scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0],
-              memory_.write(p.need(Slot::target), step).data_ptr<float>());
+              memory_.write(p.need(program::Slot::target), step).data_ptr<float>());
       return;
     }
   }
 }
 
 void Operations::update(Prepared& p, std::int64_t step) {
-  const Operand& param = p.need(Slot::param);
-  const Operand& grad = p.need(Slot::grad);
+  const Operand& param = p.need(program::Slot::param);
+  const Operand& grad = p.need(program::Slot::grad);
   const at::Tensor old_param = memory_.read(param, step);
   const at::Tensor new_param = memory_.write(param, step);
   // With several versions the new one begins as the last.
   if (old_param.data_ptr() != new_param.data_ptr()) new_param.copy_(old_param);
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.step -= skipped_updates_;
-  const Operand* norm = p.at(Slot::norm);
-  const Operand* scale = p.at(Slot::scale);
+  const Operand* norm = p.at(program::Slot::norm);
+  const Operand* scale = p.at(program::Slot::scale);
   const double loss_scale = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
   settings.grad_scale = 1 / loss_scale;
   if (norm != nullptr) {
@@ -256,27 +260,27 @@ void Operations::update(Prepared& p, std::int64_t step) {
     }
     settings.grad_scale = gradient_factor(squares, loss_scale, train_.clip);
   }
-  const auto floats = [&](Slot slot) {
+  const auto floats = [&](program::Slot slot) {
     const Operand* operand = p.at(slot);
     return operand == nullptr ? nullptr : memory_.write(*operand, step).data_ptr<float>();
   };
-  float* const moment1 = floats(Slot::moment1);
-  float* const moment2 = floats(Slot::moment2);
-  float* const master = floats(Slot::master);
+  float* const moment1 = floats(program::Slot::moment1);
+  float* const moment2 = floats(program::Slot::moment2);
+  float* const master = floats(program::Slot::master);
   const at::Tensor gradient = memory_.read(grad, step);
   auto* const param_bytes = static_cast<char*>(new_param.data_ptr());
   const auto* const grad_bytes = static_cast<const char*>(gradient.data_ptr());
   for (const DecayRun& run : p.runs)
-    rehearse::update(settings,
-                     {.param = param_bytes + run.begin * size_of(param.dtype),
-                      .grad = grad_bytes + run.begin * size_of(grad.dtype),
-                      .moment1 = moment1 + run.begin,
-                      .moment2 = moment2 == nullptr ? nullptr : moment2 + run.begin,
-                      .master = master == nullptr ? nullptr : master + run.begin,
-                      .param_type = param.dtype,
-                      .grad_type = grad.dtype,
-                      .elements = run.end - run.begin},
-                     run.decay);
+    runtime::update(settings,
+                    {.param = param_bytes + run.begin * size_of(param.dtype),
+                     .grad = grad_bytes + run.begin * size_of(grad.dtype),
+                     .moment1 = moment1 + run.begin,
+                     .moment2 = moment2 == nullptr ? nullptr : moment2 + run.begin,
+                     .master = master == nullptr ? nullptr : master + run.begin,
+                     .param_type = param.dtype,
+                     .grad_type = grad.dtype,
+                     .elements = run.end - run.begin},
+                    run.decay);
 }
 
 std::int64_t Operations::bytes_sent() const {
@@ -297,4 +301,4 @@ std::int64_t Operations::scratch_bytes() const {
   return sum;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

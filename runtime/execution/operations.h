@@ -11,13 +11,13 @@
 #include "engine/link/link.h"
 #include "engine/tensors/tensor_map.h"
 #include "runtime/communication/communicator.h"
+#include "runtime/communication/network.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"
-#include "runtime/communication/network.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/sparsify.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Where the batches of a run come from, and what is done with them.
 struct Feed {
@@ -28,9 +28,10 @@ struct Feed {
 
 class Operations {
  public:
-  Operations(const LinkedProgram& linked, const ModelSpec& model, const Train& train,
-             Optimizer optimizer, int global_batch, Id rank, const RankMap& map, Network& network,
-             RankMemory& memory, const Wiring& wiring);
+  Operations(const link::LinkedProgram& linked, const model::ModelSpec& model,
+             const job::Train& train, plan::Optimizer optimizer, int global_batch, Id rank,
+             const tensors::RankMap& map, Network& network, RankMemory& memory,
+             const Wiring& wiring);
   ~Operations();
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
@@ -61,50 +62,50 @@ class Operations {
   struct Prepared;
   struct MicroBatch {
     std::int64_t key = -1;
-    Batch batch = {};
+    models::Batch batch = {};
     std::int64_t first = 0;  // sample of the global batch
     int samples = 0;
   };
 
   void prepare(Id op);
-  void prepare_compute(Prepared& p, const Compute& compute);
-  void prepare_kernel(Prepared& p, const Kernel& kernel);
+  void prepare_compute(Prepared& p, const program::Compute& compute);
+  void prepare_kernel(Prepared& p, const program::Kernel& kernel);
   void prepare_update(Prepared& p);
-  void prepare_collective(Prepared& p, const Collective& collective);
+  void prepare_collective(Prepared& p, const program::Collective& collective);
   void prepare_exchange(Prepared& p, Id channel, Id peer);
   void find_samples();
   Communicator& communicator(Id lane, Id channel);
   void open_mailboxes();
 
-  const Batch& batch(int microbatch, std::int64_t step);
-  void compute(Prepared& p, const Compute& compute, std::int64_t step);
-  void forward(Prepared& p, const Compute& compute, std::int64_t step);
-  void backward(Prepared& p, const Compute& compute, std::int64_t step);
-  void kernel(Prepared& p, const Kernel& kernel, std::int64_t step);
-  void select(Prepared& p, const Kernel& kernel, std::int64_t step);
-  void scatter_add(Prepared& p, const Kernel& kernel, std::int64_t step);
-  const Kernel* packets_of(Id storage) const;
+  const models::Batch& batch(int microbatch, std::int64_t step);
+  void compute(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void forward(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void backward(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void kernel(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void select(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void scatter_add(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
   StepLoss& loss(std::int64_t step);
 
-  const LinkedProgram& linked_;
-  const Program& program_;
-  const ModelSpec& model_;
-  const Train& train_;
-  Optimizer optimizer_;
+  const link::LinkedProgram& linked_;
+  const program::Program& program_;
+  const model::ModelSpec& model_;
+  const job::Train& train_;
+  plan::Optimizer optimizer_;
   int global_batch_;
   Id rank_, role_id_;
-  const Role& role_;
-  const RankMap& map_;
+  const program::Role& role_;
+  const tensors::RankMap& map_;
   Network& network_;
   RankMemory& memory_;
   const Wiring& wiring_;
   Feed feed_ = {};
   std::vector<std::unique_ptr<Prepared>> ops_;
-  std::vector<std::unique_ptr<Block>> blocks_;                             // by segment
+  std::vector<std::unique_ptr<models::Block>> blocks_;                     // by segment
   std::vector<std::vector<std::unique_ptr<Communicator>>> communicators_;  // by lane, channel
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;                        // by channel
   std::int64_t bytes_put_ = 0;                                             // in earlier runs
@@ -117,4 +118,4 @@ class Operations {
   std::int64_t skipped_updates_ = 0, last_skipped_ = -1;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -9,14 +9,15 @@
 #include "engine/link/workspace.h"
 #include "runtime/execution/prepared.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 // More steps than can be under way between a head's backward and the report of its step.
 constexpr std::size_t steps_under_way = 64;
 
 /// Ranks of the channel's group that this rank is in; all ranks for a point-to-point channel.
-std::vector<Id> members_of(const Program& program, const Channel& channel, Id rank) {
+std::vector<Id> members_of(const program::Program& program, const program::Channel& channel,
+                           Id rank) {
   if (channel.group.axes == 0 && channel.group.colour.empty()) {
     std::vector<Id> all(program.world_size);
     std::iota(all.begin(), all.end(), Id{0});
@@ -30,9 +31,10 @@ std::vector<Id> members_of(const Program& program, const Channel& channel, Id ra
 
 }  // namespace
 
-Operations::Operations(const LinkedProgram& linked, const ModelSpec& model, const Train& train,
-                       Optimizer optimizer, int global_batch, Id rank, const RankMap& map,
-                       Network& network, RankMemory& memory, const Wiring& wiring)
+Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec& model,
+                       const job::Train& train, plan::Optimizer optimizer, int global_batch,
+                       Id rank, const tensors::RankMap& map, Network& network, RankMemory& memory,
+                       const Wiring& wiring)
     : linked_(linked),
       program_(linked.program),
       model_(model),
@@ -61,17 +63,17 @@ Operations::~Operations() = default;
 void Operations::find_samples() {
   // Samples by micro-batch, for the roles of all data-parallel places: mine begin after those of
   // the places before me.
-  const Place mine = place_along(program_, "dp", rank_);
+  const tensors::Place mine = tensors::place_along(program_, "dp", rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
-    const std::vector<int> samples = samples_of(program_.roles[linked_.role_of[rank]]);
+    const std::vector<int> samples = link::samples_of(program_.roles[linked_.role_of[rank]]);
     if (!samples.empty())
-      by_place[place_along(program_, "dp", rank).index] =
+      by_place[tensors::place_along(program_, "dp", rank).index] =
           std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   }
   std::int64_t first =
       std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
-  for (const int samples : samples_of(role_)) {
+  for (const int samples : link::samples_of(role_)) {
     MicroBatch& m = microbatches_.emplace_back();
     m.first = first;
     m.samples = samples;
@@ -95,32 +97,32 @@ void Operations::prepare(Id id) {
   auto p = std::make_unique<Prepared>();
   p->op = &role_.ops[id];
   p->id = id;
-  for (const Ref& ref : p->op->refs) p->operands.push_back(memory_.operand(ref));
-  for (const Ref& ref : linked_.roles[role_id_].ops[id].dies)
+  for (const program::Ref& ref : p->op->refs) p->operands.push_back(memory_.operand(ref));
+  for (const program::Ref& ref : linked_.roles[role_id_].ops[id].dies)
     p->dies.push_back(memory_.operand(ref));
-  std::visit(overloaded{
-                 [&](const Compute& compute) { prepare_compute(*p, compute); },
-                 [&](const Kernel& kernel) { prepare_kernel(*p, kernel); },
-                 [&](const Update&) { prepare_update(*p); },
-                 [&](const Collective& collective) { prepare_collective(*p, collective); },
-                 [&](const Send& send) { prepare_exchange(*p, send.channel, send.peer); },
-                 [&](const Recv& recv) { prepare_exchange(*p, recv.channel, recv.peer); },
-                 [&](const Put& put) {
+  std::visit(program::overloaded{
+                 [&](const program::Compute& compute) { prepare_compute(*p, compute); },
+                 [&](const program::Kernel& kernel) { prepare_kernel(*p, kernel); },
+                 [&](const program::Update&) { prepare_update(*p); },
+                 [&](const program::Collective& collective) { prepare_collective(*p, collective); },
+                 [&](const program::Send& send) { prepare_exchange(*p, send.channel, send.peer); },
+                 [&](const program::Recv& recv) { prepare_exchange(*p, recv.channel, recv.peer); },
+                 [&](const program::Put& put) {
                    p->mailbox = put.channel;
-                   const Role& peer = program_.roles[put.peer];
+                   const program::Role& peer = program_.roles[put.peer];
                    p->peer_rank =
                        wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
                  },
-                 [&](const Take& take) { p->mailbox = take.channel; },
+                 [&](const program::Take& take) { p->mailbox = take.channel; },
              },
              p->op->work);
   ops_.push_back(std::move(p));
 }
 
-void Operations::prepare_compute(Prepared& p, const Compute& compute) {
+void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   const std::vector<Id>& groups = model_.segments.at(compute.segment).groups;
   // A view may be padded behind its group: the block gets the group alone.
-  for (const Slot slot : {Slot::param, Slot::grad}) {
+  for (const program::Slot slot : {program::Slot::param, program::Slot::grad}) {
     std::size_t position = 0;
     for (std::size_t i = 0; i < p.operands.size(); ++i)
       if (p.operands[i].slot == slot) {
@@ -128,13 +130,14 @@ void Operations::prepare_compute(Prepared& p, const Compute& compute) {
         const std::int64_t elements =
             elements_of(model_.groups[groups.at(position++)], map_.tp_size);
         p.operands[i] = memory_.operand(p.op->refs[i], 0, elements);
-        if (slot == Slot::grad && whole.mode == Mode::write && whole.elements > elements)
+        if (slot == program::Slot::grad && whole.mode == program::Mode::write &&
+            whole.elements > elements)
           p.padding.push_back(memory_.operand(p.op->refs[i], elements, whole.elements - elements));
       }
   }
   for (const Operand& operand : p.operands) {
-    if (operand.slot == Slot::param) p.params.push_back(&operand);
-    if (operand.slot == Slot::grad) p.grads.push_back(&operand);
+    if (operand.slot == program::Slot::param) p.params.push_back(&operand);
+    if (operand.slot == program::Slot::grad) p.grads.push_back(&operand);
   }
   if (p.params.size() != groups.size())
     throw ProgramError(fmt::format("role {}: op {} has {} parameter operands, segment {} has {}",
@@ -143,16 +146,17 @@ void Operations::prepare_compute(Prepared& p, const Compute& compute) {
   p.param_tensors.resize(p.params.size());
   p.grad_tensors.resize(p.grads.size());
   p.accumulate = std::make_unique<bool[]>(p.grads.size());
-  for (std::size_t i = 0; i < p.grads.size(); ++i) p.accumulate[i] = p.grads[i]->mode == Mode::add;
-  std::unique_ptr<Block>& block = blocks_[compute.segment];
+  for (std::size_t i = 0; i < p.grads.size(); ++i)
+    p.accumulate[i] = p.grads[i]->mode == program::Mode::add;
+  std::unique_ptr<models::Block>& block = blocks_[compute.segment];
   if (block == nullptr)
-    block =
-        make_block(model_, compute.segment, map_.tp_size, map_.tp_rank, p.params.front()->dtype);
+    block = models::make_block(model_, compute.segment, map_.tp_size, map_.tp_rank,
+                               p.params.front()->dtype);
   p.block = block.get();
 }
 
 void Operations::prepare_update(Prepared& p) {
-  const Operand& param = p.need(Slot::param);
+  const Operand& param = p.need(program::Slot::param);
   const std::int64_t end = param.begin + param.elements;
   std::vector<DecayRun>& runs = p.runs;
   const auto append = [&](std::int64_t begin, std::int64_t stop, bool decay) {
@@ -166,10 +170,11 @@ void Operations::prepare_update(Prepared& p) {
   };
   // What no tensor covers is padding: zero gradients keep it as it is.
   std::int64_t done = param.begin;
-  for (const Piece& piece : map_.storages[param.storage].pieces) {
+  for (const tensors::Piece& piece : map_.storages[param.storage].pieces) {
     if (piece.end <= param.begin || piece.begin >= end) continue;
     append(done, piece.begin, false);
-    for (const TensorSlot& tensor : tensors_of(model_.groups[piece.group], map_.tp_size)) {
+    for (const tensors::TensorSlot& tensor :
+         tensors::tensors_of(model_.groups[piece.group], map_.tp_size)) {
       const std::int64_t shift = piece.begin - piece.offset;
       append(std::max(tensor.begin + shift, piece.begin), std::min(tensor.end + shift, piece.end),
              tensor.spec->decay);
@@ -191,11 +196,12 @@ Communicator& Operations::communicator(Id lane, Id channel) {
 void Operations::open_mailboxes() {
   for (Id channel = 0; channel < program_.channels.size(); ++channel) {
     std::vector<Id> senders, receivers;
-    for (const Role& role : program_.roles) {
+    for (const program::Role& role : program_.roles) {
       bool puts = false, takes = false;
-      for (const Op& op : role.ops) {
-        if (const auto* put = std::get_if<Put>(&op.work)) puts |= put->channel == channel;
-        if (const auto* take = std::get_if<Take>(&op.work)) takes |= take->channel == channel;
+      for (const program::Op& op : role.ops) {
+        if (const auto* put = std::get_if<program::Put>(&op.work)) puts |= put->channel == channel;
+        if (const auto* take = std::get_if<program::Take>(&op.work))
+          takes |= take->channel == channel;
       }
       if (puts) senders.insert(senders.end(), role.ranks.begin(), role.ranks.end());
       if (takes) receivers.insert(receivers.end(), role.ranks.begin(), role.ranks.end());
@@ -217,11 +223,12 @@ void Operations::end() {
     if (mailbox != nullptr) mailbox->close();
 }
 
-void Operations::prepare_collective(Prepared& p, const Collective& collective) {
+void Operations::prepare_collective(Prepared& p, const program::Collective& collective) {
   p.communicator = &communicator(p.op->lane, collective.channel);
   // A member without a source contributes nothing; one without a target receives nothing.
-  const Operand& source = p.at(Slot::source) ? *p.at(Slot::source) : p.need(Slot::target);
-  const Operand& target = p.at(Slot::target) ? *p.at(Slot::target) : source;
+  const Operand& source =
+      p.at(program::Slot::source) ? *p.at(program::Slot::source) : p.need(program::Slot::target);
+  const Operand& target = p.at(program::Slot::target) ? *p.at(program::Slot::target) : source;
   CollectiveSpec spec{.move = collective.move,
                       .algorithm = collective.algorithm,
                       .dtype = source.dtype,
@@ -234,10 +241,11 @@ void Operations::prepare_collective(Prepared& p, const Collective& collective) {
   }
   for (const Operand& dying : p.dies)
     spec.consume |= dying.storage == source.storage && dying.index == source.index;
-  p.reduces = collective.move == Move::all_reduce || collective.move == Move::reduce ||
-              collective.move == Move::reduce_scatter;
+  p.reduces = collective.move == program::Move::all_reduce ||
+              collective.move == program::Move::reduce ||
+              collective.move == program::Move::reduce_scatter;
   // Packets of which a threshold decides how full they are: as many bytes as they have.
-  if (const Kernel* kernel = packets_of(target.storage)) {
+  if (const program::Kernel* kernel = packets_of(target.storage)) {
     const std::int64_t count = target.elements / packet_bytes(*kernel);
     p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *kernel, count,
                                                  spec.root);
@@ -259,4 +267,4 @@ void Operations::prepare_exchange(Prepared& p, Id channel, Id peer) {
       static_cast<int>(std::find(members.begin(), members.end(), p.peer_rank) - members.begin());
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

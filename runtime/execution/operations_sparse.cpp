@@ -5,68 +5,71 @@
 #include "runtime/execution/prepared.h"
 #include "runtime/kernels/sparsify.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// The scatter_add that reads packets of varying size from this storage.
-const Kernel* Operations::packets_of(Id storage) const {
-  for (const Op& op : role_.ops) {
-    const auto* kernel = std::get_if<Kernel>(&op.work);
-    if (kernel != nullptr && kernel->kind == Local::scatter_add &&
-        kernel->selector == Selector::threshold &&
-        role_.views[find(op, Slot::source)->view].storage == storage)
+const program::Kernel* Operations::packets_of(Id storage) const {
+  for (const program::Op& op : role_.ops) {
+    const auto* kernel = std::get_if<program::Kernel>(&op.work);
+    if (kernel != nullptr && kernel->kind == program::Local::scatter_add &&
+        kernel->selector == program::Selector::threshold &&
+        role_.views[find(op, program::Slot::source)->view].storage == storage)
       return kernel;
   }
   return nullptr;
 }
 
-void Operations::prepare_kernel(Prepared& p, const Kernel& kernel) {
-  if (kernel.kind == Local::select) select_scratch_.fit(kernel);
+void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
+  if (kernel.kind == program::Local::select) select_scratch_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
-    const Ref& ref = p.op->refs[i];
+    const program::Ref& ref = p.op->refs[i];
     const std::int64_t elements = p.operands[i].elements;
-    if (kernel.kind == Local::select && ref.slot == Slot::residual) {
+    if (kernel.kind == program::Local::select && ref.slot == program::Slot::residual) {
       // Equal on all ranks that hold the parameters of this bucket, copies on other stages too.
-      const std::vector<Piece>& pieces = map_.storages[p.operands[i].storage].pieces;
+      const std::vector<tensors::Piece>& pieces = map_.storages[p.operands[i].storage].pieces;
       p.key = pieces.empty() ? 0 : pieces.front().group;
     }
-    const bool packets = (kernel.kind == Local::select && ref.slot == Slot::target) ||
-                         (kernel.kind == Local::scatter_add && ref.slot == Slot::source);
+    const bool packets =
+        (kernel.kind == program::Local::select && ref.slot == program::Slot::target) ||
+        (kernel.kind == program::Local::scatter_add && ref.slot == program::Slot::source);
     if (packets) {
       p.count = elements / packet_bytes(kernel);
       p.operands[i] = memory_.operand(ref, 0, p.count * packet_room(kernel));
     }
-    if (kernel.kind == Local::scatter_add && ref.slot == Slot::target && ref.layout.shard != 0)
-      p.part_begin = place_of(program_, ref.layout.shard, rank_).index * elements;
+    if (kernel.kind == program::Local::scatter_add && ref.slot == program::Slot::target &&
+        ref.layout.shard != 0)
+      p.part_begin = tensors::place_of(program_, ref.layout.shard, rank_).index * elements;
   }
 }
 
-void Operations::select(Prepared& p, const Kernel& work, std::int64_t step) {
+void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t step) {
   auto* const packet =
-      static_cast<std::byte*>(memory_.write(p.need(Slot::target), step).data_ptr());
-  const Operand* norm = p.at(Slot::norm);
+      static_cast<std::byte*>(memory_.write(p.need(program::Slot::target), step).data_ptr());
+  const Operand* norm = p.at(program::Slot::norm);
   if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) {
     select_nothing(work, packet);
     return;
   }
-  const Operand& source = p.need(Slot::source);
-  const Operand* scale = p.at(Slot::scale);
-  const Operand* threshold = p.at(Slot::threshold);
+  const Operand& source = p.need(program::Slot::source);
+  const Operand* scale = p.at(program::Slot::scale);
+  const Operand* threshold = p.at(program::Slot::threshold);
   const float factor = scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0];
-  rehearse::select(
+  runtime::select(
       work, {.step = step, .seed = train_.seed, .key = p.key, .factor = factor},
       memory_.read(source, step).data_ptr(), source.dtype,
-      memory_.write(p.need(Slot::residual), step).data_ptr<float>(),
+      memory_.write(p.need(program::Slot::residual), step).data_ptr<float>(),
       threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet,
       select_scratch_);
 }
 
-void Operations::scatter_add(Prepared& p, const Kernel& work, std::int64_t step) {
-  const Operand& target = p.need(Slot::target);
-  const Operand* scale = p.at(Slot::scale);
-  rehearse::scatter_add(
-      work, static_cast<const std::byte*>(memory_.read(p.need(Slot::source), step).data_ptr()),
+void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int64_t step) {
+  const Operand& target = p.need(program::Slot::target);
+  const Operand* scale = p.at(program::Slot::scale);
+  runtime::scatter_add(
+      work,
+      static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr()),
       p.count, scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0], p.part_begin,
       p.part_begin + target.elements, memory_.write(target, step).data_ptr<float>());
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/base/errors.h"
-#include "runtime/execution/operations.h"
 #include "runtime/communication/packet_exchange.h"
+#include "runtime/execution/operations.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Flat interval [begin, end) of an update whose tensors all decay, or all do not.
 struct DecayRun {
@@ -18,22 +18,22 @@ struct DecayRun {
 };
 
 struct Operations::Prepared {
-  const Op* op = nullptr;
+  const program::Op* op = nullptr;
   Id id = none;
   std::vector<Operand> operands = {};  // as refs
   std::vector<Operand> dies = {};
-  const Operand* at(Slot slot) const {
+  const Operand* at(program::Slot slot) const {
     for (const Operand& operand : operands)
       if (operand.slot == slot) return &operand;
     return nullptr;
   }
-  const Operand& need(Slot slot) const {
+  const Operand& need(program::Slot slot) const {
     if (const Operand* operand = at(slot)) return *operand;
     throw ProgramError(fmt::format("op {} lacks operand {}", id, static_cast<int>(slot)));
   }
 
   // Compute
-  Block* block = nullptr;
+  models::Block* block = nullptr;
   std::vector<const Operand*> params = {}, grads = {};
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // scratch of one call
   std::unique_ptr<bool[]> accumulate = {};
@@ -53,4 +53,4 @@ struct Operations::Prepared {
   Id peer_rank = none;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

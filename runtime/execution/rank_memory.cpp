@@ -9,33 +9,33 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
-at::ScalarType scalar_type(DType type) {
+at::ScalarType scalar_type(program::DType type) {
   switch (type) {
-    case DType::f32:
+    case program::DType::f32:
       return at::kFloat;
-    case DType::bf16:
+    case program::DType::bf16:
       return at::kBFloat16;
-    case DType::f16:
+    case program::DType::f16:
       return at::kHalf;
-    case DType::i32:
+    case program::DType::i32:
       return at::kInt;
-    case DType::u8:
+    case program::DType::u8:
       break;
   }
   return at::kByte;
 }
 
-RankMemory::RankMemory(const Program& program, Id role, Id rank,
+RankMemory::RankMemory(const program::Program& program, Id role, Id rank,
                        const std::vector<std::byte*>& given)
     : program_(program), role_(program.roles[role]), rank_(rank) {
   std::vector<bool> opaque(role_.storages.size());
-  for (const Op& op : role_.ops)
-    for (const Ref& ref : op.refs)
-      if (ref.slot == Slot::saved) opaque[role_.views[ref.view].storage] = true;
+  for (const program::Op& op : role_.ops)
+    for (const program::Ref& ref : op.refs)
+      if (ref.slot == program::Slot::saved) opaque[role_.views[ref.view].storage] = true;
   for (std::size_t s = 0; s < role_.storages.size(); ++s) {
-    const Storage& storage = role_.storages[s];
+    const program::Storage& storage = role_.storages[s];
     const std::size_t count = std::size_t(storage.indices) * storage.versions;
     Instances instances;
     if (opaque[s])
@@ -46,7 +46,7 @@ RankMemory::RankMemory(const Program& program, Id role, Id rank,
     if (s < given.size() && given[s] != nullptr)
       instances.tensors.at(0) = at::from_blob(given[s], {storage.elements},
                                               at::TensorOptions(scalar_type(storage.dtype)));
-    else if (storage.life != Life::value)
+    else if (storage.life != program::Life::value)
       for (at::Tensor& tensor : instances.tensors)
         tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
     instances.listers.resize(storage.indices);
@@ -59,19 +59,19 @@ std::string RankMemory::name_of(const Operand& operand) const {
   return fmt::format("{}[{}]", role_.storages[operand.storage].name, operand.index);
 }
 
-Operand RankMemory::operand(const Ref& ref) {
-  return operand(ref, 0, extent_of(program_, role_, ref.view, rank_).size());
+Operand RankMemory::operand(const program::Ref& ref) {
+  return operand(ref, 0, tensors::extent_of(program_, role_, ref.view, rank_).size());
 }
 
-Operand RankMemory::operand(const Ref& ref, std::int64_t skip, std::int64_t elements) {
-  const View& view = role_.views.at(ref.view);
-  const Storage& storage = role_.storages.at(view.storage);
-  const Extent extent = extent_of(program_, role_, ref.view, rank_);
+Operand RankMemory::operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements) {
+  const program::View& view = role_.views.at(ref.view);
+  const program::Storage& storage = role_.storages.at(view.storage);
+  const tensors::Extent extent = tensors::extent_of(program_, role_, ref.view, rank_);
   Operand operand{.storage = view.storage,
                   .slot = ref.slot,
                   .mode = ref.mode,
                   .dtype = storage.dtype,
-                  .value = storage.life == Life::value,
+                  .value = storage.life == program::Life::value,
                   .index = ref.index,
                   .age = ref.age,
                   .versions = storage.versions,
@@ -119,7 +119,7 @@ void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor
     write(operand, step).copy_(tensor.reshape(-1));
 }
 
-Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
+models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
   return storages_[operand.storage].saved.at(slot(operand, step - operand.age));
 }
 
@@ -146,10 +146,10 @@ void RankMemory::release(const Operand& operand, std::int64_t step) {
 
 void RankMemory::drop_values() {
   for (std::size_t s = 0; s < storages_.size(); ++s) {
-    if (role_.storages[s].life != Life::value) continue;
+    if (role_.storages[s].life != program::Life::value) continue;
     Instances& instances = storages_[s];
     for (at::Tensor& tensor : instances.tensors) tensor.reset();
-    for (Saved& saved : instances.saved) saved = {};
+    for (models::Saved& saved : instances.saved) saved = {};
     for (std::size_t at = 0; at < instances.still_listed.size(); ++at)
       instances.still_listed[at] = instances.listers[at / role_.storages[s].versions];
   }
@@ -160,4 +160,4 @@ at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
   return storages_[storage].tensors[(((step - age) % versions) + versions) % versions];
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,16 +13,16 @@
 #include "engine/tensors/tensor_map.h"
 #include "models/block.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
-at::ScalarType scalar_type(DType type);
+at::ScalarType scalar_type(program::DType type);
 
 /// A ref of an op, resolved for one rank.
 struct Operand {
   Id storage = none;
-  Slot slot = Slot::source;
-  Mode mode = Mode::read;
-  DType dtype = DType::f32;
+  program::Slot slot = program::Slot::source;
+  program::Mode mode = program::Mode::read;
+  program::DType dtype = program::DType::f32;
   bool value = false;  // Life::value
   bool whole = false;  // all of the instance
   int index = 0, age = 0, versions = 1;
@@ -33,11 +33,12 @@ struct Operand {
 class RankMemory {
  public:
   /// `given`: by storage, memory that is there already (of one version); null: allocated here.
-  RankMemory(const Program& program, Id role, Id rank, const std::vector<std::byte*>& given = {});
+  RankMemory(const program::Program& program, Id role, Id rank,
+             const std::vector<std::byte*>& given = {});
 
-  Operand operand(const Ref& ref);
+  Operand operand(const program::Ref& ref);
   /// The part of it that begins `skip` elements into what the ref touches.
-  Operand operand(const Ref& ref, std::int64_t skip, std::int64_t elements);
+  Operand operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements);
 
   /// The flat tensor an operand reads at a step: version step - age. Throws ProgramError when a
   /// value has not been written.
@@ -46,7 +47,7 @@ class RankMemory {
   at::Tensor write(const Operand& operand, std::int64_t step);
   /// Makes a tensor the value of an operand that is a whole instance; copies otherwise.
   void set(const Operand& operand, std::int64_t step, const at::Tensor& tensor);
-  Saved& saved(const Operand& operand, std::int64_t step);
+  models::Saved& saved(const Operand& operand, std::int64_t step);
   /// An instance of a value is freed when every op that lists it has released it.
   void add_lister(const Operand& operand);
   void forget_listers();
@@ -60,7 +61,7 @@ class RankMemory {
  private:
   struct Instances {
     std::vector<at::Tensor> tensors = {};  // index * versions + version
-    std::vector<Saved> saved = {};
+    std::vector<models::Saved> saved = {};
     std::vector<int> listers = {};                    // by index
     std::vector<std::atomic<int>> still_listed = {};  // by instance
   };
@@ -70,11 +71,11 @@ class RankMemory {
   }
   std::string name_of(const Operand& operand) const;
 
-  const Program& program_;
-  const Role& role_;
+  const program::Program& program_;
+  const program::Role& role_;
   Id rank_;
   std::vector<Instances> storages_;
   std::mutex allocation_;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -7,23 +7,25 @@
 
 #include "runtime/execution/trace_gather.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
-TraceFile::TraceFile(std::string path, const ModelSpec& model, TraceSink* sink, Control& control)
+TraceFile::TraceFile(std::string path, const model::ModelSpec& model, execution::TraceSink* sink,
+                     Control& control)
     : path_(std::move(path)), model_(model), sink_(sink), control_(control) {}
 
-void TraceFile::add(const LinkedProgram& linked, Executor& executor, const std::string& label) {
-  std::vector<TraceSink*> sinks;
+void TraceFile::add(const link::LinkedProgram& linked, Executor& executor,
+                    const std::string& label) {
+  std::vector<execution::TraceSink*> sinks;
   if (control_.environment().rank == 0 && !path_.empty()) {
     if (chrome_ == nullptr)
-      chrome_ = std::make_unique<ChromeTrace>(path_, linked, model_);
+      chrome_ = std::make_unique<execution::ChromeTrace>(path_, linked, model_);
     else
       chrome_->section(linked, label);
     sinks.push_back(chrome_.get());
   }
   // Its reader knows the first plan.
   if (sink_ != nullptr && sections_ == 0) sinks.push_back(sink_);
-  Tee tee(sinks);
+  execution::Tee tee(sinks);
   gather_trace(linked, executor, control_, fmt::format("trace {}", sections_++), &tee, origin_);
   if (chrome_ != nullptr) chrome_->flush();
 }
@@ -32,4 +34,4 @@ void TraceFile::close() {
   if (chrome_ != nullptr) chrome_->close();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

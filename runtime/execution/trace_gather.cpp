@@ -10,7 +10,7 @@
 
 #include "engine/link/rendezvous.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 std::int64_t now() {
@@ -34,8 +34,8 @@ struct Record {
 
 }  // namespace
 
-void gather_trace(const LinkedProgram& linked, Executor& executor, Control& control,
-                  const std::string& key, TraceSink* sink, std::int64_t& origin) {
+void gather_trace(const link::LinkedProgram& linked, Executor& executor, Control& control,
+                  const std::string& key, execution::TraceSink* sink, std::int64_t& origin) {
   std::vector<Stamp> mine;
   for (const std::vector<Stamp>& lane : executor.stamps())
     mine.insert(mine.end(), lane.begin(), lane.end());
@@ -65,7 +65,7 @@ void gather_trace(const LinkedProgram& linked, Executor& executor, Control& cont
   if (records.empty()) return;
   const bool first = origin == 0;
   if (first) origin = records.front().stamp.start;
-  RanksThatMeet meet(linked);
+  link::RanksThatMeet meet(linked);
   std::map<std::tuple<Id, Id, std::int64_t>, std::int64_t> met;  // event, group, step
   const auto rendezvous = [&](const Record& record) {
     const Id role = linked.role_of[record.rank];
@@ -93,4 +93,4 @@ void gather_trace(const LinkedProgram& linked, Executor& executor, Control& cont
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

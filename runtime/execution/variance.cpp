@@ -7,19 +7,19 @@
 #include "engine/base/errors.h"
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr const char* refusal = "error: ";
 
 std::string own_observations(const ExecutorContext& context, Executor& executor,
                              std::int64_t first_step, std::int64_t step) {
-  const Role& role = executor.role();
-  std::vector<GroupObservation> mine;
+  const program::Role& role = executor.role();
+  std::vector<tensors::GroupObservation> mine;
   for (Id op = 0; op < role.ops.size(); ++op) {
-    const auto* kernel = std::get_if<Kernel>(&role.ops[op].work);
-    if (kernel == nullptr || kernel->kind != Local::observe) continue;
-    const Id storage = role.views[find(role.ops[op], Slot::target)->view].storage;
+    const auto* kernel = std::get_if<program::Kernel>(&role.ops[op].work);
+    if (kernel == nullptr || kernel->kind != program::Local::observe) continue;
+    const Id storage = role.views[find(role.ops[op], program::Slot::target)->view].storage;
     const std::span<std::byte> bytes = executor.state(storage, step, 1);
     const std::span<const float> state(reinterpret_cast<const float*>(bytes.data()),
                                        bytes.size() / sizeof(float));
@@ -32,21 +32,22 @@ std::string own_observations(const ExecutorContext& context, Executor& executor,
 
 }  // namespace
 
-std::vector<LayerVariance> gather_variances(const ExecutorContext& context, Executor& executor,
-                                            std::int64_t first_step, std::int64_t step) {
+std::vector<tensors::LayerVariance> gather_variances(const ExecutorContext& context,
+                                                     Executor& executor, std::int64_t first_step,
+                                                     std::int64_t step) {
   std::string mine;
   try {
     mine = own_observations(context, executor, first_step, step);
   } catch (const InputError& error) {
     mine = refusal + std::string(error.what());  // every rank says the same
   }
-  std::vector<GroupObservation> all;
+  std::vector<tensors::GroupObservation> all;
   for (const std::string& one : context.control.gather(fmt::format("variances {}", step), mine)) {
     if (one.starts_with(refusal)) throw InputError(one.substr(std::string(refusal).size()));
-    const auto of_rank = parse_observations(one);
+    const auto of_rank = tensors::parse_observations(one);
     all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
   return layer_variances(context.model, all);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -7,12 +7,13 @@
 #include "engine/costs/profile.h"
 #include "runtime/execution/executor.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Every rank calls it when all have ended the steps before `step`; all get the same, by segment;
 /// empty when the program observes nothing. `first_step`: the first that this executor ran. Throws
 /// InputError, at every rank, when a gradient was not finite.
-std::vector<LayerVariance> gather_variances(const ExecutorContext& context, Executor& executor,
-                                            std::int64_t first_step, std::int64_t step);
+std::vector<tensors::LayerVariance> gather_variances(const ExecutorContext& context,
+                                                     Executor& executor, std::int64_t first_step,
+                                                     std::int64_t step);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 template <class T>
@@ -41,22 +41,22 @@ __attribute__((target("avx,f16c"))) void add_f16_wide(std::uint16_t* into,
 
 }  // namespace
 
-void accumulate(void* into, const void* from, std::int64_t elements, DType dtype) {
+void accumulate(void* into, const void* from, std::int64_t elements, program::DType dtype) {
   const auto n = static_cast<std::size_t>(elements);
   switch (dtype) {
-    case DType::f32:
+    case program::DType::f32:
       add(static_cast<float*>(into), static_cast<const float*>(from), n);
       return;
-    case DType::i32:
+    case program::DType::i32:
       add(static_cast<std::uint32_t*>(into), static_cast<const std::uint32_t*>(from), n);
       return;
-    case DType::u8:
+    case program::DType::u8:
       add(static_cast<std::uint8_t*>(into), static_cast<const std::uint8_t*>(from), n);
       return;
-    case DType::bf16:
+    case program::DType::bf16:
       add_bf16(static_cast<std::uint16_t*>(into), static_cast<const std::uint16_t*>(from), n);
       return;
-    case DType::f16:
+    case program::DType::f16:
 #if defined(__x86_64__)
       // Every processor with AVX2 has F16C, which not every compiler can ask for.
       static const bool wide = __builtin_cpu_supports("avx2") != 0;
@@ -70,4 +70,4 @@ void accumulate(void* into, const void* from, std::int64_t elements, DType dtype
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

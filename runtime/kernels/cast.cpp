@@ -1,6 +1,6 @@
 #include "runtime/kernels/cast.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 void put(const at::Tensor& source, const at::Tensor& target, bool add) {
@@ -32,4 +32,4 @@ void cast(const std::vector<at::Tensor>& sources, const at::Tensor& target, bool
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// target (=|+=) source, flat tensors. `keep` > 0: the target is made of the first `keep` of every
 /// `stride` elements of the source. `keep` 0 and `stride` > 1: the target's rows of `stride`
@@ -13,4 +13,4 @@ namespace rehearse {
 void cast(const std::vector<at::Tensor>& sources, const at::Tensor& target, bool add,
           std::int64_t keep, std::int64_t stride);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

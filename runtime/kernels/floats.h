@@ -7,7 +7,7 @@
 
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 inline constexpr std::int64_t float_block = 4096;
 
@@ -46,23 +46,23 @@ inline std::uint16_t to_f16(float value) {
 }
 
 /// Values [begin, begin + count) as fp32: where they are, or converted into `scratch`.
-inline const float* as_f32(const void* values, DType type, std::int64_t begin, std::int64_t count,
-                           float* scratch) {
-  if (type == DType::f32) return static_cast<const float*>(values) + begin;
+inline const float* as_f32(const void* values, program::DType type, std::int64_t begin,
+                           std::int64_t count, float* scratch) {
+  if (type == program::DType::f32) return static_cast<const float*>(values) + begin;
   const auto* bits = static_cast<const std::uint16_t*>(values) + begin;
-  if (type == DType::bf16)
+  if (type == program::DType::bf16)
     std::transform(bits, bits + count, scratch, from_bf16);
   else
     std::transform(bits, bits + count, scratch, from_f16);
   return scratch;
 }
-inline void store_f32(const float* from, std::int64_t count, void* values, DType type,
+inline void store_f32(const float* from, std::int64_t count, void* values, program::DType type,
                       std::int64_t begin) {
   auto* bits = static_cast<std::uint16_t*>(values) + begin;
-  if (type == DType::bf16)
+  if (type == program::DType::bf16)
     std::transform(from, from + count, bits, to_bf16);
   else
     std::transform(from, from + count, bits, to_f16);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -18,7 +18,7 @@
 #define REHEARSE_VECTORISED
 #endif
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t block = float_block;
@@ -77,19 +77,19 @@ void welford_block(const float* __restrict values, float count, float* __restric
 
 }  // namespace
 
-double learning_rate(const Train& train, std::int64_t step) {
+double learning_rate(const job::Train& train, std::int64_t step) {
   if (step < train.warmup_steps)
     return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
   const std::int64_t falling = train.steps - 1 - train.warmup_steps;
-  if (train.decay == Decay::constant || falling <= 0) return train.lr;
+  if (train.decay == job::Decay::constant || falling <= 0) return train.lr;
   const double done =
       std::min(1.0, static_cast<double>(step - train.warmup_steps) / static_cast<double>(falling));
   const double left =
-      train.decay == Decay::linear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
+      train.decay == job::Decay::linear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
   return train.min_lr + (train.lr - train.min_lr) * left;
 }
 
-OptimizerStep optimizer_step(const Train& train, Optimizer kind, std::int64_t step) {
+OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std::int64_t step) {
   return {.kind = kind,
           .lr = learning_rate(train, step),
           .beta1 = train.beta1,
@@ -114,7 +114,7 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
       .root_correction = static_cast<float>(std::sqrt(correction2)),
       .grad_scale = static_cast<float>(step.grad_scale),
   };
-  const bool in_place = interval.master == nullptr && interval.param_type == DType::f32;
+  const bool in_place = interval.master == nullptr && interval.param_type == program::DType::f32;
   std::array<float, block> grad_scratch, param_scratch;
   for (std::int64_t begin = 0; begin < interval.elements; begin += block) {
     const std::int64_t count = std::min(block, interval.elements - begin);
@@ -129,21 +129,21 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
       param = param_scratch.data();
       as_f32(interval.param, interval.param_type, begin, count, param);
     }
-    if (step.kind == Optimizer::adamw)
+    if (step.kind == plan::Optimizer::adamw)
       adamw_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
     else
       sgd_block(static_cast<float>(step.lr), static_cast<float>(step.momentum),
                 static_cast<float>(weight_decay), factors.grad_scale, grad, param,
                 interval.moment1 + begin, count);
     if (in_place) continue;
-    if (interval.param_type == DType::f32)
+    if (interval.param_type == program::DType::f32)
       std::copy_n(param, count, static_cast<float*>(interval.param) + begin);
     else
       store_f32(param, count, interval.param, interval.param_type, begin);
   }
 }
 
-double sum_of_squares(const void* values, DType type, std::int64_t elements) {
+double sum_of_squares(const void* values, program::DType type, std::int64_t elements) {
   std::array<float, block> scratch;
   double sum = 0;
   for (std::int64_t begin = 0; begin < elements; begin += block) {
@@ -170,11 +170,11 @@ void rescale(bool finite, float* state) {
   }
 }
 
-void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
-             float* state) {
+void observe(const void* values, program::DType type, std::int64_t elements, int stride,
+             float scale, float* state) {
   if (state[0] < 0) return;
   constexpr float too_large = 1e18F;  // its square is none that fp32 has
-  const std::int64_t observed = observed_entries(elements, stride);
+  const std::int64_t observed = program::observed_entries(elements, stride);
   float* mean = state + 1;
   float* squares = mean + observed;
   const float count = ++state[0];
@@ -192,4 +192,4 @@ void observe(const void* values, DType type, std::int64_t elements, int stride, 
   if (!finite) state[0] = -count;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

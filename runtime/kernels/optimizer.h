@@ -12,11 +12,11 @@
 #include "engine/program/program.h"
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// What one step of the optimizer needs to know beside its tensors.
 struct OptimizerStep {
-  Optimizer kind = Optimizer::adamw;
+  plan::Optimizer kind = plan::Optimizer::adamw;
   double lr = 0;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW
   double momentum = 0.9;                         // SGD
@@ -27,9 +27,9 @@ struct OptimizerStep {
 
 /// Learning rate of a step (0-based) of train.steps: rises linearly from lr / warmup_steps to lr,
 /// then falls along a line or half a cosine to min_lr at the last step, or stays.
-double learning_rate(const Train& train, std::int64_t step);
+double learning_rate(const job::Train& train, std::int64_t step);
 /// The settings of [train] for a step; gradients as they are.
-OptimizerStep optimizer_step(const Train& train, Optimizer kind, std::int64_t step);
+OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std::int64_t step);
 
 /// A flat interval of equal length in each tensor. `param` and `grad` are f32, bf16 or f16; moments
 /// and master are f32. `master` is the copy that is updated when `param` has 16 bits (null: param
@@ -40,7 +40,7 @@ struct OptimizerInterval {
   float* moment1 = nullptr;
   float* moment2 = nullptr;
   float* master = nullptr;
-  DType param_type = DType::f32, grad_type = DType::f32;
+  program::DType param_type = program::DType::f32, grad_type = program::DType::f32;
   std::int64_t elements = 0;
 };
 
@@ -48,7 +48,7 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
 
 /// Sum of squares of f32, bf16 or f16 values: partial sums in double, in an order that depends on
 /// `elements` alone.
-double sum_of_squares(const void* values, DType type, std::int64_t elements);
+double sum_of_squares(const void* values, program::DType type, std::int64_t elements);
 
 /// Factor for gradients of which `sum_of_squares` (of gradients multiplied by `loss_scale`) is the
 /// global sum: 1 / loss_scale, and max_norm / norm where the true norm exceeds max_norm > 0
@@ -64,7 +64,7 @@ void rescale(bool finite, float* state);
 /// number of observations, mean of each observed entry, sum of its squared deviations; 1 + 2 x
 /// observed_entries(elements, stride) numbers. At the first value that is not finite it stops for
 /// good: the number of observations becomes negative, and what that value left says where it was.
-void observe(const void* values, DType type, std::int64_t elements, int stride, float scale,
-             float* state);
+void observe(const void* values, program::DType type, std::int64_t elements, int stride,
+             float scale, float* state);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

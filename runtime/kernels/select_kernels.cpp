@@ -13,7 +13,7 @@
 #define REHEARSE_AVX512 1
 #endif
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t vector = 16;
@@ -180,4 +180,4 @@ std::int64_t keep_largest(float* values, std::uint32_t* indices, std::int64_t n,
   return kept;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 inline constexpr std::uint32_t beyond_all = 0xffffffffU;  // more than any magnitude's bits
 inline std::uint32_t magnitude_of(float value) {
@@ -35,4 +35,4 @@ std::int64_t pass(const Rule& rule, const float* gradient, float* residual, std:
 std::int64_t keep_largest(float* values, std::uint32_t* indices, std::int64_t n,
                           const Threshold& threshold, float* back);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -16,7 +16,7 @@
 #include "runtime/kernels/floats.h"
 #include "runtime/kernels/select_kernels.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t block = float_block, vector = 16;
@@ -24,7 +24,7 @@ constexpr std::int64_t block = float_block, vector = 16;
 /// The gradient as fp32, times the step's factor.
 class Source {
  public:
-  Source(const void* values, DType type, float factor)
+  Source(const void* values, program::DType type, float factor)
       : values_(values), type_(type), factor_(factor) {}
   const float* at(std::int64_t begin, std::int64_t count) {
     const float* from = as_f32(values_, type_, begin, count, scratch_.data());
@@ -35,24 +35,25 @@ class Source {
 
  private:
   const void* values_;
-  DType type_;
+  program::DType type_;
   float factor_;
   std::array<float, block> scratch_;
 };
 
 class Selection {
  public:
-  Selection(const Kernel& kernel, const SelectStep& step, const void* gradient, DType type,
-            float* residual, SelectScratch& scratch)
+  Selection(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+            program::DType type, float* residual, SelectScratch& scratch)
       : kernel_(kernel),
         step_(step),
         source_(gradient, type, step.factor),
         residual_(residual),
         values_(scratch.values.data()),
         indices_(scratch.indices.data()) {
-    rule_.use = kernel.feedback != Feedback::literal;
-    rule_.beta = kernel.feedback == Feedback::conserving ? 1 : printed_beta;
-    if (kernel.feedback == Feedback::printed && step.step > 0 && step.step % printed_reset == 0)
+    rule_.use = kernel.feedback != program::Feedback::literal;
+    rule_.beta = kernel.feedback == program::Feedback::conserving ? 1 : printed_beta;
+    if (kernel.feedback == program::Feedback::printed && step.step > 0 &&
+        step.step % printed_reset == 0)
       std::fill_n(residual, kernel.of, 0.0F);
   }
 
@@ -192,7 +193,7 @@ class Selection {
     count_ = first;
   }
 
-  const Kernel& kernel_;
+  const program::Kernel& kernel_;
   const SelectStep& step_;
   Source source_;
   float* residual_;
@@ -223,7 +224,7 @@ float next_threshold(const Selection& taken, float threshold, std::int64_t wante
   return static_cast<float>(threshold * std::clamp(std::pow(ratio, 1 / slope), 0.5, 2.0));
 }
 
-void threshold_select(Selection& selection, const Kernel& kernel, float* state) {
+void threshold_select(Selection& selection, const program::Kernel& kernel, float* state) {
   const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
   // Without a threshold, or with one that let too much pass, the exact one is found.
   if (kernel.keep == 0 || state[0] <= 0 || !selection.by_threshold(state[0], most)) {
@@ -237,25 +238,26 @@ void threshold_select(Selection& selection, const Kernel& kernel, float* state) 
 
 }  // namespace
 
-void SelectScratch::fit(const Kernel& kernel) {
+void SelectScratch::fit(const program::Kernel& kernel) {
   const auto need = static_cast<std::size_t>(select_candidates(kernel));
   if (values.size() >= need) return;
   values.resize(need);
   indices.resize(need);
 }
 
-std::int64_t select(const Kernel& kernel, const SelectStep& step, const void* gradient, DType type,
-                    float* residual, float* threshold, std::byte* packet, SelectScratch& scratch) {
+std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+                    program::DType type, float* residual, float* threshold, std::byte* packet,
+                    SelectScratch& scratch) {
   scratch.fit(kernel);
   Selection selection(kernel, step, gradient, type, residual, scratch);
   switch (kernel.selector) {
-    case Selector::top_k:
+    case program::Selector::top_k:
       selection.top_k();
       break;
-    case Selector::random_k:
+    case program::Selector::random_k:
       selection.random_k();
       break;
-    case Selector::threshold:
+    case program::Selector::threshold:
       threshold_select(selection, kernel, threshold);
       break;
   }
@@ -263,4 +265,4 @@ std::int64_t select(const Kernel& kernel, const SelectStep& step, const void* gr
   return selection.count();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

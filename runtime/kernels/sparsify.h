@@ -11,7 +11,7 @@
 #include "engine/program/packets.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 inline constexpr float printed_beta = 0.9F;          // of forms `printed` and `literal`
 inline constexpr std::int64_t printed_reset = 1000;  // steps after which `printed` forgets
@@ -20,7 +20,7 @@ inline constexpr std::int64_t printed_reset = 1000;  // steps after which `print
 struct SelectScratch {
   std::vector<float> values = {};
   std::vector<std::uint32_t> indices = {};
-  void fit(const Kernel& kernel);
+  void fit(const program::Kernel& kernel);
 };
 
 struct SelectStep {
@@ -33,28 +33,29 @@ struct SelectStep {
 /// (f32, bf16 or f16) into `packet`, which has packet_room(kernel) bytes. `residual` has as many
 /// entries. `threshold`: two numbers, zero before the first step: the magnitude that entries must
 /// reach, and how many did; other selectors ignore it. Returns the number of entries taken.
-std::int64_t select(const Kernel& kernel, const SelectStep& step, const void* gradient, DType type,
-                    float* residual, float* threshold, std::byte* packet, SelectScratch& scratch);
+std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+                    program::DType type, float* residual, float* threshold, std::byte* packet,
+                    SelectScratch& scratch);
 
 /// The packet of a step that overflowed: nothing, said in as many bytes.
-void select_nothing(const Kernel& kernel, std::byte* packet);
+void select_nothing(const program::Kernel& kernel, std::byte* packet);
 
 /// What both are made of. `values` and `indices` (rising) of `count` entries, as kernel.coding says
 /// them; and back, each entry added to `target`, which holds entries [begin, end) of the gradient.
 /// Throws BackendError when a packet is not one of this kernel: what comes from a peer is not
 /// trusted.
-void write_packet(const Kernel& kernel, const float* values, const std::uint32_t* indices,
+void write_packet(const program::Kernel& kernel, const float* values, const std::uint32_t* indices,
                   std::int64_t count, std::byte* packet);
-void add_packet(const Kernel& kernel, const std::byte* packet, std::int64_t begin, std::int64_t end,
-                float* target);
+void add_packet(const program::Kernel& kernel, const std::byte* packet, std::int64_t begin,
+                std::int64_t end, float* target);
 /// Entries in a packet: what its count says, or kernel.keep. Throws BackendError on more than there
 /// is room for.
-std::int64_t entries_in(const Kernel& kernel, const std::byte* packet);
+std::int64_t entries_in(const program::Kernel& kernel, const std::byte* packet);
 
 /// target = factor x the sum of `count` packets, each `packet_room(kernel)` bytes after the one
 /// before, added in order. `target` holds entries [begin, end); what lies beyond kernel.of is
 /// padding and becomes 0.
-void scatter_add(const Kernel& kernel, const std::byte* packets, std::int64_t count, float factor,
-                 std::int64_t begin, std::int64_t end, float* target);
+void scatter_add(const program::Kernel& kernel, const std::byte* packets, std::int64_t count,
+                 float factor, std::int64_t begin, std::int64_t end, float* target);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

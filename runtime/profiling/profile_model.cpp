@@ -10,30 +10,30 @@
 #include <numeric>
 
 #include "models/block.h"
+#include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/profiling/profile_parts.h"
-#include "runtime/execution/rank_memory.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 class ModelRun {
  public:
-  ModelRun(const ModelSpec& model, int samples, int tp, const ProfileSettings& settings)
+  ModelRun(const model::ModelSpec& model, int samples, int tp, const ProfileSettings& settings)
       : model_(model), tp_(tp), settings_(settings) {
     const at::ScalarType type = scalar_type(settings.dtype);
     for (Id g = 0; g < model.groups.size(); ++g) {
       const std::int64_t elements = elements_of(model.groups[g], tp);
       const at::Tensor initial = at::empty({elements}, at::kFloat);
-      initialise(model, g, tp, 0, 1, initial);
+      models::initialise(model, g, tp, 0, 1, initial);
       params_.push_back(initial.to(type));
       grads_.push_back(at::zeros({elements}, type));
       moment1_.push_back(at::zeros({elements}, at::kFloat));
       moment2_.push_back(at::zeros({elements}, at::kFloat));
-      masters_.push_back(settings.dtype == DType::f32 ? at::Tensor() : initial);
+      masters_.push_back(settings.dtype == program::DType::f32 ? at::Tensor() : initial);
     }
     for (Id s = 0; s < model.segments.size(); ++s)
-      blocks_.push_back(make_block(model, s, tp, 0, settings.dtype));
+      blocks_.push_back(models::make_block(model, s, tp, 0, settings.dtype));
     batch_.tokens = at::randint(model.vocab, {samples, model.seq_len}, at::kLong);
     batch_.labels = at::randint(model.vocab, {samples, model.seq_len}, at::kLong);
     batch_.loss_scale = 1.0 / static_cast<double>(samples * model.seq_len);
@@ -43,11 +43,11 @@ class ModelRun {
   /// One step: the clock around every piece.
   void step() {
     std::vector<at::Tensor> inputs(model_.segments.size());
-    std::vector<Saved> saved(model_.segments.size());
+    std::vector<models::Saved> saved(model_.segments.size());
     at::Tensor activation;
     for (Id s = 0; s < model_.segments.size(); ++s) {
       inputs[s] = activation;
-      activation = timed(s, Pass::forward, [&] {
+      activation = timed(s, program::Pass::forward, [&] {
         return blocks_[s]->forward(of(params_, s), inputs[s], batch_, &saved[s]);
       });
     }
@@ -60,7 +60,7 @@ class ModelRun {
         accumulate[i] = written[groups[i]];
         written[groups[i]] = true;
       }
-      gradient = timed(s, Pass::backward, [&] {
+      gradient = timed(s, program::Pass::backward, [&] {
         return blocks_[s]->backward(of(params_, s), inputs[s], saved[s], gradient, batch_,
                                     of(grads_, s),
                                     std::span<const bool>(accumulate.get(), groups.size()));
@@ -70,7 +70,7 @@ class ModelRun {
     for (Id g = 0; g < model_.groups.size(); ++g) update(g);
   }
 
-  std::map<std::pair<SegmentKind, Pass>, std::vector<double>> passes = {};
+  std::map<std::pair<model::SegmentKind, program::Pass>, std::vector<double>> passes = {};
   std::map<std::int64_t, std::vector<double>> updates = {};  // by elements
 
  private:
@@ -81,7 +81,7 @@ class ModelRun {
   }
 
   template <class F>
-  at::Tensor timed(Id segment, Pass pass, F&& work) {
+  at::Tensor timed(Id segment, program::Pass pass, F&& work) {
     const double began = seconds_now();
     at::Tensor result = work();
     passes[{model_.segments[segment].kind, pass}].push_back(seconds_now() - began);
@@ -90,33 +90,33 @@ class ModelRun {
 
   void update(Id g) {
     const double began = seconds_now();
-    const bool adam = settings_.optimizer == Optimizer::adamw;
+    const bool adam = settings_.optimizer == plan::Optimizer::adamw;
     // So small a rate that the weights stay where they are.
-    rehearse::update({.kind = settings_.optimizer, .lr = 1e-12, .step = 1000},
-                     {.param = params_[g].data_ptr(),
-                      .grad = grads_[g].data_ptr(),
-                      .moment1 = moment1_[g].data_ptr<float>(),
-                      .moment2 = adam ? moment2_[g].data_ptr<float>() : nullptr,
-                      .master = masters_[g].defined() ? masters_[g].data_ptr<float>() : nullptr,
-                      .param_type = settings_.dtype,
-                      .grad_type = settings_.dtype,
-                      .elements = params_[g].numel()},
-                     true);
+    runtime::update({.kind = settings_.optimizer, .lr = 1e-12, .step = 1000},
+                    {.param = params_[g].data_ptr(),
+                     .grad = grads_[g].data_ptr(),
+                     .moment1 = moment1_[g].data_ptr<float>(),
+                     .moment2 = adam ? moment2_[g].data_ptr<float>() : nullptr,
+                     .master = masters_[g].defined() ? masters_[g].data_ptr<float>() : nullptr,
+                     .param_type = settings_.dtype,
+                     .grad_type = settings_.dtype,
+                     .elements = params_[g].numel()},
+                    true);
     updates[params_[g].numel()].push_back(seconds_now() - began);
   }
 
-  const ModelSpec& model_;
+  const model::ModelSpec& model_;
   int tp_;
   const ProfileSettings& settings_;
   std::vector<at::Tensor> params_ = {}, grads_ = {}, moment1_ = {}, moment2_ = {}, masters_ = {};
-  std::vector<std::unique_ptr<Block>> blocks_ = {};
-  Batch batch_ = {};
+  std::vector<std::unique_ptr<models::Block>> blocks_ = {};
+  models::Batch batch_ = {};
 };
 
 }  // namespace
 
-void profile_model(const ModelSpec& model, int samples, int tp, const ProfileSettings& settings,
-                   Control& control, Profile& profile) {
+void profile_model(const model::ModelSpec& model, int samples, int tp,
+                   const ProfileSettings& settings, Control& control, costs::Profile& profile) {
   const c10::AutoGradMode no_grad(false);
   const std::string key = fmt::format("profile {} {} {}", model.name, samples, tp);
   ModelRun run(model, samples, tp, settings);
@@ -134,26 +134,26 @@ void profile_model(const ModelSpec& model, int samples, int tp, const ProfileSet
 
   for (auto& [what, seconds] : run.passes) {
     const auto [kind, pass] = what;
-    SegmentTime time{.model = model.name,
-                     .kind = kind,
-                     .pass = pass,
-                     .samples = samples,
-                     .seq_len = model.seq_len,
-                     .tp = tp,
-                     .dtype = settings.dtype};
+    costs::SegmentTime time{.model = model.name,
+                            .kind = kind,
+                            .pass = pass,
+                            .samples = samples,
+                            .seq_len = model.seq_len,
+                            .tp = tp,
+                            .dtype = settings.dtype};
     time.seconds = mean_over_ranks(
         control, fmt::format("{} {} {}", key, static_cast<int>(kind), static_cast<int>(pass)),
-        median(std::move(seconds)));
+        costs::median(std::move(seconds)));
     profile.segments.push_back(time);
-    if (pass != Pass::forward) continue;
-    time.pass = Pass::recompute;  // the same work: forward again, for what it keeps
+    if (pass != program::Pass::forward) continue;
+    time.pass = program::Pass::recompute;  // the same work: forward again, for what it keeps
     profile.segments.push_back(time);
   }
   if (!profile.updates.empty()) return;
   // seconds = launch + rate x elements, by least squares over the model's groups.
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (auto& [elements, seconds] : run.updates) {
-    const double e = static_cast<double>(elements), s = median(std::move(seconds));
+    const double e = static_cast<double>(elements), s = costs::median(std::move(seconds));
     n += 1, x += e, y += s, xx += e * e, xy += e * s;
   }
   const double spread = n * xx - x * x;
@@ -166,4 +166,4 @@ void profile_model(const ModelSpec& model, int samples, int tp, const ProfileSet
                              .launch = mean_over_ranks(control, key + " launch", launch)});
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

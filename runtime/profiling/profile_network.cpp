@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <numeric>
 
-#include "runtime/kernels/optimizer.h"
-#include "runtime/profiling/profile_parts.h"
 #include "runtime/execution/rank_memory.h"
+#include "runtime/kernels/optimizer.h"
 #include "runtime/kernels/sparsify.h"
+#include "runtime/profiling/profile_parts.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// Median seconds of `work`, run for about `seconds`, at least five times.
@@ -24,12 +24,12 @@ double time_of(double seconds, const std::function<void()>& work) {
     work();
     times.push_back(seconds_now() - began);
   }
-  return median(std::move(times));
+  return costs::median(std::move(times));
 }
 
 /// Two sizes give the fixed part and the rate.
-KernelRate fit(Local kind, double small_bytes, double small_seconds, double large_bytes,
-               double large_seconds) {
+costs::KernelRate fit(program::Local kind, double small_bytes, double small_seconds,
+                      double large_bytes, double large_seconds) {
   const double per_byte =
       std::max((large_seconds - small_seconds) / (large_bytes - small_bytes), 1e-15);
   return {.kind = kind,
@@ -48,60 +48,62 @@ double cpu_seconds() {
 
 }  // namespace
 
-void profile_kernels(Control& control, Profile& profile) {
+void profile_kernels(Control& control, costs::Profile& profile) {
   constexpr std::int64_t small = 1 << 14, large = 1 << 22;
   const at::Tensor source = at::zeros({large}, at::kFloat);
   auto* const from = source.data_ptr<float>();
   for (std::int64_t i = 0; i < large; ++i)
     from[i] = static_cast<float>((i * 2654435761U) % 1000003) * 1e-6F - 0.5F;
   const at::Tensor target = at::zeros({large}, at::kFloat);
-  const auto kernel_of = [](std::int64_t n) { return Kernel{.of = n, .keep = n / 10}; };
+  const auto kernel_of = [](std::int64_t n) { return program::Kernel{.of = n, .keep = n / 10}; };
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
   SelectScratch scratch;
-  const auto seconds = [&](Local kind, std::int64_t n) {
+  const auto seconds = [&](program::Local kind, std::int64_t n) {
     const std::string key = fmt::format("kernel {} {}", static_cast<int>(kind), n);
     control.barrier(key);
     const double mine = time_of(0.1, [&] {
       switch (kind) {
-        case Local::measure:
-          target.data_ptr<float>()[0] = static_cast<float>(sum_of_squares(from, DType::f32, n));
+        case program::Local::measure:
+          target.data_ptr<float>()[0] =
+              static_cast<float>(sum_of_squares(from, program::DType::f32, n));
           return;
-        case Local::rescale:
+        case program::Local::rescale:
           rescale(true, target.data_ptr<float>());
           return;
-        case Local::select:
-          select(kernel_of(n), {}, from, DType::f32, target.data_ptr<float>(), nullptr,
+        case program::Local::select:
+          select(kernel_of(n), {}, from, program::DType::f32, target.data_ptr<float>(), nullptr,
                  packet.data(), scratch);
           return;
-        case Local::scatter_add:
+        case program::Local::scatter_add:
           scatter_add(kernel_of(n), packet.data(), 1, 1, 0, n, target.data_ptr<float>());
           return;
-        case Local::cast:
+        case program::Local::cast:
           source.narrow(0, 0, n).to(at::kBFloat16);
           return;
-        case Local::observe:
-          observe(from, DType::f32, n / 3, 1, 1, target.data_ptr<float>());
+        case program::Local::observe:
+          observe(from, program::DType::f32, n / 3, 1, 1, target.data_ptr<float>());
           return;
       }
     });
     return mean_over_ranks(control, key + " s", mine);
   };
   // Bytes as the linker counts them: read plus written.
-  const auto measure = [&](Local kind, double bytes_per_element) {
+  const auto measure = [&](program::Local kind, double bytes_per_element) {
     profile.kernels.push_back(fit(kind, bytes_per_element * small, seconds(kind, small),
                                   bytes_per_element * large, seconds(kind, large)));
   };
-  measure(Local::measure, 4);
-  measure(Local::select, 4 + 8 + 0.8);
-  measure(Local::scatter_add, 4 + 0.8);
-  measure(Local::cast, 6);
-  measure(Local::observe, (4 + 16) / 3.0);
-  profile.kernels.push_back(
-      {.kind = Local::rescale, .bytes_per_second = 1e9, .launch = seconds(Local::rescale, small)});
+  measure(program::Local::measure, 4);
+  measure(program::Local::select, 4 + 8 + 0.8);
+  measure(program::Local::scatter_add, 4 + 0.8);
+  measure(program::Local::cast, 6);
+  measure(program::Local::observe, (4 + 16) / 3.0);
+  profile.kernels.push_back({.kind = program::Local::rescale,
+                             .bytes_per_second = 1e9,
+                             .launch = seconds(program::Local::rescale, small)});
 }
 
 void profile_network(const ProfileSettings& settings, Control& control, Network& network,
-                     Profile& profile) {
+                     costs::Profile& profile) {
   const int world = control.environment().world_size, rank = control.environment().rank;
   if (world < 2) return;
   std::vector<Id> ranks(world);
@@ -127,10 +129,11 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
       times.push_back(seconds_now() - start);
     }
     // It is over when it is over everywhere: a sender may have gone on long before.
-    return max_over_ranks(control, key, median(std::move(times)));
+    return max_over_ranks(control, key, costs::median(std::move(times)));
   };
-  for (const Move move :
-       {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
+  for (const program::Move move :
+       {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
+        program::Move::broadcast, program::Move::reduce})
     for (std::int64_t elements = 1024 * world;; elements = std::min(elements * 8, largest)) {
       const int handle = comm->prepare({.move = move, .elements = elements, .consume = true});
       auto* const data = whole.data_ptr<float>();
@@ -142,9 +145,10 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
            .seconds = timed(fmt::format("collective {} {}", static_cast<int>(move), elements), [&] {
              float* source = data;
              float* target = out.data_ptr<float>();
-             if (move == Move::all_reduce || move == Move::broadcast) target = data;
-             if (move == Move::all_gather) target = data, source = data + part;
-             if (move == Move::reduce_scatter) target = data + part;
+             if (move == program::Move::all_reduce || move == program::Move::broadcast)
+               target = data;
+             if (move == program::Move::all_gather) target = data, source = data + part;
+             if (move == program::Move::reduce_scatter) target = data + part;
              comm->run(handle, source, target);
            })});
       if (elements >= largest) break;
@@ -174,4 +178,4 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

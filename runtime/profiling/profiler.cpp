@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "runtime/control/control.h"
 #include "runtime/communication/network.h"
+#include "runtime/control/control.h"
 #include "runtime/profiling/profile_parts.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -56,7 +56,7 @@ std::string describe_host(int cores) {
                      date);
 }
 
-void set_device_kind(Profile& profile, const std::string& kind) {
+void set_device_kind(costs::Profile& profile, const std::string& kind) {
   const auto set = [&](auto& entries) {
     for (auto& entry : entries) entry.device_kind = kind;
   };
@@ -65,15 +65,16 @@ void set_device_kind(Profile& profile, const std::string& kind) {
 }
 
 /// What the ranks stand on; nothing where they are on several hosts that nobody described.
-std::optional<Cluster> cluster_of(const ProfileSettings& settings, const Environment& environment) {
+std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
+                                           const Environment& environment) {
   const int ranks = environment.world_size;
   if (settings.cluster.empty() && environment.local_world_size != ranks) return std::nullopt;
-  Cluster cluster = load_cluster(settings.cluster.empty() ? fmt::format("this-machine:{}", ranks)
-                                                          : settings.cluster);
+  cluster::Cluster cluster = cluster::load_cluster(
+      settings.cluster.empty() ? fmt::format("this-machine:{}", ranks) : settings.cluster);
   if (std::cmp_not_equal(cluster.devices().size(), ranks))
     throw InputError(fmt::format("--ranks-on {}: it has {} devices, {} ranks were started",
                                  settings.cluster, cluster.devices().size(), ranks));
-  for (const Device& device : cluster.devices())
+  for (const cluster::Device& device : cluster.devices())
     if (device.kind != cluster.devices()[0].kind)
       throw InputError(
           fmt::format("--ranks-on {}: its devices are unlike; times are means over ranks: measure "
@@ -84,15 +85,15 @@ std::optional<Cluster> cluster_of(const ProfileSettings& settings, const Environ
 
 }  // namespace
 
-Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
-                        const Environment& environment) {
-  if (model.family == Family::llama)
+costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
+                               const Environment& environment) {
+  if (model.family == model::Family::llama)
     throw InputError(
         fmt::format("model {}: it is simulated only: there is nothing to measure", model.name));
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int threads =
       settings.threads > 0 ? settings.threads : std::max(1, cores / environment.local_world_size);
-  const std::optional<Cluster> cluster = cluster_of(settings, environment);
+  const std::optional<cluster::Cluster> cluster = cluster_of(settings, environment);
   at::set_num_threads(threads);
   // As in training: keep pages instead of asking the kernel for them each step.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -100,10 +101,10 @@ Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
   Control control(environment, {});
   try {
     Network network(control);
-    Profile profile{.host = describe_host(cores),
-                    .cores = cores,
-                    .ranks = environment.world_size,
-                    .threads_per_rank = threads};
+    costs::Profile profile{.host = describe_host(cores),
+                           .cores = cores,
+                           .ranks = environment.world_size,
+                           .threads_per_rank = threads};
     for (const int tp : settings.tensor_parallel)
       for (const int samples : settings.samples)
         profile_model(model, samples, tp, settings, control, profile);
@@ -119,4 +120,4 @@ Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

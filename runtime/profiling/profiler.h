@@ -6,19 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/units.h"
+#include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/costs/profile.h"
-#include "engine/base/units.h"
 #include "runtime/control/environment.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct ProfileSettings {
   std::vector<int> samples = {1, 2, 4};  // of a micro-batch
   std::vector<int> tensor_parallel = {1};
-  DType dtype = DType::f32;
-  Optimizer optimizer = Optimizer::adamw;
+  program::DType dtype = program::DType::f32;
+  plan::Optimizer optimizer = plan::Optimizer::adamw;
   std::string cluster = {};  // that the ranks stand on; empty: this host, where all of them do
   int threads = 0;           // per rank; 0: cores / ranks
   Seconds segment_time = Seconds(1.5);     // spent on each number of samples
@@ -28,7 +28,7 @@ struct ProfileSettings {
 
 /// Every rank of the environment calls it; all get the same profile (times are means over ranks of
 /// each rank's median). Throws InputError for a model without blocks.
-Profile measure_profile(const ModelSpec& model, const ProfileSettings& settings,
-                        const Environment& environment);
+costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
+                               const Environment& environment);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -5,14 +5,14 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/planner/fit.h"
-#include "engine/migration/migration.h"
 #include "engine/link/workspace.h"
+#include "engine/migration/migration.h"
+#include "engine/planner/fit.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
-Job with_plan(Job job, Plan plan) {
+job::Job with_plan(job::Job job, plan::Plan plan) {
   job.plan = std::move(plan);
   return job;
 }
@@ -28,11 +28,11 @@ Wiring wiring_of(const LinkedPlan& plan, int number) {
 
 }  // namespace
 
-LinkedPlan::LinkedPlan(const Job& base, Plan plan, const std::vector<Id>& devices)
+LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices)
     : job(with_plan(base, std::move(plan))),
-      linked(link(compile(job), job.model)),
-      plays(players(devices, job.plan.rank_to_device)) {
-  check_memory(linked, job.plan, job.model, job.cluster);
+      linked(link::link(compile(job), job.model)),
+      plays(migration::players(devices, job.plan.rank_to_device)) {
+  planner::check_memory(linked, job.plan, job.model, job.cluster);
 }
 
 Placed::Placed(std::shared_ptr<const LinkedPlan> linked_plan, int place, const RunParts& parts)
@@ -53,16 +53,16 @@ Placed::Placed(std::shared_ptr<const LinkedPlan> linked_plan, int place, const R
 
 MigrationRun migrate_state(Placed& from, Placed& to, std::int64_t step, const RunParts& parts) {
   const auto process = static_cast<Id>(parts.control.environment().rank);
-  const Migration migration =
-      migrate(from.plan->linked, to.plan->linked, from.plan->job.model,
-              {.distance = distance_on(from.plan->job.cluster, parts.devices),
-               .played = from.plan->plays,
-               .plays = to.plan->plays});
-  const LinkedProgram linked = link(migration.program);
+  const migration::Migration migration =
+      migration::migrate(from.plan->linked, to.plan->linked, from.plan->job.model,
+                         {.distance = migration::distance_on(from.plan->job.cluster, parts.devices),
+                          .played = from.plan->plays,
+                          .plays = to.plan->plays});
+  const link::LinkedProgram linked = link::link(migration.program);
   parts.control.agree("migration", fmt::format("{:016x}", linked.hash));
   to.executor.clear();
   std::vector<std::byte*> given;
-  for (const MigratedState& state : migration.states[process])
+  for (const migration::MigratedState& state : migration.states[process])
     given.push_back(
         state.storage == none
             ? nullptr
@@ -92,4 +92,4 @@ MigrationRun migrate_state(Placed& from, Placed& to, std::int64_t step, const Ru
   return run;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

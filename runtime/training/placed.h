@@ -8,23 +8,23 @@
 #include "engine/cluster/disturbance.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
+#include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"
-#include "runtime/communication/network.h"
 #include "runtime/execution/trace_file.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// A plan before there are tensors: compiled, linked, and which rank each process plays. `devices`:
 /// those of the processes.
 struct LinkedPlan {
-  LinkedPlan(const Job& base, Plan plan, const std::vector<Id>& devices);
+  LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices);
   LinkedPlan(const LinkedPlan&) = delete;
   LinkedPlan& operator=(const LinkedPlan&) = delete;
 
-  Job job;
-  LinkedProgram linked;
+  job::Job job;
+  link::LinkedProgram linked;
   std::vector<Id> plays = {};  // by process
 };
 
@@ -45,7 +45,7 @@ struct Placed {
 
   std::shared_ptr<const LinkedPlan> plan;
   int number;
-  Disturber disturber;
+  cluster::Disturber disturber;
   ExecutorContext context;
   Executor executor;
 };
@@ -60,4 +60,4 @@ struct MigrationRun {
 /// Brings the state before step `step` from one plan to the next. Every rank calls it.
 MigrationRun migrate_state(Placed& from, Placed& to, std::int64_t step, const RunParts& parts);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,12 +13,12 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/model/model.h"
 #include "engine/base/numbers.h"
-#include "runtime/kernels/optimizer.h"
+#include "engine/model/model.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/kernels/optimizer.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// What this run's MFU is a fraction of, or why there is none.
@@ -28,19 +28,21 @@ struct Peak {
   std::string unknown = {};
 };
 
-Peak peak_of(const Job& job, const LinkedProgram& linked) {
+Peak peak_of(const job::Job& job, const link::LinkedProgram& linked) {
   // The lanes compute on the host's cores, and nobody's data sheet says what those can do.
   if (job.cluster.shared_cores() > 0) return {.unknown = "the peak rate of its cores is not"};
   Peak peak;
-  for (const Role& role : linked.program.roles) {
-    const auto computes = [](const Op& op) { return std::holds_alternative<Compute>(op.work); };
+  for (const program::Role& role : linked.program.roles) {
+    const auto computes = [](const program::Op& op) {
+      return std::holds_alternative<program::Compute>(op.work);
+    };
     if (std::none_of(role.ops.begin(), role.ops.end(), computes)) continue;
     for (const Id rank : role.ranks) {
       const Id device = job.plan.rank_to_device.empty() ? rank : job.plan.rank_to_device.at(rank);
-      const DeviceKind& kind = job.cluster.kind_of(device);
-      peak.flops += (job.plan.precision == DType::f32    ? kind.peak_f32
-                     : job.plan.precision == DType::bf16 ? kind.peak_bf16
-                                                         : kind.peak_f16)
+      const cluster::DeviceKind& kind = job.cluster.kind_of(device);
+      peak.flops += (job.plan.precision == program::DType::f32    ? kind.peak_f32
+                     : job.plan.precision == program::DType::bf16 ? kind.peak_bf16
+                                                                  : kind.peak_f16)
                         .value;
       peak.calibrated = peak.calibrated && kind.calibrated;
     }
@@ -50,8 +52,8 @@ Peak peak_of(const Job& job, const LinkedProgram& linked) {
 
 }  // namespace
 
-Progress::Progress(const Job& job, const LinkedProgram& linked, const Data& data, Control& control,
-                   bool quiet)
+Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const Data& data,
+                   Control& control, bool quiet)
     : job_(job),
       data_(data),
       control_(control),
@@ -60,7 +62,7 @@ Progress::Progress(const Job& job, const LinkedProgram& linked, const Data& data
       quiet_(quiet || !leader_),
       reports_a_step_(linked.program.world_size) {
   int free = 0;
-  for (const Role& role : linked.program.roles)
+  for (const program::Role& role : linked.program.roles)
     if (role.free_running) free += static_cast<int>(role.ranks.size());
   by_arrival_ = free > 0;
   if (by_arrival_) {
@@ -263,4 +265,4 @@ void Progress::finish(const TrainSummary& summary) {
   line(text, true);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -14,12 +14,12 @@
 #include "runtime/execution/executor.h"
 #include "runtime/training/train.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class Progress {
  public:
-  Progress(const Job& job, const LinkedProgram& linked, const Data& data, Control& control,
-           bool quiet);
+  Progress(const job::Job& job, const link::LinkedProgram& linked, const Data& data,
+           Control& control, bool quiet);
 
   /// From here on also tells FOLDER/metrics.jsonl: a line a step, validation and change of plan,
   /// each with the number of steps done. Throws InputError when it cannot be written.
@@ -55,7 +55,7 @@ class Progress {
   void line(const std::string& text, bool keep);
   double now() const;
 
-  const Job& job_;
+  const job::Job& job_;
   const Data& data_;
   Control& control_;
   bool leader_, terminal_, quiet_;
@@ -76,4 +76,4 @@ class Progress {
   double began_ = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

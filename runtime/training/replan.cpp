@@ -8,29 +8,29 @@
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
-std::string plan_text(const Plan& plan, const Job& job) {
-  Decision decision;
+std::string plan_text(const plan::Plan& plan, const job::Job& job) {
+  plan::Decision decision;
   decision.plan = plan;
-  return to_toml(decision, made_for(job.model, job.cluster, nullptr), job.model, job.cluster);
+  return to_toml(decision, job::made_for(job.model, job.cluster, nullptr), job.model, job.cluster);
 }
 
-Plan plan_from(const std::string& text, const std::string& where, const Job& job) {
-  return parse_plan_file(text, where, job.model, job.cluster).why.plan;
+plan::Plan plan_from(const std::string& text, const std::string& where, const job::Job& job) {
+  return job::parse_plan_file(text, where, job.model, job.cluster).why.plan;
 }
 
-PlanRecord resumed_plan(const std::string& checkpoint, const Job& job) {
+PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job) {
   PlanRecord record = read_manifest(checkpoint).record;
   if (record.placements == 0 || record.plan.empty()) return {};
-  const Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
+  const plan::Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
   if (plan.world_size() != job.plan.world_size() || plan.global_batch != job.plan.global_batch)
     return {};
   return record;
 }
 
-std::optional<Plan> consult(Policy& policy, const Placed& current, Measured measured, double busy,
-                            Control& control) {
+std::optional<plan::Plan> consult(planner::Policy& policy, const Placed& current,
+                                  planner::Measured measured, double busy, Control& control) {
   const std::vector<std::string> all =
       control.gather("busy", busy < 0 ? std::string() : fmt::format("{:.9g}", busy));
   std::string said;
@@ -38,11 +38,11 @@ std::optional<Plan> consult(Policy& policy, const Placed& current, Measured meas
     if (std::none_of(all.begin(), all.end(), [](const std::string& one) { return one.empty(); }))
       for (Id rank = 0; rank < all.size(); ++rank)
         measured.busy.push_back(std::stod(all[current.context.wiring.process(rank)]));
-    if (const std::optional<Plan> plan = policy.observe(measured, current.plan->job.plan)) {
-      if (const auto other = difference(current.plan->job.plan, *plan))
+    if (const std::optional<plan::Plan> plan = policy.observe(measured, current.plan->job.plan)) {
+      if (const auto other = planner::difference(current.plan->job.plan, *plan))
         throw InputError(fmt::format("the new plan has {} {}, the run has {}: a run keeps its {}",
                                      other->what, other->next, other->first, other->what));
-      said = plan_text(prepare(*plan, current.plan->job.model), current.plan->job);
+      said = plan_text(methods::prepare(*plan, current.plan->job.model), current.plan->job);
     }
   }
   const std::string text =
@@ -51,4 +51,4 @@ std::optional<Plan> consult(Policy& policy, const Placed& current, Measured meas
   return plan_from(text, "the new plan", current.plan->job);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,12 +10,12 @@
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/together.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
 
-void check_folder(const Job& job, const TrainOptions& options, const RunStart& start) {
+void check_folder(const job::Job& job, const TrainOptions& options, const RunStart& start) {
   std::error_code error;
   fs::create_directories(job.train.out, error);
   const fs::path probe = fs::path(job.train.out) / ".writable";
@@ -36,7 +36,7 @@ void reading_checkpoint(const std::string& checkpoint, const std::function<void(
   }
 }
 
-RunStart find_start(const Job& job, const TrainOptions& options, Control& control) {
+RunStart find_start(const job::Job& job, const TrainOptions& options, Control& control) {
   RunStart start;
   if (options.resume) {
     std::string step;
@@ -56,4 +56,4 @@ RunStart find_start(const Job& job, const TrainOptions& options, Control& contro
   return start;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include "runtime/control/control.h"
 #include "runtime/training/train.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct RunStart {
   std::string checkpoint = {};  // to go on from; empty: the run begins
@@ -18,10 +18,10 @@ struct RunStart {
 /// Every rank calls it. Throws InputError on all of them, with the same words, when there is no
 /// checkpoint to go on from, its manifest is damaged, or train.out may not be written or holds
 /// another run.
-RunStart find_start(const Job& job, const TrainOptions& options, Control& control);
+RunStart find_start(const job::Job& job, const TrainOptions& options, Control& control);
 
 /// Runs `read`, which reads a checkpoint. What that refuses of a damaged one also says which one to
 /// take instead.
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

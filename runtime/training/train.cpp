@@ -14,31 +14,31 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/planner/planner.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/planner.h"
 #include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/huggingface.h"
+#include "runtime/checkpoints/run_folder.h"
+#include "runtime/communication/network.h"
 #include "runtime/control/control.h"
+#include "runtime/control/stop_on_signal.h"
+#include "runtime/control/together.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"
-#include "runtime/checkpoints/huggingface.h"
-#include "runtime/communication/network.h"
+#include "runtime/execution/variance.h"
 #include "runtime/training/placed.h"
 #include "runtime/training/progress.h"
 #include "runtime/training/replan.h"
-#include "runtime/checkpoints/run_folder.h"
 #include "runtime/training/run_start.h"
-#include "runtime/control/stop_on_signal.h"
-#include "runtime/control/together.h"
-#include "runtime/execution/variance.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void set_threads(const Job& job, const Environment& environment) {
+void set_threads(const job::Job& job, const Environment& environment) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   at::set_num_threads(job.run.threads > 0 ? job.run.threads
                                           : std::max(1, cores / environment.local_world_size));
@@ -47,13 +47,14 @@ void set_threads(const Job& job, const Environment& environment) {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
-DataSettings data_settings(const Job& job) {
-  return {.path = job.train.data,
-          .objective = job.model.family == Family::bert ? Objective::masked : Objective::causal,
-          .seq_len = job.model.seq_len,
-          .global_batch = job.plan.global_batch,
-          .vocab = job.model.vocab,
-          .seed = job.train.seed};
+DataSettings data_settings(const job::Job& job) {
+  return {
+      .path = job.train.data,
+      .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
+      .seq_len = job.model.seq_len,
+      .global_batch = job.plan.global_batch,
+      .vocab = job.model.vocab,
+      .seed = job.train.seed};
 }
 
 /// What ops are called in messages of the control plane's thread: those of the plan in force.
@@ -66,8 +67,9 @@ class Described {
   std::string operator()(Id process, Id op) const {
     const std::lock_guard lock(mutex_);
     if (plan_ == nullptr) return "";
-    const LinkedProgram& linked = plan_->linked;
-    const Role& role = linked.program.roles.at(linked.role_of.at(plan_->plays.at(process)));
+    const link::LinkedProgram& linked = plan_->linked;
+    const program::Role& role =
+        linked.program.roles.at(linked.role_of.at(plan_->plays.at(process)));
     return op < role.ops.size() ? to_text(linked.program, role, op) : std::string();
   }
 
@@ -76,7 +78,7 @@ class Described {
   std::shared_ptr<const LinkedPlan> plan_ = {};
 };
 
-ControlOptions control_options(const Job& job, const Described& described) {
+ControlOptions control_options(const job::Job& job, const Described& described) {
   return {.timeout = job.run.timeout,
           .heartbeat = job.run.heartbeat,
           .join = job.run.connect_timeout,
@@ -84,7 +86,7 @@ ControlOptions control_options(const Job& job, const Described& described) {
 }
 
 /// The boundary of steps at which something is to be done besides training.
-std::int64_t next_boundary(const Train& train, std::int64_t step) {
+std::int64_t next_boundary(const job::Train& train, std::int64_t step) {
   std::int64_t next = train.steps;
   for (const std::int64_t every : {train.eval_every, train.save_every})
     if (every > 0) next = std::min(next, (step / every + 1) * every);
@@ -93,7 +95,7 @@ std::int64_t next_boundary(const Train& train, std::int64_t step) {
 
 class Trainer {
  public:
-  Trainer(const Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
+  Trainer(const job::Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
           int placements, const RunStart& start, const Data& data, Control& control,
           const StopOnSignal& stop, Described& described)
       : job_(job),
@@ -110,7 +112,7 @@ class Trainer {
         progress_(job, current_->plan->linked, data, control, options.quiet) {}
 
   TrainSummary run() {
-    const Train& train = job_.train;
+    const job::Train& train = job_.train;
     TrainSummary summary;
     std::int64_t step = begin();
     prepare_folder(step);
@@ -190,7 +192,7 @@ class Trainer {
     const std::int64_t steps = step - asked_step_;
     const double busy = current_->executor.compute_seconds() - asked_busy_;
     gather_observed(step, summary);
-    const std::optional<Plan> plan =
+    const std::optional<plan::Plan> plan =
         consult(*options_.policy, *current_,
                 {.step = step,
                  .step_times = progress_.times_since(asked_step_),
@@ -210,7 +212,7 @@ class Trainer {
     }
   }
 
-  bool place(const Plan& plan, std::int64_t step, TrainSummary& summary) {
+  bool place(const plan::Plan& plan, std::int64_t step, TrainSummary& summary) {
     const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
     control_.agree("program", fmt::format("{:016x}", next->linked.hash));
     add_trace();
@@ -225,7 +227,7 @@ class Trainer {
     observed_from_ = step;
     keep_stamps();
     summary.replacements.push_back({.step = step,
-                                    .plan = plan.method + ": " + summary_of(plan),
+                                    .plan = plan.method + ": " + planner::summary_of(plan),
                                     .seconds = migration.seconds,
                                     .bytes = migration.sent_bytes});
     progress_.replaced(summary.replacements.back());
@@ -288,7 +290,7 @@ class Trainer {
                  current_->number == 0 ? "" : fmt::format("plan {}", current_->number + 1));
   }
 
-  const Job& job_;
+  const job::Job& job_;
   const TrainOptions& options_;
   const RunStart& start_;
   const Data& data_;
@@ -308,14 +310,15 @@ class Trainer {
 
 }  // namespace
 
-TrainSummary train(const Job& job, const Environment& environment, const TrainOptions& options) {
+TrainSummary train(const job::Job& job, const Environment& environment,
+                   const TrainOptions& options) {
   if (environment.world_size != job.plan.world_size())
     throw InputError(fmt::format(
         "the job's mesh needs {} ranks (pp {} x dp {} x tp {} + {} servers), {} were started",
         job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp, job.plan.servers,
         environment.world_size));
   set_threads(job, environment);
-  Plan first = job.plan;
+  plan::Plan first = job.plan;
   int placements = 0;
   std::shared_ptr<const LinkedPlan> plan;
   const auto link_first = [&] {
@@ -351,4 +354,4 @@ TrainSummary train(const Job& job, const Environment& environment, const TrainOp
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/costs/profile.h"
+#include "engine/execution/trace.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "engine/planner/policy.h"
-#include "engine/costs/profile.h"
-#include "engine/execution/trace.h"
 #include "runtime/control/environment.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct TrainOptions {
   bool resume = false;
@@ -24,11 +24,11 @@ struct TrainOptions {
   std::string import_weights = {};  // GPT-2's model.safetensors to begin with
   std::string trace = {};           // Chrome trace of the first `trace_steps` steps, all ranks
   int trace_steps = 10;
-  TraceSink* sink = nullptr;  // rank 0: gets the same trace
-  bool quiet = false;         // no progress on standard output
+  execution::TraceSink* sink = nullptr;  // rank 0: gets the same trace
+  bool quiet = false;                    // no progress on standard output
   /// When and how the run changes its plan; null: it keeps the job's. Every rank has one of its
   /// own, rank 0's decides.
-  std::shared_ptr<Policy> policy = {};
+  std::shared_ptr<planner::Policy> policy = {};
 };
 
 /// A change of plan.
@@ -53,12 +53,13 @@ struct TrainSummary {
   std::int64_t bytes_sent = 0;                          // by this rank
   std::string checkpoint = {};  // the last one saved; of a run with nothing to do: where it is
   std::vector<Replacement> replacements = {};
-  std::vector<LayerVariance> variances = {};  // of this run's gradients, if observed
-  int signal = 0;                             // that ended the run; 0: none
+  std::vector<tensors::LayerVariance> variances = {};  // of this run's gradients, if observed
+  int signal = 0;                                      // that ended the run; 0: none
 };
 
 /// Trains. Throws InputError before the first step for anything wrong with job, data, checkpoint or
 /// train.out, on every rank the same; BackendError when this rank or another one fails.
-TrainSummary train(const Job& job, const Environment& environment, const TrainOptions& options);
+TrainSummary train(const job::Job& job, const Environment& environment,
+                   const TrainOptions& options);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

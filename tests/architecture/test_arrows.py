@@ -1,4 +1,4 @@
-"""The arrows between folders, checked on the text: cli -> {sim, runtime} -> engine, runtime -> models -> engine.
+"""The arrows between folders, checked on the text: a file includes its own folder and those below it (rooms.py).
 
 The engine includes neither SimGrid nor torch, sim and runtime do not include each other. No executor names a training method:
 executors see programs only. Nothing else asks for a method by its name either: what a search wants to know of a method is a field of
@@ -9,15 +9,16 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from rooms import ROOMS, ROOT, room_of, sources
+
 SIMGRID = r"(simgrid|xbt)/"
 TORCH = r"(torch|ATen|c10|c10d|gloo|cuda[a-z_]*)[/.]|nccl\.h"
-# folder: what its files must not include
+# folder: what its files must not include beside the rooms above their own
 FORBIDDEN_INCLUDES = {
-    "engine": rf"{SIMGRID}|{TORCH}|(sim|runtime|models|cli)/",
-    "sim": rf"{TORCH}|(runtime|models|cli)/",
-    "models": rf"{SIMGRID}|(sim|runtime|cli)/",
-    "runtime": rf"{SIMGRID}|(sim|cli)/",
+    "engine": rf"{SIMGRID}|{TORCH}",
+    "sim": rf"{TORCH}",
+    "models": rf"{SIMGRID}|sim/",
+    "runtime": rf"{SIMGRID}|sim/",
     "cli": rf"{SIMGRID}|{TORCH}",
 }
 # The names that methods register under.
@@ -27,18 +28,13 @@ BRANCH = r'\bmethod\s*[=!]?=\s*"({})"|\bstrategy_named\("|\bmethod\.starts_with\
 DEFAULT_METHOD = pathlib.Path("engine/plan/plan.h")
 
 
-def sources(folder):
-    root = ROOT / folder
-    return sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
-
-
 def code_of(line):
     """The line without its comment: words in comments name papers, not behaviour."""
     return line.split("//", 1)[0]
 
 
 def registered_methods():
-    names = [name for path in sources("engine/strategies") for name in REGISTERED.findall(path.read_text())]
+    names = [name for path in sources("engine/methods/strategies") for name in REGISTERED.findall(path.read_text())]
     if len(names) < 10:
         sys.exit(f"only {len(names)} methods were found: the pattern is wrong")
     return names
@@ -49,6 +45,10 @@ def pattern_of(methods):
     return "|".join(re.escape(name).replace(r"\-", "[-_]?") for name in methods)
 
 
+def is_above(room, other):
+    return room is not None and (other is None or ROOMS.index(room) > ROOMS.index(other))
+
+
 def violations(folder_files, includes, executors, methods):
     for folder, files in folder_files.items():
         for path, text in files:
@@ -56,6 +56,8 @@ def violations(folder_files, includes, executors, methods):
                 found = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
                 if found and re.match(includes[folder], found[1]):
                     yield f"{path}:{number}: {folder}/ must not include {found[1]}"
+                elif found and is_above(room_of(found[1]), room_of(path)):
+                    yield f"{path}:{number}: {room_of(path)} must not include {found[1]}: {room_of(found[1])} stands above it"
                 if found:
                     continue
                 if folder in executors:
@@ -71,15 +73,16 @@ def self_check():
     path = pathlib.Path
     bad = {
         "engine": [
-            (path("e.cpp"), "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n"),
-            (path("engine/strategies/s.cpp"), 'plan.method = "zero1";\n'),
+            (path("engine/link/e.cpp"), '#include "engine/planner/planner.h"\n#include "engine/program/program.h"\n'),
+            (path("engine/link/e.cpp"), "#include <torch/torch.h>\n#include <simgrid/s4u.hpp>\n#include <ATen/ATen.h>\n"),
+            (path("engine/methods/strategies/s.cpp"), 'plan.method = "zero1";\n'),
             (path("engine/f.cpp"), 'if (plan.method != "ddp") return;\n'),
         ],
-        "sim": [(path("s.cpp"), '#include "runtime/rank.h"\nif (name == "ddp") return;\n// as in DDP\n')],
-        "runtime": [(path("r.cpp"), '#include "sim/run.h"\n#include "models/gpt.h"\nbool is_gpipe_like;\n')],
+        "sim": [(path("sim/s.cpp"), '#include "runtime/training/rank.h"\nif (name == "ddp") return;\n// as in DDP\n')],
+        "runtime": [(path("runtime/data/r.cpp"), '#include "sim/run.h"\n#include "models/gpt.h"\nbool is_gpipe_like;\n')],
     }
     found = list(violations(bad, FORBIDDEN_INCLUDES, {"sim", "runtime"}, pattern_of(["ddp", "gpipe"])))
-    assert len(found) == 8, found
+    assert len(found) == 9, found
 
 
 def main():

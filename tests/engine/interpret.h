@@ -9,26 +9,26 @@
 
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 using Memory = std::vector<std::vector<double>>;  // by storage of a rank's role
 
 struct Ends {
   std::int64_t begin, end;
 };
-inline Ends ends(const Role& role, const Ref& ref) {
+inline Ends ends(const program::Role& role, const program::Ref& ref) {
   return {role.views[ref.view].begin, role.views[ref.view].end};
 }
 
-inline void cast(const Role& role, const Op& op, Memory& memory) {
-  const auto& kernel = std::get<Kernel>(op.work);
-  const Ref* to = find(op, Slot::target);
+inline void cast(const program::Role& role, const program::Op& op, Memory& memory) {
+  const auto& kernel = std::get<program::Kernel>(op.work);
+  const program::Ref* to = find(op, program::Slot::target);
   const Ends t = ends(role, *to);
   std::vector<double>& target = memory[role.views[to->view].storage];
   const std::int64_t width = kernel.keep > 0 ? kernel.keep : kernel.stride;
   std::int64_t column = 0;
-  for (const Ref& from : op.refs) {
-    if (from.slot != Slot::source) continue;
+  for (const program::Ref& from : op.refs) {
+    if (from.slot != program::Slot::source) continue;
     const Ends s = ends(role, from);
     const std::vector<double>& source = memory[role.views[from.view].storage];
     const bool taken = kernel.keep > 0, woven = !taken && kernel.stride > 1;
@@ -39,7 +39,7 @@ inline void cast(const Role& role, const Op& op, Memory& memory) {
       for (std::int64_t i = 0; i < run; ++i) {
         double& into = target[t.begin + row * (woven ? width : run) + column + i];
         const double value = source[s.begin + row * (taken ? kernel.stride : run) + i];
-        into = (to->mode == Mode::add ? into : 0) + value;
+        into = (to->mode == program::Mode::add ? into : 0) + value;
       }
     column += run;
   }
@@ -48,31 +48,32 @@ inline void cast(const Role& role, const Op& op, Memory& memory) {
   }
 }
 
-inline std::vector<double> read(const Role& role, const Ref& ref, const Memory& memory) {
+inline std::vector<double> read(const program::Role& role, const program::Ref& ref,
+                                const Memory& memory) {
   const auto storage = memory[role.views[ref.view].storage].begin();
   return {storage + ends(role, ref).begin, storage + ends(role, ref).end};
 }
 
 /// Runs the program once, in the linker's order.
-inline void interpret(const LinkedProgram& linked, std::vector<Memory>& memory) {
-  const Program& p = linked.program;
+inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& memory) {
+  const program::Program& p = linked.program;
   for (std::size_t k = 0; k < linked.order.size();) {
-    const Turn& turn = linked.order[k];
+    const link::Turn& turn = linked.order[k];
     const auto& event = linked.events[linked.event_of[turn.role][turn.op]];
     k += event.size();
     if (event.size() == 1) {
       cast(p.roles[turn.role], p.roles[turn.role].ops[turn.op], memory[turn.role]);
       continue;
     }
-    const auto is_send = [&](const RoleOp& m) {
-      return std::holds_alternative<Send>(p.roles[m.role].ops[m.op].work);
+    const auto is_send = [&](const link::RoleOp& m) {
+      return std::holds_alternative<program::Send>(p.roles[m.role].ops[m.op].work);
     };
-    const RoleOp from = is_send(event[0]) ? event[0] : event[1];
-    const RoleOp to = is_send(event[0]) ? event[1] : event[0];
-    const Role &sender = p.roles[from.role], &receiver = p.roles[to.role];
+    const link::RoleOp from = is_send(event[0]) ? event[0] : event[1];
+    const link::RoleOp to = is_send(event[0]) ? event[1] : event[0];
+    const program::Role &sender = p.roles[from.role], &receiver = p.roles[to.role];
     const std::vector<double> payload =
-        read(sender, *find(sender.ops[from.op], Slot::source), memory[from.role]);
-    const Ref* target = find(receiver.ops[to.op], Slot::target);
+        read(sender, *find(sender.ops[from.op], program::Slot::source), memory[from.role]);
+    const program::Ref* target = find(receiver.ops[to.op], program::Slot::target);
     ASSERT_EQ(static_cast<std::int64_t>(payload.size()),
               ends(receiver, *target).end - ends(receiver, *target).begin);
     std::copy(payload.begin(), payload.end(),
@@ -81,4 +82,4 @@ inline void interpret(const LinkedProgram& linked, std::vector<Memory>& memory) 
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::test

@@ -10,7 +10,7 @@
 
 #include "engine/base/config.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 /// By name, the other cells of each row whose first cell is in backquotes.
 inline std::map<std::string, std::vector<std::string>> table_rows(const std::string& file) {
@@ -54,4 +54,4 @@ inline void expect_documented(const std::string& file, const std::vector<Config:
   }
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::test

@@ -8,46 +8,49 @@
 #include "engine/execution/metrics.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 struct Rig {
-  ModelSpec model;
-  Cluster cluster;
-  LinkedProgram linked;
-  Costs costs;
+  model::ModelSpec model;
+  cluster::Cluster cluster;
+  link::LinkedProgram linked;
+  costs::Costs costs;
 
-  Rig(const Plan& plan, ModelSpec spec, Cluster on)
+  Rig(const plan::Plan& plan, model::ModelSpec spec, cluster::Cluster on)
       : model(std::move(spec)),
         cluster(std::move(on)),
-        linked(link(compile(plan, model))),
+        linked(link::link(methods::compile(plan, model))),
         costs(linked, model, cluster, {}) {}
   Rig(const Rig&) = delete;
 
-  DryRun run(TraceSink& sink, int steps = 1, const Disturbance& d = {}, bool events = false) const {
-    const Disturber disturber(d, linked.program.world_size);
-    return (events ? dry_run_events : dry_run)(linked, costs, disturber, steps, sink);
+  execution::DryRun run(execution::TraceSink& sink, int steps = 1,
+                        const cluster::Disturbance& d = {}, bool events = false) const {
+    const cluster::Disturber disturber(d, linked.program.world_size);
+    return (events ? execution::dry_run_events : execution::dry_run)(linked, costs, disturber,
+                                                                     steps, sink);
   }
-  Metrics metrics(Steps steps, const Disturbance& d = {}, int samples = 1) const {
-    MetricsSink sink(linked, model, cluster, costs, samples, steps);
+  execution::Metrics metrics(execution::Steps steps, const cluster::Disturbance& d = {},
+                             int samples = 1) const {
+    execution::MetricsSink sink(linked, model, cluster, costs, samples, steps);
     run(sink, steps.warm_up + steps.steady, d);
     return sink.finish();
   }
 };
 
-inline ModelSpec small_model(int layers) {
-  return build_model({.name = "small",
-                      .layers = layers,
-                      .hidden = 24,
-                      .heads = 12,
-                      .ffn = 48,
-                      .vocab = 96,
-                      .seq_len = 12});
+inline model::ModelSpec small_model(int layers) {
+  return model::build_model({.name = "small",
+                             .layers = layers,
+                             .hidden = 24,
+                             .heads = 12,
+                             .ffn = 48,
+                             .vocab = 96,
+                             .seq_len = 12});
 }
 
 /// `n` devices on a switch; compute costs 1 us a kernel and nothing else, so segments of a kind are
 /// equal and a layer's share is known.
-inline Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
-  Cluster c;
+inline cluster::Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
+  cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
                               .memory = Bytes(1e12),
                               .peak_f32 = FlopsPerSecond(1e30),
@@ -62,13 +65,13 @@ inline Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
   }
   return c;
 }
-inline Cluster fast(int n) { return star(n, BytesPerSecond(1e30), Seconds(0)); }
+inline cluster::Cluster fast(int n) { return star(n, BytesPerSecond(1e30), Seconds(0)); }
 
-inline Plan plan_of(const std::string& method, int pp, int dp, int tp, int micro_batches) {
-  Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
+inline plan::Plan plan_of(const std::string& method, int pp, int dp, int tp, int micro_batches) {
+  plan::Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
   plan.global_batch = dp * micro_batches;
   plan.bucket = Bytes(20000);
   return plan;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::test

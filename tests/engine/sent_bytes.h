@@ -8,48 +8,52 @@
 #include "engine/collectives/schedule.h"
 #include "engine/link/link.h"
 
-namespace rehearse {
+namespace rehearse::test {
 
 /// Bytes that the groups of a collective send that an event is about, by channel of the event:
 /// round by round on a ring (a star where the op says so).
-inline std::int64_t sent_by(const LinkedProgram& linked, std::span<const RoleOp> event) {
-  const Program& p = linked.program;
-  const auto& c = std::get<Collective>(p.roles[event[0].role].ops[event[0].op].work);
-  const LinkedOp& op = linked.roles[event[0].role].ops[event[0].op];
+inline std::int64_t sent_by(const link::LinkedProgram& linked,
+                            std::span<const link::RoleOp> event) {
+  const program::Program& p = linked.program;
+  const auto& c = std::get<program::Collective>(p.roles[event[0].role].ops[event[0].op].work);
+  const link::LinkedOp& op = linked.roles[event[0].role].ops[event[0].op];
   std::int64_t bytes = 0;
   for (const auto& group : groups_of(p, p.channels[c.channel])) {
     if (std::none_of(event.begin(), event.end(),
-                     [&](const RoleOp& m) { return m.role == linked.role_of[group[0]]; }))
+                     [&](const link::RoleOp& m) { return m.role == linked.role_of[group[0]]; }))
       continue;
     const std::vector<Id> nodes(group.size(), 0);
     int root = 0;
     for (std::size_t m = 0; c.root != none && m < group.size(); ++m)
       if (linked.role_of[group[m]] == c.root) root = static_cast<int>(m);
-    const auto rounds =
-        schedule(c.move, c.algorithm == Algorithm::automatic ? Algorithm::ring : c.algorithm,
-                 op.elements, nodes, root);
-    std::vector<Transfer> transfers;
+    const auto rounds = collectives::schedule(
+        c.move,
+        c.algorithm == program::Algorithm::automatic ? program::Algorithm::ring : c.algorithm,
+        op.elements, nodes, root);
+    std::vector<collectives::Transfer> transfers;
     for (int r = 0; r < rounds->rounds(); ++r) {
       transfers.clear();
       rounds->round(r, -1, transfers);
-      for (const Transfer& t : transfers) bytes += (t.end - t.begin) * size_of(op.wire);
+      for (const collectives::Transfer& t : transfers)
+        bytes += (t.end - t.begin) * size_of(op.wire);
     }
   }
   return bytes;
 }
 
-inline std::int64_t sent_bytes(const LinkedProgram& linked) {
-  const Program& p = linked.program;
+inline std::int64_t sent_bytes(const link::LinkedProgram& linked) {
+  const program::Program& p = linked.program;
   std::int64_t bytes = 0;
   for (const auto& event : linked.events) {
     const auto [r, o] = event[0];
-    const Work& work = p.roles[r].ops[o].work;
-    if (std::holds_alternative<Collective>(work))
+    const program::Work& work = p.roles[r].ops[o].work;
+    if (std::holds_alternative<program::Collective>(work))
       bytes += sent_by(linked, event);
-    else if (std::holds_alternative<Send>(work) || std::holds_alternative<Put>(work))
+    else if (std::holds_alternative<program::Send>(work) ||
+             std::holds_alternative<program::Put>(work))
       bytes += linked.roles[r].ops[o].bytes * static_cast<std::int64_t>(p.roles[r].ranks.size());
   }
   return bytes;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::test

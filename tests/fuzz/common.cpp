@@ -89,13 +89,13 @@ bool has_large(std::string_view text, const std::vector<std::string>& words, dou
   return false;
 }
 
-bool is_small(const ModelSpec& model) { return model.layers <= 48; }
+bool is_small(const model::ModelSpec& model) { return model.layers <= 48; }
 
 void simulate(const std::string& text, const std::vector<std::string>& overrides) {
-  const Job job = parse_job(text, "job.toml", overrides);
+  const job::Job job = job::parse_job(text, "job.toml", overrides);
   const auto work = static_cast<std::int64_t>(job.model.layers) * job.plan.micro_batches;
   if (job.plan.world_size() > 64 || !is_small(job.model) || work > 256) return;
-  const StudyOptions options{.level = Level::analytic, .seeds = 2, .steps = {1, 2}};
+  const cli::StudyOptions options{.level = cli::Level::analytic, .seeds = 2, .steps = {1, 2}};
   const nlohmann::ordered_json json = to_json(study(job, options));
   expect_finite(json, "");
   expect(nlohmann::ordered_json::parse(json.dump(2)) == json, "the JSON of simulate parses");

@@ -8,7 +8,7 @@ namespace rehearse::fuzz {
 void job(std::string_view input) {
   if (has_large(input, {":"}, 16)) return;  // of a cluster's name
   const std::string text(input);
-  accepts([&] { parse_job_to_plan(text, "job.toml"); });
+  accepts([&] { job::parse_job_to_plan(text, "job.toml"); });
   accepts([&] { simulate(text); });
 }
 

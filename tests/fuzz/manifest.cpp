@@ -9,39 +9,42 @@ namespace rehearse::fuzz {
 namespace {
 
 /// The shard of rank 0 in folder(): one tensor.
-FileSum shard() {
-  static const FileSum sum = [] {
+runtime::FileSum shard() {
+  static const runtime::FileSum sum = [] {
     const std::vector<float> values(64, 1.0F);
-    const PartKey key{.age = 1, .tensor = "wte.weight", .begin = 0, .end = 64};
-    const TensorEntry entry{
-        .dtype = DType::f32, .shape = {64}, .data = std::as_bytes(std::span(values))};
-    return write_safetensors(folder() + "/" + shard_name(0), {{key.text(), entry}});
+    const tensors::PartKey key{.age = 1, .tensor = "wte.weight", .begin = 0, .end = 64};
+    const runtime::TensorEntry entry{
+        .dtype = program::DType::f32, .shape = {64}, .data = std::as_bytes(std::span(values))};
+    return runtime::write_safetensors(folder() + "/" + runtime::shard_name(0),
+                                      {{key.text(), entry}});
   }();
   return sum;
 }
 
 void read_tensors(const std::string& checkpoint) {
-  CheckpointReader reader(checkpoint);
+  runtime::CheckpointReader reader(checkpoint);
   for (Id rank = 0; rank < 4; ++rank) reader.own_step(rank);
-  for (const Kind kind : {Kind::param, Kind::moment1, Kind::residual, Kind::scale})
+  for (const tensors::Kind kind : {tensors::Kind::param, tensors::Kind::moment1,
+                                   tensors::Kind::residual, tensors::Kind::scale})
     for (const char* tensor : {"wte.weight", "scale"}) {
       accepts([&] { reader.dtype_of(kind, tensor); });
       const int copies = std::min(reader.copies(kind, tensor), 4);
       for (int copy = 0; copy < copies; ++copy)
-        accepts([&] { reader.whole(kind, tensor, 1, copy, nullptr, DType::f32); });
+        accepts([&] { reader.whole(kind, tensor, 1, copy, nullptr, program::DType::f32); });
     }
 }
 
 }  // namespace
 
 void manifest(std::string_view input) {
-  accepts([&] { parse_manifest(std::string(input), "manifest.json"); });
+  accepts([&] { runtime::parse_manifest(std::string(input), "manifest.json"); });
   accepts([&] {
-    Manifest read = parse_manifest_content(input, "manifest.json");
-    for (ShardRecord& record : read.shards) record.sum = shard();
+    runtime::Manifest read = runtime::parse_manifest_content(input, "manifest.json");
+    for (runtime::ShardRecord& record : read.shards) record.sum = shard();
     const std::string text = to_text(read);
-    expect(to_text(parse_manifest(text, "again")) == text, "a manifest is read as it was written");
-    write_input(text, manifest_name);
+    expect(to_text(runtime::parse_manifest(text, "again")) == text,
+           "a manifest is read as it was written");
+    write_input(text, runtime::manifest_name);
     read_tensors(folder());
   });
 }

@@ -10,7 +10,7 @@ namespace rehearse::fuzz {
 void model(std::string_view input) {
   const std::string path = write_input(input, "model.toml");
   accepts([&] {
-    const ModelSpec spec = load_model(path, 0);
+    const model::ModelSpec spec = model::load_model(path, 0);
     expect(parameters_of(spec) > 0, "a model has parameters");
     if (!is_small(spec)) return;
     for (const char* method : {"ddp", "zero3", "megatron"})

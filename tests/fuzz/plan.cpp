@@ -2,20 +2,21 @@
 // what it would have to be, and the text with that hash goes on.
 #include <fmt/format.h>
 
+#include "engine/cluster/platform.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
-#include "engine/cluster/platform.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
 namespace {
 
 /// The text with the hash that it should have; empty when it is refused for something else.
-std::string with_its_hash(std::string text, const ModelSpec& model, const Cluster& cluster) {
-  set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", hash_of(model)));
+std::string with_its_hash(std::string text, const model::ModelSpec& model,
+                          const cluster::Cluster& cluster) {
+  set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", job::hash_of(model)));
   set_value(text, "\ncluster_hash = \"", fmt::format("{:016x}", cluster.hash()));
   try {
-    parse_plan_file(text, "plan.toml", model, cluster);
+    job::parse_plan_file(text, "plan.toml", model, cluster);
     return text;
   } catch (const InputError& error) {
     const std::string why = error.what(), edited = "the plan was edited (";
@@ -29,13 +30,13 @@ std::string with_its_hash(std::string text, const ModelSpec& model, const Cluste
 }  // namespace
 
 void plan(std::string_view input) {
-  static const ModelSpec model = load_model("gpt-tiny", 0);
-  static const Cluster cluster = load_cluster("paper");
+  static const model::ModelSpec model = model::load_model("gpt-tiny", 0);
+  static const cluster::Cluster cluster = cluster::load_cluster("paper");
   accepts([&] {
     const std::string text = with_its_hash(std::string(input), model, cluster);
     if (text.empty()) return;
     const std::string path = write_input(text, "plan.toml");
-    accepts([&] { world_size_of_plan(path); });
+    accepts([&] { job::world_size_of_plan(path); });
     simulate(
         fmt::format("model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\n"
                     "method.plan = \"{}\"\n",

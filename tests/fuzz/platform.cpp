@@ -12,7 +12,7 @@ void platform(std::string_view input) {
   const std::string path = write_input(input, "platform.toml");
   for (const char* scale : {"", ":2"})
     accepts([&] {
-      const Cluster cluster = load_cluster(path + scale);
+      const cluster::Cluster cluster = cluster::load_cluster(path + scale);
       const auto devices = static_cast<Id>(cluster.devices().size());
       if (devices > 64) return;
       for (Id d = 1; d < devices; ++d) accepts([&] { cluster.path(0, d); });

@@ -9,13 +9,13 @@
 namespace rehearse::fuzz {
 
 void profile(std::string_view input) {
-  static const Cluster measured = load_cluster("dgx1");
+  static const cluster::Cluster measured = cluster::load_cluster("dgx1");
   std::string text(input);
   set_value(text, "\"cluster_hash\": \"", fmt::format("{:016x}", measured.hash()));
   const std::string path = write_input(text, "profile.json");
   accepts([&] {
-    const std::string written = to_json(load_profile(path));
-    expect(to_json(parse_profile(written, "again")) == written,
+    const std::string written = to_json(costs::load_profile(path));
+    expect(to_json(costs::parse_profile(written, "again")) == written,
            "a profile is read as it was written");
   });
   for (const char* cluster : {"dgx1", "this-machine:2"})

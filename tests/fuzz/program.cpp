@@ -4,34 +4,34 @@
 #include <fmt/format.h>
 
 #include "cli/commands/program_check.h"
+#include "engine/cluster/platform.h"
 #include "engine/costs/costs.h"
 #include "engine/execution/dry_run.h"
-#include "engine/cluster/platform.h"
 #include "engine/link/workspace.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
 namespace {
 
-class Ignored : public TraceSink {
+class Ignored : public execution::TraceSink {
   void record(Id, Id, int, Id, std::span<const double>, std::span<const double>) override {}
 };
 
-bool computes_only(const Program& program, const ModelSpec& model) {
-  for (const Role& role : program.roles)
-    for (const Op& op : role.ops)
-      if (const auto* compute = std::get_if<Compute>(&op.work);
+bool computes_only(const program::Program& program, const model::ModelSpec& model) {
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops)
+      if (const auto* compute = std::get_if<program::Compute>(&op.work);
           compute != nullptr && compute->segment >= model.segments.size())
         return false;
   return true;
 }
 
-void run_dry(const LinkedProgram& linked, const ModelSpec& model) {
-  static const Cluster cluster = load_cluster("dgx-a100:2");
+void run_dry(const link::LinkedProgram& linked, const model::ModelSpec& model) {
+  static const cluster::Cluster cluster = cluster::load_cluster("dgx-a100:2");
   if (linked.role_of.size() > cluster.devices().size()) return;
   accepts([&] {
-    const Costs costs(linked, model, cluster, {});
-    const Disturber quiet({}, linked.program.world_size);
+    const costs::Costs costs(linked, model, cluster, {});
+    const cluster::Disturber quiet({}, linked.program.world_size);
     Ignored ignored;
     dry_run(linked, costs, quiet, 2, ignored);
   });
@@ -40,17 +40,18 @@ void run_dry(const LinkedProgram& linked, const ModelSpec& model) {
 }  // namespace
 
 void program(std::string_view input) {
-  static const ModelSpec model = load_model("gpt-tiny", 0);
-  Program read;
-  if (!accepts([&] { read = parse_program(std::string(input)); })) return;
+  static const model::ModelSpec model = model::load_model("gpt-tiny", 0);
+  program::Program read;
+  if (!accepts([&] { read = program::parse_program(std::string(input)); })) return;
   if (read.world_size > 2048) return;  // honest work, many times slower under sanitizers
   const std::string text = to_text(read);
-  expect(to_text(parse_program(text)) == text, "a program's text is read as it was printed");
-  accepts([&] { describe(link(read), false); });
+  expect(to_text(program::parse_program(text)) == text,
+         "a program's text is read as it was printed");
+  accepts([&] { cli::describe(link::link(read), false); });
   if (!computes_only(read, model)) return;
   accepts([&] {
-    const LinkedProgram linked = link(std::move(read), model);
-    to_json(linked, true).dump();
+    const link::LinkedProgram linked = link::link(std::move(read), model);
+    cli::to_json(linked, true).dump();
     run_dry(linked, model);
   });
 }

@@ -8,16 +8,17 @@ namespace rehearse::fuzz {
 void safetensors(std::string_view input) {
   const std::string path = write_input(input, "model.safetensors");
   accepts([&] {
-    const FileSum sum{.bytes = static_cast<std::int64_t>(input.size()),
-                      .checksum = checksum_of(std::as_bytes(std::span(input)))};
-    const SafetensorsFile file(path, sum);
+    const runtime::FileSum sum{.bytes = static_cast<std::int64_t>(input.size()),
+                               .checksum = runtime::checksum_of(std::as_bytes(std::span(input)))};
+    const runtime::SafetensorsFile file(path, sum);
     expect(file.bytes() == input.size(), "a file has as many bytes as it has");
     for (const auto& [name, tensor] : file.tensors()) {
       std::int64_t elements = 1;
       for (const std::int64_t extent : tensor.shape) elements *= extent;
       expect(static_cast<std::int64_t>(tensor.data.size()) == elements * size_of(tensor.dtype),
              name + " has the bytes of its shape");
-      expect(checksum_of(tensor.data) == checksum_of(tensor.data), "bytes can be read");
+      expect(runtime::checksum_of(tensor.data) == runtime::checksum_of(tensor.data),
+             "bytes can be read");
     }
   });
 }

@@ -8,7 +8,7 @@ void shards(std::string_view input) {
   const std::string path = write_input(input, "train.bin");
   for (const int seq_len : {1, 7, 1024})
     accepts([&] {
-      const Shards read({path, path}, seq_len);
+      const runtime::Shards read({path, path}, seq_len);
       std::int64_t sum = 0;
       for (std::int64_t w = 0; w < std::min<std::int64_t>(read.windows(), 1000); ++w)
         for (const std::uint16_t token : read.window(w)) sum += token;

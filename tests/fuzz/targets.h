@@ -64,6 +64,6 @@ bool has_large(std::string_view text, const std::vector<std::string>& words, dou
 /// What `rehearse simulate --json --fidelity analytic` does with this job, two steps of two seeds.
 /// Expects JSON that parses, of finite numbers. Jobs too large for a moment are left out.
 void simulate(const std::string& job, const std::vector<std::string>& overrides = {});
-bool is_small(const ModelSpec& model);
+bool is_small(const model::ModelSpec& model);
 
 }  // namespace rehearse::fuzz

@@ -7,12 +7,12 @@
 #include "tests/models/ranks.h"
 #include "tests/models/way_of_large_products.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 constexpr std::uint64_t seed = 7;
 
-reference::Masks masks_of(const ModelSpec& m, const Batch& batch) {
+reference::Masks masks_of(const model::ModelSpec& m, const Batch& batch) {
   reference::Masks masks;
   if (!batch.train || m.dropout == 0) return masks;
   const std::vector<std::int64_t> shape = {batch.tokens.size(0), batch.tokens.size(1), m.hidden};
@@ -28,13 +28,13 @@ reference::Masks masks_of(const ModelSpec& m, const Batch& batch) {
 }
 
 struct Case {
-  Family family = Family::gpt;
+  model::Family family = model::Family::gpt;
   bool tied = true;
   double dropout = 0;
   int tp = 1;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << (c.family == Family::gpt ? "gpt" : "bert") << (c.tied ? "" : " untied")
+  return out << (c.family == model::Family::gpt ? "gpt" : "bert") << (c.tied ? "" : " untied")
              << " dropout " << c.dropout << " tp " << c.tp;
 }
 class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
@@ -44,10 +44,10 @@ class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
 
 TEST_P(Blocks, FollowAutograd) {
   const Case c = std::get<0>(GetParam());
-  const ModelSpec m = small(c.family, c.tied, c.dropout);
-  Ranks ranks(m, c.tp, DType::f32, seed);
+  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  Ranks ranks(m, c.tp, program::DType::f32, seed);
   const reference::Weights weights = ranks.weights();
-  Batch batch = random_batch(m, 3, c.family == Family::bert ? 0.2 : 1, seed);
+  Batch batch = random_batch(m, 3, c.family == model::Family::bert ? 0.2 : 1, seed);
   batch.step = 5;
   batch.first_sample = 11;
 
@@ -70,9 +70,9 @@ TEST_P(Blocks, FollowAutograd) {
 
 TEST_P(Blocks, AddUpMicroBatches) {
   const Case c = std::get<0>(GetParam());
-  const ModelSpec m = small(c.family, c.tied, c.dropout);
-  Batch all = random_batch(m, 4, c.family == Family::bert ? 0.2 : 1, seed);
-  Ranks whole(m, c.tp, DType::f32, seed), parts(m, c.tp, DType::f32, seed);
+  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  Batch all = random_batch(m, 4, c.family == model::Family::bert ? 0.2 : 1, seed);
+  Ranks whole(m, c.tp, program::DType::f32, seed), parts(m, c.tp, program::DType::f32, seed);
   const double loss = whole.step(all);
   double sum = 0;
   for (const auto& [first, count] : {std::pair{0, 1}, {1, 3}}) {
@@ -88,22 +88,23 @@ TEST_P(Blocks, AddUpMicroBatches) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Blocks,
-                         testing::Combine(testing::Values(Case{Family::gpt, true, 0, 1},
-                                                          Case{Family::gpt, true, 0, 2},
-                                                          Case{Family::gpt, true, 0.1, 4},
-                                                          Case{Family::gpt, false, 0.1, 2},
-                                                          Case{Family::bert, true, 0, 1},
-                                                          Case{Family::bert, true, 0.1, 2},
-                                                          Case{Family::bert, true, 0, 4},
-                                                          Case{Family::bert, false, 0.1, 4}),
+                         testing::Combine(testing::Values(Case{model::Family::gpt, true, 0, 1},
+                                                          Case{model::Family::gpt, true, 0, 2},
+                                                          Case{model::Family::gpt, true, 0.1, 4},
+                                                          Case{model::Family::gpt, false, 0.1, 2},
+                                                          Case{model::Family::bert, true, 0, 1},
+                                                          Case{model::Family::bert, true, 0.1, 2},
+                                                          Case{model::Family::bert, true, 0, 4},
+                                                          Case{model::Family::bert, false, 0.1, 4}),
                                           testing::Values(Way::by_size, Way::of_the_large)));
 
 TEST(BlocksLowPrecision, StayNearF32) {
-  for (const Family family : {Family::gpt, Family::bert}) {
-    for (const auto& [dtype, tolerance] : {std::pair{DType::bf16, 0.06}, {DType::f16, 0.01}}) {
-      const ModelSpec m = small(family);
+  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
+    for (const auto& [dtype, tolerance] :
+         {std::pair{program::DType::bf16, 0.06}, {program::DType::f16, 0.01}}) {
+      const model::ModelSpec m = small(family);
       Batch batch = random_batch(m, 3, 0.5, seed);
-      batch.loss_scale *= dtype == DType::f16 ? 1024 : 1;
+      batch.loss_scale *= dtype == program::DType::f16 ? 1024 : 1;
       Ranks low(m, 2, dtype, seed);
       const reference::Weights weights = low.weights();
       const double loss = low.step(batch);
@@ -126,10 +127,11 @@ TEST(BlocksLowPrecision, StayNearF32) {
 
 // Gradients may be kept in f32 beside 16-bit parameters: accumulation loses nothing then.
 TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
-  for (const Family family : {Family::gpt, Family::bert}) {
+  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
     for (const bool tied : {true, false}) {
-      const ModelSpec m = small(family, tied);
-      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const model::ModelSpec m = small(family, tied);
+      for (const program::DType dtype :
+           {program::DType::f32, program::DType::bf16, program::DType::f16}) {
         for (const int tp : {1, 2, 4}) {
           Ranks ranks(m, tp, dtype, seed);
           ranks.step(random_batch(m, 3, 1, seed));
@@ -146,11 +148,11 @@ TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
 }
 
 TEST(BlocksBroken, Show) {
-  const ModelSpec m = small(Family::gpt);
+  const model::ModelSpec m = small(model::Family::gpt);
   const Batch batch = random_batch(m, 3, 1, seed);
   for (const Break broken : {Break::residual_everywhere, Break::no_input_sum,
                              Break::no_stats_gather, Break::head_overwrites}) {
-    Ranks ranks(m, 2, DType::f32, seed, broken);
+    Ranks ranks(m, 2, program::DType::f32, seed, broken);
     const reference::Weights weights = ranks.weights();
     ranks.step(batch);
     const Worst w = worst(ranks.gradients(), reference::gradients(m, weights, batch.tokens,
@@ -160,22 +162,22 @@ TEST(BlocksBroken, Show) {
 }
 
 TEST(BlocksBroken, RefuseWhatDoesNotFit) {
-  const ModelSpec m = small(Family::gpt);
-  EXPECT_THROW(make_block(m, 1, 8, 0, DType::f32), InputError);
-  EXPECT_THROW(make_block(m, 1, 1, 0, DType::i32), InputError);
-  ModelSpec llama = m;
-  llama.family = Family::llama;
-  EXPECT_THROW(make_block(llama, 1, 1, 0, DType::f32), InputError);
-  const auto block = make_block(m, 1, 1, 0, DType::f32);
+  const model::ModelSpec m = small(model::Family::gpt);
+  EXPECT_THROW(make_block(m, 1, 8, 0, program::DType::f32), InputError);
+  EXPECT_THROW(make_block(m, 1, 1, 0, program::DType::i32), InputError);
+  model::ModelSpec llama = m;
+  llama.family = model::Family::llama;
+  EXPECT_THROW(make_block(llama, 1, 1, 0, program::DType::f32), InputError);
+  const auto block = make_block(m, 1, 1, 0, program::DType::f32);
   const std::vector<at::Tensor> wrong = {at::zeros({10}), at::zeros({10})};
   EXPECT_THROW(block->forward(wrong, at::zeros({1, 20, 48}), {}, nullptr), ProgramError);
 }
 
 // A batch without a single counted token has loss 0 and gradient 0, not a NaN.
 TEST(MaskedLm, MayCountNothing) {
-  const ModelSpec m = small(Family::bert);
+  const model::ModelSpec m = small(model::Family::bert);
   Batch batch = random_batch(m, 2, 0, seed);
-  Ranks ranks(m, 2, DType::f32, seed);
+  Ranks ranks(m, 2, program::DType::f32, seed);
   EXPECT_EQ(ranks.step(batch), 0);
   for (const auto& [name, g] : ranks.gradients()) EXPECT_EQ(g.norm().item<double>(), 0) << name;
 }
@@ -183,12 +185,12 @@ TEST(MaskedLm, MayCountNothing) {
 // Ranks that count different numbers of tokens still make the gradient of the global mean, because
 // each scales by the global count.
 TEST(MaskedLm, IsNormalisedByTheGlobalCount) {
-  const ModelSpec m = small(Family::bert);
+  const model::ModelSpec m = small(model::Family::bert);
   Batch few = random_batch(m, 2, 0.05, 1), many = random_batch(m, 2, 0.6, 2);
   const auto counted = [](const Batch& b) { return b.labels.ge(0).sum().item<std::int64_t>(); };
   ASSERT_NE(counted(few), counted(many));
   few.loss_scale = many.loss_scale = 1.0 / double(counted(few) + counted(many));
-  Ranks ranks(m, 1, DType::f32, seed);
+  Ranks ranks(m, 1, program::DType::f32, seed);
   const reference::Weights weights = ranks.weights();
   ranks.step(few);
   ranks.step(many);
@@ -227,4 +229,4 @@ TEST(CrossEntropy, KernelsDoWhatTensorOperationsDo) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace rehearse {
+namespace rehearse::models {
 
 /// LibTorch's own memory with the number of bytes in front of the data. Counts over all objects of
 /// this class, because what one has given out may outlive it.
@@ -45,4 +45,4 @@ class CountingAllocator final : public c10::Allocator {
   static inline std::atomic<std::int64_t> live_bytes = 0, peak_bytes = 0;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::models

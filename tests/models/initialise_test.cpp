@@ -7,26 +7,26 @@
 #include "models/layers.h"
 #include "tests/models/ranks.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 TEST(Initialise, DoesNotDependOnTensorParallelism) {
-  for (const Family family : {Family::gpt, Family::bert}) {
-    const ModelSpec m = small(family);
-    const reference::Weights one = Ranks(m, 1, DType::f32, 3).weights();
+  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
+    const model::ModelSpec m = small(family);
+    const reference::Weights one = Ranks(m, 1, program::DType::f32, 3).weights();
     for (const int tp : {2, 4}) {
-      for (const auto& [name, tensor] : Ranks(m, tp, DType::f32, 3).weights()) {
+      for (const auto& [name, tensor] : Ranks(m, tp, program::DType::f32, 3).weights()) {
         EXPECT_TRUE(at::equal(tensor, one.at(name))) << name << " tp " << tp;
       }
     }
-    const reference::Weights other = Ranks(m, 1, DType::f32, 4).weights();
+    const reference::Weights other = Ranks(m, 1, program::DType::f32, 4).weights();
     const std::string name = m.groups[0].tensors[0].name;
     EXPECT_FALSE(at::equal(other.at(name), one.at(name)));
   }
 }
 
 TEST(Initialise, DoesNotDependOnThreads) {
-  const ModelSpec m = load_model("gpt-demo", 0);
+  const model::ModelSpec m = model::load_model("gpt-demo", 0);
   const auto fill = [&](int threads) {
     at::set_num_threads(threads);
     at::Tensor flat = at::empty({elements_of(m.groups[0], 1)});
@@ -38,8 +38,8 @@ TEST(Initialise, DoesNotDependOnThreads) {
 }
 
 TEST(Initialise, HasThePublishedDistributions) {
-  const ModelSpec m = load_model("gpt-demo", 0);
-  const reference::Weights w = Ranks(m, 1, DType::f32, 3).weights();
+  const model::ModelSpec m = model::load_model("gpt-demo", 0);
+  const reference::Weights w = Ranks(m, 1, program::DType::f32, 3).weights();
   const at::Tensor& wte = w.at("transformer.wte.weight");
   const double n = double(wte.numel());
   EXPECT_NEAR(wte.mean().item<double>(), 0, 5 * 0.02 / std::sqrt(n));
@@ -56,8 +56,8 @@ TEST(Initialise, HasThePublishedDistributions) {
 }
 
 TEST(Initialise, LeavesPaddingRowsAtZero) {
-  const ModelSpec m = small(Family::gpt);
-  const reference::Weights weights = Ranks(m, 4, DType::f32, 3).weights();
+  const model::ModelSpec m = small(model::Family::gpt);
+  const reference::Weights weights = Ranks(m, 4, program::DType::f32, 3).weights();
   const at::Tensor& wte = weights.at("transformer.wte.weight");
   EXPECT_EQ(wte.slice(0, 201).abs().max().item<double>(), 0);
   EXPECT_GT(wte.slice(0, 200, 201).abs().max().item<double>(), 0);
@@ -103,4 +103,4 @@ TEST(Dropout, DependsOnEverythingInItsKeyAndOnNothingElse) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -9,7 +9,7 @@
 #include "tests/models/counting_allocator.h"
 #include "tests/models/ranks.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 class Memory : public testing::Test {
@@ -29,7 +29,7 @@ struct Used {
   std::int64_t forward = 0, backward = 0;
 };
 
-Used run(const ModelSpec& m, Id segment, int samples, DType dtype) {
+Used run(const model::ModelSpec& m, Id segment, int samples, program::DType dtype) {
   const auto options = at::TensorOptions().dtype(scalar_type(dtype));
   std::vector<at::Tensor> params, grads;
   for (const Id group : m.segments[segment].groups) {
@@ -40,10 +40,10 @@ Used run(const ModelSpec& m, Id segment, int samples, DType dtype) {
   const Batch batch = random_batch(m, samples, 1, 1);
   const auto block = make_block(m, segment, 1, 0, dtype);
   const bool accumulate[] = {false, false, false};
-  const bool first = m.segments[segment].kind == SegmentKind::embedding;
+  const bool first = m.segments[segment].kind == model::SegmentKind::embedding;
   const at::Tensor x =
       first ? at::Tensor() : at::randn({samples, m.seq_len, m.hidden}).to(options.dtype());
-  const bool last = m.segments[segment].kind == SegmentKind::head;
+  const bool last = m.segments[segment].kind == model::SegmentKind::head;
   const at::Tensor upstream = at::randn({samples, m.seq_len, m.hidden}).to(options.dtype());
   Used used;
   Saved saved;
@@ -67,26 +67,26 @@ Used run(const ModelSpec& m, Id segment, int samples, DType dtype) {
 struct Limit {
   double forward = 0, backward = 0;
 };
-Limit limit_of(SegmentKind kind, double dropout, DType dtype) {
+Limit limit_of(model::SegmentKind kind, double dropout, program::DType dtype) {
   Limit limit;
   switch (kind) {
-    case SegmentKind::embedding:
+    case model::SegmentKind::embedding:
       limit.backward = 0.3;  // positions
       break;
-    case SegmentKind::attention:
+    case model::SegmentKind::attention:
       limit.backward = 3.2;  // gradients of query, key and value
       break;
-    case SegmentKind::mlp:
-    case SegmentKind::head:
+    case model::SegmentKind::mlp:
+    case model::SegmentKind::head:
       limit.backward = 0.02;
       break;
   }
   limit.forward = 0.02;
-  if (dropout > 0 && kind != SegmentKind::head) limit.backward += 1;  // the masked gradient
-  if (dtype != DType::f32) {  // oneDNN's copies of operands in its own order; rows in f32
+  if (dropout > 0 && kind != model::SegmentKind::head) limit.backward += 1;  // the masked gradient
+  if (dtype != program::DType::f32) {  // oneDNN's copies of operands in its own order; rows in f32
     limit.forward += 1.1;
     limit.backward += 2.2;
-  } else if (kind != SegmentKind::embedding) {  // panels of operands that oneDNN packs
+  } else if (kind != model::SegmentKind::embedding) {  // panels of operands that oneDNN packs
     limit.forward += 0.4;
     limit.backward += 0.4;
   }
@@ -95,10 +95,11 @@ Limit limit_of(SegmentKind kind, double dropout, DType dtype) {
 
 TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
   at::set_num_threads(1);
-  for (const Family family : {Family::gpt, Family::bert}) {
-    for (const auto& [dropout, dtype] :
-         {std::pair{0.0, DType::f32}, {0.1, DType::f32}, {0.1, DType::bf16}}) {
-      ModelSpec m;
+  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
+    for (const auto& [dropout, dtype] : {std::pair{0.0, program::DType::f32},
+                                         {0.1, program::DType::f32},
+                                         {0.1, program::DType::bf16}}) {
+      model::ModelSpec m;
       m.family = family;
       m.layers = 1;
       m.hidden = 256;
@@ -114,18 +115,19 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
         const Limit limit = limit_of(m.segments[s].kind, dropout, dtype);
         EXPECT_LE(double(used.forward) / activation, limit.forward) << m.segments[s].name;
         EXPECT_LE(double(used.backward) / activation, limit.backward) << m.segments[s].name;
-        if (dtype != DType::f32) continue;
-        const auto planned = [&](Pass pass) {
-          return double(workspace_bytes(m, s, pass, samples, 1, dtype)) / activation;
+        if (dtype != program::DType::f32) continue;
+        const auto planned = [&](program::Pass pass) {
+          return double(link::workspace_bytes(m, s, pass, samples, 1, dtype)) / activation;
         };
         // Beside it are the panels that oneDNN packs, on some processors: within the limits above.
-        EXPECT_GE(double(used.forward) / activation, planned(Pass::forward)) << m.segments[s].name;
-        const SegmentKind kind = m.segments[s].kind;
-        if (kind == SegmentKind::embedding || kind == SegmentKind::attention) {
-          EXPECT_NEAR(double(used.backward) / activation, planned(Pass::backward), 0.1)
+        EXPECT_GE(double(used.forward) / activation, planned(program::Pass::forward))
+            << m.segments[s].name;
+        const model::SegmentKind kind = m.segments[s].kind;
+        if (kind == model::SegmentKind::embedding || kind == model::SegmentKind::attention) {
+          EXPECT_NEAR(double(used.backward) / activation, planned(program::Pass::backward), 0.1)
               << m.segments[s].name;
         } else {
-          EXPECT_EQ(planned(Pass::backward), 0) << m.segments[s].name;
+          EXPECT_EQ(planned(program::Pass::backward), 0) << m.segments[s].name;
         }
       }
     }
@@ -133,4 +135,4 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -9,7 +9,7 @@
 
 #include "tests/models/way_of_large_products.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 double difference(const at::Tensor& a, const at::Tensor& b) {
@@ -96,4 +96,4 @@ TEST(LargeProducts, GoOneWay) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::models

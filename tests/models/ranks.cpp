@@ -3,13 +3,16 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 
-namespace rehearse {
+namespace rehearse::models {
 
-at::ScalarType scalar_type(DType dtype) {
-  return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::f16 ? at::kHalf : at::kFloat;
+at::ScalarType scalar_type(program::DType dtype) {
+  return dtype == program::DType::bf16  ? at::kBFloat16
+         : dtype == program::DType::f16 ? at::kHalf
+                                        : at::kFloat;
 }
 
-Ranks::Ranks(const ModelSpec& model, int tp, DType dtype, std::uint64_t seed, Break broken)
+Ranks::Ranks(const model::ModelSpec& model, int tp, program::DType dtype, std::uint64_t seed,
+             Break broken)
     : model_(model), tp_(tp), broken_(broken), written_(model.groups.size()) {
   at::set_num_threads(1);  // tensors are small: threads would only wait for each other
   for (int rank = 0; rank < tp; ++rank) {
@@ -145,8 +148,8 @@ Worst worst(const reference::Weights& a, const reference::Weights& b) {
   return result;
 }
 
-ModelSpec small(Family family, bool tied, double dropout) {
-  ModelSpec m;
+model::ModelSpec small(model::Family family, bool tied, double dropout) {
+  model::ModelSpec m;
   m.name = "small";
   m.family = family;
   m.layers = 2;
@@ -162,7 +165,7 @@ ModelSpec small(Family family, bool tied, double dropout) {
   return build_model(m);
 }
 
-Batch random_batch(const ModelSpec& model, int samples, double counted, std::uint64_t seed) {
+Batch random_batch(const model::ModelSpec& model, int samples, double counted, std::uint64_t seed) {
   at::Generator random = at::detail::createCPUGenerator(seed);
   const auto options = at::TensorOptions().dtype(at::kLong);
   Batch batch;
@@ -175,4 +178,4 @@ Batch random_batch(const ModelSpec& model, int samples, double counted, std::uin
   return batch;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::models

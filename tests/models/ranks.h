@@ -7,7 +7,7 @@
 #include "models/block.h"
 #include "tests/models/reference.h"
 
-namespace rehearse {
+namespace rehearse::models {
 
 /// Of the rules of the program, one that a test breaks on purpose.
 enum class Break : std::uint8_t {
@@ -20,7 +20,7 @@ enum class Break : std::uint8_t {
 
 class Ranks {
  public:
-  Ranks(const ModelSpec& model, int tp, DType dtype, std::uint64_t seed,
+  Ranks(const model::ModelSpec& model, int tp, program::DType dtype, std::uint64_t seed,
         Break broken = Break::nothing);
 
   /// Forward and backward of one micro-batch; returns the loss sum. Gradients add up over calls.
@@ -40,7 +40,7 @@ class Ranks {
   std::vector<at::Tensor> of(const Flat& flat, int rank, Id segment) const;
   reference::Weights gathered(const Flat& flat) const;
 
-  ModelSpec model_;
+  model::ModelSpec model_;
   int tp_;
   Break broken_;
   Flat params_, grads_;
@@ -50,7 +50,7 @@ class Ranks {
   std::vector<at::Tensor> outputs_;
 };
 
-at::ScalarType scalar_type(DType dtype);
+at::ScalarType scalar_type(program::DType dtype);
 /// ||a - b|| / ||b||; ||a - b|| where b is zero.
 double difference(const at::Tensor& a, const at::Tensor& b);
 /// The largest difference of all tensors, and its name. Key biases have no true gradient: their
@@ -62,8 +62,8 @@ struct Worst {
 Worst worst(const reference::Weights& a, const reference::Weights& b);
 
 /// A small model whose sizes are all different and divide by 4 (vocabulary padded).
-ModelSpec small(Family family, bool tied = true, double dropout = 0);
+model::ModelSpec small(model::Family family, bool tied = true, double dropout = 0);
 /// Random tokens and labels; a masked fraction of labels is -100.
-Batch random_batch(const ModelSpec& model, int samples, double counted, std::uint64_t seed);
+Batch random_batch(const model::ModelSpec& model, int samples, double counted, std::uint64_t seed);
 
-}  // namespace rehearse
+}  // namespace rehearse::models

@@ -13,14 +13,14 @@ using at::Tensor;
 
 /// Everything a forward pass needs to find its tensors.
 struct Net {
-  const ModelSpec& m;
+  const model::ModelSpec& m;
   const Weights& w;
   const Masks& masks;
 
   const Tensor& get(const std::string& name) const { return w.at(name); }
 
   Tensor norm(const Tensor& x, const std::string& name) const {
-    const double epsilon = m.family == Family::bert ? 1e-12 : 1e-5;
+    const double epsilon = m.family == model::Family::bert ? 1e-12 : 1e-5;
     const Tensor mean = x.mean(-1, true);
     const Tensor centred = x - mean;
     const Tensor variance = (centred * centred).mean(-1, true);
@@ -61,7 +61,7 @@ Tensor gelu_tanh(const Tensor& x) {
 Tensor gelu_erf(const Tensor& x) { return 0.5 * x * (1 + at::erf(x / std::sqrt(2.0))); }
 
 Tensor gpt_logits(const Net& n, const Tensor& tokens) {
-  const ModelSpec& m = n.m;
+  const model::ModelSpec& m = n.m;
   const Tensor& wte = n.get("transformer.wte.weight");
   Tensor x = wte.index({tokens}) + n.get("transformer.wpe.weight").slice(0, 0, tokens.size(1));
   x = n.drop(x, "embedding", -1);
@@ -78,7 +78,7 @@ Tensor gpt_logits(const Net& n, const Tensor& tokens) {
 }
 
 Tensor bert_logits(const Net& n, const Tensor& tokens) {
-  const ModelSpec& m = n.m;
+  const model::ModelSpec& m = n.m;
   const Tensor& table = n.get("bert.embeddings.word_embeddings.weight");
   Tensor x = table.index({tokens}) +
              n.get("bert.embeddings.position_embeddings.weight").slice(0, 0, tokens.size(1)) +
@@ -103,11 +103,11 @@ Tensor bert_logits(const Net& n, const Tensor& tokens) {
 
 }  // namespace
 
-Tensor loss_sum(const ModelSpec& model, const Weights& weights, const Tensor& tokens,
+Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
                 const Tensor& labels, const Masks& masks) {
   const Net net{model, weights, masks};
   const Tensor logits =
-      model.family == Family::bert ? bert_logits(net, tokens) : gpt_logits(net, tokens);
+      model.family == model::Family::bert ? bert_logits(net, tokens) : gpt_logits(net, tokens);
   const Tensor log_p =
       at::log_softmax(logits.slice(2, 0, model.vocab).reshape({-1, model.vocab}), 1);
   const Tensor flat = labels.reshape({-1});
@@ -117,7 +117,7 @@ Tensor loss_sum(const ModelSpec& model, const Weights& weights, const Tensor& to
               .sum();
 }
 
-Weights gradients(const ModelSpec& model, const Weights& weights, const Tensor& tokens,
+Weights gradients(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
                   const Tensor& labels, double loss_scale, const Masks& masks) {
   Weights leaves;
   for (const auto& [name, tensor] : weights) {

@@ -19,11 +19,11 @@ struct Masks {
 };
 
 /// Sum over counted labels of -log p, differentiable. tokens, labels: i64 [samples, seq].
-at::Tensor loss_sum(const ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
+at::Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                     const at::Tensor& labels, const Masks& masks = {});
 
 /// Gradients of loss_scale * loss_sum by autograd, under the tensors' names.
-Weights gradients(const ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
+Weights gradients(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                   const at::Tensor& labels, double loss_scale, const Masks& masks = {});
 
 }  // namespace rehearse::reference

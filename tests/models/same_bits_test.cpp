@@ -7,7 +7,7 @@
 
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 namespace {
 
 /// Not LibTorch's generator, whose numbers depend on the processor.
@@ -51,4 +51,4 @@ TEST(SameBits, Dropout) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::models

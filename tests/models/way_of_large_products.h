@@ -3,7 +3,7 @@
 #include "models/large_products.h"
 #include "models/layers.h"
 
-namespace rehearse {
+namespace rehearse::models {
 
 enum class Way : std::uint8_t { by_size, of_the_large };
 
@@ -21,4 +21,4 @@ class TakeWay {
   std::int64_t before_ = large_product;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::models

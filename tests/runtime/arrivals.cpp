@@ -17,7 +17,7 @@
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// Whose turn it is, in memory that the ranks share.
@@ -49,9 +49,10 @@ class Turns {
 
 }  // namespace
 
-ServedRun train_in_order(const Job& job, const std::vector<int>& order, const std::string& folder) {
+ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
+                         const std::string& folder) {
   at::set_num_threads(1);  // no thread pool that a fork would break
-  const LinkedProgram linked = link(compile(job));
+  const link::LinkedProgram linked = link::link(compile(job));
   Turns turns(order);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
@@ -94,7 +95,7 @@ ServedRun train_in_order(const Job& job, const std::vector<int>& order, const st
   return run;
 }
 
-ServedRun reference_in_order(const Job& job, const std::vector<int>& order) {
+ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order) {
   const Data data = data_of(job);
   const int batch = job.plan.global_batch, length = job.model.seq_len;
   ReferenceOptimizer server(job);
@@ -122,4 +123,4 @@ ServedRun reference_in_order(const Job& job, const std::vector<int>& order) {
   return run;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include "engine/job/job.h"
 #include "tests/models/reference.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct ServedRun {
   std::vector<std::vector<double>> losses = {};  // sums over labels, by worker and its own step
@@ -17,9 +17,10 @@ struct ServedRun {
 
 /// Really trains, in processes, a job with one server, which takes gradients of the workers in
 /// `order`: as many as its steps need. Saves into `folder`. Fails the test when a rank fails.
-ServedRun train_in_order(const Job& job, const std::vector<int>& order, const std::string& folder);
+ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
+                         const std::string& folder);
 /// The same by plain autograd: a worker's gradient is taken at the weights that it was answered
 /// with last, and applied to what the server has by then.
-ServedRun reference_in_order(const Job& job, const std::vector<int>& order);
+ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order);
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,7 +11,7 @@
 
 #include "runtime/control/socket.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 [[noreturn]] void be_rank(int rank, int n, Fd listener, std::uint16_t port, int pipe,
@@ -103,4 +103,4 @@ ControlOptions fast() {
   return options;
 }
 
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

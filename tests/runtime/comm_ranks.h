@@ -7,7 +7,7 @@
 #include "runtime/control/control.h"
 #include "runtime/control/environment.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 
 struct Ended {
   int status = 0;         // exit status; 128 + n after signal n
@@ -30,4 +30,4 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
 /// Options with which a test finds a culprit soon.
 ControlOptions fast();
 
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

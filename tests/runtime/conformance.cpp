@@ -13,14 +13,15 @@
 #include "runtime/training/train.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t most_lines = 10;
 
 }  // namespace
 
-RankRun::RankRun(const Job& job, const LinkedProgram& linked, const Environment& environment)
+RankRun::RankRun(const job::Job& job, const link::LinkedProgram& linked,
+                 const Environment& environment)
     : data({.path = job.train.data,
             .seq_len = job.model.seq_len,
             .global_batch = job.plan.global_batch,
@@ -39,17 +40,17 @@ void RankRun::steps(std::int64_t first, std::int64_t last) {
   control.barrier(fmt::format("steps {} to {}", first, last));
 }
 
-Job conformance_job(Plan plan, const std::string& data, std::int64_t steps) {
-  Job job;
-  ModelSpec model = load_model("gpt-tiny", 16);
+job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps) {
+  job::Job job;
+  model::ModelSpec model = model::load_model("gpt-tiny", 16);
   model.layers = 4;  // one for each of interleaved's chunks
   model.groups.clear();
   model.segments.clear();
   job.model = build_model(model);
   if (plan.global_batch == 0) plan.global_batch = 8;
   plan.bucket = Bytes(60e3);
-  job.plan = prepare(plan, job.model);
-  job.cluster = load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
+  job.plan = methods::prepare(plan, job.model);
+  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
   job.train.seq_len = job.model.seq_len;
   job.train.steps = steps;
   job.train.lr = 3e-3;
@@ -63,55 +64,56 @@ void write_training_data(const ScratchFolder& folder) {
   write_shard(folder.file("tiny_train_000.bin"), learnable_tokens(20'000, 512));
 }
 
-Plan smallest_plan(const std::string& method) {
-  const Strategy& strategy = strategy_named(method);
-  Plan plan{.method = method,
-            .pp = std::min(strategy.pp, 2),
-            .tp = std::min(strategy.tp, 2),
-            .micro_batches = 2};
+plan::Plan smallest_plan(const std::string& method) {
+  const methods::Strategy& strategy = methods::strategy_named(method);
+  plan::Plan plan{.method = method,
+                  .pp = std::min(strategy.pp, 2),
+                  .tp = std::min(strategy.tp, 2),
+                  .micro_batches = 2};
   if (plan.pp * plan.tp == 1) plan.dp = 2;
   if (plan.pp > 1) plan.micro_batches = 4;
   return plan;
 }
 
-std::vector<Interval> trace_of(const Job& job, int most_steps) {
+std::vector<execution::Interval> trace_of(const job::Job& job, int most_steps) {
   at::set_num_threads(1);  // no thread pool that a fork would break
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
-        Recording recording;
+        execution::Recording recording;
         train(job, environment, {.trace_steps = most_steps, .sink = &recording, .quiet = true});
-        std::string bytes(recording.intervals.size() * sizeof(Interval), '\0');
+        std::string bytes(recording.intervals.size() * sizeof(execution::Interval), '\0');
         std::memcpy(bytes.data(), recording.intervals.data(), bytes.size());
         return bytes;
       });
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
     EXPECT_EQ(outcomes[rank].status, 0) << "rank " << rank << ": " << outcomes[rank].text;
-  std::vector<Interval> trace;
+  std::vector<execution::Interval> trace;
   if (outcomes[0].status == 0) {
-    trace.resize(outcomes[0].text.size() / sizeof(Interval));
-    std::memcpy(trace.data(), outcomes[0].text.data(), trace.size() * sizeof(Interval));
+    trace.resize(outcomes[0].text.size() / sizeof(execution::Interval));
+    std::memcpy(trace.data(), outcomes[0].text.data(), trace.size() * sizeof(execution::Interval));
   }
   return trace;
 }
 
-std::vector<std::string> disorder(const LinkedProgram& linked, const std::vector<Interval>& trace,
-                                  int steps) {
+std::vector<std::string> disorder(const link::LinkedProgram& linked,
+                                  const std::vector<execution::Interval>& trace, int steps) {
   std::vector<std::string> wrong;
-  const Program& program = linked.program;
-  const auto name = [&](const Interval& i) {
+  const program::Program& program = linked.program;
+  const auto name = [&](const execution::Interval& i) {
     return fmt::format("step {} place {} \"{}\" at {:.9f}", i.step, i.place,
                        to_text(program, program.roles[i.role], i.op), i.start);
   };
-  std::map<std::tuple<Id, Id, Id, int>, const Interval*> instances;  // role, place, op, step
-  std::map<std::tuple<Id, Id, Id>, std::vector<const Interval*>> lanes;
-  for (const Interval& i : trace) {
+  std::map<std::tuple<Id, Id, Id, int>, const execution::Interval*>
+      instances;  // role, place, op, step
+  std::map<std::tuple<Id, Id, Id>, std::vector<const execution::Interval*>> lanes;
+  for (const execution::Interval& i : trace) {
     if (!instances.emplace(std::tuple{i.role, i.place, i.op, i.step}, &i).second)
       wrong.push_back("twice: " + name(i));
     if (i.end < i.start) wrong.push_back("ends before it starts: " + name(i));
     lanes[{i.role, i.place, program.roles[i.role].ops[i.op].lane}].push_back(&i);
   }
   for (Id r = 0; r < program.roles.size(); ++r) {
-    const Role& role = program.roles[r];
+    const program::Role& role = program.roles[r];
     if (role.free_running) continue;
     for (Id place = 0; place < role.ranks.size(); ++place)
       for (Id op = 0; op < role.ops.size(); ++op)
@@ -121,21 +123,23 @@ std::vector<std::string> disorder(const LinkedProgram& linked, const std::vector
                                         to_text(program, role, op)));
   }
   for (auto& [key, lane] : lanes) {
-    const Role& role = program.roles[std::get<0>(key)];
-    if (role.lanes[std::get<2>(key)].order != Order::in_order) continue;
+    const program::Role& role = program.roles[std::get<0>(key)];
+    if (role.lanes[std::get<2>(key)].order != program::Order::in_order) continue;
     // The program's list is one iteration: step s of an op stands in iteration s + shift.
-    const auto turn = [&](const Interval* i) {
+    const auto turn = [&](const execution::Interval* i) {
       return std::pair{i->step + role.ops[i->op].shift, i->op};
     };
     std::sort(lane.begin(), lane.end(),
-              [&](const Interval* a, const Interval* b) { return turn(a) < turn(b); });
+              [&](const execution::Interval* a, const execution::Interval* b) {
+                return turn(a) < turn(b);
+              });
     for (std::size_t i = 1; i < lane.size(); ++i)
       if (lane[i]->start < lane[i - 1]->end)
         wrong.push_back(fmt::format("out of its lane's order: {} before the end of {}",
                                     name(*lane[i]), name(*lane[i - 1])));
   }
-  for (const Interval& i : trace)
-    for (const After& after : program.roles[i.role].ops[i.op].after) {
+  for (const execution::Interval& i : trace)
+    for (const program::After& after : program.roles[i.role].ops[i.op].after) {
       const int step = i.step - after.lag;
       if (step < 0) continue;
       const auto waited = instances.find({i.role, i.place, after.op, step});
@@ -149,4 +153,4 @@ std::vector<std::string> disorder(const LinkedProgram& linked, const std::vector
   return wrong;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Bytes that this process has handed to TCP, by the kernel's count, over all its open sockets:
 /// those that have left and those that wait in the kernel for the receiver to read.
@@ -29,4 +29,4 @@ inline std::int64_t kernel_bytes_sent() {
   return sum;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -18,7 +18,7 @@
 
 #include "runtime/control/environment.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 struct Outcome {
   int status = -1;        // exit status; 128 + n after signal n; -1: ended by the test's timeout
@@ -109,4 +109,4 @@ inline std::vector<Outcome> run_ranks(
   return outcomes;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 class ScratchFolder {
  public:
@@ -61,4 +61,4 @@ inline std::vector<std::uint16_t> learnable_tokens(int count, int vocab) {
   return tokens;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,25 +10,25 @@
 #include <string>
 #include <vector>
 
-#include "engine/methods/strategy.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 /// Every layer by `reduction`, in codings by turns; nodes hold ranks as `node_of` says.
-inline Job sparse_job(Plan plan, Reduction reduction, double density, const std::string& data,
-                      std::vector<Id> node_of = {0, 0, 1, 2}) {
+inline job::Job sparse_job(plan::Plan plan, plan::Reduction reduction, double density,
+                           const std::string& data, std::vector<Id> node_of = {0, 0, 1, 2}) {
   plan.method = "adaptive";
   if (plan.micro_batches == 1 && plan.pp > 1) plan.micro_batches = 2;
-  Job job = conformance_job(plan, data, 20);
+  job::Job job = conformance_job(plan, data, 20);
   const std::size_t segments = job.model.segments.size();
   for (std::size_t s = 0; s < segments; ++s)
-    job.plan.layers.push_back({density, reduction, Coding(s % 3)});
+    job.plan.layers.push_back({density, reduction, program::Coding(s % 3)});
   node_of.resize(static_cast<std::size_t>(job.plan.world_size()));
   job.plan.node_of = std::move(node_of);
-  job.plan = prepare(job.plan, job.model);
+  job.plan = methods::prepare(job.plan, job.model);
   return job;
 }
 
@@ -37,9 +37,9 @@ using States = std::map<std::string, std::string>;  // bytes by storage, of one 
 /// The state storages of a rank as step `step` finds them.
 inline States states_of(Executor& executor, std::int64_t step) {
   States out;
-  const Role& role = executor.role();
+  const program::Role& role = executor.role();
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life != Life::state) continue;
+    if (role.storages[s].life != program::Life::state) continue;
     const auto bytes = executor.state(s, step, 1);
     out[role.storages[s].name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
@@ -73,9 +73,9 @@ inline States unpacked(const std::string& text) {
 
 /// Runs steps [0, steps) in real processes; what each rank's state is afterwards. `between` is
 /// called on every rank before the last step.
-inline std::vector<States> run_sparse(const Job& job, int steps,
+inline std::vector<States> run_sparse(const job::Job& job, int steps,
                                       const std::function<void(RankRun&, int rank)>& between = {}) {
-  const LinkedProgram linked = link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
   at::set_num_threads(1);
   const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
     RankRun rank(job, linked, environment);
@@ -94,4 +94,4 @@ inline std::vector<States> run_sparse(const Job& job, int steps,
   return out;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,7 +13,7 @@
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/kernels/optimizer.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 
 void write_data(const ScratchFolder& folder) {
   write_shard(folder.file("tiny_train_000.bin"), learnable_tokens(20'000, 512));
@@ -23,12 +23,13 @@ void write_data(const ScratchFolder& folder) {
              R"({"vocab_size": 512, "special_token_ids": {"mask": 511}})");
 }
 
-Job small_job(Plan plan, const std::string& data, const std::string& out,
-              const std::string& model) {
-  Job job;
-  job.model = load_model(model, 16);
-  Plan implied = plan;
-  if (const Strategy& strategy = strategy_named(plan.method); strategy.defaults != nullptr)
+job::Job small_job(plan::Plan plan, const std::string& data, const std::string& out,
+                   const std::string& model) {
+  job::Job job;
+  job.model = model::load_model(model, 16);
+  plan::Plan implied = plan;
+  if (const methods::Strategy& strategy = methods::strategy_named(plan.method);
+      strategy.defaults != nullptr)
     strategy.defaults(implied);
   if (plan.pp * implied.virtual_stages > 2) {
     job.model.layers = 4;  // one for each model chunk
@@ -38,12 +39,12 @@ Job small_job(Plan plan, const std::string& data, const std::string& out,
   }
   if (plan.global_batch == 0) plan.global_batch = 8;
   if (plan.bucket.value > 1e5) plan.bucket = Bytes(60e3);  // several buckets
-  job.plan = prepare(plan, job.model);
-  job.cluster = load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
+  job.plan = methods::prepare(plan, job.model);
+  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
   job.train.seq_len = 16;
   job.train.steps = 20;
   job.train.seed = 3;
-  job.train.lr = plan.optimizer == Optimizer::sgd ? 0.1 : 3e-3;
+  job.train.lr = plan.optimizer == plan::Optimizer::sgd ? 0.1 : 3e-3;
   job.train.weight_decay = 0.1;
   job.train.warmup_steps = 3;
   job.train.eval_batches = 2;
@@ -54,7 +55,7 @@ Job small_job(Plan plan, const std::string& data, const std::string& out,
   return job;
 }
 
-TrainedRun train_in_processes(const Job& job, const TrainOptions& options) {
+TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options) {
   at::set_num_threads(1);  // no thread pool that a fork would break
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
@@ -77,7 +78,7 @@ TrainedRun train_in_processes(const Job& job, const TrainOptions& options) {
   return run;
 }
 
-std::vector<Outcome> fail_in_processes(const Job& job, const TrainOptions& options,
+std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& options,
                                        const std::function<void(int rank)>& before) {
   at::set_num_threads(1);
   return run_ranks(job.plan.world_size(), [&](const Environment& environment) {
@@ -89,13 +90,13 @@ std::vector<Outcome> fail_in_processes(const Job& job, const TrainOptions& optio
   });
 }
 
-reference::Weights weights_of(const std::string& checkpoint, const ModelSpec& model) {
+reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model) {
   CheckpointReader reader(checkpoint);
   reference::Weights weights;
-  for (const ParamGroup& group : model.groups)
-    for (const TensorSpec& spec : group.tensors) {
+  for (const model::ParamGroup& group : model.groups)
+    for (const model::TensorSpec& spec : group.tensors) {
       const std::vector<std::byte> bytes =
-          reader.whole(Kind::param, spec.name, 1, 0, &spec, DType::f32);
+          reader.whole(tensors::Kind::param, spec.name, 1, 0, &spec, program::DType::f32);
       if (bytes.empty()) {
         ADD_FAILURE() << spec.name << " is not in " << checkpoint;
         continue;
@@ -106,24 +107,24 @@ reference::Weights weights_of(const std::string& checkpoint, const ModelSpec& mo
   return weights;
 }
 
-Data data_of(const Job& job) {
+Data data_of(const job::Job& job) {
   return Data(
       {.path = job.train.data,
-       .objective = job.model.family == Family::bert ? Objective::masked : Objective::causal,
+       .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
        .seq_len = job.model.seq_len,
        .global_batch = job.plan.global_batch,
        .vocab = job.model.vocab,
        .seed = job.train.seed});
 }
 
-ReferenceOptimizer::ReferenceOptimizer(const Job& job) : job_(job) {
-  const ModelSpec& model = job.model;
+ReferenceOptimizer::ReferenceOptimizer(const job::Job& job) : job_(job) {
+  const model::ModelSpec& model = job.model;
   for (Id g = 0; g < model.groups.size(); ++g) {
     const at::Tensor flat = at::empty({elements_of(model.groups[g], 1)});
-    initialise(model, g, 1, 0, job.train.seed, flat);
+    models::initialise(model, g, 1, 0, job.train.seed, flat);
     for (std::size_t t = 0; t < model.groups[g].tensors.size(); ++t) {
-      const TensorSpec& spec = model.groups[g].tensors[t];
-      weights_[spec.name] = tensor_view(model, g, t, 1, flat).clone();
+      const model::TensorSpec& spec = model.groups[g].tensors[t];
+      weights_[spec.name] = models::tensor_view(model, g, t, 1, flat).clone();
       first_[spec.name] = at::zeros_like(weights_[spec.name]);
       second_[spec.name] = at::zeros_like(weights_[spec.name]);
       decays_[spec.name] = spec.decay;
@@ -138,7 +139,7 @@ reference::Weights ReferenceOptimizer::copy() const {
 }
 
 void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_t step) {
-  const Train& settings = job_.train;
+  const job::Train& settings = job_.train;
   const double lr = learning_rate(settings, step);
   double factor = 1;
   if (settings.clip > 0) factor = std::min(1.0, settings.clip / (global_norm(gradients) + 1e-6));
@@ -146,7 +147,7 @@ void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_
     const at::Tensor gradient = gradients.at(name) * factor;
     const double decay = decays_.at(name) ? settings.weight_decay : 0;
     at::Tensor &first = first_[name], &second = second_[name];
-    if (job_.plan.optimizer == Optimizer::sgd) {
+    if (job_.plan.optimizer == plan::Optimizer::sgd) {
       first.mul_(settings.momentum).add_(gradient + decay * weight);
       weight.sub_(first * lr);
       continue;
@@ -161,10 +162,10 @@ void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_
   }
 }
 
-ReferenceRun train_reference(const Job& job, const ReferenceRules& rules) {
+ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
   at::set_num_threads(1);
-  const ModelSpec& model = job.model;
-  const Train& settings = job.train;
+  const model::ModelSpec& model = job.model;
+  const job::Train& settings = job.train;
   const Data data = data_of(job);
   ReferenceOptimizer optimizer(job);
   const int batch = job.plan.global_batch, length = model.seq_len;
@@ -242,4 +243,4 @@ double global_norm(const reference::Weights& weights) {
   return std::sqrt(sum);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -8,7 +8,7 @@
 #include "engine/base/errors.h"
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 // Through SimGrid, every op of them.
@@ -17,11 +17,11 @@ constexpr SimOptions chunk = {.fidelity = Fidelity::chunk, .bypass = false};
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
   double tolerance = 1e-6;
 
   /// Stages send to both sides at a time, on cables of their own.
-  Cluster cluster() const {
+  cluster::Cluster cluster() const {
     return plan.pp > 1 || plan.servers > 0 ? meshed(plan.world_size())
                                            : switched(plan.world_size());
   }
@@ -30,21 +30,23 @@ std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one
 
 std::vector<Case> uncontended() {
   std::vector<Case> cases;
-  auto add = [&](const std::string& name, Plan plan, double tolerance = 1e-6) {
+  auto add = [&](const std::string& name, plan::Plan plan, double tolerance = 1e-6) {
     plan.global_batch = plan.dp * plan.micro_batches * 2;
     cases.push_back({name, plan, tolerance});
   };
   for (const int n : {2, 4, 8}) {
     const std::string ranks = std::to_string(n);
-    add("ddp_ring_" + ranks, {.method = "ddp", .dp = n, .collective = Algorithm::ring});
+    add("ddp_ring_" + ranks, {.method = "ddp", .dp = n, .collective = program::Algorithm::ring});
     add("ddp_halving_doubling_" + ranks,
-        {.method = "ddp", .dp = n, .collective = Algorithm::halving_doubling});
+        {.method = "ddp", .dp = n, .collective = program::Algorithm::halving_doubling});
     add("ddp_double_tree_" + ranks,
-        {.method = "ddp", .dp = n, .collective = Algorithm::double_tree}, 0.02);
-    add("zero2_ring_" + ranks, {.method = "zero2", .dp = n, .collective = Algorithm::ring});
+        {.method = "ddp", .dp = n, .collective = program::Algorithm::double_tree}, 0.02);
+    add("zero2_ring_" + ranks,
+        {.method = "zero2", .dp = n, .collective = program::Algorithm::ring});
   }
   for (const int n : {3, 6, 7})
-    add("ddp_ring_" + std::to_string(n), {.method = "ddp", .dp = n, .collective = Algorithm::ring});
+    add("ddp_ring_" + std::to_string(n),
+        {.method = "ddp", .dp = n, .collective = program::Algorithm::ring});
   for (const char* method : {"gpipe", "1f1b"})
     for (const int stages : {2, 4})
       add(std::string(method) + "_" + std::to_string(stages),
@@ -55,7 +57,7 @@ std::vector<Case> uncontended() {
   add("servers_sync", {.method = "ps-sync", .dp = 1, .servers = 1});
   add("servers_stale", {.method = "ps-ssp", .dp = 1, .servers = 1, .staleness = 1});
   add("servers_async", {.method = "ps-async", .dp = 1, .servers = 1});
-  add("tensor_2", {.method = "megatron", .tp = 2, .collective = Algorithm::ring});
+  add("tensor_2", {.method = "megatron", .tp = 2, .collective = program::Algorithm::ring});
   return cases;
 }
 
@@ -70,10 +72,10 @@ TEST_P(Uncontended, DryFluidAndChunkAreOne) {
 
 TEST_P(Uncontended, AreOneUnderTheSameDisturbance) {
   const Bench bench(GetParam().plan, GetParam().cluster(), "gpt-demo");
-  const Disturbance jitter = {.seed = 7,
-                              .compute_sigma = 0.1,
-                              .stragglers = {{.rank = 1, .factor = 1.5}},
-                              .link_sigma = 0.2};
+  const cluster::Disturbance jitter = {.seed = 7,
+                                       .compute_sigma = 0.1,
+                                       .stragglers = {{.rank = 1, .factor = 1.5}},
+                                       .link_sigma = 0.2};
   const Times dry = bench.dry(jitter);
   EXPECT_GT(difference(bench.dry(), dry), 0.005);
   EXPECT_LE(difference(dry, bench.sim(fluid, jitter).times), GetParam().tolerance);
@@ -89,14 +91,14 @@ INSTANTIATE_TEST_SUITE_P(Programs, Uncontended, testing::ValuesIn(uncontended())
 
 TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
   // Four GPUs a node behind one NIC; two data-parallel groups share it.
-  const Cluster cluster = load_cluster("paper-homogeneous");
+  const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
   struct Shared {
-    Algorithm algorithm = Algorithm::ring;
+    program::Algorithm algorithm = program::Algorithm::ring;
     double tolerance = 0.01;
   };
   for (const Shared shared :
-       {Shared{Algorithm::ring, 0.01}, Shared{Algorithm::hierarchical, 0.05}}) {
-    Plan plan = {.method = "megatron", .dp = 16, .tp = 2, .collective = shared.algorithm};
+       {Shared{program::Algorithm::ring, 0.01}, Shared{program::Algorithm::hierarchical, 0.05}}) {
+    plan::Plan plan = {.method = "megatron", .dp = 16, .tp = 2, .collective = shared.algorithm};
     plan.global_batch = 32;
     const Bench bench(plan, cluster, "gpt2-124m");
     const double few = bench.sim(fluid).simulated.seconds;
@@ -107,7 +109,7 @@ TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
 
 TEST(Contended, LanesOfOneRankShareItsLink) {
   // ZeRO-3 gathers weights while it scatters gradients: the dry run lets each have the whole link.
-  Plan plan = {.method = "zero3", .dp = 4, .collective = Algorithm::ring};
+  plan::Plan plan = {.method = "zero3", .dp = 4, .collective = program::Algorithm::ring};
   plan.global_batch = 4;
   const Bench bench(plan, switched(4, 1, 1e9), "gpt2-124m");
   const double alone = last_end(bench.dry());
@@ -117,12 +119,13 @@ TEST(Contended, LanesOfOneRankShareItsLink) {
 
 TEST(Chunk, ARingIsExactlyItsTransfers) {
   for (const int n : {2, 3, 8}) {
-    Plan plan = {.method = "ddp", .dp = n, .bucket = Bytes(1e12), .collective = Algorithm::ring};
+    plan::Plan plan = {
+        .method = "ddp", .dp = n, .bucket = Bytes(1e12), .collective = program::Algorithm::ring};
     plan.global_batch = n;
     const Bench bench(plan, switched(n));
     std::size_t rings = 0;
     for (const auto& event : bench.linked.events)
-      rings += std::holds_alternative<Collective>(
+      rings += std::holds_alternative<program::Collective>(
           bench.linked.program.roles[event[0].role].ops[event[0].op].work);
     ASSERT_GT(rings, 0U);
     constexpr int steps = 2;
@@ -133,4 +136,4 @@ TEST(Chunk, ARingIsExactlyItsTransfers) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

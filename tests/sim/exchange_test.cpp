@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 using Traffic = std::map<std::pair<int, int>, double>;
@@ -22,7 +22,7 @@ Traffic traffic_of(const Exchange& exchange) {
 }
 
 struct Case {
-  Algorithm algorithm = Algorithm::ring;
+  program::Algorithm algorithm = program::Algorithm::ring;
   int members = 2, on_node = 1;
 };
 std::ostream& operator<<(std::ostream& out, const Case& one) {
@@ -35,18 +35,18 @@ std::ostream& operator<<(std::ostream& out, const Case& one) {
 class Readings : public testing::TestWithParam<Case> {
  protected:
   /// A payload that every algorithm divides evenly.
-  std::unique_ptr<const Schedule> schedule_of(Move move) const {
+  std::unique_ptr<const collectives::Schedule> schedule_of(program::Move move) const {
     std::vector<Id> node_of;
     for (int i = 0; i < GetParam().members; ++i)
       node_of.push_back(static_cast<Id>(i / GetParam().on_node));
-    return schedule(move, GetParam().algorithm, 1 << 20, node_of);
+    return collectives::schedule(move, GetParam().algorithm, 1 << 20, node_of);
   }
 };
 
 TEST_P(Readings, MoveTheSameBytes) {
-  const auto rounds = schedule_of(Move::all_reduce);
+  const auto rounds = schedule_of(program::Move::all_reduce);
   const Exchange fluid = Exchange::joined(*rounds, 4);
-  const Exchange chunk(schedule_of(Move::all_reduce), 4);
+  const Exchange chunk(schedule_of(program::Move::all_reduce), 4);
   EXPECT_LE(fluid.rounds(), chunk.rounds());
   const Traffic few = traffic_of(fluid);
   const Traffic many = traffic_of(chunk);
@@ -56,7 +56,7 @@ TEST_P(Readings, MoveTheSameBytes) {
 }
 
 TEST_P(Readings, GiveEachMemberItsOwnHops) {
-  const Exchange fluid = Exchange::joined(*schedule_of(Move::all_reduce), 4);
+  const Exchange fluid = Exchange::joined(*schedule_of(program::Move::all_reduce), 4);
   std::vector<Hop> all;
   std::vector<Hop> mine;
   for (int r = 0; r < fluid.rounds(); ++r) {
@@ -71,18 +71,24 @@ TEST_P(Readings, GiveEachMemberItsOwnHops) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, Readings,
-    testing::Values(Case{Algorithm::ring, 2}, Case{Algorithm::ring, 7}, Case{Algorithm::ring, 8},
-                    Case{Algorithm::halving_doubling, 4}, Case{Algorithm::halving_doubling, 8},
-                    Case{Algorithm::halving_doubling, 6}, Case{Algorithm::double_tree, 8},
-                    Case{Algorithm::double_tree, 5}, Case{Algorithm::hierarchical, 8, 2},
-                    Case{Algorithm::hierarchical, 8, 4}, Case{Algorithm::direct, 4}),
-    testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Algorithms, Readings,
+                         testing::Values(Case{program::Algorithm::ring, 2},
+                                         Case{program::Algorithm::ring, 7},
+                                         Case{program::Algorithm::ring, 8},
+                                         Case{program::Algorithm::halving_doubling, 4},
+                                         Case{program::Algorithm::halving_doubling, 8},
+                                         Case{program::Algorithm::halving_doubling, 6},
+                                         Case{program::Algorithm::double_tree, 8},
+                                         Case{program::Algorithm::double_tree, 5},
+                                         Case{program::Algorithm::hierarchical, 8, 2},
+                                         Case{program::Algorithm::hierarchical, 8, 4},
+                                         Case{program::Algorithm::direct, 4}),
+                         testing::PrintToStringParamName());
 
 TEST(Exchange, ARingIsOneRoundOfOneFlowEach) {
   const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5, 6, 7};
-  const auto ring = schedule(Move::all_reduce, Algorithm::ring, 8000, nodes);
+  const auto ring =
+      collectives::schedule(program::Move::all_reduce, program::Algorithm::ring, 8000, nodes);
   const Exchange fluid = Exchange::joined(*ring, 4);
   ASSERT_EQ(fluid.rounds(), 1);
   std::vector<Hop> hops;
@@ -98,7 +104,8 @@ TEST(Exchange, ARingIsOneRoundOfOneFlowEach) {
 TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
   // Six members: in some rounds a pair exchanges more than one interval.
   const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5};
-  const auto rounds = schedule(Move::all_gather, Algorithm::halving_doubling, 6000, nodes);
+  const auto rounds = collectives::schedule(program::Move::all_gather,
+                                            program::Algorithm::halving_doubling, 6000, nodes);
   const Exchange fluid = Exchange::joined(*rounds, 4);
   std::vector<Hop> hops;
   for (int r = 0; r < fluid.rounds(); ++r) {
@@ -109,9 +116,10 @@ TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
 
 TEST(Exchange, HierarchicalHasFewPhases) {
   const std::vector<Id> nodes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
-  const auto rounds = schedule(Move::all_reduce, Algorithm::hierarchical, 12000, nodes);
+  const auto rounds = collectives::schedule(program::Move::all_reduce,
+                                            program::Algorithm::hierarchical, 12000, nodes);
   EXPECT_LE(Exchange::joined(*rounds, 4).rounds(), 4);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -11,24 +11,25 @@
 #include "engine/execution/metrics.h"
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 using testing::HasSubstr;
 
-const Disturbance jitter = {.seed = 3, .compute_sigma = 0.05, .link_sigma = 0.05};
+const cluster::Disturbance jitter = {.seed = 3, .compute_sigma = 0.05, .link_sigma = 0.05};
 
-Plan small_ddp(int ranks) {
-  return {.method = "ddp", .dp = ranks, .global_batch = ranks, .collective = Algorithm::ring};
+plan::Plan small_ddp(int ranks) {
+  return {
+      .method = "ddp", .dp = ranks, .global_batch = ranks, .collective = program::Algorithm::ring};
 }
 
 TEST(Simulate, TheSameSeedGivesTheSameBytes) {
   for (const Fidelity fidelity : {Fidelity::fluid, Fidelity::chunk}) {
-    const Bench bench(small_ddp(8), load_cluster("paper"));
-    const Bench again(small_ddp(8), load_cluster("paper"));
+    const Bench bench(small_ddp(8), cluster::load_cluster("paper"));
+    const Bench again(small_ddp(8), cluster::load_cluster("paper"));
     const auto first = bench.sim({.fidelity = fidelity}, jitter).raw;
     EXPECT_EQ(first, again.sim({.fidelity = fidelity}, jitter).raw);
-    Disturbance other = jitter;
+    cluster::Disturbance other = jitter;
     other.seed = 4;
     EXPECT_NE(first, bench.sim({.fidelity = fidelity}, other).raw);
   }
@@ -36,9 +37,9 @@ TEST(Simulate, TheSameSeedGivesTheSameBytes) {
 
 TEST(Simulate, BypassChangesNothingAt64Ranks) {
   // Tensor-parallel groups have NVLink to themselves; stages and replicas share NICs.
-  const Plan plan = {
+  const plan::Plan plan = {
       .method = "1f1b", .pp = 4, .dp = 2, .tp = 8, .global_batch = 16, .micro_batches = 8};
-  const Bench bench(plan, load_cluster("dgx-a100:8"), "bert-large");
+  const Bench bench(plan, cluster::load_cluster("dgx-a100:8"), "bert-large");
   const Bench::Sim with = bench.sim({}, jitter, 2);
   const Bench::Sim without = bench.sim({.bypass = false}, jitter, 2);
   EXPECT_GT(with.simulated.bypassed, 1000);
@@ -49,22 +50,23 @@ TEST(Simulate, BypassChangesNothingAt64Ranks) {
 }
 
 TEST(Simulate, GivesTheMetricsOfTheDryRunWhereNothingContends) {
-  const Plan plan = {.method = "1f1b", .pp = 2, .dp = 2, .global_batch = 16, .micro_batches = 4};
+  const plan::Plan plan = {
+      .method = "1f1b", .pp = 2, .dp = 2, .global_batch = 16, .micro_batches = 4};
   const Bench bench(plan, meshed(4));
   const auto measured = [&](auto run) {
-    MetricsSink sink(bench.linked, bench.model, bench.cluster, bench.costs, plan.global_batch,
-                     {.warm_up = 1, .steady = 3});
-    run(Disturber(jitter, plan.world_size()), sink);
-    const Metrics m = sink.finish();
+    execution::MetricsSink sink(bench.linked, bench.model, bench.cluster, bench.costs,
+                                plan.global_batch, {.warm_up = 1, .steady = 3});
+    run(cluster::Disturber(jitter, plan.world_size()), sink);
+    const execution::Metrics m = sink.finish();
     return std::vector<double>{
         m.mean_step,       m.std_step,       m.robustness,      m.tokens_per_s,  m.mfu,
         m.bubble_fraction, m.exposed_comm_s, m.bytes_sent_mean, m.bytes_sent_max};
   };
-  const auto dry = measured([&](const Disturber& disturber, MetricsSink& sink) {
+  const auto dry = measured([&](const cluster::Disturber& disturber, execution::MetricsSink& sink) {
     dry_run(bench.linked, bench.costs, disturber, 4, sink);
   });
   const auto simulated = isolated([&] {
-    return measured([&](const Disturber& disturber, MetricsSink& sink) {
+    return measured([&](const cluster::Disturber& disturber, execution::MetricsSink& sink) {
       simulate(bench.linked, bench.costs, bench.cluster, disturber, 4, sink, {});
     });
   });
@@ -77,7 +79,7 @@ TEST(Simulate, GivesTheMetricsOfTheDryRunWhereNothingContends) {
 
 TEST(Simulate, SharedCoresAreShared) {
   auto host = [](int ranks, int cores) {
-    Cluster cluster = switched(ranks, ranks);
+    cluster::Cluster cluster = switched(ranks, ranks);
     cluster.share_cores(cores);
     return cluster;
   };
@@ -97,19 +99,20 @@ TEST(Simulate, SharedCoresAreShared) {
 TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
   // Costs stretch what a profile measured to the ranks that run now; sharing cores must not do it
   // again.
-  Profile profile = {.cores = 2, .ranks = 1, .threads_per_rank = 2};
-  for (const SegmentKind kind :
-       {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
-    for (const Pass pass : {Pass::forward, Pass::backward})
+  costs::Profile profile = {.cores = 2, .ranks = 1, .threads_per_rank = 2};
+  for (const model::SegmentKind kind :
+       {model::SegmentKind::embedding, model::SegmentKind::attention, model::SegmentKind::mlp,
+        model::SegmentKind::head})
+    for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
       profile.segments.push_back({.model = "gpt-tiny",
                                   .kind = kind,
                                   .pass = pass,
                                   .samples = 1,
-                                  .seq_len = load_model("gpt-tiny", 0).seq_len,
+                                  .seq_len = model::load_model("gpt-tiny", 0).seq_len,
                                   .seconds = 0.010});
   profile.updates.push_back({.seconds_per_element = 1e-12, .launch = 1e-3});
   for (const int ranks : {1, 2, 4}) {
-    Cluster cluster = switched(ranks, ranks);
+    cluster::Cluster cluster = switched(ranks, ranks);
     cluster.share_cores(2);
     const Bench bench(small_ddp(ranks), cluster, "gpt-tiny", &profile);
     const double foreseen = last_end(bench.dry());
@@ -119,17 +122,17 @@ TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
 }
 
 TEST(Simulate, CommunicationTakesCoresToo) {
-  Cluster cluster = switched(2, 2);
+  cluster::Cluster cluster = switched(2, 2);
   cluster.share_cores(2);
   const Bench bench(small_ddp(2), cluster);
-  Profile profile = {.cores = 2, .ranks = 2};
+  costs::Profile profile = {.cores = 2, .ranks = 2};
   const double free = bench.sim({.profile = &profile}).simulated.seconds;
   profile.cpu_seconds_per_byte = 1e-8;
   EXPECT_GT(bench.sim({.profile = &profile}).simulated.seconds, 1.01 * free);
 }
 
 /// Cuts a link of SimGrid's when the first op ends.
-class Scissors : public TraceSink {
+class Scissors : public execution::TraceSink {
  public:
   void record(Id, Id, int, Id, std::span<const double>, std::span<const double>) override {
     if (auto* link = simgrid::s4u::Link::by_name_or_null("l0"); link != nullptr && link->is_on())
@@ -142,7 +145,7 @@ TEST(Simulate, WhatNeverEndsIsAnErrorThatNamesIt) {
   try {
     isolated([&] {
       Scissors scissors;
-      simulate(bench.linked, bench.costs, bench.cluster, Disturber({}, 4), 2, scissors,
+      simulate(bench.linked, bench.costs, bench.cluster, cluster::Disturber({}, 4), 2, scissors,
                {.bypass = false});
       return std::vector<double>{};
     });
@@ -158,8 +161,9 @@ TEST(Simulate, ASecondSimulationInOneProcessIsRefused) {
   const Bench bench(small_ddp(2), switched(2));
   EXPECT_THROW(isolated([&] {
                  for (int i = 0; i < 2; ++i) {
-                   Recording ignored;
-                   simulate(bench.linked, bench.costs, bench.cluster, Disturber({}, 2), 1, ignored);
+                   execution::Recording ignored;
+                   simulate(bench.linked, bench.costs, bench.cluster, cluster::Disturber({}, 2), 1,
+                            ignored);
                  }
                  return std::vector<double>{};
                }),
@@ -186,4 +190,4 @@ TEST(Simulate, ASlowedRankSlowsTheStep) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

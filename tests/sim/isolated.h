@@ -9,7 +9,7 @@
 
 #include "sim/processes.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 /// What `simulate` returns, simulated in a process of its own.
 inline std::vector<double> isolated(const std::function<std::vector<double>()>& simulate) {
@@ -23,4 +23,4 @@ inline std::vector<double> isolated(const std::function<std::vector<double>()>& 
   return values;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -11,32 +11,32 @@
 
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
-ModelSpec small_model() {
-  return build_model({.name = "small",
-                      .layers = 8,
-                      .hidden = 24,
-                      .heads = 12,
-                      .ffn = 48,
-                      .vocab = 96,
-                      .seq_len = 12});
+model::ModelSpec small_model() {
+  return model::build_model({.name = "small",
+                             .layers = 8,
+                             .hidden = 24,
+                             .heads = 12,
+                             .ffn = 48,
+                             .vocab = 96,
+                             .seq_len = 12});
 }
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
 };
 
 /// All meshes of a method on `ranks` ranks, plain and with one technique each.
-std::vector<Case> cases_of(const std::string& method, int ranks, Refusals& refusals) {
+std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals& refusals) {
   std::vector<Case> cases;
-  const Combines& can = strategies().at(method).combines;
-  auto add = [&](Plan plan, const std::string& what) {
+  const methods::Combines& can = methods::strategies().at(method).combines;
+  auto add = [&](plan::Plan plan, const std::string& what) {
     plan.method = method;
     plan.bucket = Bytes(20000);
-    plan.collective = Algorithm::ring;
+    plan.collective = program::Algorithm::ring;
     if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
     plan.global_batch = plan.dp * plan.micro_batches * 2;
     if (!plan.shares.empty())
@@ -48,7 +48,8 @@ std::vector<Case> cases_of(const std::string& method, int ranks, Refusals& refus
   for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
     for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
       if (ranks % (pp * tp) != 0) continue;
-      Plan plan = {.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = pp > 1 ? 4 : 2};
+      plan::Plan plan = {
+          .pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = pp > 1 ? 4 : 2};
       const std::string mesh =
           " pp" + std::to_string(pp) + " tp" + std::to_string(tp) + " of " + std::to_string(ranks);
       add(plan, mesh);
@@ -60,13 +61,13 @@ std::vector<Case> cases_of(const std::string& method, int ranks, Refusals& refus
       plan.shares.clear();
       if (method == "adaptive" && plan.dp > 1) {
         // Every layer in another way, on nodes of three and of two places; tensor ranks share one.
-        Plan mixed = plan;
+        plan::Plan mixed = plan;
         for (Id s = 0; s < small_model().segments.size(); ++s)
-          mixed.layers.push_back({0.1, Reduction((s + 1) % 3), Coding(s / 3 % 3)});
+          mixed.layers.push_back({0.1, plan::Reduction((s + 1) % 3), program::Coding(s / 3 % 3)});
         for (int rank = 0; rank < ranks; ++rank)
           mixed.node_of.push_back(rank / tp < 3 ? 0 : 1 + (rank / tp - 3) / 2);
         add(mixed, mesh + " mixed");
-        mixed.selector = Selector::threshold;
+        mixed.selector = program::Selector::threshold;
         mixed.zero = 2;
         add(mixed, mesh + " mixed threshold zero2");
       }
@@ -74,7 +75,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, Refusals& refus
       plan.recompute = can.recompute;
       plan.sequence_parallel = tp > 1;
       plan.staleness = can.staleness ? 2 : 0;
-      if (can.low_precision) plan.precision = DType::f16;
+      if (can.low_precision) plan.precision = program::DType::f16;
       add(plan, mesh + " all at once");
     }
   return cases;
@@ -83,8 +84,8 @@ std::vector<Case> cases_of(const std::string& method, int ranks, Refusals& refus
 class Methods : public testing::TestWithParam<std::string> {};
 
 TEST_P(Methods, RunExactlyAsTheDryRunSays) {
-  const Disturbance jitter = {.seed = 9, .compute_sigma = 0.1, .link_sigma = 0.1};
-  Refusals refusals;
+  const cluster::Disturbance jitter = {.seed = 9, .compute_sigma = 0.1, .link_sigma = 0.1};
+  test::Refusals refusals;
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
     for (const Case& one : cases_of(GetParam(), ranks, refusals)) {
       SCOPED_TRACE(one.name);
@@ -97,7 +98,8 @@ TEST_P(Methods, RunExactlyAsTheDryRunSays) {
   refusals.expect(GetParam(), {{"interleaved", 64}, {"pipedream-2bw", 9}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, Methods, testing::ValuesIn(all_methods()), method_name);
+INSTANTIATE_TEST_SUITE_P(Registry, Methods, testing::ValuesIn(test::all_methods()),
+                         test::method_name);
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

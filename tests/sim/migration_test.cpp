@@ -9,22 +9,22 @@
 
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
-ModelSpec small_model() {
-  return build_model({.name = "small",
-                      .layers = 8,
-                      .hidden = 24,
-                      .heads = 12,
-                      .ffn = 48,
-                      .vocab = 96,
-                      .seq_len = 12});
+model::ModelSpec small_model() {
+  return model::build_model({.name = "small",
+                             .layers = 8,
+                             .hidden = 24,
+                             .heads = 12,
+                             .ffn = 48,
+                             .vocab = 96,
+                             .seq_len = 12});
 }
 
 struct Case {
   std::string name = {};
-  Plan from = {}, to = {};
+  plan::Plan from = {}, to = {};
 };
 
 std::vector<Case> cases() {
@@ -38,7 +38,8 @@ std::vector<Case> cases() {
        {.method = "1f1b", .pp = 4, .micro_batches = 4}},
   };
   for (Case& one : out)
-    for (Plan* plan : {&one.from, &one.to}) plan->global_batch = 8, plan->bucket = Bytes(20000);
+    for (plan::Plan* plan : {&one.from, &one.to})
+      plan->global_batch = 8, plan->bucket = Bytes(20000);
   return out;
 }
 
@@ -46,20 +47,21 @@ struct Took {
   double dry = 0, fluid = 0, chunk = 0;
   double fluid_difference = 0, chunk_difference = 0;  // of any start or end from the dry run's
 };
-Took play(const Case& one, const Cluster& cluster) {
-  const ModelSpec model = small_model();
-  const LinkedProgram linked =
-      link(migrate(link(compile(one.from, model)), link(compile(one.to, model)), model,
-                   {.packet = Bytes(8000)})
-               .program);
-  const Costs costs(linked, model, cluster, {});
-  const Disturber quiet({}, linked.program.world_size);
-  Recording recording;
+Took play(const Case& one, const cluster::Cluster& cluster) {
+  const model::ModelSpec model = small_model();
+  const link::LinkedProgram linked =
+      link::link(migration::migrate(link::link(methods::compile(one.from, model)),
+                                    link::link(methods::compile(one.to, model)), model,
+                                    {.packet = Bytes(8000)})
+                     .program);
+  const costs::Costs costs(linked, model, cluster, {});
+  const cluster::Disturber quiet({}, linked.program.world_size);
+  execution::Recording recording;
   Took out{.dry = dry_run(linked, costs, quiet, 1, recording).seconds};
   const Times dry = Bench::times_of(recording);
   for (const Fidelity fidelity : {Fidelity::fluid, Fidelity::chunk}) {
     const std::vector<double> said = isolated([&] {
-      Recording simulated;
+      execution::Recording simulated;
       const double seconds = simulate(linked, costs, cluster, quiet, 1, simulated,
                                       {.fidelity = fidelity, .bypass = false})
                                  .seconds;
@@ -83,8 +85,8 @@ TEST(MigrationSimulated, TakesWhatTheDryRunSaysWhereNothingContends) {
 
 TEST(MigrationSimulated, TakesNoLessWhereLinksAreShared) {
   // Both ranks of a node leave it by one cable: the simulator sees what the dry run cannot.
-  Cluster cluster;
-  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+  cluster::Cluster cluster;
+  const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
   const Id middle = cluster.add_vertex("switch");
   for (Id node = 0; node < 2; ++node) {
     const Id nic = cluster.add_vertex("nic" + std::to_string(node), node);
@@ -105,4 +107,4 @@ TEST(MigrationSimulated, TakesNoLessWhereLinksAreShared) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -8,7 +8,7 @@
 #include "engine/base/errors.h"
 #include "tests/sim/isolated.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 using testing::DoubleNear;
@@ -18,8 +18,8 @@ using testing::HasSubstr;
 constexpr double gigabyte = 1e9;
 
 /// `devices` devices, each with a 10 GB/s link of 5 us to one switch; the last has no link.
-Cluster star(int devices) {
-  Cluster cluster;
+cluster::Cluster star(int devices) {
+  cluster::Cluster cluster;
   const Id kind = cluster.add_kind({.name = "gpu"});
   const Id middle = cluster.add_vertex("switch");
   for (int i = 0; i <= devices; ++i) {
@@ -38,7 +38,7 @@ struct Flow {
 /// When each flow ends, in a process of its own.
 std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> slow = {}) {
   return isolated([&] {
-    const Cluster cluster = star(4);
+    const cluster::Cluster cluster = star(4);
     SharedNetwork network(cluster, slow);
     std::vector<double> ends(flows.size(), -1);
     std::vector<Id> routes;
@@ -77,7 +77,7 @@ TEST(SharedNetwork, SmallFlowsAreExact) {
   // A thousand chunks of 3 bytes and a bit, one after the other: no rounding to bytes or
   // nanoseconds.
   const double end = isolated([] {
-    const Cluster cluster = star(2);
+    const cluster::Cluster cluster = star(2);
     SharedNetwork network(cluster, {});
     const Id route = network.route(0, 1, gigabyte);
     int left = 1000;
@@ -103,7 +103,7 @@ TEST(SharedNetwork, EmptyAndLocalTransfersEndAtOnce) {
 
 TEST(SharedNetwork, LatencyIsForTheCallerToPay) {
   EXPECT_THAT(isolated([] {
-                const Cluster cluster = star(2);
+                const cluster::Cluster cluster = star(2);
                 SharedNetwork network(cluster, {});
                 const Id route = network.route(0, 1, gigabyte);
                 return std::vector<double>{network.latency(route), network.bandwidth(route),
@@ -114,7 +114,7 @@ TEST(SharedNetwork, LatencyIsForTheCallerToPay) {
 
 TEST(SharedNetwork, CoresAreSharedOneForEachWorkAtMost) {
   const auto ends = isolated([] {
-    const Cluster cluster = star(1);
+    const cluster::Cluster cluster = star(1);
     SharedNetwork network(cluster, {});
     const Id two = network.add_cores(2);
     std::vector<double> ends(4);
@@ -129,7 +129,7 @@ TEST(SharedNetwork, CoresAreSharedOneForEachWorkAtMost) {
 
 TEST(SharedNetwork, ThreadsTakeACoreEach) {
   const auto ends = isolated([] {
-    const Cluster cluster = star(1);
+    const cluster::Cluster cluster = star(1);
     SharedNetwork network(cluster, {});
     const Id two = network.add_cores(2);
     std::vector<double> ends(3);
@@ -153,7 +153,7 @@ TEST(SharedNetwork, NoPathIsAnInputErrorThatNamesTheDevices) {
 
 TEST(SharedNetwork, OneSimulationAProcess) {
   EXPECT_THROW(isolated([] {
-                 const Cluster cluster = star(1);
+                 const cluster::Cluster cluster = star(1);
                  const SharedNetwork first(cluster, {});
                  const SharedNetwork second(cluster, {});
                  return std::vector<double>{};
@@ -162,4 +162,4 @@ TEST(SharedNetwork, OneSimulationAProcess) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

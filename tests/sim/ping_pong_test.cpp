@@ -10,17 +10,17 @@
 #include "tests/sim/isolated.h"
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
-PingPongRun play(const Cluster& cluster, const std::vector<PairRound>& rounds,
-                 const Disturbance& disturbance = {}) {
+PingPongRun play(const cluster::Cluster& cluster, const std::vector<costs::PairRound>& rounds,
+                 const cluster::Disturbance& disturbance = {}) {
   const auto flat = isolated([&] {
-    const Disturber disturber(disturbance, static_cast<int>(cluster.devices().size()));
+    const cluster::Disturber disturber(disturbance, static_cast<int>(cluster.devices().size()));
     const PingPongRun run =
         play_ping_pong(cluster, rounds, disturber, link_slowdowns(disturbance, cluster));
     std::vector<double> out = {run.seconds};
-    for (const PairTime& p : run.pairs)
+    for (const costs::PairTime& p : run.pairs)
       out.insert(out.end(), {static_cast<double>(p.from), static_cast<double>(p.to), p.latency,
                              p.latency_spread, p.bandwidth, p.bandwidth_spread});
     return out;
@@ -32,16 +32,16 @@ PingPongRun play(const Cluster& cluster, const std::vector<PairRound>& rounds,
   return run;
 }
 
-std::vector<PairRound> rounds_of(const Cluster& cluster) {
+std::vector<costs::PairRound> rounds_of(const cluster::Cluster& cluster) {
   std::vector<Id> nodes;
-  for (const Device& device : cluster.devices()) nodes.push_back(device.node);
-  return pairing_rounds(nodes);
+  for (const cluster::Device& device : cluster.devices()) nodes.push_back(device.node);
+  return costs::pairing_rounds(nodes);
 }
 
 class PingPongOn : public testing::TestWithParam<std::string> {};
 
 TEST_P(PingPongOn, EstimatesEveryPath) {
-  const Cluster cluster = load_cluster(GetParam());
+  const cluster::Cluster cluster = cluster::load_cluster(GetParam());
   const auto n = static_cast<Id>(cluster.devices().size());
   const PingPongRun run = play(cluster, rounds_of(cluster));
   ASSERT_EQ(run.pairs.size(), std::size_t{n} * (n - 1));
@@ -60,10 +60,10 @@ TEST_P(PingPongOn, EstimatesEveryPath) {
       ++at;
     }
   // Symmetric, as these clusters are.
-  for (const PairTime& p : run.pairs) {
-    const auto back = std::find_if(run.pairs.begin(), run.pairs.end(), [&](const PairTime& q) {
-      return q.from == p.to && q.to == p.from;
-    });
+  for (const costs::PairTime& p : run.pairs) {
+    const auto back =
+        std::find_if(run.pairs.begin(), run.pairs.end(),
+                     [&](const costs::PairTime& q) { return q.from == p.to && q.to == p.from; });
     EXPECT_NEAR(p.bandwidth, back->bandwidth, 1e-6 * p.bandwidth);
   }
   EXPECT_LT(run.seconds, 5);  // of simulated time, 32 ranks
@@ -79,16 +79,16 @@ INSTANTIATE_TEST_SUITE_P(Platforms, PingPongOn,
                          });
 
 TEST(PingPong, SeesSlowLinksInTheirDirection) {
-  Disturbance slow;
+  cluster::Disturbance slow;
   slow.slow_links = {{.link = "wire0", .factor = 4}};
   const PingPongRun run = play(switched(3), rounds_of(switched(3)), slow);
-  for (const PairTime& p : run.pairs)
+  for (const costs::PairTime& p : run.pairs)
     EXPECT_NEAR(p.bandwidth, p.from == 0 ? 12.5e9 / 4 : 12.5e9, 1e7) << p.from << " " << p.to;
 }
 
 TEST(PingPong, PairsThatMeetOnALinkMeasureTheirShare) {
   // Two devices behind the one NIC of node 0, one device on each of two more nodes.
-  Cluster cluster;
+  cluster::Cluster cluster;
   const Id kind = cluster.add_kind({.name = "gpu"});
   const Id nic = cluster.add_vertex("nic", 0), fabric = cluster.add_vertex("fabric");
   for (Id d = 0; d < 4; ++d) {
@@ -98,7 +98,7 @@ TEST(PingPong, PairsThatMeetOnALinkMeasureTheirShare) {
   }
   cluster.connect(nic, fabric, "cable", BytesPerSecond(1e9), Seconds(1e-6));
   const auto bandwidth = [](const PingPongRun& run, Id from) {
-    for (const PairTime& p : run.pairs)
+    for (const costs::PairTime& p : run.pairs)
       if (p.from == from && p.to == from + 2) return p.bandwidth;
     return 0.0;
   };
@@ -112,15 +112,15 @@ TEST(PingPong, PairsThatMeetOnALinkMeasureTheirShare) {
 }
 
 TEST(PingPong, JitterMovesMediansByLittle) {
-  const Cluster cluster = load_cluster("paper");
-  Disturbance jitter;
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  cluster::Disturbance jitter;
   jitter.link_sigma = 0.1;
   const PingPongRun run = play(cluster, rounds_of(cluster), jitter);
   // The median of 9 draws that spread by 10% is 4% off as a rule; of 992 pairs some are off by
   // four times that, and together they are off by the distribution's own: its median is
   // exp(-0.1^2 / 2) of its mean.
   double sum = 0, spread = 0;
-  for (const PairTime& p : run.pairs) {
+  for (const costs::PairTime& p : run.pairs) {
     const double ratio = cluster.bandwidth(p.from, p.to).value / p.bandwidth;
     EXPECT_NEAR(ratio, 1, 0.25) << p.from << " " << p.to;
     sum += ratio;
@@ -138,4 +138,4 @@ TEST(PingPong, JitterMovesMediansByLittle) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -12,41 +12,43 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
-#include "engine/planner/fit.h"
+#include "engine/link/workspace.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
-#include "engine/link/workspace.h"
+#include "engine/planner/fit.h"
 #include "sim/run_seeds.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 struct Case {
   std::string name = {}, job = {};
-  std::function<bool(const Plan&)> right = {};  // what a plan of this case must be, if anything
+  std::function<bool(const plan::Plan&)> right =
+      {};  // what a plan of this case must be, if anything
 };
 
-Disturbance jitter(std::uint64_t seed) {
+cluster::Disturbance jitter(std::uint64_t seed) {
   return {.seed = seed, .compute_sigma = 0.03, .link_sigma = 0.03};
 }
 
-LinkedProgram linked_of(const Job& job, const Plan& plan) {
-  return link(choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device),
-              job.model);
+link::LinkedProgram linked_of(const job::Job& job, const plan::Plan& plan) {
+  return link::link(methods::choose_collectives(methods::compile(plan, job.model), job.cluster,
+                                                plan.rank_to_device),
+                    job.model);
 }
 
-bool fits(const Job& job, const Plan& plan) {
-  for (const DeviceNeed& need :
-       device_needs(linked_of(job, plan), job.cluster, plan.rank_to_device))
+bool fits(const job::Job& job, const plan::Plan& plan) {
+  for (const planner::DeviceNeed& need :
+       planner::device_needs(linked_of(job, plan), job.cluster, plan.rank_to_device))
     if (!need.fits()) return false;
   return true;
 }
 
 /// Seconds a step, mean over seeds.
-double simulated(const Job& job, const Plan& plan, const Disturbance& disturb, int seeds,
-                 Steps steps) {
-  const LinkedProgram linked = linked_of(job, plan);
-  const Costs costs(linked, job.model, job.cluster, plan.rank_to_device, plan.optimizer);
+double simulated(const job::Job& job, const plan::Plan& plan, const cluster::Disturbance& disturb,
+                 int seeds, execution::Steps steps) {
+  const link::LinkedProgram linked = linked_of(job, plan);
+  const costs::Costs costs(linked, job.model, job.cluster, plan.rank_to_device, plan.optimizer);
   SeedOptions options;
   options.seeds = seeds;
   options.samples_per_step = plan.global_batch;
@@ -56,14 +58,15 @@ double simulated(const Job& job, const Plan& plan, const Disturbance& disturb, i
     sum += run.metrics.mean_step;
   return sum / seeds;
 }
-double simulated(const Job& job, const Plan& plan, std::uint64_t seed, int seeds, Steps steps) {
+double simulated(const job::Job& job, const plan::Plan& plan, std::uint64_t seed, int seeds,
+                 execution::Steps steps) {
   return simulated(job, plan, jitter(seed), seeds, steps);
 }
 
 /// What people try: plain and sharded data parallelism, tensor parallelism in a node, pipelines
 /// with four micro-batches a stage, Megatron-LM's mix. Recomputation where it does not fit
 /// otherwise.
-std::vector<Plan> hand_plans(const Job& job) {
+std::vector<plan::Plan> hand_plans(const job::Job& job) {
   struct Hand {
     const char* method = "ddp";
     int pp = 1, tp = 1, micro_batches = 1;
@@ -88,16 +91,16 @@ std::vector<Plan> hand_plans(const Job& job) {
                                 {"megatron", 2, 2, 8},
                                 {"megatron", 4, 2, 16},
                                 {"megatron", 2, 4, 8}};
-  std::vector<Plan> out;
+  std::vector<plan::Plan> out;
   const auto world = static_cast<int>(job.plan.rank_to_device.size());
   for (const Hand& hand : hands) {
     if (world % (hand.pp * hand.tp) != 0) continue;
-    Plan plan = job.plan;
+    plan::Plan plan = job.plan;
     plan.method = hand.method, plan.pp = hand.pp, plan.tp = hand.tp;
     plan.dp = world / hand.pp / hand.tp, plan.micro_batches = hand.micro_batches;
     for (plan.recompute = false;; plan.recompute = true) {
       try {
-        const Plan ready = prepare(plan, job.model);
+        const plan::Plan ready = methods::prepare(plan, job.model);
         if (fits(job, ready)) {
           out.push_back(ready);
           break;
@@ -114,30 +117,30 @@ std::vector<Plan> hand_plans(const Job& job) {
 class Chosen : public testing::TestWithParam<Case> {};
 
 TEST_P(Chosen, AtMostOnePercentSlowerThanTheBestByHand) {
-  const Job job = parse_job_to_plan(GetParam().job, "job.toml");
-  PlannerOptions options;
-  options.rescore = [&](const Plan& plan) { return simulated(job, plan, 1, 1, {1, 4}); };
-  const Decision decision = decide(job, nullptr, options);
+  const job::Job job = job::parse_job_to_plan(GetParam().job, "job.toml");
+  planner::PlannerOptions options;
+  options.rescore = [&](const plan::Plan& plan) { return simulated(job, plan, 1, 1, {1, 4}); };
+  const plan::Decision decision = planner::decide(job, nullptr, options);
   RecordProperty("simulations", decision.simulations);
   const std::uint64_t unseen = 1000;
   const double chosen = simulated(job, decision.plan, unseen, 2, {1, 6});
   double best = std::numeric_limits<double>::infinity();
   std::string what;
-  for (const Plan& plan : hand_plans(job)) {
+  for (const plan::Plan& plan : hand_plans(job)) {
     // A rough run tells what is far off.
     if (simulated(job, plan, unseen, 1, {1, 2}) > 1.1 * best) continue;
     if (const double seconds = simulated(job, plan, unseen, 2, {1, 6}); seconds < best)
-      best = seconds, what = plan.method + ", " + summary_of(plan);
+      best = seconds, what = plan.method + ", " + planner::summary_of(plan);
   }
   ASSERT_LT(best, std::numeric_limits<double>::infinity());
-  RecordProperty("chosen", summary_of(decision.plan));
-  EXPECT_LE(chosen, 1.01 * best) << "chosen: " << summary_of(decision.plan)
+  RecordProperty("chosen", planner::summary_of(decision.plan));
+  EXPECT_LE(chosen, 1.01 * best) << "chosen: " << planner::summary_of(decision.plan)
                                  << "\nby hand: " << what;
   if (GetParam().right) {
-    EXPECT_TRUE(GetParam().right(decision.plan)) << summary_of(decision.plan);
+    EXPECT_TRUE(GetParam().right(decision.plan)) << planner::summary_of(decision.plan);
   }
-  std::cout << "[ chosen   ] " << summary_of(decision.plan) << ": " << chosen << " s; by hand "
-            << what << ": " << best << " s\n";
+  std::cout << "[ chosen   ] " << planner::summary_of(decision.plan) << ": " << chosen
+            << " s; by hand " << what << ": " << best << " s\n";
 }
 
 std::string job(const std::string& model, const std::string& cluster, int batch,
@@ -155,21 +158,22 @@ std::string contended(const std::string& name, int nodes) {
 TEST(KnownStragglers, GetFewerSamplesAndTheStepIsShorter) {
   const std::string stragglers =
       "disturb.stragglers = [{ rank = 3, factor = 1.7 }, { rank = 17, factor = 1.7 }]\n";
-  const Job job = parse_job_to_plan(rehearse::job("bert-paper-110m", "paper-homogeneous", 512,
-                                                  stragglers + "method.pp = 1\nmethod.tp = 1\n"),
-                                    "job.toml");
-  const Decision decision = decide(job, nullptr, {});
-  ASSERT_EQ(decision.plan.shares.size(), 32u) << summary_of(decision.plan);
+  const job::Job job =
+      job::parse_job_to_plan(sim::job("bert-paper-110m", "paper-homogeneous", 512,
+                                      stragglers + "method.pp = 1\nmethod.tp = 1\n"),
+                             "job.toml");
+  const plan::Decision decision = planner::decide(job, nullptr, {});
+  ASSERT_EQ(decision.plan.shares.size(), 32u) << planner::summary_of(decision.plan);
   EXPECT_LT(decision.plan.shares[3], decision.plan.shares[4]);
   EXPECT_LT(decision.plan.shares[17], decision.plan.shares[16]);
-  Plan equal = decision.plan;
+  plan::Plan equal = decision.plan;
   equal.shares.clear();
-  const auto seconds = [&](const Plan& plan) {
-    Disturbance disturb = jitter(7);
+  const auto seconds = [&](const plan::Plan& plan) {
+    cluster::Disturbance disturb = jitter(7);
     disturb.stragglers = job.disturb.stragglers;
     return simulated(job, plan, disturb, 1, {1, 4});
   };
-  EXPECT_LT(seconds(decision.plan), 0.9 * seconds(prepare(equal, job.model)));
+  EXPECT_LT(seconds(decision.plan), 0.9 * seconds(methods::prepare(equal, job.model)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -181,25 +185,27 @@ INSTANTIATE_TEST_SUITE_P(
         // Small model, fast links, large batch, single precision: nothing beats plain data
         // parallelism. What sharding its update would save is nothing to so long a step.
         Case{"data", job("gpt2-124m", "dgx-a100:1", 256, "method.precision = \"fp32\""),
-             [](const Plan& p) { return p.pp == 1 && p.tp == 1 && p.zero == 0 && !p.recompute; }},
+             [](const plan::Plan& p) {
+               return p.pp == 1 && p.tp == 1 && p.zero == 0 && !p.recompute;
+             }},
         Case{"dgx1_large", job("bert-large", "dgx1", 64)},
         // Seven billion parameters in single precision on 80 GB: only sharded weights leave room
         // for a rank's whole share in one micro-batch.
         Case{"zero3", job("llama-7b", "dgx-h100:1", 24, "method.precision = \"fp32\""),
-             [](const Plan& p) { return p.zero == 3; }},
+             [](const plan::Plan& p) { return p.zero == 3; }},
         Case{"llama_fp32", job("llama-7b", "dgx-a100:2", 32,
                                "method.precision = \"fp32\"\nmethod.tp = 1\nmethod.pp = 1")},
         // One sample for eight devices on NVLink: the model itself must be cut.
         Case{"tensor", job("llama-7b", "dgx-a100:1", 1, "method.precision = \"bf16\""),
-             [](const Plan& p) { return p.tp > 1; }},
+             [](const plan::Plan& p) { return p.tp > 1; }},
         // A large model on small devices behind slow links: only boundaries are cheap to send.
         Case{"pipeline", job("llama-7b", "paper-homogeneous", 64, "method.precision = \"fp16\""),
-             [](const Plan& p) { return p.pp > 1; }},
+             [](const plan::Plan& p) { return p.pp > 1; }},
         // A sample a device behind slow links, and a job that gives up nine tenths of a gradient.
         Case{"sparse",
              job("bert-paper-110m", "paper", 32, "method.s_min = 0.9\nmethod.s_max = 0.99\n",
                  "adaptive"),
-             [](const Plan& p) { return !p.layers.empty(); }},
+             [](const plan::Plan& p) { return !p.layers.empty(); }},
         Case{"dgx1_gpt", job("gpt2-124m", "dgx1", 128, "method.precision = \"fp16\"")},
         Case{"two_switches",
              job("gpt2-1.5b", contended("two-switches", 4), 256, "method.precision = \"bf16\"")},
@@ -212,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

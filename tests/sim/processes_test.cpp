@@ -14,7 +14,7 @@
 
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 using testing::ElementsAre;
@@ -44,19 +44,19 @@ TEST(Processes, LargeResultsArrive) {
 }
 
 TEST(Processes, ErrorsKeepTheirKind) {
-  EXPECT_EQ(message_of<InputError>(
+  EXPECT_EQ(test::message_of<InputError>(
                 [] { in_processes(1, [](int) -> std::string { throw InputError("bad file"); }); }),
             "bad file");
-  EXPECT_EQ(message_of<ProgramError>(
+  EXPECT_EQ(test::message_of<ProgramError>(
                 [] { in_processes(1, [](int) -> std::string { throw ProgramError("a race"); }); }),
             "a race");
-  EXPECT_EQ(message_of<BackendError>(
+  EXPECT_EQ(test::message_of<BackendError>(
                 [] { in_processes(1, [](int) -> std::string { throw std::bad_alloc(); }); }),
             std::bad_alloc().what());
 }
 
 TEST(Processes, TheFirstByNumberDecides) {
-  const auto message = message_of<BackendError>([] {
+  const auto message = test::message_of<BackendError>([] {
     in_processes(3,
                  [](int i) -> std::string {
                    if (i == 0) usleep(100'000);
@@ -69,7 +69,7 @@ TEST(Processes, TheFirstByNumberDecides) {
 }
 
 TEST(Processes, ACrashIsAnErrorWithItsLastWords) {
-  const auto message = message_of<BackendError>([] {
+  const auto message = test::message_of<BackendError>([] {
     in_processes(2, [](int i) -> std::string {
       if (i == 0) return "fine";
       std::fprintf(stderr, "the link is on fire\n");
@@ -82,7 +82,7 @@ TEST(Processes, ACrashIsAnErrorWithItsLastWords) {
 }
 
 TEST(Processes, ATimeoutEndsTheChild) {
-  const auto message = message_of<BackendError>([] {
+  const auto message = test::message_of<BackendError>([] {
     in_processes(2,
                  [](int i) -> std::string {
                    if (i == 1) pause();
@@ -95,4 +95,4 @@ TEST(Processes, ATimeoutEndsTheChild) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -8,7 +8,7 @@
 
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
 class Seeds : public testing::Test {
@@ -19,7 +19,8 @@ class Seeds : public testing::Test {
     return run_seeds(bench_.linked, bench_.model, bench_.cluster, bench_.costs,
                      {.seed = 11, .compute_sigma = 0.1}, options);
   }
-  Bench bench_ = Bench({.method = "ddp", .dp = 8, .global_batch = 8}, load_cluster("paper"));
+  Bench bench_ =
+      Bench({.method = "ddp", .dp = 8, .global_batch = 8}, cluster::load_cluster("paper"));
 };
 
 TEST_F(Seeds, AreIndependentOfWhatRunsAtATime) {
@@ -37,19 +38,19 @@ TEST_F(Seeds, AreIndependentOfWhatRunsAtATime) {
 
 TEST_F(Seeds, MetricsCrossUnchanged) {
   // What a run in a child reports is what a run with the same seed computes.
-  const Metrics crossed = run({.seeds = 1})[0].metrics;
+  const execution::Metrics crossed = run({.seeds = 1})[0].metrics;
   const std::vector<double> here = isolated([&] {
-    MetricsSink sink(bench_.linked, bench_.model, bench_.cluster, bench_.costs, 8,
-                     {.warm_up = 1, .steady = 4});
+    execution::MetricsSink sink(bench_.linked, bench_.model, bench_.cluster, bench_.costs, 8,
+                                {.warm_up = 1, .steady = 4});
     simulate(bench_.linked, bench_.costs, bench_.cluster,
-             Disturber({.seed = 11, .compute_sigma = 0.1}, 8), 5, sink);
-    const Metrics m = sink.finish();
+             cluster::Disturber({.seed = 11, .compute_sigma = 0.1}, 8), 5, sink);
+    const execution::Metrics m = sink.finish();
     return std::vector<double>{m.mean_step,       m.std_step,       m.robustness,
                                m.samples_per_s,   m.tokens_per_s,   m.mfu,
                                m.bubble_fraction, m.exposed_comm_s, m.bytes_sent_mean,
                                m.bytes_sent_max,  m.bytes_per_step};
   });
-  const Metrics& m = crossed;
+  const execution::Metrics& m = crossed;
   EXPECT_EQ(here, (std::vector<double>{m.mean_step, m.std_step, m.robustness, m.samples_per_s,
                                        m.tokens_per_s, m.mfu, m.bubble_fraction, m.exposed_comm_s,
                                        m.bytes_sent_mean, m.bytes_sent_max, m.bytes_per_step}));
@@ -58,7 +59,7 @@ TEST_F(Seeds, MetricsCrossUnchanged) {
 }
 
 TEST_F(Seeds, OneMoreSinkSeesTheTrace) {
-  struct Counter : TraceSink {
+  struct Counter : execution::TraceSink {
     void record(Id, Id, int, Id, std::span<const double> starts, std::span<const double>) override {
       count += starts.size();
     }
@@ -77,4 +78,4 @@ TEST_F(Seeds, OneMoreSinkSeesTheTrace) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -7,26 +7,26 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cluster/cluster.h"
-#include "engine/costs/costs.h"
-#include "engine/cluster/disturbance.h"
-#include "engine/execution/dry_run.h"
 #include "engine/base/errors.h"
-#include "engine/link/link.h"
-#include "engine/model/model.h"
-#include "engine/methods/strategy.h"
+#include "engine/cluster/cluster.h"
+#include "engine/cluster/disturbance.h"
+#include "engine/costs/costs.h"
+#include "engine/execution/dry_run.h"
 #include "engine/execution/trace.h"
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+#include "engine/model/model.h"
 #include "sim/executor.h"
 #include "tests/sim/isolated.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 
 /// Devices on one non-blocking switch, each with a full-duplex link of its own; `per_node` of them
 /// a node.
-inline Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9,
-                        double latency = 2e-6) {
-  Cluster cluster;
-  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9,
+                                 double latency = 2e-6) {
+  cluster::Cluster cluster;
+  const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
   const Id middle = cluster.add_vertex("switch");
   for (int i = 0; i < devices; ++i) {
     const Id device =
@@ -38,9 +38,9 @@ inline Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9
 }
 
 /// A cable of its own between every two devices.
-inline Cluster meshed(int devices, double bandwidth = 12.5e9, double latency = 2e-6) {
-  Cluster cluster;
-  const Id kind = cluster.add_kind(load_device("A100 80GB"));
+inline cluster::Cluster meshed(int devices, double bandwidth = 12.5e9, double latency = 2e-6) {
+  cluster::Cluster cluster;
+  const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
   for (int i = 0; i < devices; ++i) {
     const Id device = cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
     for (Id other = 0; other < device; ++other)
@@ -61,19 +61,20 @@ inline double last_end(const Times& times) {
 
 /// Everything that a run needs.
 struct Bench {
-  Bench(const Plan& plan, Cluster on, const std::string& model_name = "gpt-tiny",
-        const Profile* profile = nullptr, std::span<const double> slow = {})
-      : Bench(plan, std::move(on), load_model(model_name, 0), profile, slow) {}
-  Bench(const Plan& plan, Cluster on, ModelSpec spec, const Profile* profile = nullptr,
-        std::span<const double> slow = {})
+  Bench(const plan::Plan& plan, cluster::Cluster on, const std::string& model_name = "gpt-tiny",
+        const costs::Profile* profile = nullptr, std::span<const double> slow = {})
+      : Bench(plan, std::move(on), model::load_model(model_name, 0), profile, slow) {}
+  Bench(const plan::Plan& plan, cluster::Cluster on, model::ModelSpec spec,
+        const costs::Profile* profile = nullptr, std::span<const double> slow = {})
       : model(std::move(spec)),
         cluster(std::move(on)),
-        linked(link(compile(plan, model))),
-        costs(linked, model, cluster, {}, Optimizer::adamw, profile, slow) {}
+        linked(link::link(methods::compile(plan, model))),
+        costs(linked, model, cluster, {}, plan::Optimizer::adamw, profile, slow) {}
 
-  Times dry(const Disturbance& disturbance = {}, int steps = 3) const {
-    Recording recording;
-    dry_run(linked, costs, Disturber(disturbance, linked.program.world_size), steps, recording);
+  Times dry(const cluster::Disturbance& disturbance = {}, int steps = 3) const {
+    execution::Recording recording;
+    dry_run(linked, costs, cluster::Disturber(disturbance, linked.program.world_size), steps,
+            recording);
     return times_of(recording);
   }
   struct Sim {
@@ -81,17 +82,17 @@ struct Bench {
     Simulated simulated = {};
     std::vector<double> raw = {};  // the trace as it came
   };
-  Sim sim(SimOptions options, const Disturbance& disturbance = {}, int steps = 3) const {
+  Sim sim(SimOptions options, const cluster::Disturbance& disturbance = {}, int steps = 3) const {
     Sim out;
     out.raw = isolated([&] {
-      Recording recording;
-      const Simulated s =
-          simulate(linked, costs, cluster, Disturber(disturbance, linked.program.world_size), steps,
-                   recording, options);
+      execution::Recording recording;
+      const Simulated s = simulate(linked, costs, cluster,
+                                   cluster::Disturber(disturbance, linked.program.world_size),
+                                   steps, recording, options);
       std::vector<double> flat = {s.seconds, static_cast<double>(s.instances),
                                   static_cast<double>(s.transfers), static_cast<double>(s.flows),
                                   static_cast<double>(s.bypassed)};
-      for (const Interval& i : recording.intervals)
+      for (const execution::Interval& i : recording.intervals)
         flat.insert(flat.end(),
                     {static_cast<double>(i.role), static_cast<double>(i.op),
                      static_cast<double>(i.step), static_cast<double>(i.place), i.start, i.end});
@@ -102,7 +103,7 @@ struct Bench {
                      .transfers = static_cast<std::int64_t>(out.raw[2]),
                      .flows = static_cast<std::int64_t>(out.raw[3]),
                      .bypassed = static_cast<std::int64_t>(out.raw[4])};
-    Recording recording;
+    execution::Recording recording;
     for (std::size_t i = 5; i < out.raw.size(); i += 6)
       recording.intervals.push_back({static_cast<Id>(out.raw[i]), static_cast<Id>(out.raw[i + 1]),
                                      static_cast<int>(out.raw[i + 2]),
@@ -112,18 +113,18 @@ struct Bench {
     return out;
   }
 
-  static Times times_of(const Recording& recording) {
+  static Times times_of(const execution::Recording& recording) {
     Times times;
-    for (const Interval& i : recording.intervals)
+    for (const execution::Interval& i : recording.intervals)
       if (!times.try_emplace({i.role, i.op, i.step, i.place}, i.start, i.end).second)
         throw ProgramError("an instance stands twice in a trace");
     return times;
   }
 
-  ModelSpec model;
-  Cluster cluster;
-  LinkedProgram linked;
-  Costs costs;
+  model::ModelSpec model;
+  cluster::Cluster cluster;
+  link::LinkedProgram linked;
+  costs::Costs costs;
 };
 
 /// The largest |a - b| of any start or end, over the length of the run; 1 when other instances ran.
@@ -139,4 +140,4 @@ inline double difference(const Times& a, const Times& b) {
   return most / last_end(a);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::sim

@@ -6,10 +6,10 @@
 
 #include "tests/sim/runs.h"
 
-namespace rehearse {
+namespace rehearse::sim {
 namespace {
 
-Plan servers(const char* method, int workers, int shards, int staleness = 0) {
+plan::Plan servers(const char* method, int workers, int shards, int staleness = 0) {
   return {.method = method,
           .dp = workers,
           .servers = shards,
@@ -23,7 +23,8 @@ std::map<Id, int> iterations_of(const Bench& bench, const Times& times) {
   std::map<Id, int> iterations;
   for (const auto& [key, time] : times) {
     const auto& [role, op, step, place] = key;
-    if (role == 0 && std::holds_alternative<Compute>(bench.linked.program.roles[0].ops[op].work))
+    if (role == 0 &&
+        std::holds_alternative<program::Compute>(bench.linked.program.roles[0].ops[op].work))
       iterations[place] = std::max(iterations[place], step + 1);
   }
   return iterations;
@@ -31,7 +32,7 @@ std::map<Id, int> iterations_of(const Bench& bench, const Times& times) {
 
 TEST(Servers, AsynchronousWorkersDoNotWaitForASlowOne) {
   const Bench bench(servers("ps-async", 4, 2), switched(6), "gpt-demo");
-  const Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
+  const cluster::Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
   const auto run = bench.sim({}, slow, 30);
   const auto iterations = iterations_of(bench, run.times);
   for (const Id worker : {1U, 2U, 3U}) EXPECT_GE(iterations.at(worker), 3 * iterations.at(0));
@@ -39,7 +40,7 @@ TEST(Servers, AsynchronousWorkersDoNotWaitForASlowOne) {
 
 TEST(Servers, SynchronousWorkersDo) {
   const Bench bench(servers("ps-sync", 4, 2), switched(6), "gpt-demo");
-  const Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
+  const cluster::Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
   EXPECT_GT(bench.sim({}, slow).simulated.seconds, 2 * bench.sim({}).simulated.seconds);
   for (const auto& [worker, count] : iterations_of(bench, bench.sim({}, slow).times))
     EXPECT_EQ(count, 3);
@@ -53,12 +54,12 @@ TEST(Servers, WorkersShareTheServersLink) {
 
 TEST(Servers, AReplyNeedsAMessage) {
   const Bench bench(servers("ps-async", 2, 1), switched(3));
-  LinkedProgram hasty = bench.linked;
+  link::LinkedProgram hasty = bench.linked;
   for (std::vector<Id>& lane : hasty.roles[1].lane_ops) std::reverse(lane.begin(), lane.end());
   try {
     isolated([&] {
-      Recording ignored;
-      simulate(hasty, bench.costs, bench.cluster, Disturber({}, 3), 1, ignored);
+      execution::Recording ignored;
+      simulate(hasty, bench.costs, bench.cluster, cluster::Disturber({}, 3), 1, ignored);
       return std::vector<double>{};
     });
     FAIL() << "nothing was thrown";
@@ -70,7 +71,7 @@ TEST(Servers, AReplyNeedsAMessage) {
 }
 
 TEST(Servers, TheSameSeedGivesTheSameBytes) {
-  const Disturbance jitter = {.seed = 5, .compute_sigma = 0.2, .link_sigma = 0.2};
+  const cluster::Disturbance jitter = {.seed = 5, .compute_sigma = 0.2, .link_sigma = 0.2};
   for (const char* method : {"ps-sync", "ps-ssp", "ps-async"}) {
     const Bench bench(servers(method, 4, 2, std::string(method) == "ps-ssp" ? 1 : 0), switched(6));
     EXPECT_EQ(bench.sim({}, jitter).raw, bench.sim({}, jitter).raw) << method;
@@ -78,4 +79,4 @@ TEST(Servers, TheSameSeedGivesTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::sim

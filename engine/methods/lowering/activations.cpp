@@ -3,15 +3,15 @@
 #include <array>
 #include <utility>
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // of names, by Boundary
 
 }  // namespace
 
-Activations::Activations(RoleBuilder& role, const Plan& plan, const ModelSpec& model,
-                         const StageRole& who)
+Activations::Activations(program::RoleBuilder& role, const plan::Plan& plan,
+                         const model::ModelSpec& model, const StageRole& who)
     : role_(role),
       plan_(plan),
       model_(model),
@@ -36,7 +36,7 @@ std::int64_t Activations::elements(const Sized& s, int samples) const {
   return 0;
 }
 
-Id Activations::add(Sized sized, std::string name, DType dtype, int indices) {
+Id Activations::add(Sized sized, std::string name, program::DType dtype, int indices) {
   sized.view = role_.storage({.name = std::move(name),
                               .dtype = dtype,
                               .elements = elements(sized, who_.samples),
@@ -59,35 +59,38 @@ Id Activations::saved(Id segment) {
   Id& view = saved_[segment];
   if (view == none)
     view = add({.size = Size::saved, .segment = segment}, "saved" + std::to_string(segment),
-               DType::u8, plan_.micro_batches);
+               program::DType::u8, plan_.micro_batches);
   return view;
 }
 
 Id Activations::stats() {
-  if (stats_ == none) stats_ = add({.size = Size::stats}, "stats", DType::f32, plan_.micro_batches);
+  if (stats_ == none)
+    stats_ = add({.size = Size::stats}, "stats", program::DType::f32, plan_.micro_batches);
   return stats_;
 }
 
 Id Activations::all_stats() {
   if (all_stats_ == none)
-    all_stats_ = add({.size = Size::all_stats}, "stats.all", DType::f32, plan_.micro_batches);
+    all_stats_ =
+        add({.size = Size::all_stats}, "stats.all", program::DType::f32, plan_.micro_batches);
   return all_stats_;
 }
 
-Role Activations::as(const StageRole& who) const {
-  Role role = role_.role();
+program::Role Activations::as(const StageRole& who) const {
+  program::Role role = role_.role();
   role.name = who.name(plan_), role.ranks = who.ranks;
   for (const Sized& s : sized_) {
-    View& view = role.views[s.view];
+    program::View& view = role.views[s.view];
     view.end = role.storages[view.storage].elements = elements(s, who.samples);
   }
   const auto meet = [&](auto& transfer) { transfer.peer += static_cast<Id>(who.kind - who_.kind); };
-  for (Op& op : role.ops)
+  for (program::Op& op : role.ops)
     std::visit(
-        overloaded{[&](Compute& compute) { compute.samples = who.samples; },
-                   [&](Send& send) { meet(send); }, [&](Recv& recv) { meet(recv); }, [](auto&) {}},
+        program::overloaded{[&](program::Compute& compute) { compute.samples = who.samples; },
+                            [&](program::Send& send) { meet(send); },
+                            [&](program::Recv& recv) { meet(recv); }, [](auto&) {}},
         op.work);
   return role;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -12,7 +12,7 @@
 #include "engine/program/program.h"
 #include "engine/program/role_builder.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 /// A tensor at the boundary below a segment, (samples, sequence, hidden), or this rank's part of
 /// the sequence where sequence parallelism splits it.
@@ -28,7 +28,8 @@ enum class Boundary : std::uint8_t {
 class Activations {
  public:
   /// All must outlive it.
-  Activations(RoleBuilder& role, const Plan& plan, const ModelSpec& model, const StageRole& who);
+  Activations(program::RoleBuilder& role, const plan::Plan& plan, const model::ModelSpec& model,
+              const StageRole& who);
 
   /// One instance a micro-batch (twice that when forward and backward materialise it separately).
   Id boundary(Boundary what, Id segment, bool shard, bool per_pass = false);
@@ -40,7 +41,7 @@ class Activations {
   Id all_stats();
 
   /// The role as replicas play it that take another number of samples and differ in nothing else.
-  Role as(const StageRole& who) const;
+  program::Role as(const StageRole& who) const;
 
  private:
   enum class Size : std::uint8_t { boundary, shard, saved, stats, all_stats };
@@ -49,11 +50,11 @@ class Activations {
     Id segment = none, view = none;
   };
   std::int64_t elements(const Sized& sized, int samples) const;
-  Id add(Sized sized, std::string name, DType dtype, int indices);
+  Id add(Sized sized, std::string name, program::DType dtype, int indices);
 
-  RoleBuilder& role_;
-  const Plan& plan_;
-  const ModelSpec& model_;
+  program::RoleBuilder& role_;
+  const plan::Plan& plan_;
+  const model::ModelSpec& model_;
   const StageRole& who_;
   std::vector<Sized> sized_ = {};
   std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]
@@ -61,4 +62,4 @@ class Activations {
   Id stats_ = none, all_stats_ = none;
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

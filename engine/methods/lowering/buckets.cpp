@@ -10,12 +10,15 @@
 #include "engine/methods/lowering/roles.h"
 #include "engine/program/role_builder.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
-Axes tied_axis(const Program& program) { return Axes{1} << program.mesh.size(); }
+program::Axes tied_axis(const program::Program& program) {
+  return program::Axes{1} << program.mesh.size();
+}
 
-std::vector<Bucket> make_buckets(Program& program, const Plan& plan, const ModelSpec& model,
-                                 int stage, const GradientSync& sync) {
+std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& plan,
+                                 const model::ModelSpec& model, int stage,
+                                 const GradientSync& sync) {
   std::vector<Id> first_use(model.groups.size(), none);
   std::vector<Id> segments;
   for (std::size_t c = static_cast<std::size_t>(stage); c < plan.stages.size();
@@ -114,4 +117,4 @@ std::vector<Bucket> make_buckets(Program& program, const Plan& plan, const Model
   return made;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

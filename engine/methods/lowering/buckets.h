@@ -9,7 +9,7 @@
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 class GradientSync;
 
@@ -42,11 +42,12 @@ struct Bucket {
 };
 
 /// The axis by which layouts name the copies of tied weights. It lies behind those of the mesh.
-Axes tied_axis(const Program& program);
+program::Axes tied_axis(const program::Program& program);
 
 /// The buckets of a stage in the order in which backward completes them: a group completes with the
 /// first segment that uses it. Adds the channel on which copies of tied weights meet.
-std::vector<Bucket> make_buckets(Program& program, const Plan& plan, const ModelSpec& model,
-                                 int stage, const GradientSync& sync);
+std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& plan,
+                                 const model::ModelSpec& model, int stage,
+                                 const GradientSync& sync);
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -4,19 +4,21 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/program/packets.h"
 #include "engine/base/refusal.h"
+#include "engine/program/packets.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-Reduction uniform(const Plan& plan) { return plan.reduction.value_or(Reduction::dense); }
+plan::Reduction uniform(const plan::Plan& plan) {
+  return plan.reduction.value_or(plan::Reduction::dense);
+}
 
-std::vector<std::vector<Id>> replicas(const Program& program) {
+std::vector<std::vector<Id>> replicas(const program::Program& program) {
   return groups_of(program, {.group = {.axes = axis_named(program, "dp")}});
 }
 
-Id find_channel(const Program& program, const std::string& name) {
+Id find_channel(const program::Program& program, const std::string& name) {
   for (Id c = 0; c < program.channels.size(); ++c)
     if (program.channels[c].name == name) return c;
   return none;
@@ -24,24 +26,25 @@ Id find_channel(const Program& program, const std::string& name) {
 
 }  // namespace
 
-bool uses(const Plan& plan, Reduction reduction) {
+bool uses(const plan::Plan& plan, plan::Reduction reduction) {
   if (plan.layers.empty()) return uniform(plan) == reduction;
-  return std::any_of(plan.layers.begin(), plan.layers.end(),
-                     [&](const LayerExchange& layer) { return layer.reduction == reduction; });
+  return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const plan::LayerExchange& layer) {
+    return layer.reduction == reduction;
+  });
 }
-bool chooses(const Plan& plan) {
-  return uses(plan, Reduction::sparse) || uses(plan, Reduction::two_level);
+bool chooses(const plan::Plan& plan) {
+  return uses(plan, plan::Reduction::sparse) || uses(plan, plan::Reduction::two_level);
 }
 
 BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
-  const Plan& plan = stage.plan();
+  const plan::Plan& plan = stage.plan();
   if (!stage.dp()) return {};
-  LayerExchange layer{.density = plan.density,
-                      .reduction = uniform(plan),
-                      .coding = plan.coding.value_or(Coding::index32)};
+  plan::LayerExchange layer{.density = plan.density,
+                            .reduction = uniform(plan),
+                            .coding = plan.coding.value_or(program::Coding::index32)};
   if (!plan.layers.empty()) {
     const auto& segments = stage.model().segments;
-    const auto uses_it = [&](const Segment& s) {
+    const auto uses_it = [&](const model::Segment& s) {
       return std::find(s.groups.begin(), s.groups.end(), bucket.groups.front()) != s.groups.end();
     };
     layer = plan.layers.at(static_cast<std::size_t>(
@@ -49,15 +52,15 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   }
   const std::int64_t n = bucket.begin.back();
   return {.reduction = layer.reduction,
-          .kernel = {.kind = Local::select,
+          .kernel = {.kind = program::Local::select,
                      .of = n,
-                     .keep = entries_kept(n, layer.density),
+                     .keep = program::entries_kept(n, layer.density),
                      .selector = plan.selector,
                      .feedback = plan.feedback,
                      .coding = layer.coding}};
 }
 
-std::vector<Id> node_leaders(const Plan& plan, const Program& program) {
+std::vector<Id> node_leaders(const plan::Plan& plan, const program::Program& program) {
   if (!axis_named(program, "dp")) return {};
   if (plan.node_of.size() != static_cast<std::size_t>(plan.world_size()))
     refuse("reduction", "two_level", "needs to know the node of every rank");
@@ -70,17 +73,21 @@ std::vector<Id> node_leaders(const Plan& plan, const Program& program) {
   return leader;
 }
 
-Axes node_axis(const Stage& stage) { return Axes{2} << stage.program().mesh.size(); }
-Axes leader_axis(const Stage& stage) { return Axes{4} << stage.program().mesh.size(); }
+program::Axes node_axis(const Stage& stage) {
+  return program::Axes{2} << stage.program().mesh.size();
+}
+program::Axes leader_axis(const Stage& stage) {
+  return program::Axes{4} << stage.program().mesh.size();
+}
 
 Id node_channel(Stage& stage, const std::string& name) {
-  Program& p = stage.program();
+  program::Program& p = stage.program();
   if (const Id known = find_channel(p, name); known != none) return known;
   return channel(p, name, {.axes = node_axis(stage), .colour = node_leaders(stage.plan(), p)});
 }
 
 Id leader_channel(Stage& stage) {
-  Program& p = stage.program();
+  program::Program& p = stage.program();
   if (const Id known = find_channel(p, "leaders"); known != none) return known;
   const std::vector<Id> leaders = node_leaders(stage.plan(), p);
   std::vector<Id> colour(leaders.size(), none);
@@ -91,7 +98,7 @@ Id leader_channel(Stage& stage) {
 }
 
 void check_copies(const Stage& stage, const Bucket& bucket) {
-  const Program& p = stage.program();
+  const program::Program& p = stage.program();
   const Id tied = bucket.tied ? find_channel(p, "tied") : none;
   if (!stage.tp() && tied == none) return;
   const auto& node_of = stage.plan().node_of;
@@ -121,4 +128,4 @@ void check_copies(const Stage& stage, const Bucket& bucket) {
            "nodes, so that their copies would be summed differently; use sparse or dense for it");
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -5,19 +5,19 @@
 
 #include "engine/methods/lowering/updates.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 void Replicated::declare(Stage& stage, Bucket& b) const {
-  RoleBuilder& role = stage.role();
-  const DType dtype = stage.plan().precision;
+  program::RoleBuilder& role = stage.role();
+  const program::DType dtype = stage.plan().precision;
   b.views.weight = b.views.own_weight = role.storage({.name = "W." + b.name,
-                                                      .life = Life::state,
+                                                      .life = program::Life::state,
                                                       .dtype = dtype,
                                                       .elements = b.elements,
                                                       .versions = weight_versions(stage.plan())});
   b.views.grad = b.views.sum =
       role.storage({.name = "G." + b.name,
-                    .life = Life::buffer,
+                    .life = program::Life::buffer,
                     .dtype = dtype,
                     .elements = b.elements,
                     .versions = grad_versions(stage.plan(), stage.model())});
@@ -25,8 +25,9 @@ void Replicated::declare(Stage& stage, Bucket& b) const {
   if (owns_optimizer()) stage.optimizer().declare(b, b.elements);
 }
 
-Ref Replicated::param(const Stage& stage, Id group, Pass, int) const {
-  return ref(stage.weight(group), Slot::param, Mode::read, 0, weight_age(stage.plan()));
+program::Ref Replicated::param(const Stage& stage, Id group, program::Pass, int) const {
+  return ref(stage.weight(group), program::Slot::param, program::Mode::read, 0,
+             weight_age(stage.plan()));
 }
 
 void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) const {
@@ -37,10 +38,11 @@ void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) cons
 
 void Replicated::exchange(Stage& stage, const Bucket& b, int shift) const {
   if (!stage.dp()) return;
-  stage.role().op("dp", stage.collective(stage.axis_channel(stage.dp()), Move::all_reduce),
-                  {ref(b.views.grad, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
-                   ref(b.views.grad, Slot::target, Mode::write)},
-                  shift);
+  stage.role().op(
+      "dp", stage.collective(stage.axis_channel(stage.dp()), program::Move::all_reduce),
+      {ref(b.views.grad, program::Slot::source, program::Mode::read, 0, 0, {.partial = stage.dp()}),
+       ref(b.views.grad, program::Slot::target, program::Mode::write)},
+      shift);
 }
 
 void Replicated::finish(Stage& stage, int shift) const { update_all(stage, {}, shift); }
@@ -50,4 +52,4 @@ const GradientSync& replicated() {
   return sync;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

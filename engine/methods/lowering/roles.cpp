@@ -6,21 +6,21 @@
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/tensors/tensor_map.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
-std::string StageRole::name(const Plan& plan) const {
+std::string StageRole::name(const plan::Plan& plan) const {
   return (plan.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
          (kinds > 1 ? "." + std::to_string(kind) : "");
 }
 
-Axes axis_named(const Program& p, const std::string& name) {
+program::Axes axis_named(const program::Program& p, const std::string& name) {
   for (std::size_t a = 0; a < p.mesh.size(); ++a)
-    if (p.mesh[a].name == name && p.mesh[a].size > 1) return Axes{1} << a;
+    if (p.mesh[a].name == name && p.mesh[a].size > 1) return program::Axes{1} << a;
   return 0;
 }
 
-Program make_mesh(const Plan& plan) {
-  Program p{.method = plan.method, .world_size = plan.world_size()};
+program::Program make_mesh(const plan::Plan& plan) {
+  program::Program p{.method = plan.method, .world_size = plan.world_size()};
   std::string rest = plan.order + ",";
   for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
     const std::string name = rest.substr(0, comma);
@@ -29,7 +29,7 @@ Program make_mesh(const Plan& plan) {
   return p;
 }
 
-std::vector<Id> ranks_of_stage(const Program& program, int stage) {
+std::vector<Id> ranks_of_stage(const program::Program& program, int stage) {
   Id inner = 1, size = 1, mesh_ranks = 1;
   bool found = false;
   for (std::size_t a = program.mesh.size(); a-- > 0;) {
@@ -63,7 +63,7 @@ struct Leadership {
   std::vector<int> leaders = {};         // how many leaders the place's data-parallel group has
 };
 
-Leadership leadership(const Program& program, const std::vector<Id>& ranks,
+Leadership leadership(const program::Program& program, const std::vector<Id>& ranks,
                       const std::vector<Id>& leaders) {
   Leadership out{.led = std::vector<int>(ranks.size()), .leaders = std::vector<int>(ranks.size())};
   std::map<Id, std::size_t> place;
@@ -82,7 +82,7 @@ Leadership leadership(const Program& program, const std::vector<Id>& ranks,
 
 }  // namespace
 
-std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
+std::vector<StageRole> stage_roles(const program::Program& program, const plan::Plan& plan,
                                    const GradientSync& sync) {
   std::vector<std::vector<Id>> stages;
   for (int s = 0; s < plan.pp; ++s) stages.push_back(ranks_of_stage(program, s));
@@ -93,7 +93,7 @@ std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
   // What the replica at place i of every stage is like; equal ones share a role.
   std::vector<std::vector<int>> keys;
   for (std::size_t i = 0; i < stages[0].size(); ++i) {
-    keys.push_back({plan.samples(place_along(program, "dp", stages[0][i]).index)});
+    keys.push_back({plan.samples(tensors::place_along(program, "dp", stages[0][i]).index)});
     for (const Leadership& l : led)
       keys[i].insert(keys[i].end(), {l.leader[i] == i, l.led[i] > 1, l.leaders[i]});
   }
@@ -115,7 +115,7 @@ std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
       StageRole role{.stage = s, .kind = k, .kinds = kinds};
       for (std::size_t i = 0; i < ranks.size(); ++i)
         if (kind[i] == k) role.ranks.push_back(ranks[i]);
-      role.samples = plan.samples(place_along(program, "dp", role.ranks[0]).index);
+      role.samples = plan.samples(tensors::place_along(program, "dp", role.ranks[0]).index);
       if (!led.empty()) {
         const Leadership& l = led[static_cast<std::size_t>(s)];
         const auto first =
@@ -130,4 +130,4 @@ std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
   return roles;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

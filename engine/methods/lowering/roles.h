@@ -7,7 +7,7 @@
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 class GradientSync;
 
@@ -23,16 +23,16 @@ struct StageRole {
   bool leader = false, alone = false;
   std::vector<Id> ranks = {};
 
-  std::string name(const Plan& plan) const;
+  std::string name(const plan::Plan& plan) const;
 };
 
 /// A program with the plan's mesh and nothing else.
-Program make_mesh(const Plan& plan);
+program::Program make_mesh(const plan::Plan& plan);
 /// The axis of that name; 0 when it has but one place.
-Axes axis_named(const Program& program, const std::string& name);
-std::vector<Id> ranks_of_stage(const Program& program, int stage);
+program::Axes axis_named(const program::Program& program, const std::string& name);
+std::vector<Id> ranks_of_stage(const program::Program& program, int stage);
 /// In the order of roles: stage by stage, the kinds of replicas of each.
-std::vector<StageRole> stage_roles(const Program& program, const Plan& plan,
+std::vector<StageRole> stage_roles(const program::Program& program, const plan::Plan& plan,
                                    const GradientSync& sync);
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -9,24 +9,24 @@
 // Volumes in units of the parameters x (n-1)/n: 2; M + 1; 3M (M + 1 when kept).
 #include "engine/methods/lowering/updates.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 class Sharded final : public GradientSync {
  public:
   explicit Sharded(int level) : level_(level) {}
 
-  bool bucket_per_segment(const Plan&) const override { return level_ == 3; }
+  bool bucket_per_segment(const plan::Plan&) const override { return level_ == 3; }
   int grad_index(int microbatch) const override { return level_ >= 2 ? microbatch : 0; }
 
   void declare(Stage& stage, Bucket& b) const override {
-    RoleBuilder& role = stage.role();
-    const Plan& plan = stage.plan();
-    const DType dtype = plan.precision;
+    program::RoleBuilder& role = stage.role();
+    const plan::Plan& plan = stage.plan();
+    const program::DType dtype = plan.precision;
     const std::int64_t shard = b.elements / plan.dp;
     BucketViews& views = b.views;
     const Id weight = role.storage({.name = "W." + b.name,
-                                    .life = Life::state,
+                                    .life = program::Life::state,
                                     .dtype = dtype,
                                     .elements = level_ == 3 ? shard : b.elements});
     if (level_ == 3) {
@@ -41,48 +41,53 @@ class Sharded final : public GradientSync {
     }
     stage.declare_weights_of_groups(b);
     views.grad = role.storage({.name = "G." + b.name,
-                               .life = level_ >= 2 ? Life::value : Life::buffer,
+                               .life = level_ >= 2 ? program::Life::value : program::Life::buffer,
                                .dtype = dtype,
                                .elements = b.elements,
                                .indices = level_ >= 2 ? plan.micro_batches : 1});
     stage.declare_grads_of_groups(b);
-    views.sum =
-        level_ >= 2
-            ? role.storage(
-                  {.name = "Gs." + b.name, .life = Life::buffer, .dtype = dtype, .elements = shard})
-            : stage.own_part(views.grad, b);
+    views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
+                                            .life = program::Life::buffer,
+                                            .dtype = dtype,
+                                            .elements = shard})
+                            : stage.own_part(views.grad, b);
     stage.optimizer().declare(b, shard);
   }
 
-  void before_use(Stage& stage, const Bucket& b, Pass pass, int microbatch,
+  void before_use(Stage& stage, const Bucket& b, program::Pass pass, int microbatch,
                   int shift) const override {
     if (level_ < 3 || !stage.dp()) return;
     const int index = gathered_index(stage.plan(), pass, microbatch);
     if (!stage.once(b.name + "#" + std::to_string(index))) return;
-    const Id op = stage.role().op(
-        "dp.gather", gather(stage),
-        {ref(b.views.own_weight, Slot::source, Mode::read, 0, 1, {.shard = stage.dp()}),
-         ref(b.views.weight, Slot::target, Mode::write, index)},
-        shift);
+    const Id op =
+        stage.role().op("dp.gather", gather(stage),
+                        {ref(b.views.own_weight, program::Slot::source, program::Mode::read, 0, 1,
+                             {.shard = stage.dp()}),
+                         ref(b.views.weight, program::Slot::target, program::Mode::write, index)},
+                        shift);
     if (stage.prefetch_gate() != none) stage.role().throttle(op, stage.prefetch_gate());
   }
 
-  Ref param(const Stage& stage, Id group, Pass pass, int microbatch) const override {
+  program::Ref param(const Stage& stage, Id group, program::Pass pass,
+                     int microbatch) const override {
     const Id view = stage.weight(group);
-    if (level_ < 3) return ref(view, Slot::param, Mode::read, 0, 1);
-    return ref(view, Slot::param, Mode::read, gathered_index(stage.plan(), pass, microbatch));
+    if (level_ < 3) return ref(view, program::Slot::param, program::Mode::read, 0, 1);
+    return ref(view, program::Slot::param, program::Mode::read,
+               gathered_index(stage.plan(), pass, microbatch));
   }
 
   void reduce(Stage& stage, Bucket& b, int microbatch, bool last, int shift) const override {
     if (level_ == 1 && !last) return;
     const int index = grad_index(microbatch);
     reduce_model_axes(stage, b, index, shift);
-    stage.role().op(
-        "dp", stage.collective(stage.axis_channel(stage.dp()), Move::reduce_scatter),
-        {ref(b.views.grad, Slot::source, Mode::read, index, 0, {.partial = stage.dp()}),
-         ref(b.views.sum, Slot::target, level_ >= 2 && microbatch > 0 ? Mode::add : Mode::write, 0,
-             0, {.shard = stage.dp()})},
-        shift);
+    stage.role().op("dp",
+                    stage.collective(stage.axis_channel(stage.dp()), program::Move::reduce_scatter),
+                    {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
+                         {.partial = stage.dp()}),
+                     ref(b.views.sum, program::Slot::target,
+                         level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write,
+                         0, 0, {.shard = stage.dp()})},
+                    shift);
   }
 
   void finish(Stage& stage, int shift) const override {
@@ -91,8 +96,8 @@ class Sharded final : public GradientSync {
   }
 
  private:
-  static int gathered_index(const Plan& plan, Pass pass, int microbatch) {
-    return plan.keep_gathered ? 0 : 2 * microbatch + (pass == Pass::forward ? 0 : 1);
+  static int gathered_index(const plan::Plan& plan, program::Pass pass, int microbatch) {
+    return plan.keep_gathered ? 0 : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
   }
   int level_;
 };
@@ -104,8 +109,8 @@ const GradientSync& sharded(int level) {
   return levels[level - 1];
 }
 
-const GradientSync& gradient_sync(const Plan& plan) {
+const GradientSync& gradient_sync(const plan::Plan& plan) {
   return plan.zero > 0 && plan.dp > 1 ? sharded(plan.zero) : replicated();
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

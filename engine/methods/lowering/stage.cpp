@@ -5,10 +5,10 @@
 
 #include "engine/collectives/schedule.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
-Stage::Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
-             const GradientSync& sync)
+Stage::Stage(program::Program& program, const plan::Plan& plan, const model::ModelSpec& model,
+             const StageRole& who, const GradientSync& sync)
     : program_(program),
       plan_(plan),
       model_(model),
@@ -46,17 +46,17 @@ void Stage::declare_grads_of_groups(const Bucket& b) {
 }
 
 Id Stage::own_part(Id whole, const Bucket& bucket) {
-  const View& view = role_.role().views[whole];
+  const program::View& view = role_.role().views[whole];
   return role_.view(
       {.name = view.name + ".own", .storage = view.storage, .end = bucket.elements, .slice = dp_});
 }
 
-Axes Stage::partial_of(Id group) const {
-  return dp_ | (model_.groups[group].split ? Axes{0} : tp_) |
-         (bucket_of(group).tied ? tied_axis(program_) : Axes{0});
+program::Axes Stage::partial_of(Id group) const {
+  return dp_ | (model_.groups[group].split ? program::Axes{0} : tp_) |
+         (bucket_of(group).tied ? tied_axis(program_) : program::Axes{0});
 }
 
-Id Stage::axis_channel(Axes axes) {
+Id Stage::axis_channel(program::Axes axes) {
   for (const auto& [known, id] : axis_channels_)
     if (known == axes) return id;
   std::string name;
@@ -65,11 +65,13 @@ Id Stage::axis_channel(Axes axes) {
   return axis_channels_.emplace_back(axes, channel(program_, name, {.axes = axes})).second;
 }
 
-Collective Stage::collective(Id channel, Move move) const {
-  return {.channel = channel, .move = move, .algorithm = algorithm_for(move, plan_.collective)};
+program::Collective Stage::collective(Id channel, program::Move move) const {
+  return {.channel = channel,
+          .move = move,
+          .algorithm = collectives::algorithm_for(move, plan_.collective)};
 }
 
-Compute Stage::compute(Id segment, Pass pass, const Action& action) const {
+program::Compute Stage::compute(Id segment, program::Pass pass, const Action& action) const {
   return {
       .segment = segment, .pass = pass, .samples = who_.samples, .microbatch = action.microbatch};
 }
@@ -85,17 +87,18 @@ Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
     return activations_.boundary(Boundary::input, segment, false);
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.micro_batches : 0);
-  role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
-           {ref(activations_.boundary(Boundary::input, segment, true), Slot::source, Mode::read,
-                action.microbatch, 0, {.shard = tp_}),
-            ref(copy, Slot::target, Mode::write, index)},
+  role_.op("tp",
+           program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
+           {ref(activations_.boundary(Boundary::input, segment, true), program::Slot::source,
+                program::Mode::read, action.microbatch, 0, {.shard = tp_}),
+            ref(copy, program::Slot::target, program::Mode::write, index)},
            action.shift);
   return copy;
 }
 
-std::vector<Ref> Stage::params(Id segment, const Action& action) {
+std::vector<program::Ref> Stage::params(Id segment, const Action& action) {
   const auto& groups = model_.segments[segment].groups;
-  std::vector<Ref> refs;
+  std::vector<program::Ref> refs;
   refs.reserve(2 * groups.size() + 5);  // backward's: gradients, activations, the loss scale
   for (Id g : groups) refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
   return refs;
@@ -106,109 +109,118 @@ void Stage::transfer(bool sending, Id segment, Boundary what, int from, int to,
   const bool shard = plan_.sequence_parallel && tp_, forward = what == Boundary::input;
   const Id view = activations_.boundary(what, segment, shard);
   const Id link = channel(program_, forward ? "activations" : "gradients");
-  const Layout layout{.shard = shard ? tp_ : Axes{0}};
+  const program::Layout layout{.shard = shard ? tp_ : program::Axes{0}};
   const char* lane =
       forward ? (sending ? "act.send" : "act.recv") : (sending ? "grad.send" : "grad.recv");
   const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp * who_.kinds + who_.kind);
   if (sending) {
-    role_.op(lane, Send{.channel = link, .peer = peer},
-             {ref(view, Slot::source, Mode::read, action.microbatch, 0, layout)}, action.shift);
+    role_.op(lane, program::Send{.channel = link, .peer = peer},
+             {ref(view, program::Slot::source, program::Mode::read, action.microbatch, 0, layout)},
+             action.shift);
   } else {
-    const Id op = role_.op(lane, Recv{.channel = link, .peer = peer},
-                           {ref(view, Slot::target, Mode::write, action.microbatch, 0, layout)},
-                           action.shift);
+    const Id op = role_.op(
+        lane, program::Recv{.channel = link, .peer = peer},
+        {ref(view, program::Slot::target, program::Mode::write, action.microbatch, 0, layout)},
+        action.shift);
     // At most one transfer ahead of compute, or early stages would fill a late stage's memory.
     if (computes_.size() >= 3) role_.throttle(op, computes_[computes_.size() - 3]);
   }
 }
 
 void Stage::run_segment_forward(Id s, const Action& action) {
-  const Segment& segment = model_.segments[s];
+  const model::Segment& segment = model_.segments[s];
   const int mb = action.microbatch;
-  const bool head = segment.kind == SegmentKind::head,
-             embedding = segment.kind == SegmentKind::embedding;
+  const bool head = segment.kind == model::SegmentKind::head,
+             embedding = segment.kind == model::SegmentKind::embedding;
   for (Id g : segment.groups)
-    sync_.before_use(*this, bucket_of(g), Pass::forward, mb, action.shift);
+    sync_.before_use(*this, bucket_of(g), program::Pass::forward, mb, action.shift);
   const bool sharded_sequence = plan_.sequence_parallel && tp_;
 
-  std::vector<Ref> refs = params(s, action);
+  std::vector<program::Ref> refs = params(s, action);
   if (!embedding)
-    refs.push_back(ref(readable_input(s, action, false), Slot::input, Mode::read, mb));
+    refs.push_back(
+        ref(readable_input(s, action, false), program::Slot::input, program::Mode::read, mb));
   Id out = none;
   if (head) {
     out = activations_.stats();
-    refs.push_back(ref(out, Slot::stats, Mode::write, mb, 0, {.shard = tp_}));
+    refs.push_back(ref(out, program::Slot::stats, program::Mode::write, mb, 0, {.shard = tp_}));
   } else {
     out = activations_.boundary(sharded_sequence ? Boundary::partial_output : Boundary::input,
                                 s + 1, false);
-    refs.push_back(ref(out, Slot::output, Mode::write, mb, 0, {.partial = tp_}));
+    refs.push_back(ref(out, program::Slot::output, program::Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!plan_.recompute) refs.push_back(ref(activations_.saved(s), Slot::saved, Mode::write, mb));
-  computed(role_.op("compute", compute(s, Pass::forward, action), std::move(refs), action.shift));
+  if (!plan_.recompute)
+    refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
+  computed(role_.op("compute", compute(s, program::Pass::forward, action), std::move(refs),
+                    action.shift));
   if (!tp_) return;
   const Id link = axis_channel(tp_);
   if (head) {
-    role_.op("tp", Collective{.channel = link, .move = Move::all_gather},
-             {ref(out, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
-              ref(activations_.all_stats(), Slot::target, Mode::write, mb)},
+    role_.op("tp", program::Collective{.channel = link, .move = program::Move::all_gather},
+             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+              ref(activations_.all_stats(), program::Slot::target, program::Mode::write, mb)},
              action.shift);
   } else if (sharded_sequence) {
-    role_.op("tp", Collective{.channel = link, .move = Move::reduce_scatter},
-             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-              ref(activations_.boundary(Boundary::input, s + 1, true), Slot::target, Mode::write,
-                  mb, 0, {.shard = tp_})},
+    role_.op("tp", program::Collective{.channel = link, .move = program::Move::reduce_scatter},
+             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+              ref(activations_.boundary(Boundary::input, s + 1, true), program::Slot::target,
+                  program::Mode::write, mb, 0, {.shard = tp_})},
              action.shift);
   } else {
-    role_.op("tp", Collective{.channel = link, .move = Move::all_reduce},
-             {ref(out, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-              ref(out, Slot::target, Mode::write, mb)},
+    role_.op("tp", program::Collective{.channel = link, .move = program::Move::all_reduce},
+             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+              ref(out, program::Slot::target, program::Mode::write, mb)},
              action.shift);
   }
 }
 
 void Stage::run_segment_backward(Id s, const Action& action) {
-  const Segment& segment = model_.segments[s];
+  const model::Segment& segment = model_.segments[s];
   const int mb = action.microbatch;
-  const bool head = segment.kind == SegmentKind::head,
-             embedding = segment.kind == SegmentKind::embedding;
+  const bool head = segment.kind == model::SegmentKind::head,
+             embedding = segment.kind == model::SegmentKind::embedding;
   const bool sharded_sequence = plan_.sequence_parallel && tp_;
   for (Id g : segment.groups)
-    sync_.before_use(*this, bucket_of(g), Pass::backward, mb, action.shift);
+    sync_.before_use(*this, bucket_of(g), program::Pass::backward, mb, action.shift);
 
   const int gathered = sharded_sequence ? mb + plan_.micro_batches : mb;
   const Id input = embedding ? none : readable_input(s, action, true);
   const Id kept = activations_.saved(s);
   if (plan_.recompute) {
-    std::vector<Ref> again = params(s, action);
-    if (!embedding) again.push_back(ref(input, Slot::input, Mode::read, gathered));
-    again.push_back(ref(kept, Slot::saved, Mode::write, mb));
-    role_.op("compute", compute(s, Pass::recompute, action), std::move(again), action.shift);
+    std::vector<program::Ref> again = params(s, action);
+    if (!embedding)
+      again.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
+    again.push_back(ref(kept, program::Slot::saved, program::Mode::write, mb));
+    role_.op("compute", compute(s, program::Pass::recompute, action), std::move(again),
+             action.shift);
   }
-  std::vector<Ref> refs = params(s, action);
-  if (!embedding) refs.push_back(ref(input, Slot::input, Mode::read, gathered));
-  refs.push_back(ref(kept, Slot::saved, Mode::read, mb));
+  std::vector<program::Ref> refs = params(s, action);
+  if (!embedding) refs.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
+  refs.push_back(ref(kept, program::Slot::saved, program::Mode::read, mb));
   if (head) {
-    refs.push_back(
-        ref(tp_ ? activations_.all_stats() : activations_.stats(), Slot::stats, Mode::read, mb));
+    refs.push_back(ref(tp_ ? activations_.all_stats() : activations_.stats(), program::Slot::stats,
+                       program::Mode::read, mb));
   } else {
     Id grad = activations_.boundary(Boundary::grad, s + 1, sharded_sequence);
     if (sharded_sequence) {
       const Id copy = activations_.boundary(Boundary::gathered_grad, s + 1, false);
-      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_gather},
-               {ref(grad, Slot::source, Mode::read, mb, 0, {.shard = tp_}),
-                ref(copy, Slot::target, Mode::write, mb)},
+      role_.op("tp",
+               program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
+               {ref(grad, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+                ref(copy, program::Slot::target, program::Mode::write, mb)},
                action.shift);
       grad = copy;
     }
-    refs.push_back(ref(grad, Slot::grad_output, Mode::read, mb));
+    refs.push_back(ref(grad, program::Slot::grad_output, program::Mode::read, mb));
   }
   const Id grad_input =
       embedding ? none
                 : activations_.boundary(sharded_sequence ? Boundary::partial_grad : Boundary::grad,
                                         s, false);
   if (!embedding)
-    refs.push_back(ref(grad_input, Slot::grad_input, Mode::write, mb, 0, {.partial = tp_}));
-  if (head && plan_.precision == DType::f16) refs.push_back(optimizer_.scale());
+    refs.push_back(
+        ref(grad_input, program::Slot::grad_input, program::Mode::write, mb, 0, {.partial = tp_}));
+  if (head && plan_.precision == program::DType::f16) refs.push_back(optimizer_.scale());
   for (Id g : segment.groups) {
     const int index = sync_.grad_index(mb);
     // The first backward into an instance writes, the others add; a tied group is touched twice in
@@ -217,22 +229,28 @@ void Stage::run_segment_backward(Id s, const Action& action) {
         g * static_cast<std::size_t>(plan_.micro_batches) + static_cast<std::size_t>(mb);
     const bool first = !touched_[touch] && mb == index;
     touched_[touch] = true;
-    refs.push_back(ref(grad(g), Slot::grad, first ? Mode::write : Mode::add, index, 0,
+    refs.push_back(ref(grad(g), program::Slot::grad,
+                       first ? program::Mode::write : program::Mode::add, index, 0,
                        {.partial = partial_of(g)}));
   }
-  computed(role_.op("compute", compute(s, Pass::backward, action), std::move(refs), action.shift));
+  computed(role_.op("compute", compute(s, program::Pass::backward, action), std::move(refs),
+                    action.shift));
   if (!embedding && tp_) {
     if (sharded_sequence)
-      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::reduce_scatter},
-               {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-                ref(activations_.boundary(Boundary::grad, s, true), Slot::target, Mode::write, mb,
-                    0, {.shard = tp_})},
-               action.shift);
+      role_.op(
+          "tp",
+          program::Collective{.channel = axis_channel(tp_), .move = program::Move::reduce_scatter},
+          {ref(grad_input, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+           ref(activations_.boundary(Boundary::grad, s, true), program::Slot::target,
+               program::Mode::write, mb, 0, {.shard = tp_})},
+          action.shift);
     else
-      role_.op("tp", Collective{.channel = axis_channel(tp_), .move = Move::all_reduce},
-               {ref(grad_input, Slot::source, Mode::read, mb, 0, {.partial = tp_}),
-                ref(grad_input, Slot::target, Mode::write, mb)},
-               action.shift);
+      role_.op(
+          "tp",
+          program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_reduce},
+          {ref(grad_input, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+           ref(grad_input, program::Slot::target, program::Mode::write, mb)},
+          action.shift);
   }
 }
 
@@ -272,11 +290,11 @@ void Stage::lower(const std::vector<Action>& actions) {
   history_.reserve(actions.size() * segments);
   for (const Action& action : actions) {
     computes_.push_back(computes_.empty() ? none : computes_.back());
-    if (action.pass == Pass::forward)
+    if (action.pass == program::Pass::forward)
       forward(action);
     else
       backward(action);
-    const bool last = action.pass == Pass::backward && action.chunk == 0 &&
+    const bool last = action.pass == program::Pass::backward && action.chunk == 0 &&
                       action.microbatch == plan_.micro_batches - 1;
     if (action.update)
       sync_.finish(*this, *action.update);
@@ -285,15 +303,15 @@ void Stage::lower(const std::vector<Action>& actions) {
   }
 }
 
-Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
-              const GradientSync& sync) {
-  Program program = make_mesh(plan);
+program::Program lower(const plan::Plan& plan, const model::ModelSpec& model,
+                       const PassOrder& order, const GradientSync& sync) {
+  program::Program program = make_mesh(plan);
   const std::vector<StageRole> roles = stage_roles(program, plan, sync);
   for (auto who = roles.begin(); who != roles.end();) {
     Stage stage(program, plan, model, *who, sync);
     stage.lower(order.actions(plan, who->stage));
     // Replicas of other kinds do the same, unless one exchanges for another.
-    std::vector<Role> others;
+    std::vector<program::Role> others;
     for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0; ++who)
       others.push_back(stage.as(*who));
     program.roles.push_back(stage.role().take());
@@ -304,15 +322,15 @@ Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
 
 const PassOrder one_by_one{
     .actions =
-        [](const Plan& plan, int) {
+        [](const plan::Plan& plan, int) {
           std::vector<Action> actions;
           for (int mb = 0; mb < plan.micro_batches; ++mb) {
-            actions.push_back({.pass = Pass::forward, .microbatch = mb});
-            actions.push_back({.pass = Pass::backward, .microbatch = mb});
+            actions.push_back({.pass = program::Pass::forward, .microbatch = mb});
+            actions.push_back({.pass = program::Pass::backward, .microbatch = mb});
           }
           return actions;
         },
-    .in_flight = [](const Plan&, int) { return 1; },
+    .in_flight = [](const plan::Plan&, int) { return 1; },
 };
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

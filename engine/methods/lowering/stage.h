@@ -14,39 +14,39 @@
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/lowering/optimizer.h"
 #include "engine/methods/lowering/roles.h"
-#include "engine/plan/pass_order.h"
+#include "engine/methods/pass_order.h"
 #include "engine/plan/plan.h"
 #include "engine/program/role_builder.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 class Stage {
  public:
-  Stage(Program& program, const Plan& plan, const ModelSpec& model, const StageRole& who,
-        const GradientSync& sync);
+  Stage(program::Program& program, const plan::Plan& plan, const model::ModelSpec& model,
+        const StageRole& who, const GradientSync& sync);
   Stage(const Stage&) = delete;  // its parts refer to each other
   Stage& operator=(const Stage&) = delete;
   void lower(const std::vector<Action>& actions);
   /// What was lowered, as replicas do it that take another number of samples and differ in nothing
   /// else.
-  Role as(const StageRole& who) const { return activations_.as(who); }
+  program::Role as(const StageRole& who) const { return activations_.as(who); }
 
   // For GradientSync.
-  const Plan& plan() const { return plan_; }
-  const ModelSpec& model() const { return model_; }
-  Program& program() { return program_; }
-  const Program& program() const { return program_; }
-  RoleBuilder& role() { return role_; }
+  const plan::Plan& plan() const { return plan_; }
+  const model::ModelSpec& model() const { return model_; }
+  program::Program& program() { return program_; }
+  const program::Program& program() const { return program_; }
+  program::RoleBuilder& role() { return role_; }
   int index() const { return who_.stage; }
   const StageRole& who() const { return who_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   OptimizerOps& optimizer() { return optimizer_; }
-  Axes dp() const { return dp_; }
-  Axes tp() const { return tp_; }
-  Axes pp() const { return pp_; }
-  Id axis_channel(Axes axes);
+  program::Axes dp() const { return dp_; }
+  program::Axes tp() const { return tp_; }
+  program::Axes pp() const { return pp_; }
+  Id axis_channel(program::Axes axes);
   /// A collective by the plan's algorithm, or, where that does not serve the move, by the fastest.
-  Collective collective(Id channel, Move move) const;
+  program::Collective collective(Id channel, program::Move move) const;
   /// A view for each parameter group, of the bucket's `weight` and of its `grad`. The last one
   /// takes in the padding.
   void declare_weights_of_groups(const Bucket& bucket);
@@ -73,21 +73,21 @@ class Stage {
   void views_of_groups(const Bucket& bucket, Id of, const char* prefix, std::vector<Id>& views);
   const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
   /// Partial axes of a group's gradient as backward leaves it.
-  Axes partial_of(Id group) const;
+  program::Axes partial_of(Id group) const;
   Id readable_input(Id segment, const Action& action, bool for_backward);
-  std::vector<Ref> params(Id segment, const Action& action);
+  std::vector<program::Ref> params(Id segment, const Action& action);
   void transfer(bool send, Id segment, Boundary what, int chunk_from, int chunk_to,
                 const Action& action);
-  Compute compute(Id segment, Pass pass, const Action& action) const;
+  program::Compute compute(Id segment, program::Pass pass, const Action& action) const;
   void computed(Id op);
 
-  Program& program_;
-  const Plan& plan_;
-  const ModelSpec& model_;
+  program::Program& program_;
+  const plan::Plan& plan_;
+  const model::ModelSpec& model_;
   const GradientSync& sync_;
   StageRole who_;
-  RoleBuilder role_;
-  Axes pp_ = 0, dp_ = 0, tp_ = 0;
+  program::RoleBuilder role_;
+  program::Axes pp_ = 0, dp_ = 0, tp_ = 0;
   Activations activations_;
   OptimizerOps optimizer_;
   std::vector<Bucket> buckets_;
@@ -97,12 +97,12 @@ class Stage {
   std::vector<Id> history_ = {};               // every compute
   std::set<std::string> seen_ = {};
   std::vector<bool> touched_ = {};  // gradients, [group][micro-batch]
-  std::vector<std::pair<Axes, Id>> axis_channels_ = {};
+  std::vector<std::pair<program::Axes, Id>> axis_channels_ = {};
 };
 
 /// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
 /// are still to be inferred.
-Program lower(const Plan& plan, const ModelSpec& model, const PassOrder& order,
-              const GradientSync& sync);
+program::Program lower(const plan::Plan& plan, const model::ModelSpec& model,
+                       const PassOrder& order, const GradientSync& sync);
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -2,49 +2,57 @@
 
 #include <ranges>
 
-namespace rehearse {
+namespace rehearse::methods {
 
 void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
-  RoleBuilder& role = stage.role();
-  const Axes also = stage.dp() | (bucket.tied ? tied_axis(stage.program()) : Axes{0});
+  program::RoleBuilder& role = stage.role();
+  const program::Axes also =
+      stage.dp() | (bucket.tied ? tied_axis(stage.program()) : program::Axes{0});
   if (stage.tp() && bucket.whole_begin < bucket.begin.back()) {
     Id& whole = bucket.views.whole_grad;
     if (whole == none) {
-      const View& grad = role.role().views[bucket.views.grad];
+      const program::View& grad = role.role().views[bucket.views.grad];
       // With the padding, which belongs to the last group's gradient.
       whole = role.view({.name = grad.name + ".whole",
                          .storage = grad.storage,
                          .begin = bucket.whole_begin,
                          .end = bucket.elements});
     }
-    role.op("tp", Collective{.channel = stage.axis_channel(stage.tp()), .move = Move::all_reduce},
-            {ref(whole, Slot::source, Mode::read, index, 0, {.partial = also | stage.tp()}),
-             ref(whole, Slot::target, Mode::write, index, 0, {.partial = also})},
+    role.op("tp",
+            program::Collective{.channel = stage.axis_channel(stage.tp()),
+                                .move = program::Move::all_reduce},
+            {ref(whole, program::Slot::source, program::Mode::read, index, 0,
+                 {.partial = also | stage.tp()}),
+             ref(whole, program::Slot::target, program::Mode::write, index, 0, {.partial = also})},
             shift);
   }
   if (bucket.tied)
     role.op("tied",
-            Collective{.channel = channel(stage.program(), "tied"), .move = Move::all_reduce},
-            {ref(bucket.views.grad, Slot::source, Mode::read, index, 0, {.partial = also}),
-             ref(bucket.views.grad, Slot::target, Mode::write, index, 0, {.partial = stage.dp()})},
+            program::Collective{.channel = channel(stage.program(), "tied"),
+                                .move = program::Move::all_reduce},
+            {ref(bucket.views.grad, program::Slot::source, program::Mode::read, index, 0,
+                 {.partial = also}),
+             ref(bucket.views.grad, program::Slot::target, program::Mode::write, index, 0,
+                 {.partial = stage.dp()})},
             shift);
 }
 
-void emit_norm(Stage& stage, Layout shard, int shift) {
+void emit_norm(Stage& stage, program::Layout shard, int shift) {
   if (!stage.optimizer().needs_norm()) return;
-  RoleBuilder& role = stage.role();
-  const Axes over = stage.pp() | stage.tp() | shard.shard;
+  program::RoleBuilder& role = stage.role();
+  const program::Axes over = stage.pp() | stage.tp() | shard.shard;
   const Id norm = stage.optimizer().norm();
   bool first = true;
   const auto measure = [&](Id view, double scale) {
-    role.op("compute", Kernel{.kind = Local::measure, .scale = scale},
-            {ref(view, Slot::source, Mode::read, 0, 0, shard),
-             ref(norm, Slot::target, first ? Mode::write : Mode::add, 0, 0, {.partial = over})},
+    role.op("compute", program::Kernel{.kind = program::Local::measure, .scale = scale},
+            {ref(view, program::Slot::source, program::Mode::read, 0, 0, shard),
+             ref(norm, program::Slot::target, first ? program::Mode::write : program::Mode::add, 0,
+                 0, {.partial = over})},
             shift);
     first = false;
   };
   for (const Bucket& bucket : stage.buckets()) {
-    const View view = role.role().views[bucket.views.sum];
+    const program::View view = role.role().views[bucket.views.sum];
     // Each gradient counts once: copies on tensor ranks share their weight, a tied copy has none.
     const double copies = 1.0 / stage.plan().tp;
     if (bucket.tied_copy) continue;
@@ -62,40 +70,44 @@ void emit_norm(Stage& stage, Layout shard, int shift) {
     }
   }
   if (over)
-    role.op("norm", Collective{.channel = stage.axis_channel(over), .move = Move::all_reduce},
-            {ref(norm, Slot::source, Mode::read, 0, 0, {.partial = over}),
-             ref(norm, Slot::target, Mode::write)},
-            shift);
+    role.op(
+        "norm",
+        program::Collective{.channel = stage.axis_channel(over), .move = program::Move::all_reduce},
+        {ref(norm, program::Slot::source, program::Mode::read, 0, 0, {.partial = over}),
+         ref(norm, program::Slot::target, program::Mode::write)},
+        shift);
 }
 
-void emit_update(Stage& stage, const Bucket& bucket, Layout shard, int shift) {
+void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift) {
   OptimizerOps& optimizer = stage.optimizer();
-  const Ref sum = ref(bucket.views.sum, Slot::grad, Mode::read, 0, 0, shard);
+  const program::Ref sum =
+      ref(bucket.views.sum, program::Slot::grad, program::Mode::read, 0, 0, shard);
   if (stage.plan().observe > 0)
     optimizer.observe(bucket, sum, elements_of(stage.program(), stage.role().role(), sum),
                       optimizer.stride(bucket, stage.model()), shift);
-  optimizer.update(bucket, ref(bucket.views.own_weight, Slot::param, Mode::add, 0, 0, shard), sum,
-                   shift);
+  optimizer.update(
+      bucket, ref(bucket.views.own_weight, program::Slot::param, program::Mode::add, 0, 0, shard),
+      sum, shift);
 }
 
-void update_all(Stage& stage, Layout shard, int shift) {
+void update_all(Stage& stage, program::Layout shard, int shift) {
   emit_norm(stage, shard, shift);
   for (const Bucket& bucket : stage.buckets()) emit_update(stage, bucket, shard, shift);
   stage.optimizer().rescale(shift);
 }
 
-Collective gather(Stage& stage) {
+program::Collective gather(Stage& stage) {
   return stage.collective(channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
-                          Move::all_gather);
+                          program::Move::all_gather);
 }
 
 void gather_weights(Stage& stage, int shift) {
   for (const Bucket& bucket : std::ranges::reverse_view(stage.buckets()))
-    stage.role().op(
-        "dp.gather", gather(stage),
-        {ref(bucket.views.own_weight, Slot::source, Mode::read, 0, 0, {.shard = stage.dp()}),
-         ref(bucket.views.weight, Slot::target, Mode::write)},
-        shift);
+    stage.role().op("dp.gather", gather(stage),
+                    {ref(bucket.views.own_weight, program::Slot::source, program::Mode::read, 0, 0,
+                         {.shard = stage.dp()}),
+                     ref(bucket.views.weight, program::Slot::target, program::Mode::write)},
+                    shift);
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

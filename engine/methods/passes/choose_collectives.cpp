@@ -10,16 +10,17 @@
 #include <map>
 #include <tuple>
 
-#include "engine/costs/collective_prices.h"
 #include "engine/base/errors.h"
+#include "engine/costs/collective_prices.h"
 #include "engine/methods/passes/passes.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 class Chooser {
  public:
-  Chooser(const Program& program, std::span<const Id> rank_to_device, CollectivePrices& prices)
+  Chooser(const program::Program& program, std::span<const Id> rank_to_device,
+          costs::CollectivePrices& prices)
       : program_(program), rank_to_device_(rank_to_device), prices_(prices) {
     role_of_.assign(static_cast<std::size_t>(program.world_size), none);
     for (Id r = 0; r < program.roles.size(); ++r)
@@ -27,13 +28,14 @@ class Chooser {
     asked_.resize(program.roles.size() * program.channels.size() * moves);
   }
 
-  Algorithm choose(Id r, const Op& op) {
-    const Role& role = program_.roles[r];
-    const auto& work = std::get<Collective>(op.work);
+  program::Algorithm choose(Id r, const program::Op& op) {
+    const program::Role& role = program_.roles[r];
+    const auto& work = std::get<program::Collective>(op.work);
     std::int64_t elements = 0;
-    DType wire = DType::f32;
-    for (Slot slot : {Slot::source, Slot::target})
-      if (const Ref* ref = find(op, slot); ref && elements_of(program_, role, *ref) > elements) {
+    program::DType wire = program::DType::f32;
+    for (program::Slot slot : {program::Slot::source, program::Slot::target})
+      if (const program::Ref* ref = find(op, slot);
+          ref && elements_of(program_, role, *ref) > elements) {
         elements = elements_of(program_, role, *ref);
         wire = role.storages[role.views[ref->view].storage].dtype;
       }
@@ -47,18 +49,18 @@ class Chooser {
   }
 
  private:
-  static constexpr std::size_t moves = static_cast<std::size_t>(Move::reduce) + 1;
+  static constexpr std::size_t moves = static_cast<std::size_t>(program::Move::reduce) + 1;
   struct Asked {
     std::int64_t elements = -1;
-    DType wire = DType::f32;
+    program::DType wire = program::DType::f32;
     Id root = none;
-    Algorithm fastest = Algorithm::automatic;
+    program::Algorithm fastest = program::Algorithm::automatic;
   };
 
   /// The groups of a channel that a role is in, and those of all whom it meets there, and whom they
   /// meet, as devices: who meets must choose alike, also where a kind of replica stands in groups
   /// of several sizes.
-  Id team(Id r, const Collective& work) {
+  Id team(Id r, const program::Collective& work) {
     auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
     if (!fresh) return it->second;
     auto [groups, first] = groups_.try_emplace(work.channel);
@@ -90,9 +92,9 @@ class Chooser {
     return it->second = prices_.team(devices, roots);
   }
 
-  const Program& program_;
+  const program::Program& program_;
   std::span<const Id> rank_to_device_;
-  CollectivePrices& prices_;
+  costs::CollectivePrices& prices_;
   std::vector<Id> role_of_ = {};
   std::vector<Asked> asked_ = {};                           // [role][channel][move]
   std::map<Id, std::vector<std::vector<Id>>> groups_ = {};  // by channel
@@ -101,14 +103,15 @@ class Chooser {
 
 }  // namespace
 
-Program choose_collectives(Program program, const Cluster& cluster,
-                           std::span<const Id> rank_to_device) {
-  CollectivePrices prices(cluster);
+program::Program choose_collectives(program::Program program, const cluster::Cluster& cluster,
+                                    std::span<const Id> rank_to_device) {
+  costs::CollectivePrices prices(cluster);
   return choose_collectives(std::move(program), cluster, rank_to_device, prices);
 }
 
-Program choose_collectives(Program program, const Cluster& cluster,
-                           std::span<const Id> rank_to_device, CollectivePrices& prices) {
+program::Program choose_collectives(program::Program program, const cluster::Cluster& cluster,
+                                    std::span<const Id> rank_to_device,
+                                    costs::CollectivePrices& prices) {
   for (Id rank = 0; rank < static_cast<Id>(program.world_size); ++rank)
     if ((rank_to_device.empty() ? rank : rank_to_device[rank]) >= cluster.devices().size())
       throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
@@ -116,11 +119,11 @@ Program choose_collectives(Program program, const Cluster& cluster,
                                    rank));
   Chooser chooser(program, rank_to_device, prices);
   for (Id r = 0; r < program.roles.size(); ++r)
-    for (Op& op : program.roles[r].ops)
-      if (auto* work = std::get_if<Collective>(&op.work);
-          work && work->algorithm == Algorithm::automatic)
+    for (program::Op& op : program.roles[r].ops)
+      if (auto* work = std::get_if<program::Collective>(&op.work);
+          work && work->algorithm == program::Algorithm::automatic)
         work->algorithm = chooser.choose(r, op);
   return program;
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -8,7 +8,7 @@
 #include "engine/link/link.h"
 #include "engine/methods/passes/passes.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 /// A hazard of an op that lane order alone does not cover.
@@ -20,21 +20,23 @@ struct Candidate {
 
 /// Whether the refs of two roles imply the same waits: replicas that take other numbers of samples,
 /// stages that have as many layers.
-bool alike(const Role& a, const Role& b) {
-  const auto same_lane = [](const Lane& x, const Lane& y) { return x.order == y.order; };
-  const auto same_storage = [](const Storage& x, const Storage& y) {
+bool alike(const program::Role& a, const program::Role& b) {
+  const auto same_lane = [](const program::Lane& x, const program::Lane& y) {
+    return x.order == y.order;
+  };
+  const auto same_storage = [](const program::Storage& x, const program::Storage& y) {
     return x.life == y.life && x.indices == y.indices && x.versions == y.versions;
   };
-  const auto whole = [](const Role& role, const View& v) {
+  const auto whole = [](const program::Role& role, const program::View& v) {
     return v.begin == 0 && v.end > 0 && v.end == role.storages[v.storage].elements;
   };
-  const auto same_view = [&](const View& x, const View& y) {
+  const auto same_view = [&](const program::View& x, const program::View& y) {
     return x.storage == y.storage && x.slice == y.slice &&
            ((whole(a, x) && whole(b, y)) ||
             (x.begin == y.begin && x.end == y.end &&
              a.storages[x.storage].elements == b.storages[y.storage].elements));
   };
-  const auto same_op = [](const Op& x, const Op& y) {
+  const auto same_op = [](const program::Op& x, const program::Op& y) {
     return x.lane == y.lane && x.shift == y.shift && x.refs == y.refs && x.after == y.after;
   };
   return std::ranges::equal(a.ops, b.ops, same_op) &&
@@ -43,9 +45,9 @@ bool alike(const Role& a, const Role& b) {
          std::ranges::equal(a.lanes, b.lanes, same_lane);
 }
 
-void infer(const Program& program, Role& role) {
+void infer(const program::Program& program, program::Role& role) {
   const std::size_t ops = role.ops.size(), lanes = role.lanes.size();
-  const std::vector<Hazard> hazards = hazard_list(program, role);
+  const std::vector<link::Hazard> hazards = link::hazard_list(program, role);
   std::vector<Candidate> wanted;  // by op, nearest first
   std::vector<std::uint32_t> wanted_end(ops, 0);
   wanted.reserve(hazards.size());
@@ -75,12 +77,12 @@ void infer(const Program& program, Role& role) {
     for (std::size_t l = 0; l < lanes; ++l) into[l] = std::max(into[l], from[l]);
   };
   std::vector<std::pair<int, Id>> last(lanes, {-1, none});
-  std::vector<After> added;
+  std::vector<program::After> added;
   std::size_t undecided = wanted.size();
   for (int i = 0; i < iterations && undecided > 0; ++i) {
     std::uint32_t next = 0;  // in `wanted`
     for (Id o = 0; o < ops; ++o) {
-      Op& op = role.ops[o];
+      program::Op& op = role.ops[o];
       const int step = i - op.shift;
       std::uint32_t* now = clock(i, o);
       auto& [last_iteration, last_op] = last[op.lane];
@@ -90,7 +92,7 @@ void infer(const Program& program, Role& role) {
       // A clock of a later turn is not known yet: the linker reports such an order, here it just
       // cannot cover anything.
       auto known = [&](Id on, int at) { return at >= 0 && (at < i || (at == i && on < o)); };
-      for (const After& a : op.after)
+      for (const program::After& a : op.after)
         if (const int at = iteration_of(a.op, a.lag); known(a.op, at)) join(now, clock(at, a.op));
       added.clear();
       for (; next < wanted_end[o]; ++next) {
@@ -112,10 +114,10 @@ void infer(const Program& program, Role& role) {
 
 }  // namespace
 
-Program infer_waits(Program program) {
+program::Program infer_waits(program::Program program) {
   auto& roles = program.roles;
   std::vector<Id> like;  // the first role that is alike
-  for (const Role& role : roles) {
+  for (const program::Role& role : roles) {
     Id first = 0;
     while (first < like.size() && (like[first] != first || !alike(roles[first], role))) ++first;
     like.push_back(first);
@@ -129,8 +131,8 @@ Program infer_waits(Program program) {
   return program;
 }
 
-Program infer_after(Program program) {
-  return without_redundant_waits(infer_waits(std::move(program)));
+program::Program infer_after(program::Program program) {
+  return link::without_redundant_waits(infer_waits(std::move(program)));
 }
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

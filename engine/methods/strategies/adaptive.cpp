@@ -7,18 +7,18 @@
 #include "engine/methods/lowering/stage.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-PassOrder order_of(const Plan& plan, const ModelSpec&) {
+PassOrder order_of(const plan::Plan& plan, const model::ModelSpec&) {
   if (plan.virtual_stages > 1) return interleave;
   if (plan.pp == 1) return one_by_one;
   switch (plan.pipeline) {
-    case Pipeline::gpipe:
+    case plan::Pipeline::gpipe:
       return all_forward_all_backward;
-    case Pipeline::interleaved:
+    case plan::Pipeline::interleaved:
       return interleave;
-    case Pipeline::one_f_one_b:
+    case plan::Pipeline::one_f_one_b:
       break;
   }
   return one_forward_one_backward;
@@ -35,17 +35,18 @@ const Register adaptive(
                   .shares = true,
                   .sparse = true},
      .defaults =
-         [](Plan& plan) {
+         [](plan::Plan& plan) {
            // More than one chunk a rank is what interleaving is.
-           if (plan.virtual_stages > 1) plan.pipeline = Pipeline::interleaved;
+           if (plan.virtual_stages > 1) plan.pipeline = plan::Pipeline::interleaved;
          },
      .check =
-         [](const Plan& plan, const ModelSpec& model) {
+         [](const plan::Plan& plan, const model::ModelSpec& model) {
            if (!plan.layers.empty() && plan.layers.size() != model.segments.size())
              refuse("layers", fmt::format("{}", plan.layers.size()),
                     fmt::format("must be one exchange for each of the {} segments of {}",
                                 model.segments.size(), model.name));
-           if (plan.pp > 1 && plan.pipeline == Pipeline::interleaved && plan.virtual_stages < 2)
+           if (plan.pp > 1 && plan.pipeline == plan::Pipeline::interleaved &&
+               plan.virtual_stages < 2)
              refuse("virtual_stages", "1", "an interleaved pipeline needs at least 2");
            if (order_of(plan, model).actions == interleave.actions) check_interleaving(plan);
          },
@@ -54,4 +55,4 @@ const Register adaptive(
      .planned = true});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -4,15 +4,15 @@
 // get equal shares unless method.shares says otherwise, so the slowest sets the pace.
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 const Register ddp("ddp", {.summary = "data parallelism, bucketed all-reduce under backward",
                            .source = "Li et al., VLDB 2020",
                            .combines = {.tp = true, .max_zero = 3, .shares = true},
-                           .proposed = Pipeline::one_f_one_b,
+                           .proposed = plan::Pipeline::one_f_one_b,
                            .baseline = true,
                            .with_model_parallelism = "megatron"});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

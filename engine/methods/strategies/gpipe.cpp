@@ -3,29 +3,30 @@
 // 2019).
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 const PassOrder all_forward_all_backward{
     .actions =
-        [](const Plan& plan, int) {
+        [](const plan::Plan& plan, int) {
           std::vector<Action> actions;
-          for (const Pass pass : {Pass::forward, Pass::backward})
+          for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
             for (int mb = 0; mb < plan.micro_batches; ++mb)
               actions.push_back({.pass = pass, .microbatch = mb});
           return actions;
         },
-    .in_flight = [](const Plan& plan, int) { return plan.micro_batches; },
+    .in_flight = [](const plan::Plan& plan, int) { return plan.micro_batches; },
 };
 
 namespace {
 
-const Register gpipe("gpipe", {.summary = "pipeline, all forwards then all backwards",
-                               .source = "Huang et al., NeurIPS 2019",
-                               .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
-                               .pp = 4,
-                               .order = [](const Plan&,
-                                           const ModelSpec&) { return all_forward_all_backward; },
-                               .proposed = Pipeline::gpipe});
+const Register gpipe("gpipe",
+                     {.summary = "pipeline, all forwards then all backwards",
+                      .source = "Huang et al., NeurIPS 2019",
+                      .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
+                      .pp = 4,
+                      .order = [](const plan::Plan&,
+                                  const model::ModelSpec&) { return all_forward_all_backward; },
+                      .proposed = plan::Pipeline::gpipe});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -7,9 +7,9 @@
 
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
-void check_interleaving(const Plan& plan) {
+void check_interleaving(const plan::Plan& plan) {
   if (plan.pp < 2) refuse("pp", "1", "interleaved needs a pipeline of at least 2 stages");
   if (plan.micro_batches % plan.pp != 0)
     refuse("micro_batches", std::to_string(plan.micro_batches),
@@ -20,36 +20,36 @@ void check_interleaving(const Plan& plan) {
 namespace {
 
 /// Forwards before the first backward.
-int warm_up_of(const Plan& plan, int stage) {
+int warm_up_of(const plan::Plan& plan, int stage) {
   return std::min((plan.pp - stage - 1) * 2 + (plan.virtual_stages - 1) * plan.pp,
                   plan.micro_batches * plan.virtual_stages);
 }
 
-std::vector<Action> actions_of(const Plan& plan, int stage) {
+std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
   const int v = plan.virtual_stages, pp = plan.pp, total = plan.micro_batches * v;
   // The k-th virtual micro-batch: groups of pp micro-batches pass through all chunks before the
   // next group starts.
-  auto action = [&](int k, Pass pass) {
+  auto action = [&](int k, program::Pass pass) {
     const int in_group = k % (pp * v), chunk = in_group / pp;
     return Action{.pass = pass,
-                  .chunk = pass == Pass::forward ? chunk : v - 1 - chunk,
+                  .chunk = pass == program::Pass::forward ? chunk : v - 1 - chunk,
                   .microbatch = k / (pp * v) * pp + k % pp};
   };
   const int warm_up = warm_up_of(plan, stage);
   std::vector<Action> actions;
   for (int k = 0; k < total + warm_up; ++k) {
-    if (k < total) actions.push_back(action(k, Pass::forward));
-    if (k >= warm_up) actions.push_back(action(k - warm_up, Pass::backward));
+    if (k < total) actions.push_back(action(k, program::Pass::forward));
+    if (k >= warm_up) actions.push_back(action(k - warm_up, program::Pass::backward));
   }
   return actions;
 }
 
 }  // namespace
 
-const PassOrder interleave{.actions = actions_of, .in_flight = [](const Plan& plan, int stage) {
-                             return std::min(warm_up_of(plan, stage) + 1,
-                                             plan.micro_batches * plan.virtual_stages);
-                           }};
+const PassOrder interleave{
+    .actions = actions_of, .in_flight = [](const plan::Plan& plan, int stage) {
+      return std::min(warm_up_of(plan, stage) + 1, plan.micro_batches * plan.virtual_stages);
+    }};
 
 namespace {
 
@@ -60,12 +60,12 @@ const Register interleaved(
      .combines = {.pp = true, .tp = true, .max_zero = 1, .interleave = true, .shares = true},
      .pp = 4,
      .defaults =
-         [](Plan& plan) {
+         [](plan::Plan& plan) {
            if (plan.virtual_stages == 1) plan.virtual_stages = 2;
          },
-     .check = [](const Plan& plan, const ModelSpec&) { check_interleaving(plan); },
-     .order = [](const Plan&, const ModelSpec&) { return interleave; },
-     .proposed = Pipeline::interleaved});
+     .check = [](const plan::Plan& plan, const model::ModelSpec&) { check_interleaving(plan); },
+     .order = [](const plan::Plan&, const model::ModelSpec&) { return interleave; },
+     .proposed = plan::Pipeline::interleaved});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

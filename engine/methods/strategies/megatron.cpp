@@ -4,7 +4,7 @@
 // et al. 2019; Narayanan et al., SC 2021; Korthikanti et al. 2022).
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 const Register megatron(
@@ -14,7 +14,7 @@ const Register megatron(
      .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
      .pp = 2,
      .tp = 2,
-     .order = [](const Plan&, const ModelSpec&) { return one_forward_one_backward; }});
+     .order = [](const plan::Plan&, const model::ModelSpec&) { return one_forward_one_backward; }});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -4,35 +4,36 @@
 
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 const PassOrder one_forward_one_backward{
     .actions =
-        [](const Plan& plan, int stage) {
+        [](const plan::Plan& plan, int stage) {
           const int warm_up = std::min(plan.pp - stage - 1, plan.micro_batches);
           std::vector<Action> actions;
           for (int k = 0; k < plan.micro_batches + warm_up; ++k) {
-            if (k < plan.micro_batches) actions.push_back({.pass = Pass::forward, .microbatch = k});
+            if (k < plan.micro_batches)
+              actions.push_back({.pass = program::Pass::forward, .microbatch = k});
             if (k >= warm_up)
-              actions.push_back({.pass = Pass::backward, .microbatch = k - warm_up});
+              actions.push_back({.pass = program::Pass::backward, .microbatch = k - warm_up});
           }
           return actions;
         },
-    .in_flight = [](const Plan& plan,
+    .in_flight = [](const plan::Plan& plan,
                     int stage) { return std::min(plan.pp - stage, plan.micro_batches); },
 };
 
 namespace {
 
-const Register one_f_one_b("1f1b",
-                           {.summary = "pipeline, one forward one backward, flushed each step",
-                            .source = "Narayanan et al., ICML 2021",
-                            .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
-                            .pp = 4,
-                            .order = [](const Plan&,
-                                        const ModelSpec&) { return one_forward_one_backward; },
-                            .proposed = Pipeline::one_f_one_b,
-                            .baseline = true});
+const Register one_f_one_b(
+    "1f1b",
+    {.summary = "pipeline, one forward one backward, flushed each step",
+     .source = "Narayanan et al., ICML 2021",
+     .combines = {.pp = true, .tp = true, .max_zero = 1, .shares = true},
+     .pp = 4,
+     .order = [](const plan::Plan&, const model::ModelSpec&) { return one_forward_one_backward; },
+     .proposed = plan::Pipeline::one_f_one_b,
+     .baseline = true});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

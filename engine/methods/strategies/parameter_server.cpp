@@ -14,10 +14,10 @@
 #include "engine/methods/lowering/replicated.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-int server_of(const Plan& plan, std::size_t bucket) {
+int server_of(const plan::Plan& plan, std::size_t bucket) {
   return static_cast<int>(bucket) % plan.servers;
 }
 
@@ -26,13 +26,13 @@ std::string on_server(const char* what, int server) { return fmt::format("{}.{}"
 Id server_role(int server) { return static_cast<Id>(1 + server); }  // the workers are role 0
 
 /// All workers and one server.
-Id star(Program& program, const Plan& plan, const char* what, int server) {
+Id star(program::Program& program, const plan::Plan& plan, const char* what, int server) {
   std::vector<Id> colour(static_cast<Id>(plan.world_size()), none);
   for (int worker = 0; worker < plan.dp; ++worker) colour[static_cast<std::size_t>(worker)] = 0;
   colour[static_cast<std::size_t>(plan.dp) + static_cast<std::size_t>(server)] = 0;
   // One bit for all stars, however many: no layout names one of them.
   return channel(program, on_server(what, server),
-                 {.axes = Axes{1} << program.mesh.size(), .colour = std::move(colour)});
+                 {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
 }
 
 class Served : public Replicated {
@@ -40,90 +40,95 @@ class Served : public Replicated {
   void finish(Stage& stage, int shift) const override {
     for (std::size_t b = 0; b < stage.buckets().size(); ++b) {
       const int server = server_of(stage.plan(), b);
-      pull(stage, ref(stage.buckets()[b].views.weight, Slot::target, Mode::write), server, shift);
+      pull(stage, ref(stage.buckets()[b].views.weight, program::Slot::target, program::Mode::write),
+           server, shift);
     }
   }
 
  protected:
   bool owns_optimizer() const override { return false; }
-  int weight_versions(const Plan& plan) const override { return 1 + plan.staleness; }
-  int weight_age(const Plan& plan) const override { return 1 + plan.staleness; }
-  int grad_versions(const Plan& plan, const ModelSpec&) const override {
+  int weight_versions(const plan::Plan& plan) const override { return 1 + plan.staleness; }
+  int weight_age(const plan::Plan& plan) const override { return 1 + plan.staleness; }
+  int grad_versions(const plan::Plan& plan, const model::ModelSpec&) const override {
     return plan.staleness > 0 ? 2 : 1;
   }
 
   void exchange(Stage& stage, const Bucket& bucket, int shift) const override {
     const auto at = static_cast<std::size_t>(&bucket - stage.buckets().data());
-    push(stage, ref(bucket.views.grad, Slot::source, Mode::read, 0, 0, {.partial = stage.dp()}),
+    push(stage,
+         ref(bucket.views.grad, program::Slot::source, program::Mode::read, 0, 0,
+             {.partial = stage.dp()}),
          server_of(stage.plan(), at), shift);
   }
-  virtual void push(Stage& stage, Ref grad, int server, int shift) const {
-    stage.role().op(on_server("push", server),
-                    Collective{.channel = star(stage.program(), stage.plan(), "push", server),
-                               .move = Move::reduce,
-                               .algorithm = Algorithm::direct,
-                               .root = server_role(server)},
-                    {grad}, shift);
-  }
-  virtual void pull(Stage& stage, Ref weights, int server, int shift) const {
-    stage.role().op(on_server("pull", server),
-                    Collective{.channel = star(stage.program(), stage.plan(), "pull", server),
-                               .move = Move::broadcast,
-                               .algorithm = Algorithm::direct,
-                               .root = server_role(server)},
-                    {weights}, shift);
-  }
-};
-
-class ServedAtOnce final : public Served {
-  double bucket_bytes(const Plan& plan, const ModelSpec& model) const override {
-    // One message a server and step: a mailbox does not say which bucket arrives.
-    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.servers;
-  }
-  void push(Stage& stage, Ref grad, int server, int shift) const override {
+  virtual void push(Stage& stage, program::Ref grad, int server, int shift) const {
     stage.role().op(
         on_server("push", server),
-        Put{.channel = channel(stage.program(), on_server("push", server), {}, Match::mailbox),
-            .peer = server_role(server)},
+        program::Collective{.channel = star(stage.program(), stage.plan(), "push", server),
+                            .move = program::Move::reduce,
+                            .algorithm = program::Algorithm::direct,
+                            .root = server_role(server)},
         {grad}, shift);
   }
-  void pull(Stage& stage, Ref weights, int server, int shift) const override {
+  virtual void pull(Stage& stage, program::Ref weights, int server, int shift) const {
     stage.role().op(
         on_server("pull", server),
-        Take{.channel = channel(stage.program(), on_server("pull", server), {}, Match::mailbox)},
+        program::Collective{.channel = star(stage.program(), stage.plan(), "pull", server),
+                            .move = program::Move::broadcast,
+                            .algorithm = program::Algorithm::direct,
+                            .root = server_role(server)},
         {weights}, shift);
   }
 };
 
+class ServedAtOnce final : public Served {
+  double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
+    // One message a server and step: a mailbox does not say which bucket arrives.
+    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.servers;
+  }
+  void push(Stage& stage, program::Ref grad, int server, int shift) const override {
+    stage.role().op(on_server("push", server),
+                    program::Put{.channel = channel(stage.program(), on_server("push", server), {},
+                                                    program::Match::mailbox),
+                                 .peer = server_role(server)},
+                    {grad}, shift);
+  }
+  void pull(Stage& stage, program::Ref weights, int server, int shift) const override {
+    stage.role().op(on_server("pull", server),
+                    program::Take{.channel = channel(stage.program(), on_server("pull", server), {},
+                                                     program::Match::mailbox)},
+                    {weights}, shift);
+  }
+};
+
 /// A bucket as it lies on its server.
-Bucket shard_of(RoleBuilder& role, OptimizerOps& optimizer, const Plan& plan,
+Bucket shard_of(program::RoleBuilder& role, OptimizerOps& optimizer, const plan::Plan& plan,
                 const Bucket& bucket) {
   Bucket shard = bucket;
   shard.views = {};
   shard.views.weight = role.storage({.name = "W." + bucket.name,
-                                     .life = Life::state,
+                                     .life = program::Life::state,
                                      .dtype = plan.precision,
                                      .elements = bucket.elements});
   optimizer.declare(shard, bucket.elements);
   shard.views.sum = role.storage({.name = "G." + bucket.name,
-                                  .life = Life::buffer,
+                                  .life = program::Life::buffer,
                                   .dtype = plan.precision,
                                   .elements = bucket.elements});
   return shard;
 }
 
-const GradientSync& in_step(const Plan&) {
+const GradientSync& in_step(const plan::Plan&) {
   static const Served sync;
   return sync;
 }
-const GradientSync& at_once(const Plan&) {
+const GradientSync& at_once(const plan::Plan&) {
   static const ServedAtOnce sync;
   return sync;
 }
 
 template <bool AtOnce>
-Program serve(const Plan& plan, const ModelSpec& model) {
-  Program program = make_mesh(plan);
+program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
+  program::Program program = make_mesh(plan);
   const GradientSync& sync = AtOnce ? at_once(plan) : in_step(plan);
   Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
   const auto& buckets = workers.buckets();
@@ -135,38 +140,39 @@ Program serve(const Plan& plan, const ModelSpec& model) {
   program.roles.push_back(workers.role().take());
   program.roles.back().free_running = AtOnce;
   for (int s = 0; s < plan.servers; ++s) {
-    RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
+    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
     role.lane("compute");
     OptimizerOps optimizer(role, plan);
     for (std::size_t b = static_cast<std::size_t>(s); b < buckets.size();
          b += static_cast<std::size_t>(plan.servers)) {
       const Bucket shard = shard_of(role, optimizer, plan, buckets[b]);
-      const Ref grads = ref(shard.views.sum, Slot::target, Mode::write),
-                weights = ref(shard.views.weight, Slot::source, Mode::read);
+      const program::Ref grads = ref(shard.views.sum, program::Slot::target, program::Mode::write),
+                         weights =
+                             ref(shard.views.weight, program::Slot::source, program::Mode::read);
       if constexpr (AtOnce) {
         const Id push = channel(program, on_server("push", s)),
                  pull = channel(program, on_server("pull", s));
         for (int contribution = 0; contribution < plan.dp; ++contribution) {
-          role.op("compute", Take{.channel = push}, {grads});
+          role.op("compute", program::Take{.channel = push}, {grads});
           // The step's first update comes on top of the last step's.
           optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
-          role.op("compute", Put{.channel = pull, .peer = 0, .reply = push}, {weights});
+          role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {weights});
         }
       } else {
         role.op("push",
-                Collective{.channel = star(program, plan, "push", s),
-                           .move = Move::reduce,
-                           .algorithm = Algorithm::direct,
-                           .root = server_role(s)},
+                program::Collective{.channel = star(program, plan, "push", s),
+                                    .move = program::Move::reduce,
+                                    .algorithm = program::Algorithm::direct,
+                                    .root = server_role(s)},
                 {grads});
         if (plan.observe > 0)
           optimizer.observe(shard, grads, shard.elements, optimizer.stride(shard, model));
         optimizer.update(shard, weights, grads);
         role.op("pull",
-                Collective{.channel = star(program, plan, "pull", s),
-                           .move = Move::broadcast,
-                           .algorithm = Algorithm::direct,
-                           .root = server_role(s)},
+                program::Collective{.channel = star(program, plan, "pull", s),
+                                    .move = program::Move::broadcast,
+                                    .algorithm = program::Algorithm::direct,
+                                    .root = server_role(s)},
                 {weights});
       }
     }
@@ -176,7 +182,7 @@ Program serve(const Plan& plan, const ModelSpec& model) {
 }
 
 template <bool AtOnce>
-void check(const Plan& plan, const ModelSpec&) {
+void check(const plan::Plan& plan, const model::ModelSpec&) {
   if (plan.servers < 1)
     refuse("servers", std::to_string(plan.servers),
            fmt::format("{} needs at least 1 server", plan.method));
@@ -192,7 +198,7 @@ Strategy parameter_server(const char* summary, const char* source, bool stalenes
       .summary = summary,
       .source = source,
       .combines = {.servers = true, .staleness = staleness, .clip = false, .low_precision = false},
-      .defaults = [](Plan& plan) { plan.servers = std::max(plan.servers, 1); },
+      .defaults = [](plan::Plan& plan) { plan.servers = std::max(plan.servers, 1); },
       .check = check<AtOnce>,
       .sync = AtOnce ? at_once : in_step,
       .compile = serve<AtOnce>};
@@ -207,7 +213,7 @@ const Register async(
 Strategy stale_synchronous() {
   Strategy strategy = parameter_server<false>(
       "parameter servers, weights a fixed number of steps old", "Ho et al., NeurIPS 2013", true);
-  strategy.defaults = [](Plan& plan) {
+  strategy.defaults = [](plan::Plan& plan) {
     plan.servers = std::max(plan.servers, 1), plan.staleness = std::max(plan.staleness, 1);
   };
   return strategy;
@@ -216,4 +222,4 @@ Strategy stale_synchronous() {
 const Register ssp("ps-ssp", stale_synchronous());
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -7,34 +7,34 @@
 #include "engine/methods/lowering/replicated.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 /// Copies of tied embeddings and a global norm are complete only when the first stage has done its
 /// last backward, long after the last stage began the next batch: the sums then get a second buffer
 /// and the update moves to the end of the next batch, just before its weights are read. Otherwise
 /// it waits for one forward only.
-bool late(const Plan& plan, const ModelSpec& model) {
-  return plan.pp > 1 && (model.tied || plan.clip || plan.precision == DType::f16);
+bool late(const plan::Plan& plan, const model::ModelSpec& model) {
+  return plan.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
 }
 
 class TwoVersions final : public Replicated {
-  int weight_versions(const Plan&) const override { return 2; }
-  int weight_age(const Plan&) const override { return 2; }
-  int grad_versions(const Plan& plan, const ModelSpec& model) const override {
+  int weight_versions(const plan::Plan&) const override { return 2; }
+  int weight_age(const plan::Plan&) const override { return 2; }
+  int grad_versions(const plan::Plan& plan, const model::ModelSpec& model) const override {
     return late(plan, model) ? 2 : 1;
   }
 };
 
 template <bool Late>
-std::vector<Action> actions_of(const Plan& plan, int stage) {
+std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
   const int m = plan.micro_batches, warm_up = plan.pp - stage - 1;
   std::vector<Action> actions;
   for (int k = 0; k < m; ++k) {
-    actions.push_back({.pass = Pass::forward, .microbatch = k});
+    actions.push_back({.pass = program::Pass::forward, .microbatch = k});
     // Used before the next backward writes over them.
     if (!Late && k == warm_up) actions.back().update = 1;
-    actions.push_back({.pass = Pass::backward,
+    actions.push_back({.pass = program::Pass::backward,
                        .microbatch = (k - warm_up + m) % m,
                        .shift = k < warm_up ? 1 : 0});
   }
@@ -45,7 +45,7 @@ std::vector<Action> actions_of(const Plan& plan, int stage) {
 template <bool Late>
 constexpr PassOrder without_flush{
     .actions = actions_of<Late>,
-    .in_flight = [](const Plan& plan, int stage) { return plan.pp - stage; }};
+    .in_flight = [](const plan::Plan& plan, int stage) { return plan.pp - stage; }};
 
 const Register pipedream_2bw(
     "pipedream-2bw",
@@ -54,20 +54,20 @@ const Register pipedream_2bw(
      .combines = {.pp = true, .tp = true, .shares = true},
      .pp = 4,
      .check =
-         [](const Plan& plan, const ModelSpec&) {
+         [](const plan::Plan& plan, const model::ModelSpec&) {
            if (plan.micro_batches < plan.pp)
              refuse("micro_batches", std::to_string(plan.micro_batches),
                     fmt::format("pipedream-2bw needs at least as many as stages; nearest: {}",
                                 plan.pp));
          },
      .order =
-         [](const Plan& plan, const ModelSpec& model) {
+         [](const plan::Plan& plan, const model::ModelSpec& model) {
            return late(plan, model) ? without_flush<true> : without_flush<false>;
          },
-     .sync = [](const Plan&) -> const GradientSync& {
+     .sync = [](const plan::Plan&) -> const GradientSync& {
        static const TwoVersions sync;
        return sync;
      }});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -5,7 +5,7 @@
 #include "engine/methods/lowering/stage.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 const Register topk_sync(
@@ -13,10 +13,10 @@ const Register topk_sync(
                   .source = "Sun 2026, section 4.1; Lin et al., ICLR 2018",
                   .combines = {.tp = true, .max_zero = 2, .shares = true, .sparse = true},
                   .defaults =
-                      [](Plan& plan) {
-                        if (!plan.reduction) plan.reduction = Reduction::sparse;
+                      [](plan::Plan& plan) {
+                        if (!plan.reduction) plan.reduction = plan::Reduction::sparse;
                       },
                   .sync = sparse});
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -5,7 +5,7 @@
 
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 template <int Level>
@@ -14,7 +14,7 @@ Strategy zero(const char* what) {
           .source = "Rajbhandari et al., SC 2020",
           .combines = {.tp = true, .max_zero = 3, .shares = true},
           .defaults =
-              [](Plan& plan) {
+              [](plan::Plan& plan) {
                 if (plan.zero != 0 && plan.zero != Level)
                   refuse("zero", std::to_string(plan.zero),
                          fmt::format("method \"zero{}\" is level {}; leave the key out or use "
@@ -33,4 +33,4 @@ const Register zero3("zero3",
                      zero<3>("data parallelism, everything sharded, weights gathered for use"));
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

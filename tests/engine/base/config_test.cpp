@@ -40,7 +40,7 @@ void read_all(const Config& c) {
 }
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return message_of([&] { read_all(Config::parse(text, "job.toml", overrides)); });
+  return test::message_of([&] { read_all(Config::parse(text, "job.toml", overrides)); });
 }
 
 TEST(Config, ReadsTypedValues) {
@@ -125,7 +125,7 @@ TEST(Config, AMisspeltSectionIsNamedNotTheKeyThatIsMissingWithIt) {
 TEST(Config, NoTablesAndARangeWithItsUnit) {
   EXPECT_EQ(error_of("[method]\nname = \"ddp\"\n", {"nodes=[]"}), "no error");
   EXPECT_EQ(
-      message_of([] {
+      test::message_of([] {
         Config::parse("wait = \"2h\"", "job.toml").seconds("wait", std::nullopt, between(0, 60));
       }),
       "job.toml:1: key \"wait\": '2h' is out of range: must be from 0 to 60 s");
@@ -134,9 +134,9 @@ TEST(Config, NoTablesAndARangeWithItsUnit) {
 TEST(Config, BrokenFiles) {
   EXPECT_THAT(error_of("[method]\nname = \n"), testing::StartsWith("job.toml:2:8: not TOML: "));
   EXPECT_THAT(error_of("a = 1\na = 2\n"), testing::ContainsRegex("^job.toml:2:[0-9]+: not TOML: "));
-  EXPECT_EQ(message_of([] { Config::load("no/such/file.toml"); }),
+  EXPECT_EQ(test::message_of([] { Config::load("no/such/file.toml"); }),
             "no/such/file.toml: cannot be read: No such file or directory");
-  EXPECT_EQ(message_of([] { Config::load("/"); }), "/: cannot be read: Is a directory");
+  EXPECT_EQ(test::message_of([] { Config::load("/"); }), "/: cannot be read: Is a directory");
 }
 
 TEST(Config, OverridesReplaceAndAdd) {

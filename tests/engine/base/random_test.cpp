@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "engine/cluster/disturbance.h"
 #include "engine/base/errors.h"
+#include "engine/cluster/disturbance.h"
 
 namespace rehearse {
 namespace {
@@ -60,10 +60,10 @@ TEST(Random, LogNormalHasMeanOneAndItsSigma) {
 }
 
 TEST(Disturbance, BulkEqualsSingle) {
-  Disturbance d;
+  cluster::Disturbance d;
   d.seed = 5, d.compute_sigma = 0.1, d.straggler_probability = 0.2;
   d.stragglers = {{3, 4.0}};
-  const Disturber disturber(d, 100);
+  const cluster::Disturber disturber(d, 100);
   std::vector<Id> ranks;
   for (Id r = 0; r < 100; r += 3) ranks.push_back(r);
   std::vector<double> out(ranks.size());
@@ -73,13 +73,13 @@ TEST(Disturbance, BulkEqualsSingle) {
 }
 
 TEST(Disturbance, StragglersPersistAndFollowTheSeed) {
-  Disturbance d;
+  cluster::Disturbance d;
   d.straggler_probability = 0.1, d.straggler_factor = 3;
   int slow = 0, same = 0;
   d.seed = 1;
-  const Disturber a(d, 10000);
+  const cluster::Disturber a(d, 10000);
   d.seed = 2;
-  const Disturber b(d, 10000);
+  const cluster::Disturber b(d, 10000);
   for (Id r = 0; r < 10000; ++r) {
     EXPECT_EQ(a.compute_factor(r, 0, 0), a.compute_factor(r, 17, 23));
     slow += a.straggler_factor(r) == 3;
@@ -91,14 +91,14 @@ TEST(Disturbance, StragglersPersistAndFollowTheSeed) {
 
 TEST(Disturbance, RefusesWhatMakesNoSense) {
   auto refused = [](auto change) {
-    Disturbance d;
+    cluster::Disturbance d;
     change(d);
-    EXPECT_THROW(Disturber(d, 4), InputError);
+    EXPECT_THROW(cluster::Disturber(d, 4), InputError);
   };
-  refused([](Disturbance& d) { d.compute_sigma = -1; });
-  refused([](Disturbance& d) { d.straggler_probability = 1.5; });
-  refused([](Disturbance& d) { d.stragglers = {{4, 2.0}}; });
-  refused([](Disturbance& d) { d.stragglers = {{0, 0.0}}; });
+  refused([](cluster::Disturbance& d) { d.compute_sigma = -1; });
+  refused([](cluster::Disturbance& d) { d.straggler_probability = 1.5; });
+  refused([](cluster::Disturbance& d) { d.stragglers = {{4, 2.0}}; });
+  refused([](cluster::Disturbance& d) { d.stragglers = {{0, 0.0}}; });
 }
 
 }  // namespace

@@ -45,13 +45,13 @@ TEST(Units, TimesRatesAndPower) {
 }
 
 TEST(Units, ErrorsNameWhatWouldFit) {
-  EXPECT_EQ(message_of([] { parse_bandwidth("100GB"); }),
+  EXPECT_EQ(test::message_of([] { parse_bandwidth("100GB"); }),
             "\"100GB\" is not a bandwidth: unit \"GB\" does not fit; units that fit: "
             "bytes: B/s, MB/s, GB/s, GiB/s; bits: b/s, Mb/s, Gb/s, Tb/s");
-  EXPECT_EQ(message_of([] { parse_bytes("24Gb"); }),
+  EXPECT_EQ(test::message_of([] { parse_bytes("24Gb"); }),
             "\"24Gb\" is not a size in bytes: unit \"Gb\" does not fit; units that fit: "
             "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB (b would be bits)");
-  EXPECT_EQ(message_of([] { parse_seconds("2"); }),
+  EXPECT_EQ(test::message_of([] { parse_seconds("2"); }),
             "\"2\" is not a duration: it has no unit; units that fit: ns, us, ms, s, min, h");
   for (const char* bad : {"", "s", "nans", "1e999s", "infs", "2 m s", "2ks", "2minn", "-"})
     EXPECT_THROW(parse_seconds(bad), InputError) << bad;
@@ -104,7 +104,7 @@ TEST(Units, JoulesAndNoNegativeNothing) {
   EXPECT_EQ(fixed(-0.0, 0), "0");
   EXPECT_EQ(percent(-1e-9, 1), "0.0%");
   EXPECT_EQ(percent(-0.125, 1), "-12.5%");
-  EXPECT_THAT(message_of([] { parse_bytes("1e308EB"); }), testing::HasSubstr("not finite"));
+  EXPECT_THAT(test::message_of([] { parse_bytes("1e308EB"); }), testing::HasSubstr("not finite"));
 }
 
 TEST(Units, TheNearestDivisor) {

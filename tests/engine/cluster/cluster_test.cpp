@@ -18,7 +18,7 @@
 #include "tests/engine/reference.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::cluster {
 namespace {
 
 using testing::HasSubstr;
@@ -199,7 +199,7 @@ TEST(Cluster, WhatChangesIsAskedAnew) {
   Cluster c;
   const Id kind = c.add_kind({.name = "k"});
   const Id a = c.add_device("a", kind, 0), b = c.add_device("b", kind, 1);
-  EXPECT_EQ(message_of([&] { c.path(a, b); }), "cluster \"\": there is no path from a to b");
+  EXPECT_EQ(test::message_of([&] { c.path(a, b); }), "cluster \"\": there is no path from a to b");
   c.connect(c.vertex_of(a), c.vertex_of(b), "slow", BytesPerSecond(1e9), Seconds(0));
   EXPECT_EQ(names_of(c, a, b), (std::vector<std::string>{"slow"}));
   const Cluster before = c;
@@ -275,7 +275,7 @@ TEST(Platform, DeviceTableIsSane) {
   }
   EXPECT_DOUBLE_EQ(load_device("V100 SXM2 16GB").peak_bf16.value, 0);
   EXPECT_DOUBLE_EQ(load_device("RTX 4090").memory.value, 24.0 * (1 << 30));
-  EXPECT_THAT(message_of([] { load_device("RTX4090"); }),
+  EXPECT_THAT(test::message_of([] { load_device("RTX4090"); }),
               HasSubstr("device \"RTX4090\" is not known; did you mean \"RTX 4090\"? known: "));
 }
 
@@ -288,7 +288,7 @@ TEST(Platform, DataDirCanBeElsewhere) {
   std::ofstream(dir + "/platforms/devices.toml") << "";
   setenv("REHEARSE_DATA_DIR", dir.c_str(), 1);
   const std::size_t devices = load_cluster("mine").devices().size();
-  const std::string error = message_of([] { load_cluster("paper"); });
+  const std::string error = test::message_of([] { load_cluster("paper"); });
   unsetenv("REHEARSE_DATA_DIR");
   EXPECT_EQ(devices, 1U);
   EXPECT_THAT(error, HasSubstr("cluster \"paper\" is not known; known: mine"));
@@ -296,20 +296,20 @@ TEST(Platform, DataDirCanBeElsewhere) {
 }
 
 TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
-  EXPECT_THAT(message_of([] { load_cluster("papre"); }),
+  EXPECT_THAT(test::message_of([] { load_cluster("papre"); }),
               HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: dgx-a100, "
                         "dgx-h100, dgx1, paper, paper-homogeneous, this-machine"));
-  EXPECT_THAT(message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
-  EXPECT_EQ(message_of([] { load_cluster("no/where.toml"); }),
+  EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
+  EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),
             "cluster file \"no/where.toml\" does not exist");
-  EXPECT_EQ(message_of([] { load_cluster("dgx1:x"); }),
+  EXPECT_EQ(test::message_of([] { load_cluster("dgx1:x"); }),
             "cluster \"dgx1:x\": \"x\" is not a number from 1 to 131072, as in \"dgx-a100:16\"");
-  EXPECT_THAT(message_of([] { load_cluster("dgx1:0"); }),
+  EXPECT_THAT(test::message_of([] { load_cluster("dgx1:0"); }),
               HasSubstr("is not a number from 1 to 131072"));
-  EXPECT_EQ(message_of([] { load_cluster("paper:3"); }),
+  EXPECT_EQ(test::message_of([] { load_cluster("paper:3"); }),
             "cluster \"paper:3\": it has a size of its own; leave out \":3\"");
   const auto error_of = [](const std::string& text) {
-    return message_of([&] { load_cluster(write_platform("summary = \"s\"\n" + text)); });
+    return test::message_of([&] { load_cluster(write_platform("summary = \"s\"\n" + text)); });
   };
   const std::string node = "[[nodes]]\ndevices = [\"H100\"]\n";
   const auto link = [](const std::string& l) { return "links = [" + l + "]\n"; };
@@ -345,8 +345,8 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
 }
 
 TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
-  expect_documented("docs/platforms.md", platform_keys());
-  const auto rows = table_rows("docs/platforms.md");
+  test::expect_documented("docs/platforms.md", platform_keys());
+  const auto rows = test::table_rows("docs/platforms.md");
   std::size_t devices = 0, clusters = 0;
   const auto tera = [](FlopsPerSecond rate) {
     return rate.value == 0 ? std::string("-") : fmt::format("{:g}", rate.value / 1e12);
@@ -376,4 +376,4 @@ TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::cluster

@@ -9,17 +9,18 @@
 #include <numeric>
 #include <tuple>
 
-#include "engine/collectives/schedule.h"
 #include "engine/base/errors.h"
+#include "engine/collectives/schedule.h"
 
-namespace rehearse {
+namespace rehearse::collectives {
 namespace {
 
-constexpr Move moves[] = {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast,
-                          Move::reduce};
-constexpr Algorithm algorithms[] = {Algorithm::ring, Algorithm::double_tree,
-                                    Algorithm::halving_doubling, Algorithm::hierarchical,
-                                    Algorithm::direct};
+constexpr program::Move moves[] = {program::Move::all_reduce, program::Move::reduce_scatter,
+                                   program::Move::all_gather, program::Move::broadcast,
+                                   program::Move::reduce};
+constexpr program::Algorithm algorithms[] = {
+    program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::halving_doubling,
+    program::Algorithm::hierarchical, program::Algorithm::direct};
 constexpr int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 33};
 
 // Which node member i lies on: all on one, nodes of four, or nodes of 1, 2, 3, 4, 1, ... members in
@@ -34,11 +35,11 @@ std::vector<Id> nodes(int n, int kind) {
   return out;
 }
 
-bool serves(Move move, Algorithm algorithm) {
-  if (algorithm == Algorithm::double_tree)
-    return move != Move::reduce_scatter && move != Move::all_gather;
-  if (algorithm == Algorithm::halving_doubling)
-    return move != Move::broadcast && move != Move::reduce;
+bool serves(program::Move move, program::Algorithm algorithm) {
+  if (algorithm == program::Algorithm::double_tree)
+    return move != program::Move::reduce_scatter && move != program::Move::all_gather;
+  if (algorithm == program::Algorithm::halving_doubling)
+    return move != program::Move::broadcast && move != program::Move::reduce;
   return true;
 }
 
@@ -48,9 +49,10 @@ struct Cell {
 };
 using Tensor = std::vector<Cell>;
 
-void play(Move move, Algorithm algorithm, int n, int kind, std::int64_t elements) {
+void play(program::Move move, program::Algorithm algorithm, int n, int kind,
+          std::int64_t elements) {
   const auto node_of = nodes(n, kind);
-  const int root = (move == Move::broadcast || move == Move::reduce) ? n / 2 : 0;
+  const int root = (move == program::Move::broadcast || move == program::Move::reduce) ? n / 2 : 0;
   if (!serves(move, algorithm)) {
     EXPECT_THROW(schedule(move, algorithm, elements, node_of, root), InputError);
     return;
@@ -64,9 +66,9 @@ void play(Move move, Algorithm algorithm, int n, int kind, std::int64_t elements
   std::vector<Tensor> state(count, Tensor(size));
   for (int i = 0; i < n; ++i)
     for (std::int64_t e = 0; e < elements; ++e) {
-      const bool own = move == Move::all_gather  ? part(i) <= e && e < part(i + 1)
-                       : move == Move::broadcast ? i == root
-                                                 : true;
+      const bool own = move == program::Move::all_gather  ? part(i) <= e && e < part(i + 1)
+                       : move == program::Move::broadcast ? i == root
+                                                          : true;
       if (!own) continue;
       auto& cell = state[static_cast<std::size_t>(i)][static_cast<std::size_t>(e)];
       cell.count.assign(count, 0);
@@ -118,11 +120,13 @@ void play(Move move, Algorithm algorithm, int n, int kind, std::int64_t elements
       int owner = 0;
       while (part(owner + 1) <= e) ++owner;
       std::vector<int> want(count, 0);
-      if (move == Move::all_gather) want[static_cast<std::size_t>(owner)] = 1;
-      if (move == Move::broadcast) want[static_cast<std::size_t>(root)] = 1;
-      if (move == Move::all_reduce || move == Move::reduce || move == Move::reduce_scatter)
+      if (move == program::Move::all_gather) want[static_cast<std::size_t>(owner)] = 1;
+      if (move == program::Move::broadcast) want[static_cast<std::size_t>(root)] = 1;
+      if (move == program::Move::all_reduce || move == program::Move::reduce ||
+          move == program::Move::reduce_scatter)
         want.assign(count, 1);
-      if ((move == Move::reduce && i != root) || (move == Move::reduce_scatter && i != owner))
+      if ((move == program::Move::reduce && i != root) ||
+          (move == program::Move::reduce_scatter && i != owner))
         continue;
       ASSERT_EQ(state[static_cast<std::size_t>(i)][static_cast<std::size_t>(e)].count, want)
           << "member " << i << " element " << e;
@@ -130,7 +134,7 @@ void play(Move move, Algorithm algorithm, int n, int kind, std::int64_t elements
   }
 }
 
-class Collectives : public testing::TestWithParam<std::tuple<Move, Algorithm>> {};
+class Collectives : public testing::TestWithParam<std::tuple<program::Move, program::Algorithm>> {};
 
 TEST_P(Collectives, PlayedOnArrays) {
   const auto [move, algorithm] = GetParam();
@@ -149,8 +153,9 @@ INSTANTIATE_TEST_SUITE_P(All, Collectives,
 
 // Large enough that pipelines have several pieces: only pieces' bounds are looked at, not arrays.
 TEST(Schedules, PipelinesSendAndReceiveOneTransferARound) {
-  for (Move move : {Move::broadcast, Move::reduce, Move::all_reduce})
-    for (Algorithm algorithm : {Algorithm::ring, Algorithm::double_tree})
+  for (program::Move move :
+       {program::Move::broadcast, program::Move::reduce, program::Move::all_reduce})
+    for (program::Algorithm algorithm : {program::Algorithm::ring, program::Algorithm::double_tree})
       for (int n : {2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 100}) {
         const std::int64_t elements = 1 << 20;
         const auto plan = schedule(move, algorithm, elements, nodes(n, 0), 1);
@@ -165,18 +170,19 @@ TEST(Schedules, PipelinesSendAndReceiveOneTransferARound) {
             total += t.end - t.begin;
           }
         }
-        EXPECT_EQ(total, (n - 1) * elements * (move == Move::all_reduce ? 2 : 1));
+        EXPECT_EQ(total, (n - 1) * elements * (move == program::Move::all_reduce ? 2 : 1));
       }
 }
 
 // Pipelines of several pieces deliver every piece, in order of dependence, down to the last member.
 TEST(Schedules, PiecesArriveBeforeTheyAreSent) {
-  for (Algorithm algorithm :
-       {Algorithm::ring, Algorithm::double_tree, Algorithm::hierarchical, Algorithm::direct})
+  for (program::Algorithm algorithm :
+       {program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::hierarchical,
+        program::Algorithm::direct})
     for (int n : {2, 3, 4, 7, 8, 12, 33}) {
       const std::int64_t elements = 400001;
       const auto node_of = nodes(n, 1);
-      const auto plan = schedule(Move::broadcast, algorithm, elements, node_of, n - 1);
+      const auto plan = schedule(program::Move::broadcast, algorithm, elements, node_of, n - 1);
       std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> have(
           static_cast<std::size_t>(n));
       std::vector<std::int64_t> amount(static_cast<std::size_t>(n), 0);
@@ -200,7 +206,8 @@ TEST(Schedules, PiecesArriveBeforeTheyAreSent) {
 
 TEST(Schedules, RingMovesTwoNMinusOneTimesNTransfers) {
   for (int n : sizes) {
-    const auto plan = schedule(Move::all_reduce, Algorithm::ring, 1000, nodes(n, 0));
+    const auto plan =
+        schedule(program::Move::all_reduce, program::Algorithm::ring, 1000, nodes(n, 0));
     std::vector<Transfer> all;
     for (int r = 0; r < plan->rounds(); ++r) plan->round(r, -1, all);
     EXPECT_EQ(all.size(), static_cast<std::size_t>(2 * n * (n - 1)));
@@ -210,24 +217,28 @@ TEST(Schedules, RingMovesTwoNMinusOneTimesNTransfers) {
 TEST(Schedules, BytesEqualClosedForms) {
   for (int n : sizes) {
     const std::int64_t e = 1000 * n;
-    auto sent = [&](Move move, Algorithm algorithm, int member) {
+    auto sent = [&](program::Move move, program::Algorithm algorithm, int member) {
       return schedule(move, algorithm, e, nodes(n, 0))->sent(member);
     };
     for (int i = 0; i < n; ++i) {
-      EXPECT_EQ(sent(Move::all_reduce, Algorithm::ring, i), 2 * (n - 1) * e / n);
-      EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::ring, i), (n - 1) * e / n);
-      EXPECT_EQ(sent(Move::all_gather, Algorithm::ring, i), (n - 1) * e / n);
-      EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::direct, i), (n - 1) * e / n);
-      EXPECT_EQ(sent(Move::all_gather, Algorithm::direct, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(program::Move::all_reduce, program::Algorithm::ring, i), 2 * (n - 1) * e / n);
+      EXPECT_EQ(sent(program::Move::reduce_scatter, program::Algorithm::ring, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(program::Move::all_gather, program::Algorithm::ring, i), (n - 1) * e / n);
+      EXPECT_EQ(sent(program::Move::reduce_scatter, program::Algorithm::direct, i),
+                (n - 1) * e / n);
+      EXPECT_EQ(sent(program::Move::all_gather, program::Algorithm::direct, i), (n - 1) * e / n);
       if (std::has_single_bit(static_cast<unsigned>(n))) {
-        EXPECT_EQ(sent(Move::all_reduce, Algorithm::halving_doubling, i), 2 * (n - 1) * e / n);
-        EXPECT_EQ(sent(Move::reduce_scatter, Algorithm::halving_doubling, i), (n - 1) * e / n);
-        EXPECT_EQ(sent(Move::all_gather, Algorithm::halving_doubling, i), (n - 1) * e / n);
+        EXPECT_EQ(sent(program::Move::all_reduce, program::Algorithm::halving_doubling, i),
+                  2 * (n - 1) * e / n);
+        EXPECT_EQ(sent(program::Move::reduce_scatter, program::Algorithm::halving_doubling, i),
+                  (n - 1) * e / n);
+        EXPECT_EQ(sent(program::Move::all_gather, program::Algorithm::halving_doubling, i),
+                  (n - 1) * e / n);
       }
     }
-    EXPECT_EQ(sent(Move::all_reduce, Algorithm::direct, 0), (n - 1) * e);
+    EXPECT_EQ(sent(program::Move::all_reduce, program::Algorithm::direct, 0), (n - 1) * e);
     if (n > 1) {
-      EXPECT_EQ(sent(Move::all_reduce, Algorithm::direct, 1), e);
+      EXPECT_EQ(sent(program::Move::all_reduce, program::Algorithm::direct, 1), e);
     }
   }
 }
@@ -237,8 +248,8 @@ TEST(Schedules, BytesEqualClosedForms) {
 TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
   const int n = 65'535;  // neither a power of two nor whole nodes
   const std::clock_t start = std::clock();
-  for (Move move : moves)
-    for (Algorithm algorithm : algorithms) {
+  for (program::Move move : moves)
+    for (program::Algorithm algorithm : algorithms) {
       if (!serves(move, algorithm)) continue;
       std::vector<Id> node_of;
       for (int i = 0; i < n; ++i) node_of.push_back(static_cast<Id>(i / 8));
@@ -246,8 +257,10 @@ TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
       const auto plan = schedule(move, algorithm, e, node_of);
       std::int64_t sent = 0;
       for (int i = 0; i < n; ++i) sent += plan->sent(i);
-      EXPECT_GE(sent,
-                (n - 1) * (move == Move::reduce_scatter || move == Move::all_gather ? e / n : e));
+      EXPECT_GE(sent, (n - 1) * (move == program::Move::reduce_scatter ||
+                                         move == program::Move::all_gather
+                                     ? e / n
+                                     : e));
     }
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
 }
@@ -255,7 +268,8 @@ TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
 // A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
 TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
   const std::int64_t e = 1'000'000'000'000'000;
-  const auto plan = schedule(Move::reduce_scatter, Algorithm::ring, e, nodes(1 << 20, 0));
+  const auto plan =
+      schedule(program::Move::reduce_scatter, program::Algorithm::ring, e, nodes(1 << 20, 0));
   for (int member : {0, 1, 999'999, (1 << 20) - 1}) {
     EXPECT_GE(plan->sent(member), e - e / (1 << 20) - 1);
     EXPECT_LE(plan->sent(member), e - e / (1 << 20));
@@ -265,9 +279,10 @@ TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
 // Equal nodes: (L-1)/L of the tensor twice inside, (K-1)/K of a 1/L share twice across.
 TEST(Schedules, HierarchicalBytesAcrossNodes) {
   const std::int64_t e = 16 * 1000;
-  for (Move move : {Move::all_reduce, Move::reduce_scatter, Move::all_gather}) {
+  for (program::Move move :
+       {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather}) {
     const auto node_of = nodes(16, 1);
-    const auto plan = schedule(move, Algorithm::hierarchical, e, node_of);
+    const auto plan = schedule(move, program::Algorithm::hierarchical, e, node_of);
     std::int64_t inside = 0, across = 0;
     std::vector<Transfer> all;
     for (int r = 0; r < plan->rounds(); ++r) plan->round(r, -1, all);
@@ -275,7 +290,7 @@ TEST(Schedules, HierarchicalBytesAcrossNodes) {
       (node_of[static_cast<std::size_t>(t.from)] == node_of[static_cast<std::size_t>(t.to)]
            ? inside
            : across) += t.end - t.begin;
-    const int twice = move == Move::all_reduce ? 2 : 1;
+    const int twice = move == program::Move::all_reduce ? 2 : 1;
     EXPECT_EQ(inside, twice * 16 * (e * 3 / 4));
     EXPECT_EQ(across, twice * 16 * (e / 4 * 3 / 4));
   }
@@ -284,7 +299,8 @@ TEST(Schedules, HierarchicalBytesAcrossNodes) {
 // 2 ceil(log2 n) rounds, up to one for the root that stands above both trees.
 TEST(Schedules, TreeLatencyIsLogarithmic) {
   for (int n : {2, 4, 8, 16, 64, 256, 1024, 4096}) {
-    const auto plan = schedule(Move::all_reduce, Algorithm::double_tree, 100, nodes(n, 0));
+    const auto plan =
+        schedule(program::Move::all_reduce, program::Algorithm::double_tree, 100, nodes(n, 0));
     EXPECT_LE(plan->rounds(), 2 * (std::log2(n) + 1));
     EXPECT_GE(plan->rounds(), 2 * (n == 2 ? 1 : std::log2(n)));
   }
@@ -293,8 +309,8 @@ TEST(Schedules, TreeLatencyIsLogarithmic) {
 // Every round is in one entry of distinct(), with the same multiset of (from, to), sizes within
 // one.
 TEST(Schedules, DistinctRoundsStandForAll) {
-  for (Move move : moves)
-    for (Algorithm algorithm : algorithms)
+  for (program::Move move : moves)
+    for (program::Algorithm algorithm : algorithms)
       for (int n : {2, 3, 4, 6, 8, 16, 33})
         for (int kind : {0, 1, 2})
           for (std::int64_t elements : {std::int64_t{5000}, std::int64_t{3000000}}) {
@@ -325,30 +341,35 @@ TEST(Schedules, DistinctRoundsStandForAll) {
 }
 
 TEST(Schedules, ChooseByPayloadAndPlace) {
-  using enum Algorithm;
+  using enum program::Algorithm;
   const std::int64_t large = 100 << 20, small = 1 << 10;
-  EXPECT_EQ(choose(Move::all_reduce, large, nodes(8, 0)), ring);
-  EXPECT_EQ(choose(Move::all_reduce, large, nodes(8, 1)), hierarchical);
-  EXPECT_EQ(choose(Move::all_reduce, small, nodes(8, 1)), halving_doubling);
-  EXPECT_EQ(choose(Move::broadcast, small, nodes(8, 1)), double_tree);
-  EXPECT_EQ(choose(Move::all_gather, small, nodes(8, 1)), halving_doubling);
-  EXPECT_EQ(choose(Move::all_reduce, small, nodes(2, 0)), ring);
-  for (Move move : moves)
+  EXPECT_EQ(choose(program::Move::all_reduce, large, nodes(8, 0)), ring);
+  EXPECT_EQ(choose(program::Move::all_reduce, large, nodes(8, 1)), hierarchical);
+  EXPECT_EQ(choose(program::Move::all_reduce, small, nodes(8, 1)), halving_doubling);
+  EXPECT_EQ(choose(program::Move::broadcast, small, nodes(8, 1)), double_tree);
+  EXPECT_EQ(choose(program::Move::all_gather, small, nodes(8, 1)), halving_doubling);
+  EXPECT_EQ(choose(program::Move::all_reduce, small, nodes(2, 0)), ring);
+  for (program::Move move : moves)
     for (std::int64_t bytes : {std::int64_t{0}, small, large})
       for (int n : sizes) EXPECT_TRUE(serves(move, choose(move, bytes, nodes(n, 1))));
 }
 
 TEST(Schedules, AMoveThatAnAlgorithmDoesNotServeIsLeftToTheFastest) {
-  EXPECT_EQ(algorithm_for(Move::all_reduce, Algorithm::double_tree), Algorithm::double_tree);
-  EXPECT_EQ(algorithm_for(Move::all_gather, Algorithm::double_tree), Algorithm::automatic);
-  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::double_tree), Algorithm::automatic);
-  EXPECT_EQ(algorithm_for(Move::broadcast, Algorithm::halving_doubling), Algorithm::automatic);
-  EXPECT_EQ(algorithm_for(Move::reduce_scatter, Algorithm::direct), Algorithm::direct);
+  EXPECT_EQ(algorithm_for(program::Move::all_reduce, program::Algorithm::double_tree),
+            program::Algorithm::double_tree);
+  EXPECT_EQ(algorithm_for(program::Move::all_gather, program::Algorithm::double_tree),
+            program::Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(program::Move::reduce_scatter, program::Algorithm::double_tree),
+            program::Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(program::Move::broadcast, program::Algorithm::halving_doubling),
+            program::Algorithm::automatic);
+  EXPECT_EQ(algorithm_for(program::Move::reduce_scatter, program::Algorithm::direct),
+            program::Algorithm::direct);
 }
 
 TEST(Schedules, ErrorNamesWhatServes) {
   try {
-    schedule(Move::all_gather, Algorithm::double_tree, 8, nodes(4, 0));
+    schedule(program::Move::all_gather, program::Algorithm::double_tree, 8, nodes(4, 0));
     FAIL();
   } catch (const InputError& e) {
     EXPECT_THAT(e.what(), testing::HasSubstr("halving_doubling"));
@@ -356,4 +377,4 @@ TEST(Schedules, ErrorNamesWhatServes) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::collectives

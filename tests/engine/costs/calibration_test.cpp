@@ -14,7 +14,7 @@
 #include "engine/job/job.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 struct Row {
@@ -40,7 +40,7 @@ std::vector<Row> published(const std::string& use) {
   return rows;
 }
 
-struct LastEnd : TraceSink {
+struct LastEnd : execution::TraceSink {
   double end = 0;
   void record(Id, Id, int, Id, std::span<const double>, std::span<const double> ends) override {
     for (double e : ends) end = std::max(end, e);
@@ -48,20 +48,20 @@ struct LastEnd : TraceSink {
 };
 
 /// One step of plain data parallelism on the row's GPUs; `kind` in the place of the table's device.
-double step_seconds(const Row& row, const DeviceKind* kind = nullptr) {
-  const Job job = parse_job(
+double step_seconds(const Row& row, const cluster::DeviceKind* kind = nullptr) {
+  const job::Job job = job::parse_job(
       fmt::format("model.name = \"bert-large\"\ncluster.name = \"dgx1:{}\"\n"
                   "cluster.world_size = {}\nmethod.name = \"ddp\"\nmethod.precision = \"{}\"\n"
                   "train.seq_len = {}\ntrain.global_batch = {}\n",
                   row.nodes, row.gpus, row.precision, row.seq_len, row.batch * row.gpus),
       "calibration");
-  Cluster alone;
+  cluster::Cluster alone;
   if (kind != nullptr) alone.add_device("gpu", alone.add_kind(*kind), 0);
-  const LinkedProgram linked = link(compile(job.plan, job.model));
+  const link::LinkedProgram linked = link::link(methods::compile(job.plan, job.model));
   const Costs costs(linked, job.model, kind != nullptr ? alone : job.cluster,
                     job.plan.rank_to_device, job.plan.optimizer);
   LastEnd sink;
-  dry_run(linked, costs, Disturber(job.disturb, job.plan.world_size()), 1, sink);
+  dry_run(linked, costs, cluster::Disturber(job.disturb, job.plan.world_size()), 1, sink);
   return sink.end;
 }
 
@@ -73,8 +73,8 @@ double mean_error(const std::vector<Row>& rows) {
 
 TEST(Calibration, V100IsTheLeastSquaresFitToItsSingleGpuRows) {
   // A step is linear in 1/efficiency and 1/memory_efficiency: seconds = a x + b y.
-  DeviceKind kind = load_device("V100 SXM2 16GB");
-  const DeviceKind table = kind;
+  cluster::DeviceKind kind = cluster::load_device("V100 SXM2 16GB");
+  const cluster::DeviceKind table = kind;
   ASSERT_TRUE(table.calibrated);
   const std::vector<Row> rows = published("calibrate");
   ASSERT_EQ(rows.size(), 8U);
@@ -109,4 +109,4 @@ TEST(Calibration, PredictsTheMultiGpuRowsThatNoFitHasSeen) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::costs

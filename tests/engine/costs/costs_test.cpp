@@ -11,20 +11,20 @@
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
-Id first_op(const Rig& rig, Id role, SegmentKind kind, Pass pass) {
+Id first_op(const test::Rig& rig, Id role, model::SegmentKind kind, program::Pass pass) {
   const auto& ops = rig.linked.program.roles[role].ops;
   for (Id o = 0; o < ops.size(); ++o)
-    if (const auto* c = std::get_if<Compute>(&ops[o].work);
+    if (const auto* c = std::get_if<program::Compute>(&ops[o].work);
         c && c->pass == pass && rig.model.segments[c->segment].kind == kind)
       return o;
   return none;
 }
 
 TEST(Costs, ComputeFollowsTheEfficiencyCurve) {
-  Cluster c;
+  cluster::Cluster c;
   c.add_kind({.name = "gpu",
               .memory = Bytes(1e12),
               .peak_f32 = FlopsPerSecond(1e13),
@@ -34,15 +34,16 @@ TEST(Costs, ComputeFollowsTheEfficiencyCurve) {
               .half_flops = Flops(1e6),
               .launch = Seconds(1e-6)});
   c.add_device("gpu0", 0, 0);
-  const Rig rig(plan_of("ddp", 1, 1, 1, 1), small_model(2), c);
-  const Id o = first_op(rig, 0, SegmentKind::mlp, Pass::forward);
-  const auto* work = std::get_if<Compute>(&rig.linked.program.roles[0].ops[o].work);
-  const SegmentWork w = work_of(rig.model, work->segment, Pass::forward, 1, 1, DType::f32);
+  const test::Rig rig(test::plan_of("ddp", 1, 1, 1, 1), test::small_model(2), c);
+  const Id o = first_op(rig, 0, model::SegmentKind::mlp, program::Pass::forward);
+  const auto* work = std::get_if<program::Compute>(&rig.linked.program.roles[0].ops[o].work);
+  const model::SegmentWork w =
+      work_of(rig.model, work->segment, program::Pass::forward, 1, 1, program::DType::f32);
   // An mlp is two products.
   EXPECT_NEAR(rig.costs.seconds(0, o, 0),
               (w.flops.value + 2e6) / 0.5e13 + w.traffic.value / 0.8e12 + w.kernels * 1e-6, 1e-15);
   EXPECT_FALSE(rig.costs.calibrated());
-  const Id b = first_op(rig, 0, SegmentKind::mlp, Pass::backward);
+  const Id b = first_op(rig, 0, model::SegmentKind::mlp, program::Pass::backward);
   EXPECT_GT(rig.costs.seconds(0, b, 0), rig.costs.seconds(0, o, 0));
 }
 
@@ -51,26 +52,28 @@ TEST(Costs, GathersOverManyNodesPayLatencyBandwidthAndRails) {
   // NVLink (370 GB/s, 1.4 us), as docs/simulator.md sums it by hand.
   constexpr double whole = 352e6;  // bytes: an mlp of Llama 3 8B in bf16
   for (const int nodes : {2, 8, 64}) {
-    const Cluster cluster = load_cluster("dgx-h100:" + std::to_string(nodes));
+    const cluster::Cluster cluster = cluster::load_cluster("dgx-h100:" + std::to_string(nodes));
     const int ranks = 8 * nodes;
     std::vector<Id> all(static_cast<std::size_t>(ranks));
     std::iota(all.begin(), all.end(), Id{0});
-    const auto seconds = [&](Algorithm algorithm) {
-      return collective_seconds(cluster, Move::all_gather, algorithm,
-                                static_cast<std::int64_t>(whole / 2), DType::bf16, {all})[0];
+    const auto seconds = [&](program::Algorithm algorithm) {
+      return collective_seconds(cluster, program::Move::all_gather, algorithm,
+                                static_cast<std::int64_t>(whole / 2), program::DType::bf16,
+                                {all})[0];
     };
     const double across = (nodes - 1) * (4e-6 + whole / ranks / 48e9);
     const double inside = 7 * (1.4e-6 + whole / 8 / 370e9);
-    EXPECT_NEAR(seconds(Algorithm::hierarchical) / (across + inside), 1, 1e-4) << nodes;
+    EXPECT_NEAR(seconds(program::Algorithm::hierarchical) / (across + inside), 1, 1e-4) << nodes;
     // One ring through all ranks: each round waits for the one transfer that leaves a node.
     const double ring = (ranks - 1) * (4e-6 + whole / ranks / 48e9);
-    EXPECT_NEAR(seconds(Algorithm::ring) / ring, 1, 1e-4) << nodes;
+    EXPECT_NEAR(seconds(program::Algorithm::ring) / ring, 1, 1e-4) << nodes;
   }
 }
 
 TEST(Costs, UnlikeDevicesHaveRowsOfTheirOwn) {
-  const Rig rig(plan_of("ddp", 1, 32, 1, 1), small_model(2), load_cluster("paper"));
-  const Id o = first_op(rig, 0, SegmentKind::attention, Pass::forward);
+  const test::Rig rig(test::plan_of("ddp", 1, 32, 1, 1), test::small_model(2),
+                      cluster::load_cluster("paper"));
+  const Id o = first_op(rig, 0, model::SegmentKind::attention, program::Pass::forward);
   const auto row = rig.costs.seconds(0, o);
   ASSERT_EQ(row.size(), 32U);
   for (Id i = 0; i < 32; ++i)
@@ -79,9 +82,9 @@ TEST(Costs, UnlikeDevicesHaveRowsOfTheirOwn) {
 }
 
 TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
-  const ModelSpec model = small_model(2);
-  const Cluster cluster = [] {
-    Cluster c = fast(0);
+  const model::ModelSpec model = test::small_model(2);
+  const cluster::Cluster cluster = [] {
+    cluster::Cluster c = test::fast(0);
     const Id hub = c.add_vertex("hub");
     for (int i = 0; i < 2; ++i) {
       const Id d = c.add_device("core" + std::to_string(i), 0, 0);
@@ -90,28 +93,31 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
     c.share_cores(2);
     return c;
   }();
-  const LinkedProgram linked = link(compile(plan_of("ddp", 1, 2, 1, 1), model));
+  const link::LinkedProgram linked =
+      link::link(methods::compile(test::plan_of("ddp", 1, 2, 1, 1), model));
   Profile profile;
   profile.ranks = 2, profile.threads_per_rank = 1, profile.cores = 2;
-  for (SegmentKind kind :
-       {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head})
-    for (Pass pass : {Pass::forward, Pass::backward})
-      profile.segments.push_back({model.name, kind, pass, 1, model.seq_len, 1, DType::f32, 0.125});
-  profile.updates = {{Optimizer::adamw, DType::f32, 1e-3, 0.5}};
-  profile.collectives = {{Move::all_reduce, 2, 1, 0.25}, {Move::all_reduce, 2, 1 << 30, 0.25}};
-  const Costs costs(linked, model, cluster, {}, Optimizer::adamw, &profile);
-  const Role& role = linked.program.roles[0];
+  for (model::SegmentKind kind : {model::SegmentKind::embedding, model::SegmentKind::attention,
+                                  model::SegmentKind::mlp, model::SegmentKind::head})
+    for (program::Pass pass : {program::Pass::forward, program::Pass::backward})
+      profile.segments.push_back(
+          {model.name, kind, pass, 1, model.seq_len, 1, program::DType::f32, 0.125});
+  profile.updates = {{plan::Optimizer::adamw, program::DType::f32, 1e-3, 0.5}};
+  profile.collectives = {{program::Move::all_reduce, 2, 1, 0.25},
+                         {program::Move::all_reduce, 2, 1 << 30, 0.25}};
+  const Costs costs(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
+  const program::Role& role = linked.program.roles[0];
   int seen[3] = {};
   for (Id o = 0; o < role.ops.size(); ++o) {
-    if (std::holds_alternative<Compute>(role.ops[o].work)) {
+    if (std::holds_alternative<program::Compute>(role.ops[o].work)) {
       ++seen[0];
       EXPECT_EQ(costs.seconds(0, o, 0), 0.125);
-    } else if (std::holds_alternative<Collective>(role.ops[o].work)) {
+    } else if (std::holds_alternative<program::Collective>(role.ops[o].work)) {
       ++seen[1];
       EXPECT_EQ(costs.seconds(0, o, 0), 0.25);
-    } else if (std::holds_alternative<Update>(role.ops[o].work)) {
+    } else if (std::holds_alternative<program::Update>(role.ops[o].work)) {
       ++seen[2];
-      const auto n = elements_of(linked.program, role, *find(role.ops[o], Slot::param));
+      const auto n = elements_of(linked.program, role, *find(role.ops[o], program::Slot::param));
       EXPECT_NEAR(costs.seconds(0, o, 0), 0.5 + 1e-3 * static_cast<double>(n), 1e-9);
     }
   }
@@ -119,22 +125,24 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
   EXPECT_TRUE(costs.calibrated());
   // Measured alone on the two cores, two ranks of two threads take turns.
   profile.ranks = 1, profile.threads_per_rank = 2;
-  const Costs crowded(linked, model, cluster, {}, Optimizer::adamw, &profile);
+  const Costs crowded(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
   EXPECT_EQ(crowded.seconds(0, 0, 0), 0.25);
 }
 
 TEST(Costs, TimesCountOnlyOnTheirKindOfDevice) {
-  const Cluster cluster = load_cluster("paper");
-  const LinkedProgram linked = link(compile(plan_of("ddp", 1, 32, 1, 1), small_model(2)));
-  const ModelSpec model = small_model(2);
-  const Profile profile = {.updates = {{Optimizer::adamw, DType::f32, 0, 0.5, "V100 PCIe 32GB"},
-                                       {Optimizer::adamw, DType::f32, 0, 9, "A100 40GB"}}};
-  const Costs costs(linked, model, cluster, {}, Optimizer::adamw, &profile);
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  const link::LinkedProgram linked =
+      link::link(methods::compile(test::plan_of("ddp", 1, 32, 1, 1), test::small_model(2)));
+  const model::ModelSpec model = test::small_model(2);
+  const Profile profile = {
+      .updates = {{plan::Optimizer::adamw, program::DType::f32, 0, 0.5, "V100 PCIe 32GB"},
+                  {plan::Optimizer::adamw, program::DType::f32, 0, 9, "A100 40GB"}}};
+  const Costs costs(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
   const Costs table(linked, model, cluster, {});
-  const Role& role = linked.program.roles[0];
+  const program::Role& role = linked.program.roles[0];
   int slow = 0;
   for (Id o = 0; o < role.ops.size(); ++o)
-    if (std::holds_alternative<Update>(role.ops[o].work))
+    if (std::holds_alternative<program::Update>(role.ops[o].work))
       for (Id i = 0; i < 32; ++i) {
         const bool v100 = cluster.kind_of(i).name == "V100 PCIe 32GB";
         EXPECT_EQ(costs.seconds(0, o, i), v100 ? 0.5 : table.seconds(0, o, i));
@@ -145,7 +153,7 @@ TEST(Costs, TimesCountOnlyOnTheirKindOfDevice) {
 
 TEST(Costs, SendsOfARoleShareLinks) {
   // Two nodes of four behind one NIC each; four tensor-parallel ranks send to the next stage.
-  Cluster c = fast(0);
+  cluster::Cluster c = test::fast(0);
   const Id top = c.add_vertex("fabric");
   for (Id node = 0; node < 2; ++node) {
     const Id inside = c.add_vertex("host" + std::to_string(node));
@@ -157,15 +165,15 @@ TEST(Costs, SendsOfARoleShareLinks) {
     c.connect(inside, top, "nic" + std::to_string(node), BytesPerSecond(1e9), Seconds(1e-6));
   }
   for (int tp : {1, 4}) {
-    Plan plan = plan_of("1f1b", 2, 1, tp, 1);
+    plan::Plan plan = test::plan_of("1f1b", 2, 1, tp, 1);
     if (tp == 1) plan.rank_to_device = {0, 4};
-    const ModelSpec model = small_model(2);
-    const LinkedProgram linked = link(compile(plan, model));
+    const model::ModelSpec model = test::small_model(2);
+    const link::LinkedProgram linked = link::link(methods::compile(plan, model));
     const Costs costs(linked, model, c, plan.rank_to_device);
     int sends = 0;
     for (Id r = 0; r < linked.program.roles.size(); ++r)
       for (Id o = 0; o < linked.program.roles[r].ops.size(); ++o)
-        if (std::holds_alternative<Send>(linked.program.roles[r].ops[o].work)) {
+        if (std::holds_alternative<program::Send>(linked.program.roles[r].ops[o].work)) {
           ++sends;
           const auto bytes = static_cast<double>(linked.roles[r].ops[o].bytes);
           EXPECT_NEAR(costs.seconds(r, o, 0), 2e-6 + tp * bytes / 1e9, 1e-15);
@@ -176,15 +184,17 @@ TEST(Costs, SendsOfARoleShareLinks) {
 }
 
 TEST(Costs, SlowLinksSlowWhatCrossesThem) {
-  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(0));
-  Disturbance d;
+  const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(0));
+  cluster::Disturbance d;
   d.slow_links = {{cluster.links()[2].name, 3.0}};
   const auto slow = link_slowdowns(d, cluster);
   const std::vector<std::vector<Id>> all = {{0, 1, 2, 3}};
   const double even =
-      collective_seconds(cluster, Move::all_reduce, Algorithm::ring, 4000, DType::f32, all)[0];
-  const double slowed = collective_seconds(cluster, Move::all_reduce, Algorithm::ring, 4000,
-                                           DType::f32, all, {}, slow)[0];
+      collective_seconds(cluster, program::Move::all_reduce, program::Algorithm::ring, 4000,
+                         program::DType::f32, all)[0];
+  const double slowed =
+      collective_seconds(cluster, program::Move::all_reduce, program::Algorithm::ring, 4000,
+                         program::DType::f32, all, {}, slow)[0];
   EXPECT_NEAR(slowed, 3 * even, 1e-12);
   d.slow_links = {{"cabel1", 3.0}};
   try {
@@ -197,25 +207,27 @@ TEST(Costs, SlowLinksSlowWhatCrossesThem) {
 
 // Representative rounds (large groups) against the sum over all rounds.
 TEST(Costs, DistinctRoundsGiveTheSameTime) {
-  const Cluster cluster = load_cluster("dgx-a100:16");
+  const cluster::Cluster cluster = cluster::load_cluster("dgx-a100:16");
   std::vector<Id> all(128);
   for (Id i = 0; i < 128; ++i) all[i] = i;
-  for (Algorithm algorithm : {Algorithm::ring, Algorithm::hierarchical, Algorithm::double_tree}) {
+  for (program::Algorithm algorithm : {program::Algorithm::ring, program::Algorithm::hierarchical,
+                                       program::Algorithm::double_tree}) {
     const std::int64_t elements = 10'000'000;
-    const double sum =
-        collective_seconds(cluster, Move::all_reduce, algorithm, elements, DType::f32, {all})[0];
-    const auto plan = schedule_on(cluster, Move::all_reduce, algorithm, elements, DType::f32, all);
+    const double sum = collective_seconds(cluster, program::Move::all_reduce, algorithm, elements,
+                                          program::DType::f32, {all})[0];
+    const auto plan = schedule_on(cluster, program::Move::all_reduce, algorithm, elements,
+                                  program::DType::f32, all);
     double exact = 0;
-    std::vector<Transfer> round;
+    std::vector<collectives::Transfer> round;
     for (int r = 0; r < plan->rounds(); ++r) {
       round.clear();
       plan->round(r, -1, round);
       std::vector<double> load(cluster.links().size(), 0.0);
-      for (const Transfer& t : round)
+      for (const collectives::Transfer& t : round)
         for (Id l : cluster.path(static_cast<Id>(t.from), static_cast<Id>(t.to)))
           load[l] += 4.0 * static_cast<double>(t.end - t.begin);
       double slowest = 0;
-      for (const Transfer& t : round) {
+      for (const collectives::Transfer& t : round) {
         double seconds = 0;
         for (Id l : cluster.path(static_cast<Id>(t.from), static_cast<Id>(t.to)))
           seconds = std::max(seconds, load[l] / cluster.links()[l].bandwidth.value);
@@ -232,17 +244,17 @@ TEST(Costs, DistinctRoundsGiveTheSameTime) {
 // Two cards behind one NIC gain nothing from a hierarchy; eight with NICs of their own do.
 TEST(Costs, AutomaticBecomesTheFastestOnTheCluster) {
   auto algorithms = [](const char* platform, int ranks, const char* spec) {
-    const ModelSpec model = load_model(spec, 0);
-    const Cluster cluster = load_cluster(platform);
-    Plan plan = plan_of("ddp", 1, ranks, 1, 1);
+    const model::ModelSpec model = model::load_model(spec, 0);
+    const cluster::Cluster cluster = cluster::load_cluster(platform);
+    plan::Plan plan = test::plan_of("ddp", 1, ranks, 1, 1);
     plan.bucket = Bytes(25e6);
-    const Program automatic = compile(plan, model);
-    const Program chosen = choose_collectives(automatic, cluster, {});
-    const LinkedProgram linked = link(chosen), before = link(automatic);
+    const program::Program automatic = methods::compile(plan, model);
+    const program::Program chosen = methods::choose_collectives(automatic, cluster, {});
+    const link::LinkedProgram linked = link::link(chosen), before = link::link(automatic);
     const Costs costs(linked, model, cluster, {}), old(before, model, cluster, {});
-    std::vector<Algorithm> out;
+    std::vector<program::Algorithm> out;
     for (Id o = 0; o < chosen.roles[0].ops.size(); ++o)
-      if (const auto* c = std::get_if<Collective>(&chosen.roles[0].ops[o].work)) {
+      if (const auto* c = std::get_if<program::Collective>(&chosen.roles[0].ops[o].work)) {
         out.push_back(c->algorithm);
         EXPECT_EQ(costs.algorithm(0, o), c->algorithm);
         EXPECT_LE(costs.seconds(0, o, 0), old.seconds(0, o, 0) * (1 + 1e-9));
@@ -250,65 +262,69 @@ TEST(Costs, AutomaticBecomesTheFastestOnTheCluster) {
     EXPECT_FALSE(out.empty());
     return out;
   };
-  EXPECT_EQ(algorithms("paper", 32, "gpt2-124m").front(), Algorithm::ring);
-  EXPECT_THAT(algorithms("dgx-a100:4", 32, "gpt2-124m"), testing::Each(Algorithm::hierarchical));
-  EXPECT_THAT(algorithms("paper", 8, "gpt-tiny"), testing::Each(testing::Ne(Algorithm::ring)));
+  EXPECT_EQ(algorithms("paper", 32, "gpt2-124m").front(), program::Algorithm::ring);
+  EXPECT_THAT(algorithms("dgx-a100:4", 32, "gpt2-124m"),
+              testing::Each(program::Algorithm::hierarchical));
+  EXPECT_THAT(algorithms("paper", 8, "gpt-tiny"),
+              testing::Each(testing::Ne(program::Algorithm::ring)));
 }
 
 TEST(Costs, WhoMeetsAgreesOnTheAlgorithm) {
-  const Cluster cluster = load_cluster("paper");
-  const ModelSpec model = small_model(4);
-  for (const auto& [name, strategy] : strategies()) {
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  const model::ModelSpec model = test::small_model(4);
+  for (const auto& [name, strategy] : methods::strategies()) {
     SCOPED_TRACE(name);
-    const Combines& can = strategy.combines;
-    Plan plan = plan_of(name, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
+    const methods::Combines& can = strategy.combines;
+    plan::Plan plan = test::plan_of(name, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
     plan.servers = can.servers ? 2 : 0;
-    const Program program = choose_collectives(compile(plan, model), cluster, {});
-    EXPECT_EQ(to_text(parse_program(to_text(program))), to_text(program));
-    const LinkedProgram linked = link(program);
+    const program::Program program =
+        methods::choose_collectives(methods::compile(plan, model), cluster, {});
+    EXPECT_EQ(to_text(program::parse_program(to_text(program))), to_text(program));
+    const link::LinkedProgram linked = link::link(program);
     for (const auto& event : linked.events) {
-      auto algorithm = [&](const RoleOp& m) {
-        const auto* c = std::get_if<Collective>(&program.roles[m.role].ops[m.op].work);
-        return c ? c->algorithm : Algorithm::ring;
+      auto algorithm = [&](const link::RoleOp& m) {
+        const auto* c = std::get_if<program::Collective>(&program.roles[m.role].ops[m.op].work);
+        return c ? c->algorithm : program::Algorithm::ring;
       };
-      for (const RoleOp& m : event) {
+      for (const link::RoleOp& m : event) {
         EXPECT_EQ(algorithm(m), algorithm(event[0]));
-        EXPECT_NE(algorithm(m), Algorithm::automatic);
+        EXPECT_NE(algorithm(m), program::Algorithm::automatic);
       }
     }
   }
 }
 
 TEST(Costs, TheUsersAlgorithmStays) {
-  Plan plan = plan_of("ddp", 1, 4, 1, 1);
-  plan.collective = Algorithm::double_tree;
-  const Program program = compile(plan, small_model(2));
-  EXPECT_EQ(to_text(choose_collectives(program, fast(4), {})), to_text(program));
+  plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
+  plan.collective = program::Algorithm::double_tree;
+  const program::Program program = methods::compile(plan, test::small_model(2));
+  EXPECT_EQ(to_text(methods::choose_collectives(program, test::fast(4), {})), to_text(program));
 }
 
 TEST(Costs, FewClassesForManyOps) {
-  const Rig rig(plan_of("1f1b", 4, 2, 2, 16), load_model("gpt2-124m", 0),
-                load_cluster("dgx-a100:2"));
+  const test::Rig rig(test::plan_of("1f1b", 4, 2, 2, 16), model::load_model("gpt2-124m", 0),
+                      cluster::load_cluster("dgx-a100:2"));
   std::size_t ops = 0;
-  for (const Role& role : rig.linked.program.roles) ops += role.ops.size();
+  for (const program::Role& role : rig.linked.program.roles) ops += role.ops.size();
   EXPECT_GT(ops, 1000U);
   EXPECT_LT(rig.costs.classes(), 80U);
 }
 
 TEST(Costs, RefusesWhatDoesNotFit) {
-  const ModelSpec model = small_model(2);
-  const LinkedProgram linked = link(compile(plan_of("ddp", 1, 4, 1, 1), model));
-  auto message = [&](const Cluster& cluster, std::vector<Id> devices) {
-    return message_of([&] { const Costs costs(linked, model, cluster, devices); });
+  const model::ModelSpec model = test::small_model(2);
+  const link::LinkedProgram linked =
+      link::link(methods::compile(test::plan_of("ddp", 1, 4, 1, 1), model));
+  auto message = [&](const cluster::Cluster& cluster, std::vector<Id> devices) {
+    return test::message_of([&] { const Costs costs(linked, model, cluster, devices); });
   };
-  EXPECT_THAT(message(fast(3), {}), testing::HasSubstr("4 ranks do not fit"));
-  EXPECT_THAT(message(fast(4), {0, 1, 2, 2}), testing::HasSubstr("to two ranks"));
-  EXPECT_THAT(message(fast(4), {0, 1}), testing::HasSubstr("2 devices for 4 ranks"));
-  Cluster no_f32;
+  EXPECT_THAT(message(test::fast(3), {}), testing::HasSubstr("4 ranks do not fit"));
+  EXPECT_THAT(message(test::fast(4), {0, 1, 2, 2}), testing::HasSubstr("to two ranks"));
+  EXPECT_THAT(message(test::fast(4), {0, 1}), testing::HasSubstr("2 devices for 4 ranks"));
+  cluster::Cluster no_f32;
   no_f32.add_kind({.name = "odd", .memory_bandwidth = BytesPerSecond(1)});
   for (int i = 0; i < 4; ++i) no_f32.add_device("d" + std::to_string(i), 0, 0);
   EXPECT_THAT(message(no_f32, {}), testing::HasSubstr("odd cannot compute"));
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::costs

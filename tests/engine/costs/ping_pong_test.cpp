@@ -9,7 +9,7 @@
 
 #include "engine/cluster/cluster.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 std::vector<Id> alone(Id n) {
@@ -56,7 +56,7 @@ TEST(PingPong, RoundsAreDisjointAndComplete) {
 TEST(PingPong, NoTwoPairsOfARoundTouchANode) {
   for (const char* name : {"paper", "paper-homogeneous", "dgx-a100:2", "this-machine:3"}) {
     std::vector<Id> nodes;
-    for (const Device& d : load_cluster(name).devices()) nodes.push_back(d.node);
+    for (const cluster::Device& d : cluster::load_cluster(name).devices()) nodes.push_back(d.node);
     const auto rounds = pairing_rounds(nodes);
     expect_each_pair_once(rounds, nodes);
     // On `paper`, a node of four takes part in 4 x 28 + 6 = 118 pairs, one at a time.
@@ -99,4 +99,4 @@ TEST(PingPong, MedianAndItsDeviation) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -9,20 +9,21 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::costs {
 namespace {
 
 Profile sample() {
   Profile p;
   p.host = "a machine", p.cores = 2, p.ranks = 2, p.threads_per_rank = 1;
   p.cpu_seconds_per_byte = 1e-10;
-  p.segments = {
-      {"gpt2-124m", SegmentKind::mlp, Pass::backward, 2, 128, 1, DType::f32, 0.02, "cpu"},
-      {"gpt2-124m", SegmentKind::mlp, Pass::backward, 4, 128, 1, DType::f32, 0.03, "cpu"}};
-  p.updates = {{Optimizer::sgd, DType::f32, 1e-9, 1e-6, "cpu"}};
-  p.kernels = {{Local::measure, 1e10, 1e-6, "cpu"}};
-  p.collectives = {{Move::all_reduce, 2, 1000, 1e-4, "cpu"},
-                   {Move::all_reduce, 2, 3000, 2e-4, "cpu"}};
+  p.segments = {{"gpt2-124m", model::SegmentKind::mlp, program::Pass::backward, 2, 128, 1,
+                 program::DType::f32, 0.02, "cpu"},
+                {"gpt2-124m", model::SegmentKind::mlp, program::Pass::backward, 4, 128, 1,
+                 program::DType::f32, 0.03, "cpu"}};
+  p.updates = {{plan::Optimizer::sgd, program::DType::f32, 1e-9, 1e-6, "cpu"}};
+  p.kernels = {{program::Local::measure, 1e10, 1e-6, "cpu"}};
+  p.collectives = {{program::Move::all_reduce, 2, 1000, 1e-4, "cpu"},
+                   {program::Move::all_reduce, 2, 3000, 2e-4, "cpu"}};
   p.transfers = {{1000, 1e-5, "cpu"}};
   p.cluster = "pair", p.cluster_hash = 0xfedcba9876543210;
   p.pairs = {{0, 1, 1e-6, 1e-8, 1e9, 1e6}, {1, 0, 2e-6, 1e-8, 2e9, 1e6}};
@@ -49,8 +50,8 @@ TEST(Profile, ReadsVersion1) {
   const Profile one = parse_profile(file("cpu"), "p"), all = parse_profile(file(""), "p");
   EXPECT_TRUE(one.covers("cpu"));
   EXPECT_FALSE(one.covers("gpu"));
-  EXPECT_DOUBLE_EQ(one.kernel_seconds(Local::cast, 8, "cpu").value(), 3);
-  EXPECT_FALSE(one.kernel_seconds(Local::cast, 8, "gpu"));
+  EXPECT_DOUBLE_EQ(one.kernel_seconds(program::Local::cast, 8, "cpu").value(), 3);
+  EXPECT_FALSE(one.kernel_seconds(program::Local::cast, 8, "gpu"));
   EXPECT_TRUE(all.covers("gpu"));
   EXPECT_DOUBLE_EQ(all.transfer_seconds(8, "gpu").value(), 2);
   EXPECT_EQ(one.cluster_hash, 0U);
@@ -59,23 +60,24 @@ TEST(Profile, ReadsVersion1) {
 TEST(Profile, Interpolates) {
   const Profile p = sample();
   auto mlp = [&](int samples, int seq_len) {
-    return p.segment_seconds("gpt2-124m", SegmentKind::mlp, Pass::backward, samples, seq_len, 1,
-                             DType::f32, "cpu");
+    return p.segment_seconds("gpt2-124m", model::SegmentKind::mlp, program::Pass::backward, samples,
+                             seq_len, 1, program::DType::f32, "cpu");
   };
   EXPECT_DOUBLE_EQ(mlp(2, 128).value(), 0.02);
   EXPECT_DOUBLE_EQ(mlp(3, 128).value(), 0.025);
   EXPECT_DOUBLE_EQ(mlp(1, 128).value(), 0.01);
   EXPECT_DOUBLE_EQ(mlp(8, 128).value(), 0.06);
-  EXPECT_FALSE(p.segment_seconds("gpt2-124m", SegmentKind::mlp, Pass::forward, 2, 128, 1,
-                                 DType::f32, "cpu"));
-  EXPECT_FALSE(
-      p.segment_seconds("other", SegmentKind::mlp, Pass::backward, 2, 128, 1, DType::f32, "cpu"));
-  EXPECT_DOUBLE_EQ(p.collective_seconds(Move::all_reduce, 2, 10, "cpu").value(), 1e-4);
-  EXPECT_DOUBLE_EQ(p.collective_seconds(Move::all_reduce, 2, 2000, "cpu").value(), 1.5e-4);
-  EXPECT_DOUBLE_EQ(p.collective_seconds(Move::all_reduce, 2, 6000, "cpu").value(), 4e-4);
-  EXPECT_FALSE(p.collective_seconds(Move::all_reduce, 3, 10, "cpu"));
-  EXPECT_DOUBLE_EQ(p.update_seconds(Optimizer::sgd, DType::f32, 1000, "cpu").value(), 2e-6);
-  EXPECT_FALSE(p.update_seconds(Optimizer::adamw, DType::f32, 1000, "cpu"));
+  EXPECT_FALSE(p.segment_seconds("gpt2-124m", model::SegmentKind::mlp, program::Pass::forward, 2,
+                                 128, 1, program::DType::f32, "cpu"));
+  EXPECT_FALSE(p.segment_seconds("other", model::SegmentKind::mlp, program::Pass::backward, 2, 128,
+                                 1, program::DType::f32, "cpu"));
+  EXPECT_DOUBLE_EQ(p.collective_seconds(program::Move::all_reduce, 2, 10, "cpu").value(), 1e-4);
+  EXPECT_DOUBLE_EQ(p.collective_seconds(program::Move::all_reduce, 2, 2000, "cpu").value(), 1.5e-4);
+  EXPECT_DOUBLE_EQ(p.collective_seconds(program::Move::all_reduce, 2, 6000, "cpu").value(), 4e-4);
+  EXPECT_FALSE(p.collective_seconds(program::Move::all_reduce, 3, 10, "cpu"));
+  EXPECT_DOUBLE_EQ(p.update_seconds(plan::Optimizer::sgd, program::DType::f32, 1000, "cpu").value(),
+                   2e-6);
+  EXPECT_FALSE(p.update_seconds(plan::Optimizer::adamw, program::DType::f32, 1000, "cpu"));
 }
 
 TEST(Profile, FindsPairsByTheirEnds) {
@@ -94,8 +96,8 @@ TEST(Profile, MergesUnlikeDevicesAndParts) {
   gpu.updates.clear(), gpu.kernels.clear(), gpu.collectives.clear(), gpu.transfers.clear();
   const Profile both = merge(cpu, gpu);
   const auto seconds = [&](const char* kind) {
-    return both.segment_seconds("gpt2-124m", SegmentKind::mlp, Pass::backward, 2, 128, 1,
-                                DType::f32, kind);
+    return both.segment_seconds("gpt2-124m", model::SegmentKind::mlp, program::Pass::backward, 2,
+                                128, 1, program::DType::f32, kind);
   };
   EXPECT_DOUBLE_EQ(seconds("cpu").value(), 0.02);
   EXPECT_DOUBLE_EQ(seconds("gpu").value(), 0.002);
@@ -136,7 +138,8 @@ TEST(Profile, RefusesToMergeContradictions) {
 }
 
 /// What a job on `cluster` says to this profile; "accepted" when nothing.
-std::string use(const Profile& profile, const Cluster& cluster, Profile* loaded = nullptr) {
+std::string use(const Profile& profile, const cluster::Cluster& cluster,
+                Profile* loaded = nullptr) {
   const std::string path = testing::TempDir() + "/" +
                            testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
   std::ofstream(path) << to_json(profile);
@@ -152,32 +155,34 @@ std::string use(const Profile& profile, const Cluster& cluster, Profile* loaded 
 }
 
 TEST(Profile, IsRefusedOnAnotherCluster) {
-  const Cluster paper = load_cluster("paper");
+  const cluster::Cluster paper = cluster::load_cluster("paper");
   Profile p;
   p.cluster = "paper", p.cluster_hash = paper.hash(), p.pairs = {{0, 1, 1e-6, 0, 1e9, 0}};
   EXPECT_EQ(use(p, paper), "accepted");
-  EXPECT_THAT(use(p, load_cluster("dgx1")),
+  EXPECT_THAT(use(p, cluster::load_cluster("dgx1")),
               testing::AllOf(testing::StartsWith("cluster.profile: "),
                              testing::HasSubstr("on paper ("), testing::HasSubstr("is dgx1 (")));
   // Times that name their device only need a device of this kind.
-  p = {}, p.kernels = {{Local::cast, 1e9, 0, "V100 PCIe 32GB"}};
+  p = {}, p.kernels = {{program::Local::cast, 1e9, 0, "V100 PCIe 32GB"}};
   EXPECT_EQ(use(p, paper), "accepted");
-  EXPECT_THAT(use(p, load_cluster("dgx-a100")), testing::HasSubstr("A100"));
+  EXPECT_THAT(use(p, cluster::load_cluster("dgx-a100")), testing::HasSubstr("A100"));
   p.kernels[0].device_kind.clear();
-  EXPECT_EQ(use(p, load_cluster("dgx-a100")), "accepted");
+  EXPECT_EQ(use(p, cluster::load_cluster("dgx-a100")), "accepted");
 }
 
 TEST(Profile, OfAHostServesOtherNumbersOfItsRanks) {
   Profile p, loaded;
-  p.ranks = 2, p.cluster = "this-machine:2", p.cluster_hash = load_cluster(p.cluster).hash();
-  p.kernels = {{Local::cast, 1e9, 0, "CPU core"}};
+  p.ranks = 2, p.cluster = "this-machine:2",
+  p.cluster_hash = cluster::load_cluster(p.cluster).hash();
+  p.kernels = {{program::Local::cast, 1e9, 0, "CPU core"}};
   p.pairs = {{0, 1, 1e-6, 0, 1e9, 0}};
-  EXPECT_EQ(use(p, load_cluster("this-machine:2"), &loaded), "accepted");
+  EXPECT_EQ(use(p, cluster::load_cluster("this-machine:2"), &loaded), "accepted");
   EXPECT_EQ(loaded.pairs.size(), 1U);
-  EXPECT_EQ(use(p, load_cluster("this-machine:3"), &loaded), "accepted");
+  EXPECT_EQ(use(p, cluster::load_cluster("this-machine:3"), &loaded), "accepted");
   EXPECT_TRUE(loaded.pairs.empty());
   p.cluster_hash += 1;
-  EXPECT_THAT(use(p, load_cluster("this-machine:3")), testing::HasSubstr("another cluster"));
+  EXPECT_THAT(use(p, cluster::load_cluster("this-machine:3")),
+              testing::HasSubstr("another cluster"));
 }
 
 TEST(Profile, RefusesWhatItDoesNotUnderstand) {
@@ -220,4 +225,4 @@ TEST(Profile, RefusesWhatItDoesNotUnderstand) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::costs

@@ -16,7 +16,7 @@
 #include "engine/base/errors.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 using nlohmann::json;
@@ -25,8 +25,9 @@ using testing::IsSubsetOf;
 /// The file of two steps in the midst of a run.
 class TraceOf {
  public:
-  TraceOf(const Plan& plan, int layers, int ranks, TraceSelection selection)
-      : rig(plan, small_model(layers), star(ranks, BytesPerSecond(1e9), Seconds(1e-6))) {
+  TraceOf(const plan::Plan& plan, int layers, int ranks, TraceSelection selection)
+      : rig(plan, test::small_model(layers),
+            test::star(ranks, BytesPerSecond(1e9), Seconds(1e-6))) {
     const std::string path = testing::TempDir() + "rehearse_trace_" +
                              testing::UnitTest::GetInstance()->current_test_info()->name();
     ChromeTrace trace(path, rig.linked, rig.model, std::move(selection));
@@ -52,12 +53,12 @@ class TraceOf {
     return nullptr;
   }
 
-  Rig rig;
+  test::Rig rig;
   Recording recording;
   std::vector<json> slices, names, arrows;
 };
 
-const Plan pipeline = plan_of("1f1b", 2, 2, 1, 2);
+const plan::Plan pipeline = test::plan_of("1f1b", 2, 2, 1, 2);
 
 TEST(ChromeTrace, HoldsTheSelectedOpsFromTimeZero) {
   const TraceOf trace(pipeline, 2, 4, {.ranks = {0, 3}, .first_step = 1, .last_step = 2});
@@ -74,7 +75,7 @@ TEST(ChromeTrace, HoldsTheSelectedOpsFromTimeZero) {
   const double origin = std::ranges::min(selected, {}, &Interval::start).start;
   EXPECT_GT(origin, 0);
   for (const Interval& i : selected) {
-    const Role& role = trace.rig.linked.program.roles[i.role];
+    const program::Role& role = trace.rig.linked.program.roles[i.role];
     const json& event = events.at({role.ranks[i.place], i.step, i.op});
     EXPECT_EQ(event.at("tid"), role.ops[i.op].lane);
     EXPECT_EQ(event.at("cat"), kind_of(role.ops[i.op].work));
@@ -174,7 +175,7 @@ TEST(ChromeTrace, RanksAndLanesStandInTheirOrder) {
 }
 
 TEST(ChromeTrace, SaysWhenItCannotWrite) {
-  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  const test::Rig rig(test::plan_of("ddp", 1, 2, 1, 1), test::small_model(2), test::fast(2));
   EXPECT_THROW(ChromeTrace("no/such/folder/trace.json", rig.linked, rig.model), BackendError);
   ChromeTrace trace("/dev/full", rig.linked, rig.model);
   rig.run(trace, 50);
@@ -182,4 +183,4 @@ TEST(ChromeTrace, SaysWhenItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -9,30 +9,30 @@
 #include "tests/engine/rig.h"
 #include "tests/methods.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 /// When the compute lane of each rank begins and ends passes, and how long it is busy with them.
 struct Passes : TraceSink {
-  explicit Passes(const LinkedProgram& linked) : linked(linked) {}
+  explicit Passes(const link::LinkedProgram& linked) : linked(linked) {}
   void record(Id role, Id op, int, Id place, std::span<const double> starts,
               std::span<const double> ends) override {
-    const Role& who = linked.program.roles[role];
-    if (!std::holds_alternative<Compute>(who.ops[op].work)) return;
+    const program::Role& who = linked.program.roles[role];
+    if (!std::holds_alternative<program::Compute>(who.ops[op].work)) return;
     for (std::size_t i = 0; i < starts.size(); ++i) {
       busy[who.ranks[place + i]] += ends[i] - starts[i];
       last = std::max(last, ends[i]);
     }
   }
-  const LinkedProgram& linked;
+  const link::LinkedProgram& linked;
   std::map<Id, double> busy = {};
   double last = 0;
 };
 
 // Whole blocks a stage, so that stages take equally long but for the embedding and the head, which
 // ride along on the outer ones and are less than 2% of a stage.
-double bubble_of(Plan plan, int layers) {
-  const ModelSpec model = small_model(layers);
+double bubble_of(plan::Plan plan, int layers) {
+  const model::ModelSpec model = test::small_model(layers);
   const int chunks = plan.pp * plan.virtual_stages;
   plan.stages.assign(static_cast<std::size_t>(chunks), {});
   for (Id s = 0; s < model.segments.size(); ++s) {
@@ -40,7 +40,7 @@ double bubble_of(Plan plan, int layers) {
     const int chunk = layer >= 0 ? layer * chunks / layers : s == 0 ? 0 : chunks - 1;
     plan.stages[static_cast<std::size_t>(chunk)].push_back(s);
   }
-  const Rig rig(plan, model, fast(plan.pp));
+  const test::Rig rig(plan, model, test::fast(plan.pp));
   Passes passes(rig.linked);
   rig.run(passes);
   double busiest = 0;
@@ -52,7 +52,7 @@ TEST(DryRun, BubblesOfPipelines) {
   for (const char* method : {"gpipe", "1f1b"})
     for (const auto& [stages, m] :
          std::vector<std::pair<int, int>>{{1, 2}, {2, 1}, {2, 4}, {4, 2}, {4, 8}})
-      EXPECT_NEAR(bubble_of(plan_of(method, stages, 1, 1, m), 128),
+      EXPECT_NEAR(bubble_of(test::plan_of(method, stages, 1, 1, m), 128),
                   double(stages - 1) / (m + stages - 1), 0.02)
           << method << " S=" << stages << " M=" << m;
 }
@@ -60,7 +60,7 @@ TEST(DryRun, BubblesOfPipelines) {
 TEST(DryRun, BubblesOfInterleavedPipelines) {
   for (const auto& [stages, m, chunks] :
        std::vector<std::tuple<int, int, int>>{{2, 4, 2}, {4, 4, 2}, {4, 8, 4}}) {
-    Plan plan = plan_of("interleaved", stages, 1, 1, m);
+    plan::Plan plan = test::plan_of("interleaved", stages, 1, 1, m);
     plan.virtual_stages = chunks;
     EXPECT_NEAR(bubble_of(plan, 256), double(stages - 1) / (chunks * m + stages - 1), 0.02)
         << "S=" << stages << " M=" << m << " V=" << chunks;
@@ -70,16 +70,16 @@ TEST(DryRun, BubblesOfInterleavedPipelines) {
 TEST(DryRun, RingTimeAndBytes) {
   for (int n : {2, 3, 4, 8}) {
     const double bandwidth = 1e9, alpha = 5e-6;
-    const Rig rig(plan_of("ddp", 1, n, 1, 1), small_model(2),
-                  star(n, BytesPerSecond(bandwidth), Seconds(alpha / 2)));
-    const Role& role = rig.linked.program.roles[0];
+    const test::Rig rig(test::plan_of("ddp", 1, n, 1, 1), test::small_model(2),
+                        test::star(n, BytesPerSecond(bandwidth), Seconds(alpha / 2)));
+    const program::Role& role = rig.linked.program.roles[0];
     double sent = 0, expected_sent = 0;
     for (Id o = 0; o < role.ops.size(); ++o) {
-      const auto* work = std::get_if<Collective>(&role.ops[o].work);
+      const auto* work = std::get_if<program::Collective>(&role.ops[o].work);
       if (!work) continue;
       const double bytes = static_cast<double>(rig.linked.roles[0].ops[o].bytes);
       const double elements = bytes / 4;
-      if (rig.costs.algorithm(0, o) == Algorithm::ring) {
+      if (rig.costs.algorithm(0, o) == program::Algorithm::ring) {
         const double chunk = std::ceil(elements / n) * 4;
         EXPECT_NEAR(rig.costs.seconds(0, o, 0), 2 * (n - 1) * (alpha + chunk / bandwidth),
                     1e-9 * alpha);
@@ -105,7 +105,7 @@ TEST(DryRun, RingTimeAndBytes) {
 TEST(DryRun, SiblingGroupsShareTheirNic) {
   // Two nodes of four devices behind one NIC each: dp pairs cross it, four at a time.
   for (int tp : {1, 4}) {
-    Cluster c;
+    cluster::Cluster c;
     const Id kind = c.add_kind({.name = "unit",
                                 .memory = Bytes(1e12),
                                 .peak_f32 = FlopsPerSecond(1e30),
@@ -123,23 +123,24 @@ TEST(DryRun, SiblingGroupsShareTheirNic) {
     std::vector<std::vector<Id>> groups;
     for (Id i = 0; i < static_cast<Id>(tp); ++i) groups.push_back({i, 4 + i});
     const auto seconds =
-        collective_seconds(c, Move::all_reduce, Algorithm::ring, 1000000, DType::f32, groups);
+        costs::collective_seconds(c, program::Move::all_reduce, program::Algorithm::ring, 1000000,
+                                  program::DType::f32, groups);
     for (double s : seconds) EXPECT_NEAR(s, 2 * tp * 2e6 / 1e9, 1e-12);
   }
 }
 
-std::vector<std::pair<std::string, Plan>> in_order_plans() {
-  std::vector<std::pair<std::string, Plan>> out;
-  for (auto& [name, strategy] : strategies()) {
-    const Combines& can = strategy.combines;
-    Refusals refusals;
+std::vector<std::pair<std::string, plan::Plan>> in_order_plans() {
+  std::vector<std::pair<std::string, plan::Plan>> out;
+  for (auto& [name, strategy] : methods::strategies()) {
+    const methods::Combines& can = strategy.combines;
+    test::Refusals refusals;
     for (int pp : {1, 2})
       for (int tp : {1, 2}) {
         if ((pp > 1 && !can.pp) || (tp > 1 && !can.tp)) continue;
-        Plan plan = plan_of(name, pp, 2, tp, 4);
+        plan::Plan plan = test::plan_of(name, pp, 2, tp, 4);
         plan.servers = can.servers ? 1 : 0;
-        if (refusals.refuses(plan, small_model(4)) ||
-            needs_events(link(compile(plan, small_model(4)))))
+        if (refusals.refuses(plan, test::small_model(4)) ||
+            needs_events(link::link(methods::compile(plan, test::small_model(4)))))
           continue;
         out.emplace_back(name + " pp" + std::to_string(pp) + " tp" + std::to_string(tp), plan);
       }
@@ -149,14 +150,14 @@ std::vector<std::pair<std::string, Plan>> in_order_plans() {
 }
 
 TEST(DryRun, EventsEqualMaxPlus) {
-  Disturbance d;
+  cluster::Disturbance d;
   d.compute_sigma = 0.3, d.link_sigma = 0.2, d.stragglers = {{1, 2.0}};
   const auto plans = in_order_plans();
-  EXPECT_GE(plans.size(), strategies().size() - 1);  // all but those that run by arrival
+  EXPECT_GE(plans.size(), methods::strategies().size() - 1);  // all but those that run by arrival
   for (const auto& [name, plan] : plans) {
     SCOPED_TRACE(name);
-    const Rig rig(plan, small_model(4),
-                  star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+    const test::Rig rig(plan, test::small_model(4),
+                        test::star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
     Recording a, b;
     const DryRun x = rig.run(a, 4, d, false), y = rig.run(b, 4, d, true);
     EXPECT_EQ(x.instances, y.instances);
@@ -172,10 +173,10 @@ TEST(DryRun, EventsEqualMaxPlus) {
 TEST(DryRun, EveryOpOfEveryStepRunsOnceAfterWhatItWaitsFor) {
   for (const auto& [name, plan] : in_order_plans()) {
     SCOPED_TRACE(name);
-    const Rig rig(plan, small_model(4),
-                  star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+    const test::Rig rig(plan, test::small_model(4),
+                        test::star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
     Recording trace;
-    Disturbance d;
+    cluster::Disturbance d;
     d.compute_sigma = 0.3;
     const int steps = 3;
     const DryRun run = rig.run(trace, steps, d);
@@ -184,12 +185,12 @@ TEST(DryRun, EveryOpOfEveryStepRunsOnceAfterWhatItWaitsFor) {
       EXPECT_TRUE(at.emplace(std::tuple(i.role, i.op, i.step, i.place), i).second);
     EXPECT_EQ(static_cast<std::int64_t>(at.size()), run.instances);
     std::size_t expected = 0;
-    for (const Role& role : rig.linked.program.roles)
+    for (const program::Role& role : rig.linked.program.roles)
       expected += role.ops.size() * role.ranks.size() * static_cast<std::size_t>(steps);
     EXPECT_EQ(at.size(), expected);
     for (const Interval& i : trace.intervals) {
       EXPECT_GE(i.end, i.start);
-      for (const After& a : rig.linked.program.roles[i.role].ops[i.op].after)
+      for (const program::After& a : rig.linked.program.roles[i.role].ops[i.op].after)
         if (i.step >= a.lag) {
           EXPECT_LE((at.at({i.role, a.op, i.step - a.lag, i.place}).end), i.start);
         }
@@ -198,9 +199,9 @@ TEST(DryRun, EveryOpOfEveryStepRunsOnceAfterWhatItWaitsFor) {
 }
 
 TEST(DryRun, SameSeedSameTraceAnotherSeedAnother) {
-  const Rig rig(plan_of("1f1b", 2, 2, 1, 4), small_model(4),
-                star(4, BytesPerSecond(1e9), Seconds(2e-6)));
-  Disturbance d;
+  const test::Rig rig(test::plan_of("1f1b", 2, 2, 1, 4), test::small_model(4),
+                      test::star(4, BytesPerSecond(1e9), Seconds(2e-6)));
+  cluster::Disturbance d;
   d.compute_sigma = 0.1, d.link_sigma = 0.1;
   Recording a, b, c;
   rig.run(a, 5, d);
@@ -213,20 +214,22 @@ TEST(DryRun, SameSeedSameTraceAnotherSeedAnother) {
 
 // A worker slowed five times holds nobody up: the other does at least three times its updates.
 TEST(DryRun, AsynchronousWorkersRunAtTheirOwnPace) {
-  Plan plan = plan_of("ps-async", 1, 2, 1, 1);
+  plan::Plan plan = test::plan_of("ps-async", 1, 2, 1, 1);
   plan.servers = 1;
-  const Rig rig(plan, small_model(8), star(3, BytesPerSecond(1e12), Seconds(1e-9)));
+  const test::Rig rig(plan, test::small_model(8),
+                      test::star(3, BytesPerSecond(1e12), Seconds(1e-9)));
   ASSERT_TRUE(needs_events(rig.linked));
-  Disturbance d;
+  cluster::Disturbance d;
   d.stragglers = {{1, 5.0}};
   Recording trace;
   const int steps = 20;
   rig.run(trace, steps, d);
   int puts[2] = {}, served = 0;
   for (const Interval& i : trace.intervals) {
-    const Role& role = rig.linked.program.roles[i.role];
-    if (role.free_running && std::holds_alternative<Put>(role.ops[i.op].work)) ++puts[i.place];
-    served += !role.free_running && std::holds_alternative<Update>(role.ops[i.op].work);
+    const program::Role& role = rig.linked.program.roles[i.role];
+    if (role.free_running && std::holds_alternative<program::Put>(role.ops[i.op].work))
+      ++puts[i.place];
+    served += !role.free_running && std::holds_alternative<program::Update>(role.ops[i.op].work);
   }
   EXPECT_EQ(served, 2 * steps);
   EXPECT_GE(puts[0], 3 * puts[1]);
@@ -235,7 +238,7 @@ TEST(DryRun, AsynchronousWorkersRunAtTheirOwnPace) {
 
 TEST(DryRun, AProgramThatStopsSaysWhere) {
   // One message is put, two are taken.
-  const LinkedProgram linked = link(parse_program(R"(rehearse-program 1
+  const link::LinkedProgram linked = link::link(program::parse_program(R"(rehearse-program 1
 method test
 mesh pp=1 dp=1 tp=1
 world 2
@@ -259,12 +262,12 @@ view B B 0 8
 %3 in backward s0 n=1 mb=1 saved<B
 end
 )"));
-  const ModelSpec model = small_model(1);
-  const Cluster cluster = star(2, BytesPerSecond(1e9), Seconds(0));
-  const Costs costs(linked, model, cluster, {});
+  const model::ModelSpec model = test::small_model(1);
+  const cluster::Cluster cluster = test::star(2, BytesPerSecond(1e9), Seconds(0));
+  const costs::Costs costs(linked, model, cluster, {});
   Recording trace;
   try {
-    dry_run(linked, costs, Disturber({}, 2), 1, trace);
+    dry_run(linked, costs, cluster::Disturber({}, 2), 1, trace);
     FAIL();
   } catch (const ProgramError& error) {
     EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("rank 1 (taker)"),
@@ -273,12 +276,12 @@ end
 }
 
 TEST(DryRun, OneSlowRankOf16384ChangesTheResult) {
-  Plan plan = plan_of("1f1b", 16, 128, 8, 2);
-  ModelSpec model = load_model("gpt3-175b", 0);
-  const Rig rig(plan, model, load_cluster("dgx-a100:2048"));
+  plan::Plan plan = test::plan_of("1f1b", 16, 128, 8, 2);
+  model::ModelSpec model = model::load_model("gpt3-175b", 0);
+  const test::Rig rig(plan, model, cluster::load_cluster("dgx-a100:2048"));
   ASSERT_EQ(rig.linked.program.world_size, 16384);
   const Metrics even = rig.metrics({0, 1});
-  Disturbance d;
+  cluster::Disturbance d;
   d.stragglers = {{9999, 1.5}};
   const Metrics slow = rig.metrics({0, 1}, d);
   EXPECT_GT(slow.mean_step, 1.01 * even.mean_step);
@@ -286,4 +289,4 @@ TEST(DryRun, OneSlowRankOf16384ChangesTheResult) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -8,13 +8,14 @@
 #include "engine/methods/passes/passes.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 /// The rank that each class stands for runs as in the unfolded run, op by op.
-void expect_equal(const LinkedProgram& linked, const Costs& costs, std::size_t classes) {
+void expect_equal(const link::LinkedProgram& linked, const costs::Costs& costs,
+                  std::size_t classes) {
   Recording all, folded;
-  dry_run(linked, costs, Disturber({}, linked.program.world_size), 3, all);
+  dry_run(linked, costs, cluster::Disturber({}, linked.program.world_size), 3, all);
   const Fold f = fold(linked, costs);
   const std::vector<double> step_ends = dry_run_folded(linked, costs, f, 3, &folded);
   std::vector<double> last(3, 0.0);
@@ -44,24 +45,24 @@ TEST(Fold, OneRankAStageWhereAllAreAlike) {
   for (const char* method : {"ddp", "zero3", "1f1b", "gpipe", "megatron", "pipedream-2bw"}) {
     SCOPED_TRACE(method);
     const bool deep = std::string(method) != "ddp" && std::string(method) != "zero3";
-    const Rig rig(plan_of(method, deep ? 2 : 1, 4, 2, 4), small_model(4),
-                  star(deep ? 16 : 8, BytesPerSecond(1e9), Seconds(1e-6)));
+    const test::Rig rig(test::plan_of(method, deep ? 2 : 1, 4, 2, 4), test::small_model(4),
+                        test::star(deep ? 16 : 8, BytesPerSecond(1e9), Seconds(1e-6)));
     expect_equal(rig.linked, rig.costs, deep ? 2 : 1);
   }
 }
 
 TEST(Fold, UnlikeDevicesAndLinksStayApart) {
   // On the paper's cluster the V100s and those who meet them differ from the rest.
-  const ModelSpec model = load_model("bert-paper-110m", 0);
+  const model::ModelSpec model = model::load_model("bert-paper-110m", 0);
   for (const char* method : {"ddp", "1f1b", "megatron", "interleaved"}) {
     SCOPED_TRACE(method);
-    Plan plan{.method = method};
+    plan::Plan plan{.method = method};
     plan.pp = std::string(method) == "ddp" ? 1 : 4;
     plan.tp = std::string(method) == "megatron" ? 2 : 1;
     plan.dp = 32 / plan.pp / plan.tp;
     plan.micro_batches = plan.pp;
     plan.global_batch = 512;
-    const Rig rig(plan, model, load_cluster("paper"));
+    const test::Rig rig(plan, model, cluster::load_cluster("paper"));
     const Fold f = fold(rig.linked, rig.costs);
     std::size_t classes = 0;
     for (const auto& representative : f.representative) classes += representative.size();
@@ -72,24 +73,26 @@ TEST(Fold, UnlikeDevicesAndLinksStayApart) {
 }
 
 TEST(Fold, TiedCopiesMeet) {
-  const Rig rig(plan_of("1f1b", 2, 4, 1, 4), load_model("gpt-tiny", 0),
-                star(8, BytesPerSecond(1e8), Seconds(1e-5)));
+  const test::Rig rig(test::plan_of("1f1b", 2, 4, 1, 4), model::load_model("gpt-tiny", 0),
+                      test::star(8, BytesPerSecond(1e8), Seconds(1e-5)));
   expect_equal(rig.linked, rig.costs, 2);
 }
 
 TEST(Draft, TakesTheTimeOfTheWholeLink) {
-  for (const auto& [name, strategy] : strategies()) {
-    Plan plan = plan_of(name, strategy.combines.pp ? 2 : 1, 2, strategy.combines.tp ? 2 : 1, 4);
+  for (const auto& [name, strategy] : methods::strategies()) {
+    plan::Plan plan =
+        test::plan_of(name, strategy.combines.pp ? 2 : 1, 2, strategy.combines.tp ? 2 : 1, 4);
     SCOPED_TRACE(name);
-    const ModelSpec model = small_model(4);
-    const Cluster cluster = star(16, BytesPerSecond(1e9), Seconds(1e-6));
-    const LinkedProgram whole = link(compile(plan, model));
+    const model::ModelSpec model = test::small_model(4);
+    const cluster::Cluster cluster = test::star(16, BytesPerSecond(1e9), Seconds(1e-6));
+    const link::LinkedProgram whole = link::link(methods::compile(plan, model));
     if (needs_events(whole)) continue;
-    const LinkedProgram quick = link_draft(draft(prepare(plan, model), model));
-    const Disturber quiet({}, whole.program.world_size);
+    const link::LinkedProgram quick =
+        link::link_draft(methods::draft(methods::prepare(plan, model), model));
+    const cluster::Disturber quiet({}, whole.program.world_size);
     Recording a, b;
-    dry_run(whole, Costs(whole, model, cluster, {}), quiet, 3, a);
-    dry_run(quick, Costs(quick, model, cluster, {}), quiet, 3, b);
+    dry_run(whole, costs::Costs(whole, model, cluster, {}), quiet, 3, a);
+    dry_run(quick, costs::Costs(quick, model, cluster, {}), quiet, 3, b);
     const auto key = [](const Interval& i) { return std::tuple(i.role, i.op, i.step, i.place); };
     for (Recording* r : {&a, &b})
       std::sort(r->intervals.begin(), r->intervals.end(),
@@ -99,18 +102,19 @@ TEST(Draft, TakesTheTimeOfTheWholeLink) {
 }
 
 TEST(Prices, RememberedOnesAreTheSame) {
-  const ModelSpec model = load_model("bert-paper-110m", 0);
-  const Cluster cluster = load_cluster("paper");
-  Plan plan{.method = "megatron", .pp = 2, .dp = 8, .tp = 2, .global_batch = 512};
+  const model::ModelSpec model = model::load_model("bert-paper-110m", 0);
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  plan::Plan plan{.method = "megatron", .pp = 2, .dp = 8, .tp = 2, .global_batch = 512};
   plan.micro_batches = 4;
-  CollectivePrices prices(cluster);
+  costs::CollectivePrices prices(cluster);
   for (int again = 0; again < 2; ++again) {
-    const LinkedProgram plain = link(choose_collectives(compile(plan, model), cluster, {}));
-    const LinkedProgram priced =
-        link(choose_collectives(compile(plan, model), cluster, {}, prices));
+    const link::LinkedProgram plain =
+        link::link(methods::choose_collectives(methods::compile(plan, model), cluster, {}));
+    const link::LinkedProgram priced =
+        link::link(methods::choose_collectives(methods::compile(plan, model), cluster, {}, prices));
     EXPECT_EQ(plain.hash, priced.hash);
-    const Costs a(plain, model, cluster, {});
-    const Costs b(priced, model, cluster, {}, Optimizer::adamw, nullptr, {}, &prices);
+    const costs::Costs a(plain, model, cluster, {});
+    const costs::Costs b(priced, model, cluster, {}, plan::Optimizer::adamw, nullptr, {}, &prices);
     for (Id r = 0; r < plain.program.roles.size(); ++r)
       for (Id o = 0; o < plain.program.roles[r].ops.size(); ++o)
         for (Id i = 0; i < plain.program.roles[r].ranks.size(); ++i)
@@ -119,4 +123,4 @@ TEST(Prices, RememberedOnesAreTheSame) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -9,12 +9,12 @@
 #include <map>
 #include <random>
 
-#include "engine/execution/chrome_trace.h"
 #include "engine/base/errors.h"
+#include "engine/execution/chrome_trace.h"
 #include "engine/execution/occupancy.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::execution {
 namespace {
 
 using Intervals = std::vector<std::pair<double, double>>;
@@ -61,14 +61,14 @@ TEST(Occupancy, EqualsTheUnionInAnyOrder) {
 }
 
 TEST(Metrics, EqualBruteForceOverTheTrace) {
-  Disturbance d;
+  cluster::Disturbance d;
   d.compute_sigma = 0.2, d.link_sigma = 0.2;
   for (const char* method : {"ddp", "1f1b", "zero3", "pipedream-2bw", "interleaved"}) {
     SCOPED_TRACE(method);
-    const Combines& can = strategy_named(method).combines;
-    const Plan plan = plan_of(method, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
-    const Rig rig(plan, small_model(4),
-                  star(plan.world_size(), BytesPerSecond(3e8), Seconds(2e-6)));
+    const methods::Combines& can = methods::strategy_named(method).combines;
+    const plan::Plan plan = test::plan_of(method, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
+    const test::Rig rig(plan, test::small_model(4),
+                        test::star(plan.world_size(), BytesPerSecond(3e8), Seconds(2e-6)));
     const Steps steps{.warm_up = 2, .steady = 5};
     Recording trace;
     MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
@@ -80,8 +80,8 @@ TEST(Metrics, EqualBruteForceOverTheTrace) {
     std::map<Id, Intervals> busy, any;  // by rank, steady steps; the warm-up's cover in `before`
     std::map<Id, Intervals> before;
     for (const Interval& i : trace.intervals) {
-      const Role& role = rig.linked.program.roles[i.role];
-      const Op& op = role.ops[i.op];
+      const program::Role& role = rig.linked.program.roles[i.role];
+      const program::Op& op = role.ops[i.op];
       ends[i.step] = std::max(ends[i.step], i.end);
       const bool compute = role.lanes[op.lane].name == "compute";
       if (!compute && !communicates(op.work)) continue;
@@ -118,15 +118,15 @@ TEST(Metrics, EqualBruteForceOverTheTrace) {
 }
 
 TEST(Metrics, QuietRunsAreSteadyAndRobust) {
-  const Rig rig(plan_of("ddp", 1, 4, 1, 1), small_model(2),
-                star(4, BytesPerSecond(1e9), Seconds(1e-6)));
+  const test::Rig rig(test::plan_of("ddp", 1, 4, 1, 1), test::small_model(2),
+                      test::star(4, BytesPerSecond(1e9), Seconds(1e-6)));
   const Metrics metrics = rig.metrics({5, 50});
   EXPECT_NEAR(metrics.std_step, 0, 1e-12);
   EXPECT_NEAR(metrics.robustness, 1, 1e-9);
 }
 
 TEST(Metrics, MissingStepIsAnError) {
-  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  const test::Rig rig(test::plan_of("ddp", 1, 2, 1, 1), test::small_model(2), test::fast(2));
   MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, 2, {1, 3});
   rig.run(sink, 3);
   EXPECT_THROW(sink.finish(), ProgramError);
@@ -141,12 +141,12 @@ TEST(Metrics, StudentsInterval) {
 }
 
 TEST(Metrics, SeedsCountOnce) {
-  const Rig rig(plan_of("ddp", 1, 4, 1, 1), small_model(2),
-                star(4, BytesPerSecond(1e9), Seconds(1e-6)));
+  const test::Rig rig(test::plan_of("ddp", 1, 4, 1, 1), test::small_model(2),
+                      test::star(4, BytesPerSecond(1e9), Seconds(1e-6)));
   std::vector<Metrics> seeds;
   std::vector<double> means;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    Disturbance d;
+    cluster::Disturbance d;
     d.seed = seed, d.compute_sigma = 0.1;
     seeds.push_back(rig.metrics({1, 10}, d));
     means.push_back(seeds.back().mean_step);
@@ -160,9 +160,9 @@ TEST(Metrics, SeedsCountOnce) {
 
 /// `n` devices on a switch that draw 100 W idle and 400 W busy; the last, where it is unlike, takes
 /// twice as long and draws 50 and 300 W.
-Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {
-  Cluster c;
-  DeviceKind kind = star(1, BytesPerSecond(1e9), Seconds(0)).kinds()[0];
+cluster::Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {
+  cluster::Cluster c;
+  cluster::DeviceKind kind = test::star(1, BytesPerSecond(1e9), Seconds(0)).kinds()[0];
   kind.name = "like", kind.idle = idle, kind.busy = Watts(400);
   const Id like = c.add_kind(kind);
   kind.name = "unlike", kind.idle = Watts(50), kind.busy = Watts(300), kind.launch = Seconds(2e-6);
@@ -177,7 +177,7 @@ Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {
 }
 
 TEST(Energy, OfOneDeviceThatAlwaysComputesIsItsPowerTimesTheStep) {
-  const Rig rig(plan_of("ddp", 1, 1, 1, 1), small_model(2), powered(1, false));
+  const test::Rig rig(test::plan_of("ddp", 1, 1, 1, 1), test::small_model(2), powered(1, false));
   const Metrics m = rig.metrics({.warm_up = 1, .steady = 4});
   EXPECT_NEAR(m.bubble_fraction, 0, 1e-9);
   EXPECT_NEAR(m.joules_per_step / (400 * m.mean_step), 1, 1e-9);
@@ -186,8 +186,9 @@ TEST(Energy, OfOneDeviceThatAlwaysComputesIsItsPowerTimesTheStep) {
 TEST(Energy, OfLikeDevicesFollowsFromTheBubble) {
   for (const char* method : {"ddp", "1f1b", "zero3"}) {
     SCOPED_TRACE(method);
-    const Plan plan = plan_of(method, strategy_named(method).combines.pp ? 2 : 1, 2, 1, 4);
-    const Rig rig(plan, small_model(4), powered(plan.world_size(), false));
+    const plan::Plan plan =
+        test::plan_of(method, methods::strategy_named(method).combines.pp ? 2 : 1, 2, 1, 4);
+    const test::Rig rig(plan, test::small_model(4), powered(plan.world_size(), false));
     const Metrics m =
         rig.metrics({.warm_up = 2, .steady = 5}, {.seed = 2, .compute_sigma = 0.2}, 8);
     EXPECT_GT(m.bubble_fraction, 0.01);
@@ -199,9 +200,9 @@ TEST(Energy, OfLikeDevicesFollowsFromTheBubble) {
 TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
   for (const char* method : {"ddp", "ps-sync"}) {
     SCOPED_TRACE(method);
-    Plan plan = plan_of(method, 1, 3, 1, 1);
-    if (strategy_named(method).combines.servers) plan.servers = 1;
-    const Rig rig(plan, small_model(2), powered(plan.world_size(), true));
+    plan::Plan plan = test::plan_of(method, 1, 3, 1, 1);
+    if (methods::strategy_named(method).combines.servers) plan.servers = 1;
+    const test::Rig rig(plan, test::small_model(2), powered(plan.world_size(), true));
     const Steps steps{.warm_up = 1, .steady = 3};
     Recording all;
     MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
@@ -214,12 +215,12 @@ TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
       const double idle = unlike ? 50 : 100, busy = unlike ? 300 : 400;
       double working = 0;
       for (const Interval& i : all.intervals) {
-        const Role& role = rig.linked.program.roles[i.role];
+        const program::Role& role = rig.linked.program.roles[i.role];
         if (role.ranks[i.place] != static_cast<Id>(rank) || i.step < steps.warm_up) continue;
         Id lane = none;
-        for (const Op& op : role.ops)
-          if (std::holds_alternative<Compute>(op.work)) lane = op.lane;
-        const Op& op = role.ops[i.op];
+        for (const program::Op& op : role.ops)
+          if (std::holds_alternative<program::Compute>(op.work)) lane = op.lane;
+        const program::Op& op = role.ops[i.op];
         if (!communicates(op.work) && (lane == none || op.lane == lane)) working += i.end - i.start;
       }
       EXPECT_GT(working, 0);
@@ -230,15 +231,15 @@ TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
 }
 
 TEST(Energy, IsNotKnownWhereADevicesPowerIsNot) {
-  const Rig rig(plan_of("ddp", 1, 2, 1, 1), small_model(2), fast(2));
+  const test::Rig rig(test::plan_of("ddp", 1, 2, 1, 1), test::small_model(2), test::fast(2));
   EXPECT_EQ(rig.metrics({.warm_up = 1, .steady = 2}).joules_per_step, 0);
 }
 
 TEST(Metrics, ABubbleIsNeverLessThanNothing) {
-  const Rig rig(plan_of("ddp", 1, 1, 1, 3), small_model(3), fast(1));
+  const test::Rig rig(test::plan_of("ddp", 1, 1, 1, 3), test::small_model(3), test::fast(1));
   for (int steady = 1; steady < 60; ++steady)
     EXPECT_GE(rig.metrics({.warm_up = 3, .steady = steady}).bubble_fraction, 0);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::execution

@@ -16,7 +16,7 @@
 #include "engine/job/job.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -122,14 +122,14 @@ void expect_named(const std::string& path, const std::string& wrong) {
   const std::string rest = text;
   const auto line = 1 + std::count(rest.begin(), rest.end(), '\n');
   text += fmt::format("{} = {}\n", key, value);
-  EXPECT_THAT(message_of([&] { parse_job(text, "d2.toml"); }),
+  EXPECT_THAT(test::message_of([&] { parse_job(text, "d2.toml"); }),
               testing::StartsWith(fmt::format("d2.toml:{}{}", line, says)))
       << text;
 
   std::string whole;
   for (const auto& [k, v] : base) whole += fmt::format("{} = {}\n", k, v);
   const std::string set = fmt::format("{}={}", key, value);
-  EXPECT_THAT(message_of([&] { parse_job(whole, "d2.toml", {set}); }),
+  EXPECT_THAT(test::message_of([&] { parse_job(whole, "d2.toml", {set}); }),
               testing::StartsWith(fmt::format("--set {}{}", set, says)));
 }
 
@@ -147,7 +147,7 @@ TEST(JobKeys, OutOfRangeAreNamedWithTheirPlace) {
 }
 
 TEST(JobKeys, NoneOfAnArrayOfTablesIsFine) {
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(test::message_of([] {
               parse_job(
                   "model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\nmethod.name = \"ddp\"\n",
                   "job.toml", {"disturb.stragglers=[]", "disturb.slow_links=[]"});
@@ -158,7 +158,7 @@ TEST(JobKeys, NoneOfAnArrayOfTablesIsFine) {
 std::string try_it(const std::vector<std::string>& set) {
   std::string text;
   for (const auto& [k, v] : base) text += fmt::format("{} = {}\n", k, v);
-  return message_of([&] { parse_job(text, "job.toml", set); });
+  return test::message_of([&] { parse_job(text, "job.toml", set); });
 }
 
 /// The settings that a refusal of `key` recommends.
@@ -231,7 +231,7 @@ TEST(JobKeys, AHeartbeatFitsFourTimesIntoTheTimeout) {
 
 TEST(JobKeys, AMissingKeyOrAMisspeltSectionIsNamedOnce) {
   const auto error = [](const std::string& text) {
-    return message_of([&] { parse_job(text, "d2.toml"); });
+    return test::message_of([&] { parse_job(text, "d2.toml"); });
   };
   EXPECT_EQ(error("model.name = \"gpt-tiny\"\ncluster.name = \"paper\"\n"),
             "d2.toml: key \"method.name\": is required and missing");
@@ -258,4 +258,4 @@ TEST(JobKeys, AStepThatCannotBeCountedIsRefused) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -11,7 +11,7 @@
 #include "engine/methods/strategy.h"
 #include "tests/engine/reference.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 using testing::HasSubstr;
@@ -89,7 +89,7 @@ TEST(Job, DefaultsFollowTheMethod) {
 }
 
 TEST(Job, EveryMethodHasAFiveLineJobOnEveryPlatform) {
-  for (const auto& [name, strategy] : strategies())
+  for (const auto& [name, strategy] : methods::strategies())
     for (const char* cluster :
          {"paper", "paper-homogeneous", "dgx1", "dgx-a100:2", "this-machine:4"})
       EXPECT_EQ(error_of({"method.name=" + name, std::string("cluster.name=") + cluster}),
@@ -213,7 +213,7 @@ TEST(Job, ReadsEverySection) {
                          "method.collective=hierarchical", "method.bucket=1MiB", "train.seed=7"});
   EXPECT_EQ(job.model.seq_len, 128);
   EXPECT_EQ(job.train.seq_len, 128);
-  EXPECT_EQ(job.plan.optimizer, Optimizer::sgd);
+  EXPECT_EQ(job.plan.optimizer, plan::Optimizer::sgd);
   EXPECT_EQ(job.train.decay, Decay::cosine);
   EXPECT_DOUBLE_EQ(job.train.lr, 3e-4);
   EXPECT_DOUBLE_EQ(job.run.timeout.value, 5);
@@ -221,7 +221,7 @@ TEST(Job, ReadsEverySection) {
   EXPECT_DOUBLE_EQ(job.disturb.compute_sigma, 0.05);
   ASSERT_EQ(job.disturb.stragglers.size(), 1U);
   EXPECT_EQ(job.disturb.stragglers[0].rank, 3U);
-  EXPECT_EQ(job.plan.collective, Algorithm::hierarchical);
+  EXPECT_EQ(job.plan.collective, program::Algorithm::hierarchical);
   EXPECT_DOUBLE_EQ(job.plan.bucket.value, 1048576);
   EXPECT_EQ(job.train.seed, 7U);
   EXPECT_EQ(job.where.at("method.name"), "job.toml:3");
@@ -238,8 +238,8 @@ TEST(Job, PlacesTheErrorsOfThoseWhoReadPlans) {
 }
 
 TEST(Job, DocumentationListsExactlyTheKeysThatTheReaderKnows) {
-  expect_documented("docs/job.md", job_keys());
+  test::expect_documented("docs/job.md", job_keys());
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::job

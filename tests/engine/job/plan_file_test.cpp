@@ -15,7 +15,7 @@
 #include "engine/job/job.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::job {
 namespace {
 
 using testing::AllOf;
@@ -23,14 +23,14 @@ using testing::HasSubstr;
 
 /// Every member of a plan; a new one does not compile here until it is listed, which is a reminder
 /// to write it to the file.
-auto members_of(const Plan& plan) {
+auto members_of(const plan::Plan& plan) {
   const auto& [method, pp, dp, tp, order, servers, zero, sequence_parallel, global_batch,
                micro_batches, shares, virtual_stages, staleness, stages, bucket, precision,
                recompute, keep_gathered, clip, density, s_min, s_max, selector, feedback, reduction,
                coding, layers, observe, pipeline, node_of, collective, optimizer, rank_to_device] =
       plan;
-  std::vector<std::tuple<double, Reduction, Coding>> exchanges;
-  for (const LayerExchange& e : layers) {
+  std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
+  for (const plan::LayerExchange& e : layers) {
     const auto& [part, how, spelt] = e;
     exchanges.emplace_back(part, how, spelt);
   }
@@ -79,9 +79,10 @@ struct Draw {
 };
 
 /// Any value in every member, as long as stages hold the segments in order.
-Plan random_plan(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
-  Plan p;
-  for (auto it = strategies().begin(); const int skip : {draw(0, int(strategies().size()) - 1)})
+plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster::Cluster& cluster) {
+  plan::Plan p;
+  for (auto it = methods::strategies().begin();
+       const int skip : {draw(0, int(methods::strategies().size()) - 1)})
     p.method = std::next(it, skip)->first;
   p.pp = draw(1, 3), p.dp = draw(1, 4), p.tp = draw(1, 2);
   p.order = draw.coin() ? "tp,dp,pp" : "dp,pp,tp";
@@ -96,28 +97,30 @@ Plan random_plan(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
     p.stages.back().push_back(s);
   }
   p.bucket = Bytes(draw.coin() ? 25e6 : 1e9 * draw.part());
-  p.precision = static_cast<DType>(draw(0, 2));
+  p.precision = static_cast<program::DType>(draw(0, 2));
   p.density = draw.part(), p.s_min = draw.part(), p.s_max = draw.part();
-  p.selector = static_cast<Selector>(draw(0, 2)), p.feedback = static_cast<Feedback>(draw(0, 2));
-  if (draw.coin()) p.reduction = static_cast<Reduction>(draw(0, 2));
-  if (draw.coin()) p.coding = static_cast<Coding>(draw(0, 2));
+  p.selector = static_cast<program::Selector>(draw(0, 2)),
+  p.feedback = static_cast<program::Feedback>(draw(0, 2));
+  if (draw.coin()) p.reduction = static_cast<plan::Reduction>(draw(0, 2));
+  if (draw.coin()) p.coding = static_cast<program::Coding>(draw(0, 2));
   if (draw.coin())
     for (std::size_t s = 0; s < model.segments.size(); ++s)
-      p.layers.push_back(
-          {draw.part(), static_cast<Reduction>(draw(0, 2)), static_cast<Coding>(draw(0, 2))});
-  p.pipeline = static_cast<Pipeline>(draw(0, 2));
+      p.layers.push_back({draw.part(), static_cast<plan::Reduction>(draw(0, 2)),
+                          static_cast<program::Coding>(draw(0, 2))});
+  p.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
   const int world = p.world_size();
   for (int i = draw.coin() ? world : 0; i > 0; --i)
     p.node_of.push_back(static_cast<Id>(draw(0, 3)));
-  p.collective = static_cast<Algorithm>(draw(0, 5));
-  p.optimizer = static_cast<Optimizer>(draw(0, 1));
+  p.collective = static_cast<program::Algorithm>(draw(0, 5));
+  p.optimizer = static_cast<plan::Optimizer>(draw(0, 1));
   for (int i = draw.coin() ? world : 0; i > 0; --i)
     p.rank_to_device.push_back(static_cast<Id>(draw(0, int(cluster.devices().size()) - 1)));
   return p;
 }
 
-Decision random_decision(Draw& draw, const ModelSpec& model, const Cluster& cluster) {
-  Decision d;
+plan::Decision random_decision(Draw& draw, const model::ModelSpec& model,
+                               const cluster::Cluster& cluster) {
+  plan::Decision d;
   d.plan = random_plan(draw, model, cluster);
   d.seconds = draw.part() / 3, d.dry_run_seconds = draw.part() * 1e-7;
   d.candidates = draw(0, 9999), d.pruned = draw(0, 99), d.dry_run = draw(0, 99);
@@ -139,16 +142,16 @@ Decision random_decision(Draw& draw, const ModelSpec& model, const Cluster& clus
   return d;
 }
 
-const ModelSpec& model() {
-  static const ModelSpec spec = small_model(4);
+const model::ModelSpec& model() {
+  static const model::ModelSpec spec = test::small_model(4);
   return spec;
 }
 
 TEST(PlanFile, WritingAndReadingAreExactInverses) {
-  const Cluster cluster = fast(6);
+  const cluster::Cluster cluster = test::fast(6);
   for (unsigned seed = 1; seed <= 300; ++seed) {
     Draw draw{std::mt19937(seed)};
-    const Decision decision = random_decision(draw, model(), cluster);
+    const plan::Decision decision = random_decision(draw, model(), cluster);
     MadeFor made = made_for(model(), cluster, nullptr);
     made.profile_hash = draw.random();
     const std::string text = to_toml(decision, made, model(), cluster);
@@ -164,25 +167,26 @@ TEST(PlanFile, WritingAndReadingAreExactInverses) {
 }
 
 TEST(PlanFile, EveryMethodCompilesToTheSameProgram) {
-  const Cluster cluster = fast(6);
-  for (const auto& [name, strategy] : strategies()) {
-    Plan plan = plan_of(name, strategy.combines.pp ? 2 : 1, 2, 1, 4);
+  const cluster::Cluster cluster = test::fast(6);
+  for (const auto& [name, strategy] : methods::strategies()) {
+    plan::Plan plan = test::plan_of(name, strategy.combines.pp ? 2 : 1, 2, 1, 4);
     if (strategy.combines.servers) plan.servers = 1;
-    plan = prepare(std::move(plan), model());
+    plan = methods::prepare(std::move(plan), model());
     const std::string text =
         to_toml({.plan = plan}, made_for(model(), cluster, nullptr), model(), cluster);
-    const Plan read = parse_plan_file(text, "plan.toml", model(), cluster).why.plan;
-    EXPECT_EQ(hash_of(compile(read, model())), hash_of(compile(plan, model()))) << name;
+    const plan::Plan read = parse_plan_file(text, "plan.toml", model(), cluster).why.plan;
+    EXPECT_EQ(hash_of(methods::compile(read, model())), hash_of(methods::compile(plan, model())))
+        << name;
   }
 }
 
 class Written : public testing::Test {
  protected:
-  Cluster cluster_ = fast(2);
+  cluster::Cluster cluster_ = test::fast(2);
   std::string text_ = text_of(model());
 
-  std::string text_of(const ModelSpec& spec) {
-    return to_toml({.plan = prepare(plan_of("ddp", 1, 2, 1, 2), spec)},
+  std::string text_of(const model::ModelSpec& spec) {
+    return to_toml({.plan = methods::prepare(test::plan_of("ddp", 1, 2, 1, 2), spec)},
                    made_for(spec, cluster_, nullptr), spec, cluster_);
   }
   std::string message_of(const std::string& text) {
@@ -229,23 +233,23 @@ TEST_F(Written, EditedPlansAreRefused) {
 }
 
 TEST_F(Written, PlansOfOtherModelsAndClustersAreRefused) {
-  EXPECT_THAT(message_of(text_of(small_model(5))),
+  EXPECT_THAT(message_of(text_of(test::small_model(5))),
               AllOf(HasSubstr("plan.toml:"), HasSubstr("made_for.model"), HasSubstr("5 layers"),
                     HasSubstr("4 layers")));
-  cluster_ = fast(3);
+  cluster_ = test::fast(3);
   EXPECT_THAT(message_of(text_),
               AllOf(HasSubstr("made_for.cluster"), HasSubstr("2 x unit"), HasSubstr("3 x unit")));
-  cluster_ = star(2, BytesPerSecond(1e9), Seconds(0));
+  cluster_ = test::star(2, BytesPerSecond(1e9), Seconds(0));
   EXPECT_THAT(message_of(text_), HasSubstr("bandwidths"));
 }
 
 TEST(Identity, HashesFollowWhatMatters) {
-  ModelSpec a = small_model(4), b = a;
+  model::ModelSpec a = test::small_model(4), b = a;
   b.name = "another name";
   EXPECT_EQ(hash_of(a), hash_of(b));
   b.seq_len *= 2;
   EXPECT_NE(hash_of(a), hash_of(b));
-  EXPECT_NE(hash_of(a), hash_of(small_model(5)));
+  EXPECT_NE(hash_of(a), hash_of(test::small_model(5)));
   EXPECT_EQ(hash_text(255), "00000000000000ff");
   EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325ULL);
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cULL);  // Fowler, Noll and Vo's test vector
@@ -278,7 +282,7 @@ class Planned : public testing::Test {
   std::string text(const std::string& rest) {
     return base_ + "method.plan = \"" + path_ + "\"\n" + rest;
   }
-  Plan plan_;
+  plan::Plan plan_;
 };
 
 TEST_F(Planned, IsExactlyWhatRuns) {
@@ -307,4 +311,4 @@ TEST_F(Planned, NothingElseMayContradictIt) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::job

@@ -7,7 +7,7 @@
 
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::link {
 namespace {
 
 using testing::AllOf;
@@ -42,7 +42,8 @@ const std::string reduce = "%2 dp all_reduce dp source<G/partial(dp) target>G af
 const std::string update = "%3 compute update param+W@1 grad<G moment1+M@1 after %2\n";
 
 std::string refusal(const std::string& ops) {
-  return message_of<ProgramError>([&] { link(parse_program(head + ops + "end\n")); });
+  return test::message_of<ProgramError>(
+      [&] { link(program::parse_program(head + ops + "end\n")); });
 }
 
 TEST(Linker, TakesDataParallelismAsItStands) {
@@ -119,8 +120,8 @@ std::string side(const std::string& name, const std::string& ops) {
   return "begin " + name + storages + ops + "end\n";
 }
 std::string pair_refusal(const std::string& first, const std::string& second) {
-  return message_of<ProgramError>(
-      [&] { link(parse_program(pair + side("first", first) + side("second", second))); });
+  return test::message_of<ProgramError>(
+      [&] { link(program::parse_program(pair + side("first", first) + side("second", second))); });
 }
 const std::string make_both =
     "%0 compute forward s0 n=1 mb=0 output>X\n%1 compute forward s0 n=1 mb=1 output>Y\n";
@@ -157,9 +158,9 @@ TEST(Linker, RefusesSwappedTransfersAsADeadlock) {
 }
 
 TEST(Linker, ListsRedundantWaits) {
-  const LinkedProgram linked =
-      link(parse_program(head + forward + backward + reduce +
-                         "%3 compute update param+W@1 grad<G moment1+M@1 after %1 %2\nend\n"));
+  const LinkedProgram linked = link(
+      program::parse_program(head + forward + backward + reduce +
+                             "%3 compute update param+W@1 grad<G moment1+M@1 after %1 %2\nend\n"));
   ASSERT_EQ(linked.redundant.size(), 1u);  // %1 is before %3 on its lane
   EXPECT_EQ(linked.redundant[0].op, 3u);
   EXPECT_EQ(linked.redundant[0].index, 0u);
@@ -167,7 +168,7 @@ TEST(Linker, ListsRedundantWaits) {
 
 TEST(Linker, PlansMemoryThatDoesNotDependOnTiming) {
   const LinkedProgram linked =
-      link(parse_program(head + forward + backward + reduce + update + "end\n"));
+      link(program::parse_program(head + forward + backward + reduce + update + "end\n"));
   EXPECT_EQ(linked.memory[0].state, 3 * 8 * 4);
   EXPECT_EQ(linked.memory[0].buffer, 8 * 4);
   EXPECT_EQ(linked.memory[0].value, 2 * 4);
@@ -176,7 +177,7 @@ TEST(Linker, PlansMemoryThatDoesNotDependOnTiming) {
 
 TEST(Linker, PlansAValueFromTheFirstWriteOfAnyOfItsParts) {
   const auto planned = [](const std::string& ops) {
-    return link(parse_program(R"(rehearse-program 1
+    return link(program::parse_program(R"(rehearse-program 1
 method test
 mesh pp=1 dp=2 tp=1
 world 2
@@ -221,7 +222,7 @@ view B B 0 4
 
 TEST(ProgramText, SaysWhichLineIsWrong) {
   auto message = [](const std::string& text) {
-    return message_of<ProgramError>([&] { parse_program(text); });
+    return test::message_of<ProgramError>([&] { program::parse_program(text); });
   };
   EXPECT_THAT(message("rehearse-program 7\n"),
               HasSubstr("version 7 is unknown; this build reads version 1"));
@@ -233,4 +234,4 @@ TEST(ProgramText, SaysWhichLineIsWrong) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::link

@@ -9,24 +9,24 @@
 #include "engine/base/data_dir.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 struct Golden {
   const char* name;
-  Plan plan;
+  plan::Plan plan;
 };
 
 class Programs : public testing::TestWithParam<Golden> {};
 
 TEST_P(Programs, AreAsWrittenDown) {
-  ModelSpec model{.name = "two-layers",
-                  .layers = 2,
-                  .hidden = 8,
-                  .heads = 2,
-                  .ffn = 16,
-                  .vocab = 32,
-                  .seq_len = 4};
+  model::ModelSpec model{.name = "two-layers",
+                         .layers = 2,
+                         .hidden = 8,
+                         .heads = 2,
+                         .ffn = 16,
+                         .vocab = 32,
+                         .seq_len = 4};
   model = build_model(model);
   const std::string text = to_text(compile(GetParam().plan, model));
   const std::string path = (data_dir() / "tests/golden" / GetParam().name).string() + ".program";
@@ -57,13 +57,13 @@ INSTANTIATE_TEST_SUITE_P(
                 .dp = 3,
                 .zero = 1,
                 .global_batch = 3,
-                .precision = DType::f16,
-                .layers = {{0.1, Reduction::sparse, Coding::bitmap},
-                           {0.2, Reduction::two_level, Coding::delta16},
+                .precision = program::DType::f16,
+                .layers = {{0.1, plan::Reduction::sparse, program::Coding::bitmap},
+                           {0.2, plan::Reduction::two_level, program::Coding::delta16},
                            {},
-                           {0.3, Reduction::two_level},
+                           {0.3, plan::Reduction::two_level},
                            {},
-                           {0.1, Reduction::sparse}},
+                           {0.1, plan::Reduction::sparse}},
                 .node_of = {0, 0, 1}}},
         Golden{"ps-async", {.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 2}}),
     [](const auto& info) {
@@ -74,4 +74,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

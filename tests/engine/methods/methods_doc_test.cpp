@@ -11,7 +11,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 std::string matrix() {
@@ -51,4 +51,4 @@ TEST(MethodsDoc, HoldsTheRegistry) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

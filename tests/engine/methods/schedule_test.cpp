@@ -10,7 +10,7 @@
 
 #include "engine/planner/shares.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
 constexpr std::array eq7_choices{2, 4, 8, 16};
@@ -72,10 +72,10 @@ TEST(Eq7, AFlushedPipelineWantsMore) {
 
 TEST(Shares, FollowSpeed) {
   // 12 samples, seconds a sample 1, 1, 2: 5, 5, 2 are done at 5, 5, 4; 4, 5, 3 at 6.
-  EXPECT_EQ(shares_of(std::vector<double>{1, 1, 2}, 12), (std::vector<int>{5, 5, 2}));
-  EXPECT_EQ(shares_of(std::vector<double>{1, 1}, 6), (std::vector<int>{3, 3}));
+  EXPECT_EQ(planner::shares_of(std::vector<double>{1, 1, 2}, 12), (std::vector<int>{5, 5, 2}));
+  EXPECT_EQ(planner::shares_of(std::vector<double>{1, 1}, 6), (std::vector<int>{3, 3}));
   // At least one each, however slow.
-  EXPECT_EQ(shares_of(std::vector<double>{1, 100}, 4), (std::vector<int>{3, 1}));
+  EXPECT_EQ(planner::shares_of(std::vector<double>{1, 100}, 4), (std::vector<int>{3, 1}));
 }
 
 TEST(Shares, NoOtherSplitEndsEarlier) {
@@ -89,9 +89,9 @@ TEST(Shares, NoOtherSplitEndsEarlier) {
     double best = 1e9;
     for (int a = 1; a < total; ++a)
       for (int b = 1; a + b < total; ++b) best = std::min(best, end({a, b, total - a - b}));
-    EXPECT_DOUBLE_EQ(end(shares_of(seconds, total)), best) << total;
+    EXPECT_DOUBLE_EQ(end(planner::shares_of(seconds, total)), best) << total;
   }
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -9,37 +9,37 @@
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-ModelSpec untied(int layers) {
-  return build_model({.name = "untied",
-                      .layers = layers,
-                      .hidden = 48,
-                      .heads = 12,
-                      .ffn = 192,
-                      .vocab = 96,
-                      .seq_len = 12,
-                      .tied = false});
+model::ModelSpec untied(int layers) {
+  return model::build_model({.name = "untied",
+                             .layers = layers,
+                             .hidden = 48,
+                             .heads = 12,
+                             .ffn = 192,
+                             .vocab = 96,
+                             .seq_len = 12,
+                             .tied = false});
 }
 
-RoleMemory memory_of(Plan plan, const ModelSpec& model, std::size_t role = 0) {
+link::RoleMemory memory_of(plan::Plan plan, const model::ModelSpec& model, std::size_t role = 0) {
   plan.global_batch = plan.dp * plan.micro_batches;
   plan.bucket = Bytes(60000);
-  return link(compile(plan, model)).memory[role];
+  return link::link(compile(plan, model)).memory[role];
 }
 
 TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
-  const ModelSpec model = untied(4);
+  const model::ModelSpec model = untied(4);
   const auto parameters = static_cast<double>(parameters_of(model));
   for (const int n : {1, 2, 4, 8})
-    for (const DType precision : {DType::f32, DType::f16}) {
+    for (const program::DType precision : {program::DType::f32, program::DType::f16}) {
       const auto width = static_cast<double>(size_of(precision));
       // Moments, and a copy in fp32 of 16-bit weights: K = 8 or 12 bytes a parameter.
-      const double k = precision == DType::f32 ? 8 : 12;
+      const double k = precision == program::DType::f32 ? 8 : 12;
       for (int level = 0; level <= 3; ++level) {
         if (n == 1 && level > 0) continue;
-        const RoleMemory memory =
+        const link::RoleMemory memory =
             memory_of({.method = "ddp", .dp = n, .zero = level, .precision = precision}, model);
         const double weights = width * parameters / (level == 3 ? n : 1);
         const double optimizer = k * parameters / (level >= 1 ? n : 1);
@@ -54,13 +54,14 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
 }
 
 TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
-  const ModelSpec model = untied(8);
+  const model::ModelSpec model = untied(8);
   std::int64_t twice = 0;
   for (const std::size_t stage : {0, 1}) {
-    const Plan plan{.pp = 2, .micro_batches = 4};
-    Plan once = plan, two = plan;
+    const plan::Plan plan{.pp = 2, .micro_batches = 4};
+    plan::Plan once = plan, two = plan;
     once.method = "1f1b", two.method = "pipedream-2bw";
-    const RoleMemory flushed = memory_of(once, model, stage), kept = memory_of(two, model, stage);
+    const link::RoleMemory flushed = memory_of(once, model, stage),
+                           kept = memory_of(two, model, stage);
     twice += kept.state - flushed.state;
     // 1F1B's rank has one copy of its weights and two moments, each of four bytes.
     EXPECT_EQ(kept.state - flushed.state, flushed.state / 3);
@@ -70,4 +71,4 @@ TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -5,54 +5,54 @@
 
 #include <numeric>
 
-#include "engine/link/link.h"
 #include "engine/base/names.h"
+#include "engine/link/link.h"
 #include "engine/methods/strategy.h"
 #include "engine/tensors/tensor_map.h"
 #include "tests/message_of.h"
 #include "tests/methods.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-ModelSpec small_model(int layers) {
-  ModelSpec model{.name = "small",
-                  .layers = layers,
-                  .hidden = 24,
-                  .heads = 12,
-                  .ffn = 48,
-                  .vocab = 96,
-                  .seq_len = 12};
-  return build_model(model);
+model::ModelSpec small_model(int layers) {
+  model::ModelSpec model{.name = "small",
+                         .layers = layers,
+                         .hidden = 24,
+                         .heads = 12,
+                         .ffn = 48,
+                         .vocab = 96,
+                         .seq_len = 12};
+  return model::build_model(model);
 }
 
 /// Few of its sizes divide by a number of ranks: shards have padding at their ends.
-ModelSpec odd_model(Family family) {
-  return build_model({.name = "odd",
-                      .family = family,
-                      .layers = 4,
-                      .hidden = 20,
-                      .heads = 4,
-                      .ffn = 40,
-                      .vocab = 97,
-                      .seq_len = 12,
-                      .max_positions = 13});
+model::ModelSpec odd_model(model::Family family) {
+  return model::build_model({.name = "odd",
+                             .family = family,
+                             .layers = 4,
+                             .hidden = 20,
+                             .heads = 4,
+                             .ffn = 40,
+                             .vocab = 97,
+                             .seq_len = 12,
+                             .max_positions = 13});
 }
 
 struct Case {
   std::string name;
-  Plan plan;
+  plan::Plan plan;
   int layers = 0;
 };
 
 /// All valid plans of a method on `ranks` ranks: its meshes, ZeRO levels and techniques.
 std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
-                           Refusals* refusals = nullptr) {
-  Refusals uncounted;
+                           test::Refusals* refusals = nullptr) {
+  test::Refusals uncounted;
   if (refusals == nullptr) refusals = &uncounted;
   std::vector<Case> cases;
   const Combines& can = strategy_named(method).combines;
-  auto add = [&](Plan plan, const std::string& what) {
+  auto add = [&](plan::Plan plan, const std::string& what) {
     plan.method = method;
     plan.bucket = Bytes(20000);
     if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
@@ -64,10 +64,11 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
     cases.push_back({method + what, plan, layers});
   };
   // Every layer in another way, on nodes with three, two and one ranks.
-  auto mixed = [&](Plan plan) {
+  auto mixed = [&](plan::Plan plan) {
     for (Id s = 0; s < small_model(layers).segments.size(); ++s)
-      plan.layers.push_back(
-          {.density = 0.1, .reduction = Reduction((s + 1) % 3), .coding = Coding(s / 3 % 3)});
+      plan.layers.push_back({.density = 0.1,
+                             .reduction = plan::Reduction((s + 1) % 3),
+                             .coding = program::Coding(s / 3 % 3)});
     for (int rank = 0; rank < ranks; ++rank) {  // tensor ranks share a node
       const int at = rank / plan.tp;
       plan.node_of.push_back(at < 3 ? 0 : 1 + (at - 3) / 2);
@@ -78,7 +79,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
     for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
       if (ranks % (pp * tp) != 0) continue;
       for (const int mb : {1, 4}) {
-        Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+        plan::Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
         const std::string mesh = " pp" + std::to_string(pp) + " dp" + std::to_string(plan.dp) +
                                  " tp" + std::to_string(tp) + " m" + std::to_string(mb);
         add(plan, mesh);
@@ -96,20 +97,21 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
           plan.recompute = true, add(plan, mesh + " recompute"), plan.recompute = false;
         if (can.clip) plan.clip = true, add(plan, mesh + " clip"), plan.clip = false;
         if (can.low_precision)
-          plan.precision = DType::f16, add(plan, mesh + " f16"), plan.precision = DType::f32;
+          plan.precision = program::DType::f16, add(plan, mesh + " f16"),
+          plan.precision = program::DType::f32;
         if (tp > 1) plan.sequence_parallel = true, add(plan, mesh + " sp");
         if (method != "adaptive" || plan.dp == 1) continue;
         plan = mixed(plan);
         add(plan, mesh + " mixed");
         if (mb > 1) continue;
-        plan.selector = Selector::threshold;
+        plan.selector = program::Selector::threshold;
         add(plan, mesh + " mixed threshold");
         for (const int zero : {0, 2})
-          for (const DType precision : {DType::f16, DType::bf16})
+          for (const program::DType precision : {program::DType::f16, program::DType::bf16})
             plan.precision = precision, plan.zero = zero,
             add(plan, mesh + " mixed zero" + std::to_string(zero) + ' ' +
                           std::string(name_of(precision)));
-        plan.precision = DType::f32, plan.zero = 1;
+        plan.precision = program::DType::f32, plan.zero = 1;
         plan.shares.assign(static_cast<std::size_t>(plan.dp), 1);
         plan.shares.front() = plan.dp + 1;
         add(plan, mesh + " mixed unequal");
@@ -121,19 +123,19 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
 class Methods : public testing::TestWithParam<std::string> {};
 
 TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
-  Refusals refusals;
+  test::Refusals refusals;
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
     for (const Case& c : cases_of(GetParam(), ranks, 8, &refusals)) {
       SCOPED_TRACE(c.name);
-      const Program program = compile(c.plan, small_model(c.layers));
-      const LinkedProgram linked = link(program);
+      const program::Program program = compile(c.plan, small_model(c.layers));
+      const link::LinkedProgram linked = link::link(program);
       EXPECT_TRUE(linked.redundant.empty())
           << to_text(program, program.roles[linked.redundant[0].role], linked.redundant[0].op);
-      for (const RoleMemory& memory : linked.memory) EXPECT_GT(memory.total(), 0);
-      EXPECT_EQ(to_text(parse_program(to_text(program))), to_text(program));
+      for (const link::RoleMemory& memory : linked.memory) EXPECT_GT(memory.total(), 0);
+      EXPECT_EQ(to_text(program::parse_program(to_text(program))), to_text(program));
       EXPECT_EQ(linked.order.size(), [&] {
         std::size_t ops = 0;
-        for (const Role& role : program.roles) ops += role.ops.size();
+        for (const program::Role& role : program.roles) ops += role.ops.size();
         return ops;
       }());
     }
@@ -144,12 +146,12 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
 /// Dense plans of the odd models, too: an encoder's parts that every tensor rank holds whole end
 /// where no shard does.
 TEST_P(Methods, LinkWhereShardsArePadded) {
-  for (const Family family : {Family::gpt, Family::bert})
+  for (const model::Family family : {model::Family::gpt, model::Family::bert})
     for (const int ranks : {3, 6, 7, 12})
       for (const Case& c : cases_of(GetParam(), ranks, 4)) {
         if (!c.plan.layers.empty() || c.plan.pp > 4 || c.plan.tp > 4 || c.plan.tp == 3) continue;
         SCOPED_TRACE(c.name);
-        EXPECT_NO_THROW(link(compile(c.plan, odd_model(family))));
+        EXPECT_NO_THROW(link::link(compile(c.plan, odd_model(family))));
       }
 }
 
@@ -158,9 +160,9 @@ TEST_P(Methods, LinkWhereShardsArePadded) {
 TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   if (!strategy_named(GetParam()).combines.shares) {
     // Every rank takes equally many: who says otherwise is told.
-    Plan plan = cases_of(GetParam(), 6, 8).front().plan;
+    plan::Plan plan = cases_of(GetParam(), 6, 8).front().plan;
     plan.shares.assign(static_cast<std::size_t>(plan.dp), plan.samples());
-    EXPECT_NE(message_of([&] { prepare(plan, small_model(8)); }).find("method.shares: ["),
+    EXPECT_NE(test::message_of([&] { prepare(plan, small_model(8)); }).find("method.shares: ["),
               std::string::npos);
     return;
   }
@@ -168,14 +170,14 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   for (const Case& c : cases_of(GetParam(), 6, 8)) {
     if (c.plan.shares.empty() || !c.plan.layers.empty()) continue;  // leaders are a kind too
     SCOPED_TRACE(c.name);
-    const LinkedProgram linked = link(compile(c.plan, small_model(c.layers)));
-    const Program& p = linked.program;
+    const link::LinkedProgram linked = link::link(compile(c.plan, small_model(c.layers)));
+    const program::Program& p = linked.program;
     ASSERT_EQ(p.roles.size(), static_cast<std::size_t>(2 * c.plan.pp));
     for (Id r = 0; r < p.roles.size(); ++r) {
       for (const Id rank : p.roles[r].ranks) {
-        const int samples = c.plan.samples(place_along(p, "dp", rank).index);
-        for (const Op& op : p.roles[r].ops)
-          if (const auto* compute = std::get_if<Compute>(&op.work)) {
+        const int samples = c.plan.samples(tensors::place_along(p, "dp", rank).index);
+        for (const program::Op& op : p.roles[r].ops)
+          if (const auto* compute = std::get_if<program::Compute>(&op.work)) {
             EXPECT_EQ(compute->samples, samples) << "rank " << rank;
           }
       }
@@ -189,12 +191,12 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   EXPECT_GE(seen, 2);
 }
 
-Program without_op(Program program, Id role, Id op) {
-  Role& r = program.roles[role];
+program::Program without_op(program::Program program, Id role, Id op) {
+  program::Role& r = program.roles[role];
   r.ops.erase(r.ops.begin() + op);
-  for (Op& other : r.ops) {
-    std::erase_if(other.after, [&](const After& a) { return a.op == op; });
-    for (After& a : other.after)
+  for (program::Op& other : r.ops) {
+    std::erase_if(other.after, [&](const program::After& a) { return a.op == op; });
+    for (program::After& a : other.after)
       if (a.op > op) --a.op;
   }
   return program;
@@ -202,15 +204,17 @@ Program without_op(Program program, Id role, Id op) {
 
 TEST_P(Methods, EveryCollectiveIsNeeded) {
   for (const Case& c : cases_of(GetParam(), 4, 4)) {
-    const Program program = compile(c.plan, small_model(c.layers));
+    const program::Program program = compile(c.plan, small_model(c.layers));
     for (Id r = 0; r < program.roles.size(); ++r)
       for (Id o = 0; o < program.roles[r].ops.size(); ++o) {
-        const Work& work = program.roles[r].ops[o].work;
-        if (!std::holds_alternative<Collective>(work) && !std::holds_alternative<Send>(work) &&
-            !std::holds_alternative<Recv>(work) && !std::holds_alternative<Put>(work) &&
-            !std::holds_alternative<Take>(work))
+        const program::Work& work = program.roles[r].ops[o].work;
+        if (!std::holds_alternative<program::Collective>(work) &&
+            !std::holds_alternative<program::Send>(work) &&
+            !std::holds_alternative<program::Recv>(work) &&
+            !std::holds_alternative<program::Put>(work) &&
+            !std::holds_alternative<program::Take>(work))
           continue;
-        EXPECT_THROW(link(without_op(program, r, o)), ProgramError)
+        EXPECT_THROW(link::link(without_op(program, r, o)), ProgramError)
             << c.name << "\n"
             << to_text(program, program.roles[r], o);
       }
@@ -220,14 +224,15 @@ TEST_P(Methods, EveryCollectiveIsNeeded) {
 /// Dropped from all members at once, a collective leaves no unmatched peer: only layouts can tell.
 TEST_P(Methods, EveryCollectiveIsNeededByAllItsMembers) {
   for (const Case& c : cases_of(GetParam(), 4, 4)) {
-    const Program program = compile(c.plan, small_model(c.layers));
-    const LinkedProgram linked = link(program);
+    const program::Program program = compile(c.plan, small_model(c.layers));
+    const link::LinkedProgram linked = link::link(program);
     for (const auto& event : linked.events) {
-      if (!std::holds_alternative<Collective>(program.roles[event[0].role].ops[event[0].op].work))
+      if (!std::holds_alternative<program::Collective>(
+              program.roles[event[0].role].ops[event[0].op].work))
         continue;
-      Program without = program;
-      for (const RoleOp& m : event) without = without_op(without, m.role, m.op);
-      EXPECT_THROW(link(without), ProgramError)
+      program::Program without = program;
+      for (const link::RoleOp& m : event) without = without_op(without, m.role, m.op);
+      EXPECT_THROW(link::link(without), ProgramError)
           << c.name << "\n"
           << to_text(program, program.roles[event[0].role], event[0].op);
     }
@@ -236,29 +241,29 @@ TEST_P(Methods, EveryCollectiveIsNeededByAllItsMembers) {
 
 TEST_P(Methods, EveryWaitIsNeeded) {
   for (const Case& c : cases_of(GetParam(), 4, 4)) {
-    const Program program = compile(c.plan, small_model(c.layers));
+    const program::Program program = compile(c.plan, small_model(c.layers));
     for (Id r = 0; r < program.roles.size(); ++r)
       for (Id o = 0; o < program.roles[r].ops.size(); ++o)
         for (std::size_t i = 0; i < program.roles[r].ops[o].after.size(); ++i) {
           if (program.roles[r].ops[o].after[i].throttle) continue;
-          Program without = program;
+          program::Program without = program;
           auto& after = without.roles[r].ops[o].after;
           after.erase(after.begin() + static_cast<std::ptrdiff_t>(i));
-          EXPECT_THROW(link(without), ProgramError) << c.name << "\n"
-                                                    << to_text(program, program.roles[r], o);
+          EXPECT_THROW(link::link(without), ProgramError) << c.name << "\n"
+                                                          << to_text(program, program.roles[r], o);
         }
   }
 }
 
 TEST_P(Methods, EveryWeightVersionIsNeeded) {
   for (const Case& c : cases_of(GetParam(), 4, 4)) {
-    const Program program = compile(c.plan, small_model(c.layers));
+    const program::Program program = compile(c.plan, small_model(c.layers));
     for (Id r = 0; r < program.roles.size(); ++r)
       for (Id s = 0; s < program.roles[r].storages.size(); ++s) {
-        Program without = program;
+        program::Program without = program;
         if (--without.roles[r].storages[s].versions == 0) continue;
-        EXPECT_THROW(link(without), ProgramError) << c.name << "\n"
-                                                  << program.roles[r].storages[s].name;
+        EXPECT_THROW(link::link(without), ProgramError) << c.name << "\n"
+                                                        << program.roles[r].storages[s].name;
       }
   }
 }
@@ -267,16 +272,16 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
 /// belongs to the iteration before, so its forward has been done when this one begins.
 TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
   const Strategy& strategy = strategy_named(GetParam());
-  const ModelSpec model = small_model(12);
+  const model::ModelSpec model = small_model(12);
   int seen = 0;
   for (const int pp : {1, 2, 3, 4, 6})
     for (const int v : {1, 2, 3})
       for (const int micro_batches : {1, 2, 3, 4, 6, 8, 12}) {
-        Plan plan{.method = GetParam(),
-                  .pp = pp,
-                  .global_batch = micro_batches,
-                  .micro_batches = micro_batches,
-                  .virtual_stages = v};
+        plan::Plan plan{.method = GetParam(),
+                        .pp = pp,
+                        .global_batch = micro_batches,
+                        .micro_batches = micro_batches,
+                        .virtual_stages = v};
         const auto ready = unless_refused([&] { return prepare(plan, model); });
         if (!ready || ready->virtual_stages != v) continue;
         const PassOrder order = strategy.order(*ready, model);
@@ -285,9 +290,9 @@ TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
                                           << micro_batches << " stage " << stage);
           const std::vector<Action> actions = order.actions(*ready, stage);
           int alive = 0, most = 0;
-          for (const Action& a : actions) alive += a.pass == Pass::backward && a.shift > 0;
+          for (const Action& a : actions) alive += a.pass == program::Pass::backward && a.shift > 0;
           for (const Action& a : actions)
-            most = std::max(most, alive += a.pass == Pass::forward ? 1 : -1);
+            most = std::max(most, alive += a.pass == program::Pass::forward ? 1 : -1);
           EXPECT_EQ(order.in_flight(*ready, stage), most);
           ++seen;
         }
@@ -295,7 +300,7 @@ TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
   EXPECT_GE(seen, 7);  // each number of micro-batches, if only on one stage
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(all_methods()), method_name);
+INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(test::all_methods()), test::method_name);
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

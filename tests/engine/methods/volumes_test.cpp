@@ -11,23 +11,23 @@
 #include "tests/engine/sent_bytes.h"
 #include "tests/methods.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 namespace {
 
-ModelSpec model_of(int layers) {
-  return build_model({.name = "small",
-                      .layers = layers,
-                      .hidden = 24,
-                      .heads = 12,
-                      .ffn = 48,
-                      .vocab = 96,
-                      .seq_len = 12});
+model::ModelSpec model_of(int layers) {
+  return model::build_model({.name = "small",
+                             .layers = layers,
+                             .hidden = 24,
+                             .heads = 12,
+                             .ffn = 48,
+                             .vocab = 96,
+                             .seq_len = 12});
 }
 
 /// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
 /// micro-batches; a: elements of a boundary activation,
 /// summed over replicas.
-std::int64_t formula(Plan plan, const ModelSpec& model) {
+std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
   if (plan.dp == 1) plan.zero = 0;  // nothing to shard
   // Exchanges of which any could be sparse go once a step, whatever is sharded.
   if (strategy_named(plan.method).combines.sparse) plan.zero = std::min(plan.zero, 1);
@@ -83,15 +83,15 @@ std::int64_t formula(Plan plan, const ModelSpec& model) {
   return (elements + head_stats) * 4;
 }
 
-std::int64_t formula_of_method(const Plan& plan, const ModelSpec& model) {
+std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& model) {
   const std::int64_t params = parameters_of(model), n = plan.dp;
   if (plan.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
-  if (plan.reduction == Reduction::sparse) {
+  if (plan.reduction == plan::Reduction::sparse) {
     // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
     // what it does not are a bucket each, and rounding up happens bucket by bucket.
     const std::int64_t t = plan.tp;
     std::int64_t split = 0, whole = 0;
-    for (const ParamGroup& g : model.groups)
+    for (const model::ParamGroup& g : model.groups)
       (t > 1 && g.split ? split : whole) += elements_of(g, plan.tp);
     std::int64_t pairs = 0;
     for (const std::int64_t part : {split, whole})
@@ -107,8 +107,8 @@ class Volumes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Volumes, EqualTheFormula) {
   const Combines& can = strategy_named(GetParam()).combines;
-  Refusals refusals;
-  auto check = [&](Plan plan, const ModelSpec& model) {
+  test::Refusals refusals;
+  auto check = [&](plan::Plan plan, const model::ModelSpec& model) {
     plan.method = GetParam();
     plan.bucket = Bytes(1e12);
     plan.servers = can.servers ? 1 : 0;
@@ -121,7 +121,7 @@ TEST_P(Volumes, EqualTheFormula) {
                  << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
                  << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
                  << " shares" << plan.shares.size());
-    const std::int64_t bytes = sent_bytes(link(compile(plan, model))),
+    const std::int64_t bytes = test::sent_bytes(link::link(compile(plan, model))),
                        expected = formula_of_method(plan, model);
     if (plan.zero > 0 &&
         (plan.dp & (plan.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
@@ -135,9 +135,9 @@ TEST_P(Volumes, EqualTheFormula) {
     for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
       for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
         if (ranks % (pp * tp)) continue;
-        const ModelSpec model = model_of(8);
+        const model::ModelSpec model = model_of(8);
         for (const int mb : {1, 3, 8}) {
-          Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+          plan::Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
           check(plan, model);
           for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
           check(plan, model);
@@ -155,7 +155,7 @@ TEST_P(Volumes, EqualTheFormula) {
   refusals.expect(GetParam(), {{"interleaved", 325}, {"pipedream-2bw", 88}});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(all_methods()), method_name);
+INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(test::all_methods()), test::method_name);
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -16,29 +16,29 @@
 #include "tests/engine/interpret.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::migration {
 namespace {
 
 /// What stands at element i of a whole tensor: whole numbers, so that sums are exact.
-double content(const PartKey& key, std::int64_t i) {
+double content(const tensors::PartKey& key, std::int64_t i) {
   const auto name = static_cast<double>(std::hash<std::string>()(key.tensor) % 1000);
-  const Kind kind = key.kind == Kind::master ? Kind::param : key.kind;
+  const tensors::Kind kind = key.kind == tensors::Kind::master ? tensors::Kind::param : key.kind;
   return (static_cast<double>(kind) * 1000 + name) * 1e6 + 10 * static_cast<double>(i) +
-         (kind == Kind::residual ? 1e11 * (1 + key.copy) : 0);
+         (kind == tensors::Kind::residual ? 1e11 * (1 + key.copy) : 0);
 }
 
 /// The elements of a part by the checkpoints' own arithmetic.
-std::vector<double> contents(const PartKey& key, const ModelSpec& model) {
+std::vector<double> contents(const tensors::PartKey& key, const model::ModelSpec& model) {
   std::vector<double> part(static_cast<std::size_t>(key.end - key.begin));
-  for (const ParamGroup& group : model.groups)
-    for (const TensorSpec& spec : group.tensors) {
+  for (const model::ParamGroup& group : model.groups)
+    for (const model::TensorSpec& spec : group.tensors) {
       if (spec.name != key.tensor) continue;
-      std::vector<double> whole(static_cast<std::size_t>(elements_of(spec)));
+      std::vector<double> whole(static_cast<std::size_t>(tensors::elements_of(spec)));
       for (std::size_t i = 0; i < whole.size(); ++i)
         whole[i] = content(key, static_cast<std::int64_t>(i));
       copy_part(spec, group.split, key.tp_rank, key.tp_size, key.begin, key.end, sizeof(double),
                 reinterpret_cast<std::byte*>(whole.data()),
-                reinterpret_cast<std::byte*>(part.data()), Direction::to_part);
+                reinterpret_cast<std::byte*>(part.data()), tensors::Direction::to_part);
       return part;
     }
   for (std::size_t i = 0; i < part.size(); ++i)
@@ -47,22 +47,23 @@ std::vector<double> contents(const PartKey& key, const ModelSpec& model) {
 }
 
 struct Moved {
-  LinkedProgram from = {}, to = {}, linked = {};
+  link::LinkedProgram from = {}, to = {}, linked = {};
   Migration migration = {};
-  std::vector<std::vector<Part>> old_parts = {}, new_parts = {};
-  std::vector<Memory> memory = {};
+  std::vector<std::vector<tensors::Part>> old_parts = {}, new_parts = {};
+  std::vector<test::Memory> memory = {};
 };
 
-std::vector<std::vector<Part>> all_parts(const LinkedProgram& linked, const ModelSpec& model) {
-  const std::vector<RankMap> maps = map_tensors(linked, model);
-  std::vector<std::vector<Part>> parts;
+std::vector<std::vector<tensors::Part>> all_parts(const link::LinkedProgram& linked,
+                                                  const model::ModelSpec& model) {
+  const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, model);
+  std::vector<std::vector<tensors::Part>> parts;
   for (Id rank = 0; rank < maps.size(); ++rank)
     parts.push_back(parts_of(linked, model, maps, rank));
   return parts;
 }
 
 /// The storage of the migration for a part.
-Id storage_of(const Moved& m, Id rank, bool old, const Part& part) {
+Id storage_of(const Moved& m, Id rank, bool old, const tensors::Part& part) {
   const auto& states = m.migration.states[rank];
   for (Id s = 0; s < states.size(); ++s)
     if (states[s].storage == part.storage && states[s].old == old && states[s].age == part.key.age)
@@ -70,40 +71,43 @@ Id storage_of(const Moved& m, Id rank, bool old, const Part& part) {
   return none;
 }
 
-Moved moved(LinkedProgram from, LinkedProgram to, const ModelSpec& model,
+Moved moved(link::LinkedProgram from, link::LinkedProgram to, const model::ModelSpec& model,
             const MigrationOptions& options = {}) {
   Moved m{.from = std::move(from), .to = std::move(to)};
   m.migration = migrate(m.from, m.to, model, options);
-  m.linked = link(m.migration.program);
+  m.linked = link::link(m.migration.program);
   m.old_parts = all_parts(m.from, model), m.new_parts = all_parts(m.to, model);
-  for (const Role& role : m.linked.program.roles) {
+  for (const program::Role& role : m.linked.program.roles) {
     m.memory.emplace_back();
-    for (const Storage& storage : role.storages)
+    for (const program::Storage& storage : role.storages)
       m.memory.back().emplace_back(static_cast<std::size_t>(storage.elements), 0.0);
   }
   for (Id rank = 0; rank < m.old_parts.size(); ++rank)
-    for (const Part& part : m.old_parts[rank]) {
+    for (const tensors::Part& part : m.old_parts[rank]) {
       const std::vector<double> values = contents(part.key, model);
       std::copy(values.begin(), values.end(),
                 m.memory[rank][storage_of(m, rank, true, part)].begin() + part.begin);
     }
-  interpret(m.linked, m.memory);
+  test::interpret(m.linked, m.memory);
   return m;
 }
 
-Moved moved(const Plan& from, const Plan& to, const ModelSpec& model,
+Moved moved(const plan::Plan& from, const plan::Plan& to, const model::ModelSpec& model,
             const MigrationOptions& options = {}) {
-  return moved(link(compile(from, model)), link(compile(to, model)), model, options);
+  return moved(link::link(methods::compile(from, model)), link::link(methods::compile(to, model)),
+               model, options);
 }
 
 /// Everything but residuals is where a rank of the new plan has it.
-void expect_arrived(const Moved& m, const ModelSpec& model, const std::vector<Id>& plays = {}) {
+void expect_arrived(const Moved& m, const model::ModelSpec& model,
+                    const std::vector<Id>& plays = {}) {
   bool scaled = false;
-  for (const Part& part : m.old_parts[0]) scaled |= part.key.kind == Kind::scale;
+  for (const tensors::Part& part : m.old_parts[0]) scaled |= part.key.kind == tensors::Kind::scale;
   for (Id process = 0; process < m.new_parts.size(); ++process)
-    for (const Part& part : m.new_parts[plays.empty() ? process : plays[process]]) {
-      if (part.key.kind == Kind::residual || part.key.kind == Kind::other) continue;
-      if (part.key.kind == Kind::scale && !scaled) continue;  // it begins as in a new run
+    for (const tensors::Part& part : m.new_parts[plays.empty() ? process : plays[process]]) {
+      if (part.key.kind == tensors::Kind::residual || part.key.kind == tensors::Kind::other)
+        continue;
+      if (part.key.kind == tensors::Kind::scale && !scaled) continue;  // it begins as in a new run
       const auto& storage = m.memory[process][storage_of(m, process, false, part)];
       const auto begin = storage.begin() + part.begin;
       const std::vector<double> found(begin, begin + (part.key.end - part.key.begin));
@@ -113,24 +117,25 @@ void expect_arrived(const Moved& m, const ModelSpec& model, const std::vector<Id
 
 /// What the ranks of a plan owe in all, by tensor and element of the whole; replicas of one copy
 /// must agree.
-std::map<std::string, std::vector<double>> owed(const Moved& m, bool old, const ModelSpec& model) {
+std::map<std::string, std::vector<double>> owed(const Moved& m, bool old,
+                                                const model::ModelSpec& model) {
   std::map<std::pair<std::string, int>, std::vector<double>> copies;
   const auto& parts = old ? m.old_parts : m.new_parts;
   for (Id rank = 0; rank < parts.size(); ++rank)
-    for (const Part& part : parts[rank]) {
-      if (part.key.kind != Kind::residual) continue;
-      for (const ParamGroup& group : model.groups)
-        for (const TensorSpec& spec : group.tensors) {
+    for (const tensors::Part& part : parts[rank]) {
+      if (part.key.kind != tensors::Kind::residual) continue;
+      for (const model::ParamGroup& group : model.groups)
+        for (const model::TensorSpec& spec : group.tensors) {
           if (spec.name != part.key.tensor) continue;
           auto& whole = copies[{part.key.tensor, part.key.copy}];
-          whole.resize(static_cast<std::size_t>(elements_of(spec)), -1);
+          whole.resize(static_cast<std::size_t>(tensors::elements_of(spec)), -1);
           std::vector<double> values(
               m.memory[rank][storage_of(m, rank, old, part)].begin() + part.begin,
               m.memory[rank][storage_of(m, rank, old, part)].begin() + part.begin + part.key.end -
                   part.key.begin);
           copy_part(spec, group.split, part.key.tp_rank, part.key.tp_size, part.key.begin,
                     part.key.end, sizeof(double), reinterpret_cast<std::byte*>(whole.data()),
-                    reinterpret_cast<std::byte*>(values.data()), Direction::to_whole);
+                    reinterpret_cast<std::byte*>(values.data()), tensors::Direction::to_whole);
         }
     }
   std::map<std::string, std::vector<double>> sums;
@@ -144,9 +149,9 @@ std::map<std::string, std::vector<double>> owed(const Moved& m, bool old, const 
 
 struct Named {
   std::string name;
-  Plan plan;
+  plan::Plan plan;
 };
-std::vector<Named> plans_on(int ranks, DType precision = DType::f32) {
+std::vector<Named> plans_on(int ranks, program::DType precision = program::DType::f32) {
   std::vector<Named> out = {
       {"ddp", {.method = "ddp", .dp = ranks}},
       {"zero1", {.method = "zero1", .dp = ranks}},
@@ -164,7 +169,7 @@ std::vector<Named> plans_on(int ranks, DType precision = DType::f32) {
       {"2bw", {.method = "pipedream-2bw", .pp = 2, .dp = ranks / 2, .micro_batches = 2}},
   };
   for (Named& one : out) {
-    Plan& plan = one.plan;
+    plan::Plan& plan = one.plan;
     plan.precision = precision;
     plan.global_batch = ranks * 4;
     plan.bucket = Bytes(20000);
@@ -173,7 +178,7 @@ std::vector<Named> plans_on(int ranks, DType precision = DType::f32) {
 }
 
 TEST(Migration, BringsEveryPlanToEveryOther) {
-  const ModelSpec model = small_model(8);
+  const model::ModelSpec model = test::small_model(8);
   for (const Named& from : plans_on(4))
     for (const Named& to : plans_on(4)) {
       SCOPED_TRACE(from.name + " -> " + to.name);
@@ -182,13 +187,14 @@ TEST(Migration, BringsEveryPlanToEveryOther) {
       if (HasFailure()) return;
       expect_arrived(m, model);
       EXPECT_TRUE(m.linked.redundant.empty());
-      EXPECT_EQ(to_text(parse_program(to_text(m.linked.program))), to_text(m.linked.program));
+      EXPECT_EQ(to_text(program::parse_program(to_text(m.linked.program))),
+                to_text(m.linked.program));
     }
 }
 
 TEST(Migration, MovesSixteenBitsWithTheirMasters) {
-  const ModelSpec model = small_model(4);
-  const auto half = plans_on(4, DType::f16), full = plans_on(4);
+  const model::ModelSpec model = test::small_model(4);
+  const auto half = plans_on(4, program::DType::f16), full = plans_on(4);
   for (const std::size_t i : {0U, 1U, 2U, 4U}) {
     expect_arrived(moved(half[i].plan, half[5].plan, model), model);
     expect_arrived(moved(full[i].plan, half[5].plan, model), model);
@@ -197,14 +203,14 @@ TEST(Migration, MovesSixteenBitsWithTheirMasters) {
 }
 
 TEST(Migration, AddsEveryResidualExactlyOnce) {
-  const ModelSpec model = small_model(4);
+  const model::ModelSpec model = test::small_model(4);
   const auto sparse = [](int dp, std::vector<int> shares) {
-    Plan plan{.method = "topk-sync", .dp = dp, .global_batch = 12, .bucket = Bytes(20000)};
+    plan::Plan plan{.method = "topk-sync", .dp = dp, .global_batch = 12, .bucket = Bytes(20000)};
     plan.shares = std::move(shares);
     return plan;
   };
   for (const Bytes bucket : {Bytes(20000), Bytes(1e9)}) {
-    Plan to = sparse(4, {5, 3, 3, 1});
+    plan::Plan to = sparse(4, {5, 3, 3, 1});
     to.bucket = bucket;
     const Moved m = moved(sparse(4, {}), to, model);
     if (HasFailure()) return;
@@ -213,33 +219,34 @@ TEST(Migration, AddsEveryResidualExactlyOnce) {
     EXPECT_EQ(m.migration.sent_bytes, 0);  // each stays where it is
   }
   // Owed, and nowhere to go.
-  Plan dense{.method = "ddp", .dp = 4, .global_batch = 12};
+  plan::Plan dense{.method = "ddp", .dp = 4, .global_batch = 12};
   EXPECT_THROW(moved(sparse(4, {}), dense, model), InputError);
   expect_arrived(moved(dense, sparse(4, {}), model), model);
 }
 
 TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
-  ModelSpec model = small_model(4);
+  model::ModelSpec model = test::small_model(4);
   model.tied = false;
   model.groups.clear(), model.segments.clear();
   model = build_model(model);
-  const Plan four =
-      prepare({.method = "topk-sync", .dp = 4, .global_batch = 8, .bucket = Bytes(20000)}, model);
+  const plan::Plan four = methods::prepare(
+      {.method = "topk-sync", .dp = 4, .global_batch = 8, .bucket = Bytes(20000)}, model);
   // A sparse exchange between the replicas of a pipeline and of tensor ranks.
-  Plan deep = four;
+  plan::Plan deep = four;
   deep.method = "1f1b";
   deep.pp = 2, deep.dp = 2, deep.micro_batches = 2, deep.stages.clear();
-  Plan wide = four;
+  plan::Plan wide = four;
   wide.method = "megatron";
   wide.dp = 2, wide.tp = 2;
-  const auto compiled = [&](const Plan& plan, const PassOrder& order) {
-    return link(infer_after(lower(prepare(plan, model), model, order, sparse(plan))));
+  const auto compiled = [&](const plan::Plan& plan, const methods::PassOrder& order) {
+    return link::link(methods::infer_after(
+        lower(methods::prepare(plan, model), model, order, methods::sparse(plan))));
   };
-  const LinkedProgram programs[] = {compiled(four, one_by_one),
-                                    compiled(deep, one_forward_one_backward),
-                                    compiled(wide, one_by_one)};
-  for (const LinkedProgram& from : programs)
-    for (const LinkedProgram& to : programs) {
+  const link::LinkedProgram programs[] = {compiled(four, methods::one_by_one),
+                                          compiled(deep, methods::one_forward_one_backward),
+                                          compiled(wide, methods::one_by_one)};
+  for (const link::LinkedProgram& from : programs)
+    for (const link::LinkedProgram& to : programs) {
       SCOPED_TRACE(from.program.mesh[0].name + std::to_string(&from - programs) + " -> " +
                    std::to_string(&to - programs));
       const Moved m = moved(from, to, model, {.packet = Bytes(4000)});
@@ -250,25 +257,25 @@ TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
     }
 }
 
-std::int64_t sent(const LinkedProgram& linked) {
+std::int64_t sent(const link::LinkedProgram& linked) {
   std::int64_t bytes = 0;
   for (Id r = 0; r < linked.program.roles.size(); ++r)
     for (Id o = 0; o < linked.program.roles[r].ops.size(); ++o)
-      if (std::holds_alternative<Send>(linked.program.roles[r].ops[o].work))
+      if (std::holds_alternative<program::Send>(linked.program.roles[r].ops[o].work))
         bytes += linked.roles[r].ops[o].bytes;
   return bytes;
 }
 
 TEST(Migration, SendsWhatIsMissingAndNoMore) {
-  const ModelSpec model = small_model(8);
+  const model::ModelSpec model = test::small_model(8);
   const std::int64_t p = parameters_of(model);
-  const auto bytes = [&](const Plan& from, const Plan& to) {
+  const auto bytes = [&](const plan::Plan& from, const plan::Plan& to) {
     const Moved m = moved(from, to, model);
     EXPECT_EQ(sent(m.linked), m.migration.sent_bytes);
     return m.migration.sent_bytes;
   };
   const auto plan = [](const char* method, int pp, int dp, int tp) {
-    Plan out{
+    plan::Plan out{
         .method = method, .pp = pp, .dp = dp, .tp = tp, .global_batch = 12, .micro_batches = pp};
     out.bucket = Bytes(20000);
     return out;
@@ -284,12 +291,12 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
   // ZeRO-3 lacks the weights as well.
   EXPECT_EQ(bytes(plan("zero3", 1, 4, 1), plan("ddp", 1, 4, 1)), 3 * p * 4 * 3);
   // SGD has one moment.
-  Plan sgd = plan("zero1", 1, 4, 1), sgd_to = plan("ddp", 1, 4, 1);
-  sgd.optimizer = sgd_to.optimizer = Optimizer::sgd;
+  plan::Plan sgd = plan("zero1", 1, 4, 1), sgd_to = plan("ddp", 1, 4, 1);
+  sgd.optimizer = sgd_to.optimizer = plan::Optimizer::sgd;
   EXPECT_EQ(bytes(sgd, sgd_to), p * 4 * 3);
   // Two stages on one rank each become whole copies: each lacks what only the other has, three
   // states (weight, two moments) of it. Tied embeddings are on both.
-  const Plan pipeline = plan("1f1b", 2, 1, 1);
+  const plan::Plan pipeline = plan("1f1b", 2, 1, 1);
   std::int64_t both = 0;
   const std::int64_t embedding = elements_of(model.groups[model.segments[0].groups[0]], 1);
   for (const Id g : model.segments.back().groups)
@@ -298,7 +305,7 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
   EXPECT_EQ(bytes(pipeline, plan("ddp", 1, 2, 1)), 3 * 4 * (p - both));
   // Tensor parts: every rank lacks the half of what is split, of three states.
   std::int64_t split = 0;
-  for (const ParamGroup& group : model.groups)
+  for (const model::ParamGroup& group : model.groups)
     if (group.split) split += elements_of(group, 1);
   EXPECT_EQ(bytes(plan("megatron", 1, 1, 2), plan("ddp", 1, 2, 1)), 3 * 4 * split);
 }
@@ -306,15 +313,15 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
 TEST(Migration, PrefersTheNearAndSharesTheWork) {
   // Two nodes of two ranks. Tensor ranks 0 and 1 lie on ranks 0, 2 and 1, 3 of dp,tp order: each
   // node has both halves, so nothing needs to cross nodes.
-  const ModelSpec model = small_model(4);
-  Plan from{.method = "megatron", .dp = 2, .tp = 2, .global_batch = 8};
-  Plan to{.method = "ddp", .dp = 4, .global_batch = 8};
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan from{.method = "megatron", .dp = 2, .tp = 2, .global_batch = 8};
+  plan::Plan to{.method = "ddp", .dp = 4, .global_batch = 8};
   const auto across = [&](const MigrationOptions& options) {
     const Moved m = moved(from, to, model, options);
     std::int64_t bytes = 0;
     for (Id r = 0; r < 4; ++r)
       for (Id o = 0; o < m.linked.program.roles[r].ops.size(); ++o)
-        if (const auto* send = std::get_if<Send>(&m.linked.program.roles[r].ops[o].work))
+        if (const auto* send = std::get_if<program::Send>(&m.linked.program.roles[r].ops[o].work))
           if (send->peer / 2 != r / 2) bytes += m.linked.roles[r].ops[o].bytes;
     return bytes;
   };
@@ -327,16 +334,16 @@ TEST(Migration, PrefersTheNearAndSharesTheWork) {
   std::vector<std::int64_t> given(4);
   for (Id r = 0; r < 4; ++r)
     for (Id o = 0; o < m.linked.program.roles[r].ops.size(); ++o)
-      if (std::holds_alternative<Send>(m.linked.program.roles[r].ops[o].work))
+      if (std::holds_alternative<program::Send>(m.linked.program.roles[r].ops[o].work))
         given[r] += m.linked.roles[r].ops[o].bytes;
   EXPECT_LT(static_cast<double>(*std::max_element(given.begin(), given.end())),
             1.1 * static_cast<double>(*std::min_element(given.begin(), given.end())));
 }
 
 TEST(Migration, LeavesProcessesOnTheirDevices) {
-  const ModelSpec model = small_model(4);
-  Plan from{.method = "ddp", .dp = 4, .global_batch = 8};
-  Plan to{.method = "1f1b", .pp = 4, .global_batch = 8, .micro_batches = 4};
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan from{.method = "ddp", .dp = 4, .global_batch = 8};
+  plan::Plan to{.method = "1f1b", .pp = 4, .global_batch = 8, .micro_batches = 4};
   const std::vector<Id> plays = players({10, 11, 12, 13}, {13, 11, 10, 12});
   EXPECT_EQ(plays, (std::vector<Id>{2, 1, 3, 0}));
   const Moved m = moved(from, to, model, {.plays = plays});
@@ -346,32 +353,32 @@ TEST(Migration, LeavesProcessesOnTheirDevices) {
 }
 
 TEST(Migration, RefusesWhatCannotFollow) {
-  const ModelSpec model = small_model(4);
-  Plan adam{.method = "ddp", .dp = 4, .global_batch = 8}, sgd = adam, two = adam;
-  sgd.optimizer = Optimizer::sgd;
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan adam{.method = "ddp", .dp = 4, .global_batch = 8}, sgd = adam, two = adam;
+  sgd.optimizer = plan::Optimizer::sgd;
   two.dp = 2;
   EXPECT_THROW(moved(sgd, adam, model), InputError);
   EXPECT_THROW(moved(two, adam, model), InputError);
-  const Plan free{.method = "ps-async", .dp = 3, .servers = 1, .global_batch = 9};
+  const plan::Plan free{.method = "ps-async", .dp = 3, .servers = 1, .global_batch = 9};
   EXPECT_THROW(moved(adam, free, model), ProgramError);
-  const Plan served{.method = "ps-sync", .dp = 3, .servers = 1, .global_batch = 9};
+  const plan::Plan served{.method = "ps-sync", .dp = 3, .servers = 1, .global_batch = 9};
   expect_arrived(moved(served, adam, model), model);
   expect_arrived(moved(adam, served, model), model);
 }
 
 TEST(Migration, TakesItsTimeInTheDryRun) {
   // Three quarters of two moments come in over a link of 1 GB/s, with nothing else to wait for.
-  const ModelSpec model = small_model(8);
-  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(0));
+  const model::ModelSpec model = test::small_model(8);
+  const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(0));
   const Moved m = moved({.method = "zero1", .dp = 4, .global_batch = 8},
                         {.method = "ddp", .dp = 4, .global_batch = 8}, model);
-  const Costs costs(m.linked, model, cluster, {});
-  Recording recording;
-  const DryRun run = dry_run(m.linked, costs, Disturber({}, 4), 1, recording);
+  const costs::Costs costs(m.linked, model, cluster, {});
+  execution::Recording recording;
+  const execution::DryRun run = dry_run(m.linked, costs, cluster::Disturber({}, 4), 1, recording);
   const double wire = 2.0 * 4 * static_cast<double>(parameters_of(model)) * 3 / 4 / 1e9;
   EXPECT_GE(run.seconds, wire);
   EXPECT_LE(run.seconds, 1.2 * wire + 50e-6);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::migration

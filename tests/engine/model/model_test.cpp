@@ -11,7 +11,7 @@
 #include "engine/model/model_file.h"
 #include "tests/engine/reference.h"
 
-namespace rehearse {
+namespace rehearse::model {
 namespace {
 
 ModelSpec spec(Family family, int layers, int hidden, int heads, int vocab, int seq) {
@@ -103,11 +103,13 @@ TEST(Model, CountsTheWorkOfMegatronsFormula) {
     for (const int tp : {1, 8}) {
       double all = 0, recompute = 0;
       for (Id s = 0; s < m.segments.size(); ++s) {
-        for (const Pass pass : {Pass::forward, Pass::backward}) {
-          all += tp * work_of(m, s, pass, samples, tp, DType::bf16).flops.value;
+        for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
+          all += tp * work_of(m, s, pass, samples, tp, program::DType::bf16).flops.value;
         }
         if (m.segments[s].layer >= 0) {
-          recompute += tp * work_of(m, s, Pass::recompute, samples, tp, DType::bf16).flops.value;
+          recompute +=
+              tp * work_of(m, s, program::Pass::recompute, samples, tp, program::DType::bf16)
+                       .flops.value;
         }
       }
       const double b = samples, s = seq, l = layers, h = hidden, v = vocab;
@@ -122,17 +124,19 @@ TEST(Model, CountsTheWorkOfMegatronsFormula) {
 TEST(Model, CountsTrafficAndKernels) {
   const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
   const double tokens = 2 * 512, e = tokens * 1024 * 4, statistics = 8 * tokens;
-  const SegmentWork forward = work_of(m, 2, Pass::forward, 2, 1, DType::f32);
+  const SegmentWork forward = work_of(m, 2, program::Pass::forward, 2, 1, program::DType::f32);
   // Norm, product, GELU (four activations in, four out), residual, product.
   EXPECT_DOUBLE_EQ(forward.traffic.value, 2 * e + statistics + 8 * e + 2 * e);
   EXPECT_EQ(forward.kernels, 5);
-  const SegmentWork backward = work_of(m, 2, Pass::backward, 2, 1, DType::f32);
+  const SegmentWork backward = work_of(m, 2, program::Pass::backward, 2, 1, program::DType::f32);
   // Bias, two products, GELU, bias, two products, norm (in: gradient and input, twice), residual.
   EXPECT_DOUBLE_EQ(backward.traffic.value, e + 12 * e + 4 * e + 5 * e + 2 * statistics + 3 * e);
   EXPECT_EQ(backward.kernels, 1 + 2 + 1 + 1 + 2 + 2 + 1);
-  EXPECT_EQ(work_of(m, 2, Pass::recompute, 2, 1, DType::f32).traffic, forward.traffic);
+  EXPECT_EQ(work_of(m, 2, program::Pass::recompute, 2, 1, program::DType::f32).traffic,
+            forward.traffic);
   // Sixteen bits halve what is not a statistic; tensor parallelism divides the inner part only.
-  const double half = work_of(m, 2, Pass::forward, 2, 4, DType::bf16).traffic.value;
+  const double half =
+      work_of(m, 2, program::Pass::forward, 2, 4, program::DType::bf16).traffic.value;
   EXPECT_DOUBLE_EQ(half, (2 * e + 8 * e / 4 + 2 * e) / 2 + statistics);
 }
 
@@ -143,13 +147,13 @@ TEST(Model, KeepsTheActivationsOfThePaper) {
   const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
   const std::int64_t tokens = 2 * 512;
   for (const int tp : {1, 2, 4}) {
-    const std::int64_t attention = saved_bytes(m, 1, 2, tp, DType::bf16);
-    const std::int64_t mlp = saved_bytes(m, 2, 2, tp, DType::bf16);
+    const std::int64_t attention = saved_bytes(m, 1, 2, tp, program::DType::bf16);
+    const std::int64_t mlp = saved_bytes(m, 2, 2, tp, program::DType::bf16);
     const std::int64_t whole = 2 * 1024 * 2, split = (6 + 2 + 8 + 8) * 1024;
     EXPECT_EQ(attention + mlp, tokens * (whole + split / tp + 4 * 16 / tp + 16));
   }
-  EXPECT_EQ(saved_bytes(m, 0, 2, 1, DType::bf16), 0);
-  EXPECT_EQ(saved_bytes(m, 9, 2, 1, DType::f32), tokens * (4 * (1024 + 51200) + 8));
+  EXPECT_EQ(saved_bytes(m, 0, 2, 1, program::DType::bf16), 0);
+  EXPECT_EQ(saved_bytes(m, 9, 2, 1, program::DType::f32), tokens * (4 * (1024 + 51200) + 8));
 }
 
 TEST(Model, CountsModelFlopsPerToken) {
@@ -280,8 +284,8 @@ TEST(ModelFile, EveryNumberHasARange) {
 }
 
 TEST(ModelFile, DocumentationListsExactlyTheKeysThatTheReaderKnows) {
-  expect_documented("docs/model.md", model_keys());
+  test::expect_documented("docs/model.md", model_keys());
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::model

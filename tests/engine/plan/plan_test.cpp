@@ -13,7 +13,7 @@
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::plan {
 namespace {
 
 using testing::AllOf;
@@ -42,10 +42,11 @@ std::vector<std::size_t> plain_cuts(const std::vector<double>& work, std::size_t
 
 TEST(Plan, StagesAreCutAsThePlainDynamicProgramCutsThem) {
   for (const char* name : {"gpt2-124m", "llama-7b", "bert-large", "gpt2-1.5b"}) {
-    const ModelSpec model = load_model(name, 0);
+    const model::ModelSpec model = model::load_model(name, 0);
     std::vector<double> work;
     for (Id s = 0; s < model.segments.size(); ++s)
-      work.push_back(work_of(model, s, Pass::forward, 1, 1, DType::f32).flops.value);
+      work.push_back(
+          work_of(model, s, program::Pass::forward, 1, 1, program::DType::f32).flops.value);
     for (int pp = 1; pp <= model.layers; ++pp) {
       const Plan plan =
           complete({.method = "1f1b", .pp = pp, .global_batch = pp, .micro_batches = pp}, model);
@@ -65,18 +66,18 @@ TEST(Plan, DivisorsOfSmallAndLargeNumbers) {
 }
 
 TEST(Plan, TensorGroupsDivideWhatIsCut) {
-  const ModelSpec model = build_model({.name = "grouped",
-                                       .family = Family::llama,
-                                       .layers = 2,
-                                       .hidden = 1536,
-                                       .heads = 48,
-                                       .ffn = 4096,
-                                       .vocab = 512,
-                                       .seq_len = 64,
-                                       .kv_heads = 12});
+  const model::ModelSpec model = model::build_model({.name = "grouped",
+                                                     .family = model::Family::llama,
+                                                     .layers = 2,
+                                                     .hidden = 1536,
+                                                     .heads = 48,
+                                                     .ffn = 4096,
+                                                     .vocab = 512,
+                                                     .seq_len = 64,
+                                                     .kv_heads = 12});
   EXPECT_EQ(tensor_divisor(model), 4);
   const auto refusal = [&](int tp) {
-    return message_of(
+    return test::message_of(
         [&] { complete({.method = "megatron", .tp = tp, .global_batch = 1}, model); });
   };
   for (const int tp : {1, 2, 4}) EXPECT_EQ(refusal(tp), "no error");
@@ -86,10 +87,10 @@ TEST(Plan, TensorGroupsDivideWhatIsCut) {
 }
 
 TEST(Plan, ProgramsThatNoMachineHoldsAreRefusedWithWhatIsAccepted) {
-  const ModelSpec model = small_model(4);
+  const model::ModelSpec model = test::small_model(4);
   const auto with = [&](int micro_batches) {
-    Plan plan = plan_of("ddp", 1, 1, 1, micro_batches);
-    return message_of([&] { complete(plan, model); });
+    Plan plan = test::plan_of("ddp", 1, 1, 1, micro_batches);
+    return test::message_of([&] { complete(plan, model); });
   };
   const std::string said = with(1 << 30);
   EXPECT_THAT(said, HasSubstr("method.micro_batches: 1073741824: "));
@@ -99,19 +100,20 @@ TEST(Plan, ProgramsThatNoMachineHoldsAreRefusedWithWhatIsAccepted) {
 }
 
 TEST(Plan, SharesThatLeave32BitsAreRefused) {
-  Plan plan = plan_of("ddp", 1, 2, 1, 1);
+  Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
   plan.shares = {2147483647, 2147483647};
   plan.global_batch = -2;  // what their sum is in 32 bits
-  EXPECT_THAT(message_of([&] { complete(plan, small_model(4)); }), HasSubstr("must sum to"));
+  EXPECT_THAT(test::message_of([&] { complete(plan, test::small_model(4)); }),
+              HasSubstr("must sum to"));
 }
 
 TEST(Model, SizesBeyondAnyModelAreRefused) {
-  const auto refusal = [](ModelSpec m) {
+  const auto refusal = [](model::ModelSpec m) {
     m.name = "huge";
-    return message_of([&] { build_model(m); });
+    return test::message_of([&] { model::build_model(m); });
   };
-  const ModelSpec good{.layers = 2, .hidden = 64, .heads = 4, .vocab = 512, .seq_len = 64};
-  ModelSpec m = good;
+  const model::ModelSpec good{.layers = 2, .hidden = 64, .heads = 4, .vocab = 512, .seq_len = 64};
+  model::ModelSpec m = good;
   m.layers = 1'000'000;
   EXPECT_THAT(refusal(m), HasSubstr("layers = 1000000 must be at most 10000"));
   m = good, m.hidden = 1 << 30;
@@ -123,4 +125,4 @@ TEST(Model, SizesBeyondAnyModelAreRefused) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::plan

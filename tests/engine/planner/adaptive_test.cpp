@@ -12,45 +12,48 @@
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
-Job job_of(const std::vector<std::string>& overrides) {
-  return parse_job("model.name = \"gpt2-124m\"\ncluster.name = \"paper\"\nmethod.name = \"ddp\"\n",
-                   "job.toml", overrides);
+job::Job job_of(const std::vector<std::string>& overrides) {
+  return job::parse_job(
+      "model.name = \"gpt2-124m\"\ncluster.name = \"paper\"\nmethod.name = \"ddp\"\n", "job.toml",
+      overrides);
 }
 
-std::string plan_file(const std::string& name, const Plan& plan, const Job& job) {
+std::string plan_file(const std::string& name, const plan::Plan& plan, const job::Job& job) {
   const std::string path =
       (std::filesystem::path(testing::TempDir()) / fmt::format("{}.toml", name)).string();
-  Decision decision;
-  decision.plan = prepare(plan, job.model);
-  std::ofstream(path) << to_toml(decision, made_for(job.model, job.cluster, nullptr), job.model,
-                                 job.cluster);
+  plan::Decision decision;
+  decision.plan = methods::prepare(plan, job.model);
+  std::ofstream(path) << to_toml(decision, job::made_for(job.model, job.cluster, nullptr),
+                                 job.model, job.cluster);
   return path;
 }
 
 TEST(AdaptiveRun, StaysWithTheJobsPlanUnlessAsked) {
-  const Job job = job_of({});
+  const job::Job job = job_of({});
   const AdaptiveRun run = adaptive_run(job);
   EXPECT_EQ(run.policy, nullptr);
-  EXPECT_EQ(to_text(compile(run.first, job.model)), to_text(compile(job.plan, job.model)));
+  EXPECT_EQ(to_text(methods::compile(run.first, job.model)),
+            to_text(methods::compile(job.plan, job.model)));
 }
 
 TEST(AdaptiveRun, FollowsOnePlanAfterTheOther) {
-  const Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
-  Plan first = base.plan, second = base.plan;
+  const job::Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
+  plan::Plan first = base.plan, second = base.plan;
   second.method = "megatron", second.pp = 2, second.dp = 2, second.tp = 2;
   second.micro_batches = 4, second.stages.clear();
   const std::string a = plan_file("warm-up", first, base), b = plan_file("after", second, base);
-  const Job job = parse_job(fmt::format("model.name = \"gpt2-124m\"\ncluster.name = \"paper\"\n"
-                                        "method.plan = \"{}\"\nadaptive.warmup_plan = \"{}\"\n"
-                                        "adaptive.warmup_steps = 7\n",
-                                        b, a),
-                            "job.toml");
+  const job::Job job =
+      job::parse_job(fmt::format("model.name = \"gpt2-124m\"\ncluster.name = \"paper\"\n"
+                                 "method.plan = \"{}\"\nadaptive.warmup_plan = \"{}\"\n"
+                                 "adaptive.warmup_steps = 7\n",
+                                 b, a),
+                     "job.toml");
   const AdaptiveRun run = adaptive_run(job);
   EXPECT_EQ(run.first.method, "ddp");
   ASSERT_NE(run.policy, nullptr);
@@ -58,7 +61,8 @@ TEST(AdaptiveRun, FollowsOnePlanAfterTheOther) {
   EXPECT_EQ(run.policy->next(7, 1), std::nullopt);
   const auto plan = run.policy->observe({.step = 7}, run.first);
   ASSERT_TRUE(plan.has_value());
-  EXPECT_EQ(to_text(compile(*plan, job.model)), to_text(compile(job.plan, job.model)));
+  EXPECT_EQ(to_text(methods::compile(*plan, job.model)),
+            to_text(methods::compile(job.plan, job.model)));
 }
 
 TEST(AdaptiveRun, BalancesWhereAsked) {
@@ -70,8 +74,8 @@ TEST(AdaptiveRun, BalancesWhereAsked) {
 }
 
 TEST(AdaptiveRun, RefusesAWarmUpThatCannotBeFollowed) {
-  const Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
-  Plan other = base.plan;
+  const job::Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
+  plan::Plan other = base.plan;
   other.global_batch = 32;
   const auto error = [&](const std::string& file) -> std::string {
     try {
@@ -86,10 +90,10 @@ TEST(AdaptiveRun, RefusesAWarmUpThatCannotBeFollowed) {
               AllOf(HasSubstr("adaptive.warmup_plan"), HasSubstr("global batch 32"),
                     HasSubstr("the job's plan has 64")));
   other = base.plan;
-  other.optimizer = Optimizer::sgd;
+  other.optimizer = plan::Optimizer::sgd;
   EXPECT_THAT(error(plan_file("sgd", other, base)), HasSubstr("has optimizer sgd"));
   EXPECT_THAT(error("nowhere.toml"), HasSubstr("does not exist"));
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -11,13 +11,13 @@
 #include "engine/planner/mesh.h"
 #include "engine/planner/shares.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 /// Nodes of so many devices on a bus each, the buses on a switch. Bandwidths by node.
-Cluster nodes_of(const std::vector<int>& devices, const std::vector<double>& inside,
-                 const std::vector<double>& outside) {
-  Cluster c;
+cluster::Cluster nodes_of(const std::vector<int>& devices, const std::vector<double>& inside,
+                          const std::vector<double>& outside) {
+  cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit"});
   const Id fabric = c.add_vertex("fabric");
   for (Id n = 0; n < devices.size(); ++n) {
@@ -33,19 +33,19 @@ Cluster nodes_of(const std::vector<int>& devices, const std::vector<double>& ins
   return c;
 }
 
-std::vector<Id> all_of(const Cluster& cluster) {
+std::vector<Id> all_of(const cluster::Cluster& cluster) {
   std::vector<Id> out(cluster.devices().size());
   std::iota(out.begin(), out.end(), Id{0});
   return out;
 }
 
-Distances table_of(const Cluster& cluster, const Profile* profile = nullptr) {
+Distances table_of(const cluster::Cluster& cluster, const costs::Profile* profile = nullptr) {
   return {cluster, all_of(cluster), profile};
 }
 
 /// A random instance: unlike nodes, random traffic between neighbours on a chain and beyond.
 struct Instance {
-  Cluster cluster = {};
+  cluster::Cluster cluster = {};
   std::vector<RankTraffic> traffic = {};
   std::size_t ranks = 0;
   explicit Instance(unsigned seed, int most = 8) {
@@ -82,7 +82,7 @@ double brute_force(const Instance& instance, const Distances& d) {
 
 TEST(Eq1, ByHand) {
   // Two nodes of two devices: slots of 10 B/s, ways out of 4 B/s and 2 B/s.
-  const Cluster cluster = nodes_of({2, 2}, {10, 10}, {4, 2});
+  const cluster::Cluster cluster = nodes_of({2, 2}, {10, 10}, {4, 2});
   const Distances d = table_of(cluster);
   // In a node, two slots: 1/10 + 1/10 = 0.2 s/B. Between nodes two slots and both ways out:
   // 1/10 + 1/4 + 1/2 + 1/10 = 0.95 s/B.
@@ -97,7 +97,7 @@ TEST(Eq1, ByHand) {
 }
 
 TEST(Eq1, IsWhatAChainOfRanksCosts) {
-  const Cluster cluster = nodes_of({2, 2}, {10, 10}, {4, 2});
+  const cluster::Cluster cluster = nodes_of({2, 2}, {10, 10}, {4, 2});
   const Distances d = table_of(cluster);
   const std::vector<RankTraffic> chain{{0, 1, 100}, {1, 2, 40}, {2, 3, 20}};
   const Assignment at{1, 0, 3, 2};
@@ -105,8 +105,8 @@ TEST(Eq1, IsWhatAChainOfRanksCosts) {
 }
 
 TEST(Distances, ComeFromMeasuredPairsByShortestPaths) {
-  const Cluster cluster = nodes_of({3}, {10}, {1});
-  Profile profile;
+  const cluster::Cluster cluster = nodes_of({3}, {10}, {1});
+  costs::Profile profile;
   // 0 -> 1 was slow, 1/2 s/B; by device 2 it is 1/8 + 1/8 = 0.25 s/B. 1 -> 0 was not measured and
   // stays two slots, 0.2 s/B.
   profile.pairs = {{.from = 0, .to = 1, .bandwidth = 2},
@@ -119,7 +119,7 @@ TEST(Distances, ComeFromMeasuredPairsByShortestPaths) {
 }
 
 TEST(Distances, WorldsBeyondTheTableAreLookedUp) {
-  const Cluster cluster =
+  const cluster::Cluster cluster =
       nodes_of(std::vector<int>(65, 4), std::vector<double>(65, 10), std::vector<double>(65, 4));
   const Distances d = table_of(cluster);  // 260 devices
   EXPECT_FALSE(d.tabled());
@@ -170,8 +170,8 @@ TEST(Assignment, GreedyNeverBeatsExactAndLocalSearchNeverLoses) {
 
 TEST(Assignment, MeasuredPairsNeedNotBeSymmetric) {
   // A swap's gain counts what the two say to each other once, each way by its own distance.
-  const Cluster cluster = nodes_of({2}, {10}, {1});
-  Profile profile;
+  const cluster::Cluster cluster = nodes_of({2}, {10}, {1});
+  costs::Profile profile;
   profile.pairs = {{.from = 0, .to = 1, .bandwidth = 1}, {.from = 1, .to = 0, .bandwidth = 10}};
   const Distances d = table_of(cluster, &profile);
   const std::vector<RankTraffic> traffic{{0, 1, 10}, {1, 0, 1}};
@@ -181,7 +181,7 @@ TEST(Assignment, MeasuredPairsNeedNotBeSymmetric) {
 }
 
 TEST(Assignment, SwapsOnlyWhatIsAlike) {
-  const Cluster cluster = nodes_of({2, 2}, {10, 10}, {1, 1});
+  const cluster::Cluster cluster = nodes_of({2, 2}, {10, 10}, {1, 1});
   const Distances d = table_of(cluster);
   const std::vector<RankTraffic> traffic{{0, 1, 10}};
   EXPECT_EQ(local_search(traffic, {0, 2}, d, std::vector<Id>{0, 1, 1, 1}), (Assignment{0, 1}));
@@ -191,7 +191,7 @@ TEST(Assignment, SwapsOnlyWhatIsAlike) {
 TEST(Colocate, RunsOfFourToSixLayersWithTheCheapestSeams) {
   // 12 layers, two nodes of two devices; the cheapest seams that leave runs of 4 to 6 is behind
   // layer 6 (runs of 6 and 6): no other split into two has both within the bounds.
-  const Cluster cluster = nodes_of({2, 2}, {10, 20}, {1, 1});
+  const cluster::Cluster cluster = nodes_of({2, 2}, {10, 20}, {1, 1});
   const Distances d = table_of(cluster);
   const std::vector<Id> node{0, 0, 1, 1};
   std::vector<double> c(12, 1);
@@ -212,7 +212,7 @@ TEST(Colocate, AsPrintedNeverBeatsExactOnItsOwnStages) {
     const Instance instance(seed);
     const Distances d = table_of(instance.cluster);
     std::vector<Id> node;
-    for (const Device& device : instance.cluster.devices()) node.push_back(device.node);
+    for (const cluster::Device& device : instance.cluster.devices()) node.push_back(device.node);
     std::mt19937 random(seed);
     std::vector<double> c(4 + random() % 20);
     for (double& bytes : c) bytes = static_cast<double>(1 + random() % 50);
@@ -259,4 +259,4 @@ TEST(Apportion, SumsAndIsWithinOneOfTheQuota) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -13,14 +13,14 @@
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Cluster with_memory(int devices, std::int64_t bytes) {
-  Cluster c;
+cluster::Cluster with_memory(int devices, std::int64_t bytes) {
+  cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
                               .memory = Bytes(static_cast<double>(bytes)),
                               .peak_f32 = FlopsPerSecond(1e12),
@@ -32,15 +32,15 @@ Cluster with_memory(int devices, std::int64_t bytes) {
   return c;
 }
 
-std::int64_t need_of(const Plan& plan, const ModelSpec& model) {
-  const LinkedProgram linked = link(compile(plan, model), model);
+std::int64_t need_of(const plan::Plan& plan, const model::ModelSpec& model) {
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
   std::int64_t most = 0;
-  for (const RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
+  for (const link::RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
   return most;
 }
 
 /// The plan with what a remedy says, as --set would read it.
-Plan applied(Plan plan, const Remedy& remedy) {
+plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
   for (const std::string& change : remedy.changes) {
     const std::string key = change.substr(0, change.find('='));
     const std::string value = change.substr(change.find('=') + 1);
@@ -62,11 +62,11 @@ Plan applied(Plan plan, const Remedy& remedy) {
 
 /// A level that is part of the method's name changes with the name.
 TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
-  const ModelSpec model = small_model(4);
-  Plan plan = plan_of("zero1", 1, 4, 1, 1);
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = test::plan_of("zero1", 1, 4, 1, 1);
   plan.global_batch = 4;  // one sample a replica: nothing but states is left to make smaller
   plan.recompute = true;
-  Plan whole = plan;
+  plan::Plan whole = plan;
   whole.method = "zero3";
   const std::int64_t need = need_of(whole, model);
   ASSERT_LT(need, need_of(plan, model));
@@ -78,19 +78,19 @@ TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   EXPECT_EQ(kept ? applied(plan, *kept).method : "zero1", "zero1");
 }
 
-Plan start() {
-  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+plan::Plan start() {
+  plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
   plan.global_batch = 4 * 4;
   return plan;
 }
 
 TEST(Fit, TheFullestDeviceOfAKindCounts) {
-  const ModelSpec model = small_model(4);
-  Plan plan = plan_of("1f1b", 2, 1, 1, 4);
-  const LinkedProgram linked = link(compile(plan, model), model);
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = test::plan_of("1f1b", 2, 1, 1, 4);
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
   const std::int64_t a = linked.memory[0].total(), b = linked.memory[1].total();
   ASSERT_NE(a, b);
-  const Cluster cluster = with_memory(2, a + b);
+  const cluster::Cluster cluster = with_memory(2, a + b);
   const auto apart = device_needs(linked, cluster, {});
   ASSERT_EQ(apart.size(), 1U);
   EXPECT_EQ(apart[0].need, std::max(a, b));
@@ -105,18 +105,18 @@ TEST(Fit, TheFullestDeviceOfAKindCounts) {
 }
 
 TEST(Fit, WhatFitsIsLeftAlone) {
-  const ModelSpec model = small_model(4);
-  const LinkedProgram linked = link(compile(start(), model), model);
+  const model::ModelSpec model = test::small_model(4);
+  const link::LinkedProgram linked = link::link(methods::compile(start(), model), model);
   const std::int64_t need = linked.memory[0].total();
   EXPECT_NO_THROW(check_memory(linked, start(), model, with_memory(4, need)));
   EXPECT_THROW(check_memory(linked, start(), model, with_memory(4, need - 1)), InputError);
 }
 
 TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
-  const ModelSpec model = small_model(4);
-  const Plan plan = start();
+  const model::ModelSpec model = test::small_model(4);
+  const plan::Plan plan = start();
   const std::int64_t whole = need_of(plan, model);
-  Plan two = plan, four = plan, again = plan;
+  plan::Plan two = plan, four = plan, again = plan;
   two.micro_batches = 2, four.micro_batches = 4, again.recompute = true;
   const std::int64_t halves = need_of(two, model), quarters = need_of(four, model),
                      recomputed = need_of(again, model);
@@ -148,10 +148,11 @@ TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
 }
 
 TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
-  const ModelSpec model = small_model(4);
-  const LinkedProgram linked = link(compile(start(), model), model);
+  const model::ModelSpec model = test::small_model(4);
+  const link::LinkedProgram linked = link::link(methods::compile(start(), model), model);
   const auto message = [&](std::int64_t capacity) {
-    return message_of([&] { check_memory(linked, start(), model, with_memory(4, capacity)); });
+    return test::message_of(
+        [&] { check_memory(linked, start(), model, with_memory(4, capacity)); });
   };
   const std::string said = message(linked.memory[0].total() - 1);
   EXPECT_THAT(said, HasSubstr("memory: gpu0 (unit, "));
@@ -165,15 +166,15 @@ TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
 }
 
 TEST(Fit, WhatIsReservedFitsNothing) {
-  const ModelSpec model = small_model(4);
-  const LinkedProgram linked = link(compile(start(), model), model);
+  const model::ModelSpec model = test::small_model(4);
+  const link::LinkedProgram linked = link::link(methods::compile(start(), model), model);
   const std::int64_t need = linked.memory[0].total();
-  Cluster cluster = with_memory(4, need + 1000);
+  cluster::Cluster cluster = with_memory(4, need + 1000);
   EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
   cluster.reserve_memory(Bytes(1000));
   EXPECT_NO_THROW(check_memory(linked, start(), model, cluster));
   cluster.reserve_memory(Bytes(1001));
-  EXPECT_THAT(message_of([&] { check_memory(linked, start(), model, cluster); }),
+  EXPECT_THAT(test::message_of([&] { check_memory(linked, start(), model, cluster); }),
               HasSubstr(" less 1 kB reserve) needs "));
   cluster.reserve_memory(Bytes(1e12));
   EXPECT_EQ(device_needs(linked, cluster, {})[0].usable(), 0);
@@ -182,27 +183,28 @@ TEST(Fit, WhatIsReservedFitsNothing) {
 /// Counts the programs that plain data parallelism is compiled to.
 struct CountedCompiles {
   static inline int count = 0;
-  static inline Program (*compile)(const Plan&, const ModelSpec&) = nullptr;
+  static inline program::Program (*compile)(const plan::Plan&, const model::ModelSpec&) = nullptr;
   std::vector<std::string> methods = {"ddp", "zero1", "zero2", "zero3", "megatron"};
-  std::map<std::string, Strategy> before = strategies();
+  std::map<std::string, methods::Strategy> before = methods::strategies();
   CountedCompiles() {
     count = 0;
-    compile = strategies().at("ddp").compile;
+    compile = methods::strategies().at("ddp").compile;
     for (const std::string& method : methods)
-      strategies().at(method).compile = [](const Plan& plan, const ModelSpec& model) {
+      methods::strategies().at(method).compile = [](const plan::Plan& plan,
+                                                    const model::ModelSpec& model) {
         ++count;
         return compile(plan, model);
       };
   }
-  ~CountedCompiles() { strategies() = before; }
+  ~CountedCompiles() { methods::strategies() = before; }
 };
 
 TEST(Fit, ARefusalCompilesFewPrograms) {
-  const ModelSpec model = small_model(4);
-  Plan plan = plan_of("ddp", 1, 4, 1, 1);
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
   plan.global_batch = 4;
   const std::int64_t one = need_of(plan, model);  // with a sample a rank
-  const Cluster cluster = with_memory(4, one + one / 2);
+  const cluster::Cluster cluster = with_memory(4, one + one / 2);
   // As many divisors as a number of its size can have, none of which is small enough to be tried.
   plan.global_batch = 4 * 367567200;
   const CountedCompiles compiles;
@@ -219,4 +221,4 @@ TEST(Fit, ARefusalCompilesFewPrograms) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -9,36 +9,39 @@
 #include <random>
 
 #include "engine/base/errors.h"
+#include "engine/link/workspace.h"
 #include "engine/planner/fit.h"
 #include "engine/planner/mesh.h"
 #include "engine/planner/partition.h"
-#include "engine/link/workspace.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-double dry_run_seconds(Plan plan, const ModelSpec& model, const Cluster& cluster) {
-  plan = prepare(std::move(plan), model);
-  const LinkedProgram linked = link(compile(plan, model), model);
-  const Costs costs(linked, model, cluster, plan.rank_to_device, plan.optimizer);
-  const Disturber disturber(Disturbance{}, linked.program.world_size);
-  MetricsSink sink(linked, model, cluster, costs, plan.global_batch, {.warm_up = 1, .steady = 2});
+double dry_run_seconds(plan::Plan plan, const model::ModelSpec& model,
+                       const cluster::Cluster& cluster) {
+  plan = methods::prepare(std::move(plan), model);
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
+  const costs::Costs costs(linked, model, cluster, plan.rank_to_device, plan.optimizer);
+  const cluster::Disturber disturber(cluster::Disturbance{}, linked.program.world_size);
+  execution::MetricsSink sink(linked, model, cluster, costs, plan.global_batch,
+                              {.warm_up = 1, .steady = 2});
   dry_run(linked, costs, disturber, 3, sink);
   return sink.finish().mean_step;
 }
 
-Plan with(Plan plan, const Placement& placement) {
+plan::Plan with(plan::Plan plan, const Placement& placement) {
   plan.stages = placement.stages;
   plan.shares = placement.shares;
   plan.rank_to_device = placement.rank_to_device;
   return plan;
 }
 
-Plan mesh_of(const std::string& method, int pp, int dp, int tp, int micro_batches, int batch) {
-  Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
+plan::Plan mesh_of(const std::string& method, int pp, int dp, int tp, int micro_batches,
+                   int batch) {
+  plan::Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
   plan.global_batch = batch;
   return plan;
 }
@@ -88,21 +91,22 @@ TEST(Partition, EqualsBruteForce) {
 }
 
 TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
-  const ModelSpec model = load_model("gpt2-124m", 0);
-  const Cluster cluster = load_cluster("paper-homogeneous");
+  const model::ModelSpec model = model::load_model("gpt2-124m", 0);
+  const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
   struct Case {
     const char* method;
-    DType precision;
+    program::DType precision;
     bool recompute;
     int zero;
   };
-  for (const Case& c : {Case{"1f1b", DType::f32, false, 0}, Case{"1f1b", DType::f16, false, 0},
-                        Case{"1f1b", DType::f32, true, 0}, Case{"gpipe", DType::f32, false, 0},
-                        Case{"1f1b", DType::f32, false, 1}}) {
-    Plan plan = mesh_of(c.method, 4, 2, 1, 8, 64);
+  for (const Case& c :
+       {Case{"1f1b", program::DType::f32, false, 0}, Case{"1f1b", program::DType::f16, false, 0},
+        Case{"1f1b", program::DType::f32, true, 0}, Case{"gpipe", program::DType::f32, false, 0},
+        Case{"1f1b", program::DType::f32, false, 1}}) {
+    plan::Plan plan = mesh_of(c.method, 4, 2, 1, 8, 64);
     plan.precision = c.precision, plan.recompute = c.recompute, plan.zero = c.zero;
-    plan = prepare(std::move(plan), model);
-    const LinkedProgram linked = link(compile(plan, model), model);
+    plan = methods::prepare(std::move(plan), model);
+    const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
     const SegmentTable table(model, plan, cluster, nullptr);
     for (int stage = 0; stage < plan.pp; ++stage) {
       const auto& segments = plan.stages[static_cast<std::size_t>(stage)];
@@ -119,9 +123,9 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
 TEST(Mesh, OfAPipelineIsEq1TimesTwo) {
   // Two stages of one rank: c_l = samples x tokens x hidden x 4 bytes = 2 x 12 x 24 x 4 = 2304 a
   // micro-batch, forward and back again, 3 micro-batches.
-  const ModelSpec model = small_model(4);
-  Plan plan = mesh_of("1f1b", 2, 1, 1, 3, 6);
-  plan = prepare(std::move(plan), model);
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = mesh_of("1f1b", 2, 1, 1, 3, 6);
+  plan = methods::prepare(std::move(plan), model);
   const std::vector<RankTraffic> traffic = traffic_of(model, plan);
   ASSERT_EQ(traffic.size(), 2U);
   EXPECT_DOUBLE_EQ(traffic[0].bytes, 3 * 2304);
@@ -131,9 +135,9 @@ TEST(Mesh, OfAPipelineIsEq1TimesTwo) {
 }
 
 TEST(Placement, AlikeDevicesStayInOrderAndStagesEqual) {
-  const ModelSpec model = small_model(8);
-  const Cluster cluster = fast(4);
-  const Plan mesh = mesh_of("1f1b", 4, 1, 1, 8, 8);
+  const model::ModelSpec model = test::small_model(8);
+  const cluster::Cluster cluster = test::fast(4);
+  const plan::Plan mesh = mesh_of("1f1b", 4, 1, 1, 8, 8);
   const Placement placement = place(model, cluster, mesh, nullptr);
   EXPECT_EQ(placement.rank_to_device, (std::vector<Id>{0, 1, 2, 3}));
   EXPECT_TRUE(placement.shares.empty());
@@ -145,25 +149,25 @@ TEST(Placement, AlikeDevicesStayInOrderAndStagesEqual) {
 
 TEST(Placement, TensorGroupsShareANode) {
   // Eight nodes of two devices and tp 2, but the mesh's order would part them: pp is innermost.
-  const ModelSpec model = load_model("gpt2-124m", 0);
-  const Cluster cluster = load_cluster("paper-homogeneous");
-  Plan mesh = mesh_of("megatron", 2, 8, 2, 8, 256);
+  const model::ModelSpec model = model::load_model("gpt2-124m", 0);
+  const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
+  plan::Plan mesh = mesh_of("megatron", 2, 8, 2, 8, 256);
   mesh.order = "tp,dp,pp";
   const Placement placement = place(model, cluster, mesh, nullptr, false);
   const Mesh ranks(mesh);
   const auto node = [&](Id rank) { return cluster.devices()[placement.rank_to_device[rank]].node; };
   for (int p = 0; p < 2; ++p)
     for (int d = 0; d < 8; ++d) EXPECT_EQ(node(ranks.rank(p, d, 0)), node(ranks.rank(p, d, 1)));
-  const Plan plan = with(mesh, placement);
+  const plan::Plan plan = with(mesh, placement);
   EXPECT_LT(dry_run_seconds(plan, model, cluster), 0.7 * dry_run_seconds(mesh, model, cluster));
 }
 
 TEST(Placement, UnlikeDevicesGetUnlikeStages) {
   // Sun 2026: 24 RTX 4090 and 8 V100.
-  const ModelSpec model = load_model("bert-large", 0);
-  const Cluster cluster = load_cluster("paper");
-  Plan mesh = mesh_of("1f1b", 4, 8, 1, 16, 512);
-  mesh.precision = DType::f16;
+  const model::ModelSpec model = model::load_model("bert-large", 0);
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  plan::Plan mesh = mesh_of("1f1b", 4, 8, 1, 16, 512);
+  mesh.precision = program::DType::f16;
   const Placement placement = place(model, cluster, mesh, nullptr, false);
   ASSERT_EQ(placement.stages.size(), 4U);
   // V100s are the slower kind: a stage that has some gets less work than one that has none.
@@ -171,7 +175,8 @@ TEST(Placement, UnlikeDevicesGetUnlikeStages) {
   for (std::size_t s = 0; s < 4; ++s) {
     double work = 0;
     for (Id segment : placement.stages[s])
-      work += work_of(model, segment, Pass::forward, 4, 1, DType::f16).flops.value;
+      work +=
+          work_of(model, segment, program::Pass::forward, 4, 1, program::DType::f16).flops.value;
     bool slow = false;
     for (int d = 0; d < 8; ++d) {
       const Id rank = Mesh(mesh).rank(static_cast<int>(s), d, 0);
@@ -190,10 +195,10 @@ TEST(Placement, UnlikeDevicesGetUnlikeStages) {
 }
 
 TEST(Placement, SharesFollowSpeed) {
-  const ModelSpec model = load_model("gpt2-124m", 0);
-  const Cluster cluster = load_cluster("paper");
-  Plan mesh = mesh_of("ddp", 1, 32, 1, 1, 512);
-  mesh.precision = DType::f16;
+  const model::ModelSpec model = model::load_model("gpt2-124m", 0);
+  const cluster::Cluster cluster = cluster::load_cluster("paper");
+  plan::Plan mesh = mesh_of("ddp", 1, 32, 1, 1, 512);
+  mesh.precision = program::DType::f16;
   const Placement placement = place(model, cluster, mesh, nullptr, true);
   ASSERT_EQ(placement.shares.size(), 32U);
   EXPECT_EQ(std::accumulate(placement.shares.begin(), placement.shares.end(), 0), 512);
@@ -212,8 +217,8 @@ TEST(Placement, SharesFollowSpeed) {
 }
 
 /// Two nodes of four devices, numbered node by node or across nodes in turn.
-Cluster two_nodes(bool in_turn) {
-  Cluster c;
+cluster::Cluster two_nodes(bool in_turn) {
+  cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
                               .memory = Bytes(1e12),
                               .peak_f32 = FlopsPerSecond(1e12),
@@ -233,11 +238,14 @@ Cluster two_nodes(bool in_turn) {
 }
 
 TEST(Placement, NumberingOfSymmetricDevicesDoesNotMatter) {
-  const ModelSpec model = small_model(8);
-  const Cluster straight = two_nodes(false), mixed = two_nodes(true);
+  const model::ModelSpec model = test::small_model(8);
+  const cluster::Cluster straight = two_nodes(false), mixed = two_nodes(true);
   for (const auto& [pp, dp, tp] :
        {std::tuple{2, 1, 4}, {2, 2, 2}, {4, 2, 1}, {1, 8, 1}, {8, 1, 1}}) {
-    const Plan mesh = mesh_of(tp > 1 ? "megatron" : pp > 1 ? "1f1b" : "ddp", pp, dp, tp, 8, 8 * dp);
+    const plan::Plan mesh = mesh_of(tp > 1   ? "megatron"
+                                    : pp > 1 ? "1f1b"
+                                             : "ddp",
+                                    pp, dp, tp, 8, 8 * dp);
     const Placement a = place(model, straight, mesh, nullptr),
                     b = place(model, mixed, mesh, nullptr);
     EXPECT_NEAR(a.cost, b.cost, 1e-9 * a.cost) << pp << dp << tp;
@@ -254,7 +262,8 @@ TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
   // 2 / 1e9 more across. The paper: two runs of four layers, a device a layer.
   const double c = 2.0 * 8 * 12 * 24 * 4, inside = 2e-10, across = 2.2e-9;
   const auto placed = [&](const std::string& method, int pp, int dp, int tp) {
-    return place(small_model(8), two_nodes(false), mesh_of(method, pp, dp, tp, 1, 8), nullptr);
+    return place(test::small_model(8), two_nodes(false), mesh_of(method, pp, dp, tp, 1, 8),
+                 nullptr);
   };
   const Placement whole = placed("ddp", 1, 8, 1);
   EXPECT_EQ(whole.seams, 0);
@@ -270,9 +279,9 @@ TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
 
 TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {
   // The second device is as fast but has room for far less: its stage shrinks until it fits.
-  const ModelSpec model = small_model(8);
+  const model::ModelSpec model = test::small_model(8);
   const auto build = [](double small) {
-    Cluster c;
+    cluster::Cluster c;
     const Id hub = c.add_vertex("switch");
     for (Id i = 0; i < 2; ++i) {
       const Id kind = c.add_kind({.name = "kind" + std::to_string(i),
@@ -284,23 +293,24 @@ TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {
     }
     return c;
   };
-  const Plan mesh = mesh_of("1f1b", 2, 1, 1, 4, 4);
+  const plan::Plan mesh = mesh_of("1f1b", 2, 1, 1, 4, 4);
   const Placement roomy = place(model, build(1e12), mesh, nullptr);
   const std::size_t half = roomy.stages[roomy.rank_to_device[0] == 0 ? 1 : 0].size();
   const Placement tight = place(model, build(3.6e5), mesh, nullptr);
   ASSERT_TRUE(tight.fits);
   const std::size_t on_small = tight.rank_to_device[0] == 1 ? 0 : 1;
   EXPECT_LT(tight.stages[on_small].size(), half);
-  const Plan plan = prepare(with(mesh, tight), model);
-  const LinkedProgram linked = link(compile(plan, model), model);
+  const plan::Plan plan = methods::prepare(with(mesh, tight), model);
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
   for (const DeviceNeed& need : device_needs(linked, build(3.6e5), plan.rank_to_device))
     EXPECT_TRUE(need.fits()) << need.kind << " " << need.need;
   EXPECT_FALSE(place(model, build(10), mesh, nullptr).fits);
 }
 
 TEST(Placement, TooFewDevices) {
-  EXPECT_THROW(place(small_model(4), fast(2), mesh_of("ddp", 1, 4, 1, 1, 4), nullptr), InputError);
+  EXPECT_THROW(place(test::small_model(4), test::fast(2), mesh_of("ddp", 1, 4, 1, 1, 4), nullptr),
+               InputError);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

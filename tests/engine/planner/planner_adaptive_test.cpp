@@ -4,21 +4,21 @@
 
 #include <algorithm>
 
-#include "engine/planner/adaptive.h"
 #include "engine/base/errors.h"
 #include "engine/link/link.h"
 #include "engine/methods/passes/passes.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/adaptive.h"
 #include "engine/planner/planner.h"
 #include "engine/planner/sparsity.h"
-#include "engine/methods/strategy.h"
 #include "engine/tensors/variance.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 /// Sixteen samples over eight devices on three nodes: the network binds.
-Job job_of(const std::string& method, const std::string& more = "") {
-  return parse_job_to_plan(
+job::Job job_of(const std::string& method, const std::string& more = "") {
+  return job::parse_job_to_plan(
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
       "cluster.world_size = 8\nmethod.name = \"" +
           method +
@@ -28,20 +28,20 @@ Job job_of(const std::string& method, const std::string& more = "") {
       "job.toml");
 }
 
-bool whole(const Plan& plan) {
+bool whole(const plan::Plan& plan) {
   return std::all_of(plan.layers.begin(), plan.layers.end(),
-                     [](const auto& x) { return x.reduction == Reduction::dense; });
+                     [](const auto& x) { return x.reduction == plan::Reduction::dense; });
 }
 
 TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
-  const Decision plain = decide(job_of("ddp"), nullptr, {});
-  const Decision sparse = decide(job_of("adaptive"), nullptr, {});
+  const plan::Decision plain = decide(job_of("ddp"), nullptr, {});
+  const plan::Decision sparse = decide(job_of("adaptive"), nullptr, {});
   EXPECT_TRUE(plain.plan.layers.empty());
   EXPECT_FALSE(whole(sparse.plan));
   EXPECT_EQ(sparse.plan.method, "adaptive");
   EXPECT_LT(sparse.seconds, 0.9 * plain.seconds);
   // Two samples a rank: what eq. 3 gives each layer, summed the way that is fastest for it.
-  const Job job = job_of("adaptive");
+  const job::Job job = job_of("adaptive");
   const auto chosen = choose_exchanges(sparse.plan, job.model, job.cluster, nullptr);
   ASSERT_EQ(chosen.size(), sparse.plan.layers.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -59,36 +59,36 @@ TEST(AdaptivePlans, AreWholeWhereTheJobSaysSo) {
 
 TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
   // Nine tenths kept: nobody would choose that.
-  const Decision found =
-      decide(parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
-                               "cluster.world_size = 8\nmethod.name = \"adaptive\"\n"
-                               "train.global_batch = 64\nmethod.s_min = 0\nmethod.s_max = 0.2\n"
-                               "method.reduction = \"two_level\"\nmethod.coding = \"bitmap\"\n",
-                               "job.toml"),
-             nullptr, {});
+  const plan::Decision found = decide(
+      job::parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
+                             "cluster.world_size = 8\nmethod.name = \"adaptive\"\n"
+                             "train.global_batch = 64\nmethod.s_min = 0\nmethod.s_max = 0.2\n"
+                             "method.reduction = \"two_level\"\nmethod.coding = \"bitmap\"\n",
+                             "job.toml"),
+      nullptr, {});
   ASSERT_GT(found.plan.dp, 1);
-  for (const LayerExchange& x : found.plan.layers) {
-    EXPECT_EQ(x.reduction, Reduction::two_level);
-    EXPECT_EQ(x.coding, Coding::bitmap);
+  for (const plan::LayerExchange& x : found.plan.layers) {
+    EXPECT_EQ(x.reduction, plan::Reduction::two_level);
+    EXPECT_EQ(x.coding, program::Coding::bitmap);
   }
   EXPECT_TRUE(found.warm_up.layers.empty());
 }
 
 TEST(AdaptivePlans, FollowTheProfilesVariances) {
-  const Job job = job_of("adaptive");
-  Profile profile;
+  const job::Job job = job_of("adaptive");
+  costs::Profile profile;
   for (Id s = 0; s < job.model.segments.size(); ++s)
     if (!job.model.segments[s].groups.empty())
       profile.variances.push_back(
           {.model = job.model.name, .segment = s, .steps = 10, .total = 1, .per_element = 1.0 + s});
-  const Decision found = decide(job, &profile, {});
+  const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
   // The least variance, the first segment's, keeps 1 - s_max.
   const auto& layers = found.plan.layers;
-  ASSERT_NE(layers.front().reduction, Reduction::dense);
+  ASSERT_NE(layers.front().reduction, plan::Reduction::dense);
   EXPECT_NEAR(layers.front().density, 0.01, 1e-12);
   for (std::size_t i = 1; i < layers.size(); ++i)
-    if (layers[i].reduction != Reduction::dense) {
+    if (layers[i].reduction != plan::Reduction::dense) {
       EXPECT_GT(layers[i].density, layers.front().density);
     }
 }
@@ -97,31 +97,33 @@ TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
   const std::string text =
       "model.name = \"gpt-tiny\"\ncluster.name = \"this-machine\"\ncluster.world_size = 2\n"
       "method.name = \"adaptive\"\ntrain.global_batch = 8\n";
-  const auto tensor_groups = [](const Decision& d) {
-    return std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const Infeasible& i) {
+  const auto tensor_groups = [](const plan::Decision& d) {
+    return std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const plan::Infeasible& i) {
       return i.constraint.find("none with tp 2") != std::string::npos &&
              i.nearest == "rehearse profile --tp 1,2 measures them";
     });
   };
-  const Job job = parse_job_to_plan(text, "job.toml");
-  Profile profile;
+  const job::Job job = job::parse_job_to_plan(text, "job.toml");
+  costs::Profile profile;
   for (const int tp : {1, 2}) {
-    for (const Segment& s : job.model.segments)
-      for (const Pass pass : {Pass::forward, Pass::backward, Pass::recompute})
+    for (const model::Segment& s : job.model.segments)
+      for (const program::Pass pass :
+           {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
         profile.segments.push_back({.model = job.model.name,
                                     .kind = s.kind,
                                     .pass = pass,
                                     .samples = 4,
                                     .seq_len = job.model.seq_len,
                                     .tp = tp,
-                                    .dtype = DType::f32,
+                                    .dtype = program::DType::f32,
                                     .seconds = 1e-3 / tp,
                                     .device_kind = job.cluster.kinds()[0].name});
-    const Decision found = decide(job, &profile, {});
+    const plan::Decision found = decide(job, &profile, {});
     EXPECT_EQ(tensor_groups(found), tp == 1);
     // Who states it gets it all the same.
-    EXPECT_EQ(decide(parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp,
-              2);
+    EXPECT_EQ(
+        decide(job::parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp,
+        2);
   }
   EXPECT_FALSE(tensor_groups(decide(job, nullptr, {})));
 }
@@ -129,54 +131,54 @@ TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
 TEST(AdaptivePlans, WithoutPlacementDevicesStandInOrderWithEqualSamples) {
   const std::string hetero =
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"adaptive\"\n";
-  const Decision placed = decide(parse_job_to_plan(hetero, "job.toml"), nullptr, {});
-  const Decision blind =
-      decide(parse_job_to_plan(hetero + "adaptive.placement = false\n", "job.toml"), nullptr, {});
+  const plan::Decision placed = decide(job::parse_job_to_plan(hetero, "job.toml"), nullptr, {});
+  const plan::Decision blind = decide(
+      job::parse_job_to_plan(hetero + "adaptive.placement = false\n", "job.toml"), nullptr, {});
   EXPECT_TRUE(blind.plan.shares.empty());
   EXPECT_TRUE(std::is_sorted(blind.plan.rank_to_device.begin(), blind.plan.rank_to_device.end()));
   EXPECT_LT(placed.seconds, blind.seconds);
 }
 
 TEST(AdaptivePlans, OfEquallyFastOnesThePlainIsTaken) {
-  const Job job = parse_job_to_plan(
+  const job::Job job = job::parse_job_to_plan(
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"ddp\"\n",
       "job.toml");
-  const Decision found = decide(job, nullptr, {});
+  const plan::Decision found = decide(job, nullptr, {});
   // Sharding saves next to nothing of so long a step.
   EXPECT_EQ(found.plan.zero, 0);
   ASSERT_FALSE(found.runners_up.empty());
   double fastest = found.seconds;
-  for (const RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
+  for (const plan::RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
   EXPECT_LE(found.seconds, fastest * (1 + plainer_within));
   EXPECT_LT(fastest, found.seconds);  // or nothing was preferred
 }
 
 TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
   // RTX 4090s that lead nothing stand in nodes of two and of four, V100s in nodes of four only.
-  const Job job = parse_job_to_plan(
+  const job::Job job = job::parse_job_to_plan(
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"adaptive\"\n"
       "method.precision = \"fp16\"\n",
       "job.toml");
-  Plan plan = job.plan;
+  plan::Plan plan = job.plan;
   plan.dp = 32, plan.micro_batches = 1, plan.zero = 1;
   for (const Id device : plan.rank_to_device)
     plan.shares.push_back(job.cluster.kind_of(device).name == "RTX 4090" ? 20 : 4);
   plan.node_of = nodes_of(plan, job.cluster);
   plan.layers.assign(job.model.segments.size(),
-                     {.density = 0.175, .reduction = Reduction::two_level});
-  plan = prepare(plan, job.model);
-  EXPECT_NO_THROW(
-      link(choose_collectives(compile(plan, job.model), job.cluster, plan.rank_to_device)));
+                     {.density = 0.175, .reduction = plan::Reduction::two_level});
+  plan = methods::prepare(plan, job.model);
+  EXPECT_NO_THROW(link::link(methods::choose_collectives(methods::compile(plan, job.model),
+                                                         job.cluster, plan.rank_to_device)));
 }
 
 TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
-  Job job = job_of("adaptive", "adaptive.warmup_steps = 7\n");
-  const Decision decided = decide(job, nullptr, {});
+  job::Job job = job_of("adaptive", "adaptive.warmup_steps = 7\n");
+  const plan::Decision decided = decide(job, nullptr, {});
   job.plan = decided.plan;
   const AdaptiveRun run = adaptive_run(job, &decided);
   EXPECT_TRUE(run.warms_up);
   EXPECT_TRUE(run.first.layers.empty());
-  EXPECT_EQ(run.first.observe, default_observe_stride);
+  EXPECT_EQ(run.first.observe, tensors::default_observe_stride);
   ASSERT_TRUE(run.policy);
   EXPECT_EQ(run.policy->next(0, 0), 7);
   EXPECT_EQ(run.policy->next(8, 1), std::nullopt);
@@ -197,4 +199,4 @@ TEST(AdaptiveRuns, WarmUpIsAQuarterOfAShortRun) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -12,25 +12,26 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/link.h"
+#include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
 #include "engine/planner/evaluator.h"
 #include "engine/planner/sensitivity.h"
-#include "engine/methods/strategy.h"
-#include "engine/link/workspace.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
-Job job_of(const std::string& model, const std::string& cluster, const std::string& more = "") {
-  return parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
-                               "\"\nmethod.name = \"ddp\"\n" + more,
-                           "job.toml");
+job::Job job_of(const std::string& model, const std::string& cluster,
+                const std::string& more = "") {
+  return job::parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
+                                    "\"\nmethod.name = \"ddp\"\n" + more,
+                                "job.toml");
 }
 
 /// Small enough to be tried in full.
-std::vector<Job> small_jobs() {
+std::vector<job::Job> small_jobs() {
   return {job_of("gpt-tiny", "dgx1", "train.global_batch = 16"),
           job_of("bert-tiny", "dgx-a100:2", "train.global_batch = 32\ncluster.world_size = 4"),
           job_of("bert-paper-110m", "paper",
@@ -39,7 +40,7 @@ std::vector<Job> small_jobs() {
 }
 
 TEST(Planner, BoundsAreBelowWhatIsFound) {
-  for (const Job& job : small_jobs()) {
+  for (const job::Job& job : small_jobs()) {
     Bounds bounds(job.model, job.cluster, nullptr);
     Evaluator evaluator(job.model, job.cluster, nullptr, {});
     const auto plans = candidates(job, nullptr).plans;
@@ -57,9 +58,9 @@ TEST(Planner, BoundsAreBelowWhatIsFound) {
 }
 
 TEST(Planner, PruningLosesNothing) {
-  for (const Job& job : small_jobs()) {
-    const Decision pruned = decide(job, nullptr, {});
-    const Decision all = decide(job, nullptr, {.prune = false});
+  for (const job::Job& job : small_jobs()) {
+    const plan::Decision pruned = decide(job, nullptr, {});
+    const plan::Decision all = decide(job, nullptr, {.prune = false});
     EXPECT_EQ(summary_of(pruned.plan), summary_of(all.plan));
     EXPECT_EQ(pruned.seconds, all.seconds);
     EXPECT_GT(pruned.pruned, 0);
@@ -67,20 +68,20 @@ TEST(Planner, PruningLosesNothing) {
     // Placement adds a candidate for each of the meshes that were scored.
     EXPECT_LE(pruned.candidates, all.candidates);
     EXPECT_LE(all.candidates - pruned.candidates, 8);
-    for (const RunnerUp& r : all.runners_up) EXPECT_GE(r.seconds, pruned.seconds);
+    for (const plan::RunnerUp& r : all.runners_up) EXPECT_GE(r.seconds, pruned.seconds);
   }
 }
 
 TEST(Planner, SameQuestionSameAnswer) {
-  const Job job = job_of("bert-paper-110m", "paper");
-  const Decision a = decide(job, nullptr, {}), b = decide(job, nullptr, {});
+  const job::Job job = job_of("bert-paper-110m", "paper");
+  const plan::Decision a = decide(job, nullptr, {}), b = decide(job, nullptr, {});
   EXPECT_EQ(explain(a), explain(b));
   EXPECT_EQ(a.plan.rank_to_device, b.plan.rank_to_device);
 }
 
 TEST(Planner, BudgetCountsCandidates) {
-  const Job job = job_of("bert-paper-110m", "paper");
-  const Decision d = decide(job, nullptr, {.budget = 5, .prune = false});
+  const job::Job job = job_of("bert-paper-110m", "paper");
+  const plan::Decision d = decide(job, nullptr, {.budget = 5, .prune = false});
   EXPECT_EQ(d.dry_run, 5);
   EXPECT_EQ(d.candidates, d.dry_run + d.beyond_budget);
   int last = 0, calls = 0;
@@ -95,20 +96,20 @@ TEST(Planner, BudgetCountsCandidates) {
 }
 
 TEST(Planner, KeepsWhatTheJobStates) {
-  const Decision d = decide(job_of("gpt2-124m", "dgx1",
-                                   "train.global_batch = 64\nmethod.tp = 2\n"
-                                   "method.recompute = true\nmethod.precision = \"fp16\""),
-                            nullptr, {});
+  const plan::Decision d = decide(job_of("gpt2-124m", "dgx1",
+                                         "train.global_batch = 64\nmethod.tp = 2\n"
+                                         "method.recompute = true\nmethod.precision = \"fp16\""),
+                                  nullptr, {});
   EXPECT_EQ(d.plan.tp, 2);
   EXPECT_TRUE(d.plan.recompute);
-  EXPECT_EQ(d.plan.precision, DType::f16);
+  EXPECT_EQ(d.plan.precision, program::DType::f16);
   EXPECT_EQ(d.plan.global_batch, 64);
 }
 
 TEST(Planner, ThePlanFitsAndRuns) {
-  const Job job = job_of("gpt2-1.5b", "paper", "method.precision = \"fp16\"");
-  const Decision d = decide(job, nullptr, {});
-  const LinkedProgram linked = link(compile(d.plan, job.model), job.model);
+  const job::Job job = job_of("gpt2-1.5b", "paper", "method.precision = \"fp16\"");
+  const plan::Decision d = decide(job, nullptr, {});
+  const link::LinkedProgram linked = link::link(methods::compile(d.plan, job.model), job.model);
   for (const DeviceNeed& need : device_needs(linked, job.cluster, d.plan.rank_to_device))
     EXPECT_TRUE(need.fits());
   EXPECT_FALSE(d.choices.empty());
@@ -117,21 +118,21 @@ TEST(Planner, ThePlanFitsAndRuns) {
 }
 
 TEST(Planner, FinalistsAreScoredAgain) {
-  const Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
+  const job::Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
   int scored = 0;
   PlannerOptions options;
   // Whoever computes least by this measure wins, whatever the dry run says.
-  options.rescore = [&](const Plan& plan) {
+  options.rescore = [&](const plan::Plan& plan) {
     ++scored;
     return plan.recompute ? 1.0 : 2.0 + plan.micro_batches;
   };
   options.finalists = 7;
-  const Decision d = decide(job, nullptr, options);
+  const plan::Decision d = decide(job, nullptr, options);
   EXPECT_EQ(scored, d.simulations);
   EXPECT_GE(scored, 7);
   EXPECT_LE(scored, 7 + 32);
   EXPECT_EQ(d.seconds, d.plan.recompute ? 1.0 : 2.0 + d.plan.micro_batches);
-  for (const RunnerUp& r : d.runners_up) EXPECT_GE(r.seconds, d.seconds);
+  for (const plan::RunnerUp& r : d.runners_up) EXPECT_GE(r.seconds, d.seconds);
 }
 
 /// A model file of the family with grouped queries.
@@ -147,21 +148,22 @@ std::string grouped_queries(int heads, int kv_heads) {
 TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
   for (const auto& [heads, kv_heads, cluster] :
        {std::tuple{32, 8, "dgx-h100:4"}, {64, 8, "dgx-a100:8"}}) {
-    const Job job = job_of(grouped_queries(heads, kv_heads), cluster,
-                           "train.global_batch = 64\nmethod.precision = \"bf16\"\n"
-                           "method.bucket = \"25MB\"\n");
-    const Decision d = decide(job, nullptr, {});
+    const job::Job job = job_of(grouped_queries(heads, kv_heads), cluster,
+                                "train.global_batch = 64\nmethod.precision = \"bf16\"\n"
+                                "method.bucket = \"25MB\"\n");
+    const plan::Decision d = decide(job, nullptr, {});
     EXPECT_EQ(kv_heads % d.plan.tp, 0) << summary_of(d.plan);
-    EXPECT_TRUE(std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const Infeasible& i) {
-      return i.constraint.find("key-value heads") != std::string::npos &&
-             i.nearest.find("tp 8") != std::string::npos && i.candidates > 0;
-    }));
-    Plan stated = d.plan;
+    EXPECT_TRUE(
+        std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const plan::Infeasible& i) {
+          return i.constraint.find("key-value heads") != std::string::npos &&
+                 i.nearest.find("tp 8") != std::string::npos && i.candidates > 0;
+        }));
+    plan::Plan stated = d.plan;
     stated.method = "megatron", stated.pp = 1, stated.tp = 16, stated.zero = 0;
     stated.stages.clear();
     stated.dp = static_cast<int>(job.plan.rank_to_device.size()) / 16;
     EXPECT_THAT(
-        message_of([&] { prepare(stated, job.model); }),
+        test::message_of([&] { methods::prepare(stated, job.model); }),
         testing::AllOf(testing::HasSubstr("method.tp: 16: must divide the 8 key-value heads"),
                        testing::HasSubstr("nearest: 8")));
   }
@@ -169,25 +171,26 @@ TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
 
 /// A strategy that compiles some plans to a wrong program, as a fault of ours would.
 struct Fault {
-  Program (*const before)(const Plan&, const ModelSpec&);
-  static inline Program (*good)(const Plan&, const ModelSpec&) = nullptr;
+  program::Program (*const before)(const plan::Plan&, const model::ModelSpec&);
+  static inline program::Program (*good)(const plan::Plan&, const model::ModelSpec&) = nullptr;
   static inline bool another_error = false;
-  Fault() : before(strategies().at("ddp").compile) {
+  Fault() : before(methods::strategies().at("ddp").compile) {
     good = before;
-    strategies().at("ddp").compile = [](const Plan& plan, const ModelSpec& model) {
+    methods::strategies().at("ddp").compile = [](const plan::Plan& plan,
+                                                 const model::ModelSpec& model) {
       if (plan.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
       if (plan.zero == 1) refuse("zero", "1", "refused for the test");
       if (plan.zero == 2 && another_error) throw InputError("no refusal of a combination");
       return good(plan, model);
     };
   }
-  ~Fault() { strategies().at("ddp").compile = before; }
+  ~Fault() { methods::strategies().at("ddp").compile = before; }
 };
 
 TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
-  const Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
+  const job::Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
   const Fault fault;
-  const Decision d = decide(job, nullptr, {.prune = false});
+  const plan::Decision d = decide(job, nullptr, {.prune = false});
   EXPECT_NE(d.plan.tp == 2 && d.plan.pp == 1, true);
   const auto infeasible = [&](const std::string& what) {
     const auto it = std::find_if(d.infeasible.begin(), d.infeasible.end(), [&](const auto& i) {
@@ -202,7 +205,7 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
   EXPECT_EQ(d.warnings.back().find('\n'), std::string::npos);
   EXPECT_THAT(explain(d), testing::HasSubstr("a fault of rehearse"));
   // Nothing but what is refused: the refusal says why.
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(test::message_of([] {
                 decide(job_of("gpt-tiny", "dgx1",
                               "train.global_batch = 16\nmethod.pp = 1\nmethod.tp = 2\n"
                               "method.dp = 4"),
@@ -211,33 +214,33 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
               testing::HasSubstr("layout mismatch"));
   // An error that is no refusal of a combination is not taken for one.
   Fault::another_error = true;
-  EXPECT_THAT(message_of([&] { decide(job, nullptr, {.prune = false}); }),
+  EXPECT_THAT(test::message_of([&] { decide(job, nullptr, {.prune = false}); }),
               testing::HasSubstr("no refusal of a combination"));
   Fault::another_error = false;
 }
 
 TEST(Planner, GoesOnWhereContentionMayHurtLess) {
-  const Job job = job_of("bert-paper-110m", "paper");
-  const auto slow_unless_piped = [&](const Plan& plan, const Decision& first) {
+  const job::Job job = job_of("bert-paper-110m", "paper");
+  const auto slow_unless_piped = [&](const plan::Plan& plan, const plan::Decision& first) {
     return plan.pp > 1 ? 1.5 : 4 * first.dry_run_seconds + plan.micro_batches;
   };
-  const Decision plain = decide(job, nullptr, {});
+  const plan::Decision plain = decide(job, nullptr, {});
   ASSERT_EQ(plain.plan.pp, 1) << "the dry run prefers a pipeline: the test needs another job";
   PlannerOptions options;
   int simulated = 0;
   options.finalists = 4;
-  options.rescore = [&](const Plan& plan) {
+  options.rescore = [&](const plan::Plan& plan) {
     ++simulated;
     return slow_unless_piped(plan, plain);
   };
-  const Decision d = decide(job, nullptr, options);
+  const plan::Decision d = decide(job, nullptr, options);
   EXPECT_GT(d.plan.pp, 1) << "no pipeline was simulated";
   EXPECT_EQ(d.simulations, simulated);
   EXPECT_LE(simulated, 4 + 32);
   // Where simulations say what the dry run says, nothing more is simulated.
   simulated = 0;
   Evaluator evaluator(job.model, job.cluster, nullptr);
-  options.rescore = [&](const Plan& plan) {
+  options.rescore = [&](const plan::Plan& plan) {
     ++simulated;
     return evaluator.seconds(plan);
   };
@@ -249,8 +252,8 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
   const std::string stragglers =
       "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
       "disturb.stragglers = [{ rank = 3, factor = 2.0 }, { rank = 17, factor = 1.5 }]\n";
-  const Job job = job_of("bert-paper-110m", "paper-homogeneous", stragglers);
-  const Decision d = decide(job, nullptr, {});
+  const job::Job job = job_of("bert-paper-110m", "paper-homogeneous", stragglers);
+  const plan::Decision d = decide(job, nullptr, {});
   ASSERT_EQ(d.plan.shares.size(), 32u) << summary_of(d.plan);
   for (std::size_t r = 0; r < 32; ++r)
     if (r != 3 && r != 17) {
@@ -260,23 +263,24 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
   EXPECT_LT(d.plan.shares[3], d.plan.shares[17]);
   EXPECT_THAT(explain(d), testing::HasSubstr("rank 3 x 2, rank 17 x 1.5: counted on"));
   // What equal samples would take, by the same dry run.
-  Plan equal = d.plan;
+  plan::Plan equal = d.plan;
   equal.shares.clear();
   Evaluator evaluator(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
-  EXPECT_LT(evaluator.seconds(d.plan), 0.9 * evaluator.seconds(prepare(equal, job.model)));
+  EXPECT_LT(evaluator.seconds(d.plan), 0.9 * evaluator.seconds(methods::prepare(equal, job.model)));
   // Bounds stay bounds.
   Bounds bounds(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
   EXPECT_LE(bounds.seconds(d.plan), evaluator.seconds(d.plan) * (1 + 1e-9));
   // Chance is not known: jitter and stragglers that are drawn move nothing.
-  const Job chance = job_of("bert-paper-110m", "paper-homogeneous",
-                            "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
-                            "disturb.compute_jitter = 0.1\ndisturb.straggler_probability = 0.2\n");
+  const job::Job chance =
+      job_of("bert-paper-110m", "paper-homogeneous",
+             "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
+             "disturb.compute_jitter = 0.1\ndisturb.straggler_probability = 0.2\n");
   EXPECT_TRUE(decide(chance, nullptr, {}).plan.shares.empty());
 }
 
 TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
   const auto refused = [](const std::string& more) {
-    return message_of([&] { job_of("gpt-demo", "paper", more); });
+    return test::message_of([&] { job_of("gpt-demo", "paper", more); });
   };
   EXPECT_THAT(refused("method.pp = 100000"),
               testing::AllOf(testing::HasSubstr("\"method.pp\""),
@@ -298,7 +302,8 @@ TEST(Planner, NothingFits) {
 }
 
 TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
-  const Job job = job_of("gpt2-1.5b", "paper", "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\n");
+  const job::Job job =
+      job_of("gpt2-1.5b", "paper", "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\n");
   try {
     decide(job, nullptr, {});
     FAIL() << "1.5 billion parameters and their optimizer fit on one RTX 4090";
@@ -308,27 +313,28 @@ TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
     EXPECT_NE(text.find("method.pp, method.tp, method.zero as stated"), std::string::npos) << text;
     EXPECT_NE(text.find("nearest: leave out method.pp: pp "), std::string::npos) << text;
   }
-  Job freer = job;
+  job::Job freer = job;
   freer.where.erase("method.pp");
   EXPECT_GT(decide(freer, nullptr, {.finalists = 1}).plan.pp, 1);
 }
 
 TEST(Planner, WarnsOfTensorParallelismOverSlowLinks) {
-  const Job paper = job_of("bert-paper-110m", "paper"), dgx = job_of("gpt2-124m", "dgx-a100:1");
-  Plan plan{.method = "megatron", .pp = 1, .dp = 16, .tp = 2, .global_batch = 512};
-  const auto warned = plan_warnings(prepare(plan, paper.model), paper.cluster);
+  const job::Job paper = job_of("bert-paper-110m", "paper"),
+                 dgx = job_of("gpt2-124m", "dgx-a100:1");
+  plan::Plan plan{.method = "megatron", .pp = 1, .dp = 16, .tp = 2, .global_batch = 512};
+  const auto warned = plan_warnings(methods::prepare(plan, paper.model), paper.cluster);
   ASSERT_EQ(warned.size(), 1u);
   EXPECT_NE(warned[0].find("tensor parallelism over a slow link"), std::string::npos);
   plan.dp = 4, plan.global_batch = 64;
-  EXPECT_TRUE(plan_warnings(prepare(plan, dgx.model), dgx.cluster).empty());
+  EXPECT_TRUE(plan_warnings(methods::prepare(plan, dgx.model), dgx.cluster).empty());
 }
 
 TEST(Planner, FindsTheLinksBetweenNodes) {
-  const Cluster paper = load_cluster("paper");
+  const cluster::Cluster paper = cluster::load_cluster("paper");
   const auto links = links_between_nodes(paper);
   // host > nic0 and nic0 > fabric, both ways, of 12 nodes.
   EXPECT_EQ(links.size(), 48u);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -11,12 +11,12 @@
 
 #include "engine/planner/shares.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 TEST(ReplaceOnce, IsDueExactlyOnceAfterWarmUp) {
-  const Plan to{.method = "1f1b", .pp = 2};
-  ReplaceOnce policy(50, [&](const Measured& measured, const Plan& current) {
+  const plan::Plan to{.method = "1f1b", .pp = 2};
+  ReplaceOnce policy(50, [&](const Measured& measured, const plan::Plan& current) {
     EXPECT_EQ(measured.step, 50);
     EXPECT_EQ(current.method, "ddp");
     return to;
@@ -69,7 +69,7 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
   EXPECT_EQ(policy.next(0, 0), 10);
   EXPECT_EQ(policy.next(10, 3), 10);
   EXPECT_EQ(policy.next(11, 0), 20);
-  Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
+  plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
   // Four samples each; rank 1 takes three times as long for one: 1 + 1 + ... = 6 x 0.1 = 2 x 0.3.
   auto next = policy.observe({.step = 10, .busy = {0.4, 1.2}}, plan);
   ASSERT_TRUE(next.has_value());
@@ -84,12 +84,12 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {0.36, 0.44}}, plan).has_value());
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {}}, plan).has_value());
   // Of a replica the slowest member counts: ranks 0 and 1 are one replica of two stages.
-  Plan deep{.method = "1f1b",
-            .pp = 2,
-            .dp = 2,
-            .order = "dp,pp,tp",
-            .global_batch = 16,
-            .micro_batches = 2};
+  plan::Plan deep{.method = "1f1b",
+                  .pp = 2,
+                  .dp = 2,
+                  .order = "dp,pp,tp",
+                  .global_batch = 16,
+                  .micro_batches = 2};
   next = policy.observe({.step = 10, .busy = {0.4, 1.2, 0.4, 0.4}}, deep);
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->shares, (std::vector<int>{2, 6}));
@@ -98,16 +98,17 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
 TEST(Policies, AskWhoIsDue) {
   std::vector<std::string> asked;
   const auto once = [&](std::int64_t step, const char* name) {
-    return std::make_shared<ReplaceOnce>(step, [&asked, name](const Measured&, const Plan& plan) {
-      asked.emplace_back(name);
-      return plan;
-    });
+    return std::make_shared<ReplaceOnce>(step,
+                                         [&asked, name](const Measured&, const plan::Plan& plan) {
+                                           asked.emplace_back(name);
+                                           return plan;
+                                         });
   };
   Policies policies({once(50, "re-placement"), std::make_shared<BalanceLoad>(20, 0.1)});
   EXPECT_EQ(policies.next(1, 0), 20);
   EXPECT_EQ(policies.next(41, 0), 50);
   EXPECT_EQ(policies.next(41, 1), 60);
-  const Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
+  const plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
   EXPECT_FALSE(policies.observe({.step = 40, .busy = {1, 1}}, plan).has_value());
   EXPECT_TRUE(asked.empty());
   EXPECT_TRUE(policies.observe({.step = 50, .busy = {1, 1}}, plan).has_value());
@@ -116,4 +117,4 @@ TEST(Policies, AskWhoIsDue) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

@@ -10,12 +10,12 @@
 #include <random>
 
 #include "engine/base/errors.h"
-#include "engine/program/packets.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
+#include "engine/program/packets.h"
 #include "tests/engine/rig.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 TEST(Sparsity, EquationThreeByHand) {
@@ -72,25 +72,25 @@ TEST(Sparsity, EquationFourIsExactForEverySize) {
   EXPECT_EQ(kept(7, 0), 7);
 }
 
-ModelSpec model_of(int layers, int hidden) {
-  return build_model({.name = "small",
-                      .layers = layers,
-                      .hidden = hidden,
-                      .heads = 8,
-                      .ffn = 4 * hidden,
-                      .vocab = 1024,
-                      .seq_len = 16});
+model::ModelSpec model_of(int layers, int hidden) {
+  return model::build_model({.name = "small",
+                             .layers = layers,
+                             .hidden = hidden,
+                             .heads = 8,
+                             .ffn = 4 * hidden,
+                             .vocab = 1024,
+                             .seq_len = 16});
 }
 
-Plan ready(Plan plan, const ModelSpec& model) {
+plan::Plan ready(plan::Plan plan, const model::ModelSpec& model) {
   plan.method = "adaptive";
   plan.global_batch = plan.dp * plan.micro_batches;
-  return prepare(plan, model);
+  return methods::prepare(plan, model);
 }
 
 /// `nodes` nodes of `gpus`: fast inside, slow across.
-Cluster two_tier(int nodes, int gpus, double inside, double across) {
-  Cluster c;
+cluster::Cluster two_tier(int nodes, int gpus, double inside, double across) {
+  cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
                               .memory = Bytes(1e12),
                               .peak_f32 = FlopsPerSecond(1e15),
@@ -111,44 +111,44 @@ Cluster two_tier(int nodes, int gpus, double inside, double across) {
 
 TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
   // 10% in 8 bytes an entry: 31 x 0.8 n bytes a rank against a ring's 2 x 31/32 x 4 n.
-  const ModelSpec model = model_of(2, 512);
-  Plan plan = ready({.dp = 32}, model);
-  plan.coding = Coding::index32;
-  const Cluster cluster = star(32, BytesPerSecond(1e9), Seconds(1e-6));
+  const model::ModelSpec model = model_of(2, 512);
+  plan::Plan plan = ready({.dp = 32}, model);
+  plan.coding = program::Coding::index32;
+  const cluster::Cluster cluster = test::star(32, BytesPerSecond(1e9), Seconds(1e-6));
   const auto all = exchanges_of(plan, model, cluster, nullptr, 1, 0.1);
   ASSERT_EQ(all.size(), 2U);  // one rank a node: nothing to reduce inside
-  EXPECT_EQ(all.front().exchange.reduction, Reduction::dense);
+  EXPECT_EQ(all.front().exchange.reduction, plan::Reduction::dense);
   EXPECT_NEAR(all[1].transfer / all[0].transfer, 31 * 0.8 / (2 * 31.0 / 32 * 4), 0.05);
   // At 1% it is the other way round: 31 x 0.08 n.
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.01).front().exchange.reduction,
-            Reduction::sparse);
+            plan::Reduction::sparse);
 }
 
 TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
-  const ModelSpec model = model_of(2, 512);
-  const Plan plan = ready({.dp = 8}, model);
-  const Cluster slow = two_tier(2, 4, 100e9, 1e9), even = two_tier(1, 8, 100e9, 1e9);
+  const model::ModelSpec model = model_of(2, 512);
+  const plan::Plan plan = ready({.dp = 8}, model);
+  const cluster::Cluster slow = two_tier(2, 4, 100e9, 1e9), even = two_tier(1, 8, 100e9, 1e9);
   const auto chosen = choose_exchanges(plan, model, slow, nullptr);
   ASSERT_EQ(chosen.size(), model.segments.size());
-  EXPECT_EQ(chosen[1].reduction, Reduction::two_level);
+  EXPECT_EQ(chosen[1].reduction, plan::Reduction::two_level);
   EXPECT_NEAR(chosen[1].density, 0.175, 1e-12);  // no variances: 1 - 0.825
   // 17.5%: a bit for each entry (n / 8) is shorter than two bytes for each that is kept (0.35 n).
-  EXPECT_EQ(chosen[1].coding, Coding::bitmap);
-  for (const LayerExchange& one : choose_exchanges(plan, model, even, nullptr))
-    EXPECT_NE(one.reduction, Reduction::two_level);
+  EXPECT_EQ(chosen[1].coding, program::Coding::bitmap);
+  for (const plan::LayerExchange& one : choose_exchanges(plan, model, even, nullptr))
+    EXPECT_NE(one.reduction, plan::Reduction::two_level);
 }
 
 TEST(Exchanges, FollowTheProfilesVariances) {
-  const ModelSpec model = model_of(2, 512);
-  Plan plan = ready({.dp = 4}, model);
-  plan.reduction = Reduction::sparse;
-  Profile profile;
+  const model::ModelSpec model = model_of(2, 512);
+  plan::Plan plan = ready({.dp = 4}, model);
+  plan.reduction = plan::Reduction::sparse;
+  costs::Profile profile;
   for (Id s = 0; s < model.segments.size(); ++s)
     profile.variances.push_back({.model = "small",
                                  .segment = s,
                                  .total = 1000.0 - s,
                                  .per_element = static_cast<double>(s)});
-  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(1e-6));
+  const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
   const auto chosen = choose_exchanges(plan, model, cluster, &profile);
   EXPECT_NEAR(chosen.front().density, 0.05, 1e-12);  // the least variance an element
   EXPECT_NEAR(chosen.back().density, 0.3, 1e-12);
@@ -159,47 +159,49 @@ TEST(Exchanges, FollowTheProfilesVariances) {
 }
 
 TEST(Exchanges, ThePlanMayLeaveNoChoice) {
-  const ModelSpec model = model_of(1, 64);
-  Plan plan = ready({.dp = 4}, model);
-  const Cluster cluster = star(4, BytesPerSecond(1e9), Seconds(1e-6));
+  const model::ModelSpec model = model_of(1, 64);
+  plan::Plan plan = ready({.dp = 4}, model);
+  const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 4U);
-  plan.coding = Coding::delta16;
+  plan.coding = program::Coding::delta16;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 2U);
-  plan.reduction = Reduction::dense;
+  plan.reduction = plan::Reduction::dense;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 1U);
-  plan.reduction = Reduction::two_level;
-  EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction, Reduction::two_level);
+  plan.reduction = plan::Reduction::two_level;
+  EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction,
+            plan::Reduction::two_level);
 }
 
 /// ".b3": what the storages of the bucket that holds a parameter group end in.
-std::string bucket_of(const Role& role, const std::string& group) {
-  for (const View& view : role.views)
+std::string bucket_of(const program::Role& role, const std::string& group) {
+  for (const program::View& view : role.views)
     if (view.name == "G." + group) return role.storages[view.storage].name.substr(1);
   return "";
 }
 
 TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
   // One bucket, its exchange alone on the network: seconds of the collectives as costs.h has them.
-  const ModelSpec model = model_of(1, 256);
-  for (const Reduction reduction : {Reduction::dense, Reduction::sparse, Reduction::two_level}) {
-    Plan plan{.dp = 6};
+  const model::ModelSpec model = model_of(1, 256);
+  for (const plan::Reduction reduction :
+       {plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level}) {
+    plan::Plan plan{.dp = 6};
     plan.layers.assign(model.segments.size(), {});
-    plan.layers[1] = {0.1, reduction, Coding::bitmap};
+    plan.layers[1] = {0.1, reduction, program::Coding::bitmap};
     plan = ready(plan, model);
-    plan.reduction = reduction, plan.coding = Coding::bitmap;
-    const Cluster cluster = two_tier(2, 3, 10e9, 1e9);
+    plan.reduction = reduction, plan.coding = program::Coding::bitmap;
+    const cluster::Cluster cluster = two_tier(2, 3, 10e9, 1e9);
     plan.node_of = nodes_of(plan, cluster);
-    const LinkedProgram linked =
-        link(choose_collectives(compile(plan, model), cluster, plan.rank_to_device));
-    const Costs costs(linked, model, cluster, {});
+    const link::LinkedProgram linked = link::link(
+        methods::choose_collectives(methods::compile(plan, model), cluster, plan.rank_to_device));
+    const costs::Costs costs(linked, model, cluster, {});
     const auto predicted = exchanges_of(plan, model, cluster, nullptr, 1, 0.1).front();
     double seconds = 0;
-    const Role& role = linked.program.roles[0];
+    const program::Role& role = linked.program.roles[0];
     const std::string bucket = bucket_of(role, model.groups[model.segments[1].groups[0]].name);
     ASSERT_NE(bucket, "");
     for (Id o = 0; o < role.ops.size(); ++o)
-      if (const Ref* ref = find(role.ops[o], Slot::source);
-          ref && std::holds_alternative<Collective>(role.ops[o].work) &&
+      if (const program::Ref* ref = find(role.ops[o], program::Slot::source);
+          ref && std::holds_alternative<program::Collective>(role.ops[o].work) &&
           role.storages[role.views[ref->view].storage].name.ends_with(bucket))
         seconds += costs.seconds(0, o, 0);
     EXPECT_NEAR(predicted.transfer / seconds, 1, 0.05) << static_cast<int>(reduction);
@@ -207,4 +209,4 @@ TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

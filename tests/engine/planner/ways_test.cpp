@@ -10,16 +10,17 @@
 
 #include "engine/cluster/cluster.h"
 
-namespace rehearse {
+namespace rehearse::planner {
 namespace {
 
 /// Seconds of the fastest of all paths from a to b past switches, knowing only link names.
-double fastest_of_all(const Cluster& c, const std::string& a, const std::string& b, double bytes,
-                      std::set<std::string> seen, double latency = 0, double width = 1e300) {
+double fastest_of_all(const cluster::Cluster& c, const std::string& a, const std::string& b,
+                      double bytes, std::set<std::string> seen, double latency = 0,
+                      double width = 1e300) {
   if (a == b) return latency + bytes / width;
   seen.insert(a);
   double best = 1e300;
-  for (const Link& link : c.links()) {
+  for (const cluster::Link& link : c.links()) {
     const auto arrow = link.name.find('>');
     const std::string to = link.name.substr(arrow + 1);
     if (link.name.substr(0, arrow) != a || seen.contains(to)) continue;
@@ -37,8 +38,8 @@ TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
     const auto draw = [&](std::initializer_list<double> values) {
       return values.begin()[random() % values.size()];
     };
-    Cluster c;
-    const Id kind = c.add_kind(load_device("A100 80GB"));
+    cluster::Cluster c;
+    const Id kind = c.add_kind(cluster::load_device("A100 80GB"));
     for (int i = 0; i < 3; ++i) c.add_device("gpu" + std::to_string(i), kind, 0);
     const std::vector<Id> vertices = {c.vertex_of(0), c.vertex_of(1), c.vertex_of(2),
                                       c.add_vertex("s", 0), c.add_vertex("t", 0)};
@@ -66,4 +67,4 @@ TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::planner

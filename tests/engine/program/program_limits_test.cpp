@@ -9,7 +9,7 @@
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::program {
 namespace {
 
 using testing::AllOf;
@@ -20,16 +20,17 @@ TEST(Narrow, RefusesWhatDoesNotFit) {
   EXPECT_EQ((Ref{.index = index, .age = age}.age), 255);
   EXPECT_EQ((Ref{.index = index, .age = age}.index), 65535);
   ++age, ++index;
-  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.age = age}; }),
+  EXPECT_THAT(test::message_of<ProgramError>([&] { Ref{.age = age}; }),
               HasSubstr("an age is 256, but must be from 0 to 255"));
-  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.index = index}; }), HasSubstr("65536"));
+  EXPECT_THAT(test::message_of<ProgramError>([&] { Ref{.index = index}; }), HasSubstr("65536"));
   const int before = -1;
-  EXPECT_THAT(message_of<ProgramError>([&] { Ref{.age = before}; }), HasSubstr("is -1"));
-  EXPECT_THAT(message_of<ProgramError>([&] { After{.op = 0, .lag = before}; }),
+  EXPECT_THAT(test::message_of<ProgramError>([&] { Ref{.age = before}; }), HasSubstr("is -1"));
+  EXPECT_THAT(test::message_of<ProgramError>([&] { After{.op = 0, .lag = before}; }),
               HasSubstr("a wait"));
-  EXPECT_THAT(message_of<ProgramError>([&] { Op{.shift = age}; }), HasSubstr("a shift"));
-  EXPECT_THAT(message_of<ProgramError>([] { narrow<int>(std::int64_t{1} << 31, "a stride"); }),
-              HasSubstr("a stride is 2147483648"));
+  EXPECT_THAT(test::message_of<ProgramError>([&] { Op{.shift = age}; }), HasSubstr("a shift"));
+  EXPECT_THAT(
+      test::message_of<ProgramError>([] { narrow<int>(std::int64_t{1} << 31, "a stride"); }),
+      HasSubstr("a stride is 2147483648"));
 }
 
 /// A program of one role on `world` ranks with these tables and ops.
@@ -41,7 +42,7 @@ const std::string two = "mesh dp=2\nworld 2\nrole worker ranks=0-1";
 const std::string weight = "storage W state f32 8 indices=1 versions=1\nview W W 0 8\n";
 
 std::string refusal(const std::string& text) {
-  return message_of<ProgramError>([&] { link(parse_program(text)); });
+  return test::message_of<ProgramError>([&] { link::link(parse_program(text)); });
 }
 
 // As found by fuzzing: SIGSEGV, 4.4 GB, out of memory, endless loops.
@@ -78,8 +79,9 @@ TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
 }
 
 TEST(ProgramText, NeedsAWorld) {
-  EXPECT_THAT(message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
-              HasSubstr("no line 'world RANKS'"));
+  EXPECT_THAT(
+      test::message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
+      HasSubstr("no line 'world RANKS'"));
 }
 
 TEST(ProgramText, RefusesImpossibleTablesByTheirLine) {
@@ -147,7 +149,7 @@ TEST(ProgramText, IsReadAndLinkedForAMillionRanks) {
       "%{0} compute all_reduce dp source<G/partial(dp) target>G\n%{1} compute update param+W@1 "
       "grad<G\n",
       2 * reductions + 1, 2 * reductions + 2);
-  const LinkedProgram linked = link(parse_program(text_of(
+  const link::LinkedProgram linked = link::link(parse_program(text_of(
       "mesh dp=1048576\nworld 1048576\nchannel dp sequence axes=dp\nrole worker ranks=0-1048575",
       weight + "storage G buffer f32 8 indices=1 versions=1\nview G G 0 8\n", ops)));
   EXPECT_EQ(linked.role_of.size(), 1U << 20);
@@ -166,22 +168,22 @@ TEST(ProgramText, GroupsAMillionRanksByColour) {
                    weight + "storage G buffer f32 8 indices=1 versions=1\nview G G 0 8\n",
                    ops + "%5 compute update param+W@1 grad<G\n");
   };
-  EXPECT_EQ(link(parse_program(text(""))).events.size(), 6U);
+  EXPECT_EQ(link::link(parse_program(text(""))).events.size(), 6U);
   EXPECT_THAT(refusal(text("channel more sequence axes=g1 colour=0-1048575\n")),
               HasSubstr("more than 4194304 colours"));
 }
 
 // Each server has a group of its own; there were bits for 29.
 TEST(Strategies, HaveAsManyServersAsShards) {
-  const Plan plan{
+  const plan::Plan plan{
       .method = "ps-sync", .dp = 2, .servers = 40, .global_batch = 2, .bucket = Bytes(1)};
-  const LinkedProgram linked = link(compile(plan, small_model(40)));
+  const link::LinkedProgram linked = link::link(methods::compile(plan, test::small_model(40)));
   EXPECT_EQ(linked.program.roles.size(), 41U);
 }
 
 TEST(Strategies, RefuseCountsThatNoWaitOrIndexHolds) {
-  const auto refusal = [](const Plan& plan) {
-    return message_of<InputError>([&] { compile(plan, small_model(2)); });
+  const auto refusal = [](const plan::Plan& plan) {
+    return test::message_of<InputError>([&] { methods::compile(plan, test::small_model(2)); });
   };
   EXPECT_THAT(
       refusal({.method = "ps-ssp", .dp = 2, .servers = 1, .global_batch = 2, .staleness = 300}),
@@ -191,4 +193,4 @@ TEST(Strategies, RefuseCountsThatNoWaitOrIndexHolds) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::program

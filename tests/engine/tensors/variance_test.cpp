@@ -13,32 +13,34 @@
 #include "tests/engine/rig.h"
 #include "tests/methods.h"
 
-namespace rehearse {
+namespace rehearse::tensors {
 namespace {
 
 /// What an op's kernel would hold on a rank after `steps` steps: mean `mean` and deviations
 /// `deviations` at every coordinate.
-std::vector<float> state_of(const LinkedProgram& linked, Id rank, Id op, int steps, float mean,
-                            float deviations) {
-  const Role& role = linked.program.roles[linked.role_of[rank]];
+std::vector<float> state_of(const link::LinkedProgram& linked, Id rank, Id op, int steps,
+                            float mean, float deviations) {
+  const program::Role& role = linked.program.roles[linked.role_of[rank]];
   const auto n = static_cast<std::size_t>(
-      elements_of(linked.program, role, *find(role.ops[op], Slot::target)));
+      elements_of(linked.program, role, *find(role.ops[op], program::Slot::target)));
   std::vector<float> state(n, mean);
   std::fill(state.begin() + static_cast<std::ptrdiff_t>(n / 2) + 1, state.end(), deviations);
   state[0] = static_cast<float>(steps);
   return state;
 }
 
-std::vector<Id> observing(const LinkedProgram& linked, Id rank) {
-  const Role& role = linked.program.roles[linked.role_of[rank]];
+std::vector<Id> observing(const link::LinkedProgram& linked, Id rank) {
+  const program::Role& role = linked.program.roles[linked.role_of[rank]];
   std::vector<Id> ops;
   for (Id o = 0; o < role.ops.size(); ++o)
-    if (const auto* k = std::get_if<Kernel>(&role.ops[o].work); k && k->kind == Local::observe)
+    if (const auto* k = std::get_if<program::Kernel>(&role.ops[o].work);
+        k && k->kind == program::Local::observe)
       ops.push_back(o);
   return ops;
 }
 
-std::vector<LayerVariance> variances(const LinkedProgram& linked, const ModelSpec& model) {
+std::vector<LayerVariance> variances(const link::LinkedProgram& linked,
+                                     const model::ModelSpec& model) {
   const auto maps = map_tensors(linked, model);
   std::vector<GroupObservation> all;
   for (Id rank = 0; rank < maps.size(); ++rank)
@@ -53,7 +55,7 @@ std::vector<LayerVariance> variances(const LinkedProgram& linked, const ModelSpe
   return layer_variances(model, all);
 }
 
-std::map<Id, std::int64_t> elements_by_layer(const ModelSpec& model) {
+std::map<Id, std::int64_t> elements_by_layer(const model::ModelSpec& model) {
   std::map<Id, std::int64_t> out;
   for (Id g = 0; g < model.groups.size(); ++g)
     out[layer_of(model, g)] += elements_of(model.groups[g], 1);
@@ -66,8 +68,8 @@ TEST(Variance, IsEquation2) {
   // Squared deviations: (-2)^2 + (-1)^2 + 3^2 = 14 and 1^2 + 1^2 + (-2)^2 = 6.
   // Eq. 2: the three |g_t - mean|^2 are 4 + 1 = 5, 1 + 1 = 2, 9 + 4 = 13; (5 + 2 + 13) / 3 = 20/3.
   // |g_t|^2 are 26, 29, 40: mean 95/3 = 20/3 + 3^2 + 4^2.
-  ModelSpec model =
-      build_model({.layers = 1, .hidden = 8, .heads = 1, .ffn = 8, .vocab = 8, .seq_len = 4});
+  model::ModelSpec model = model::build_model(
+      {.layers = 1, .hidden = 8, .heads = 1, .ffn = 8, .vocab = 8, .seq_len = 4});
   model.groups = {{.name = "g", .tensors = {{.name = "w", .shape = {2}}}}};
   model.segments = {{.name = "layer", .groups = {0}}};
   const std::vector<GroupObservation> all = {
@@ -86,9 +88,9 @@ TEST(Variance, ScalesEachGroupFromItsOwnSample) {
   // 10 elements of which 2 are observed, with sum of deviations 8 over 4 steps: 10 / 2 x 8 / 4 =
   // 10. 4 elements, all observed, 12 over 4 steps: 3. A group of 2 that no sample hit counts like
   // the other 14: x 16 / 14.
-  ModelSpec model;
+  model::ModelSpec model;
   const auto group = [](const char* name, std::int64_t n) {
-    return ParamGroup{.name = name, .tensors = {{.name = name, .shape = {n}}}};
+    return model::ParamGroup{.name = name, .tensors = {{.name = name, .shape = {n}}}};
   };
   model.groups = {group("a", 10), group("b", 4), group("c", 2), group("d", 7)};
   model.segments = {{.name = "one", .groups = {0, 1, 2}}, {.name = "two", .groups = {1, 3}}};
@@ -117,45 +119,46 @@ TEST(Variance, SmallGroupsAreObservedMoreClosely) {
   EXPECT_EQ(stride({1'000'000, 63}), 1);
   EXPECT_EQ(stride({}), 61);
   EXPECT_EQ(observe_stride(std::vector<std::int64_t>{1'000'000}, 1), 1);
-  EXPECT_EQ(observed_entries(10, 3), 4);  // 0, 3, 6, 9
-  EXPECT_EQ(observed_entries(9, 3), 3);
-  EXPECT_EQ(observed_entries(1, 61), 1);
+  EXPECT_EQ(program::observed_entries(10, 3), 4);  // 0, 3, 6, 9
+  EXPECT_EQ(program::observed_entries(9, 3), 3);
+  EXPECT_EQ(program::observed_entries(1, 61), 1);
 }
 
 class ObservedMethods : public testing::TestWithParam<std::string> {};
 
 TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
-  const Combines& can = strategy_named(GetParam()).combines;
-  const ModelSpec model = small_model(8);
-  Refusals refusals;
+  const methods::Combines& can = methods::strategy_named(GetParam()).combines;
+  const model::ModelSpec model = test::small_model(8);
+  test::Refusals refusals;
   int linked_plans = 0;
   for (const int ranks : {1, 2, 4, 6})
     for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
       for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp)
         for (int zero = 0; zero <= can.max_zero; ++zero)
-          for (const DType precision : {DType::f32, DType::f16}) {
+          for (const program::DType precision : {program::DType::f32, program::DType::f16}) {
             if (ranks % (pp * tp) != 0) continue;
-            Plan plan{.method = GetParam(), .pp = pp, .dp = ranks / pp / tp, .tp = tp};
+            plan::Plan plan{.method = GetParam(), .pp = pp, .dp = ranks / pp / tp, .tp = tp};
             if (can.servers) plan.servers = 1;
             plan.zero = zero;
             plan.precision = precision;
             plan.micro_batches = 4;
             plan.bucket = Bytes(20000);
             plan.global_batch = plan.dp * 8;
-            if (precision == DType::f16 && !can.low_precision) continue;
+            if (precision == program::DType::f16 && !can.low_precision) continue;
             if (refusals.refuses(plan, model)) continue;  // without being observed
-            const Program program = compile(plan, model);
-            const bool by_arrival = std::any_of(program.roles.begin(), program.roles.end(),
-                                                [](const Role& role) { return role.free_running; });
+            const program::Program program = methods::compile(plan, model);
+            const bool by_arrival =
+                std::any_of(program.roles.begin(), program.roles.end(),
+                            [](const program::Role& role) { return role.free_running; });
             plan.observe = 1;
             SCOPED_TRACE(testing::Message() << "pp " << pp << " tp " << tp << " zero " << zero
                                             << " ranks " << ranks << " " << name_of(precision));
             if (by_arrival) {
-              EXPECT_THROW(compile(plan, model), InputError);
+              EXPECT_THROW(methods::compile(plan, model), InputError);
               ++linked_plans;
               continue;
             }
-            const LinkedProgram linked = link(compile(plan, model));
+            const link::LinkedProgram linked = link::link(methods::compile(plan, model));
             EXPECT_TRUE(linked.redundant.empty());
             const std::map<Id, std::int64_t> elements = elements_by_layer(model);
             const auto layers = variances(linked, model);
@@ -168,7 +171,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
             }
             // A sample says the same of gradients that are all alike, from fewer coordinates.
             plan.observe = 7;
-            const LinkedProgram sampled = link(compile(plan, model));
+            const link::LinkedProgram sampled = link::link(methods::compile(plan, model));
             for (const LayerVariance& layer : variances(sampled, model)) {
               EXPECT_NEAR(layer.per_element, 8.0 / 4, 1e-12);
               EXPECT_GE(layer.observed, std::min<std::int64_t>(layer.elements, 64) / 2);
@@ -179,13 +182,14 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
   refusals.expect(GetParam(), {{"interleaved", 40}, {"pipedream-2bw", 2}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, ObservedMethods, testing::ValuesIn(all_methods()), method_name);
+INSTANTIATE_TEST_SUITE_P(Registry, ObservedMethods, testing::ValuesIn(test::all_methods()),
+                         test::method_name);
 
 TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
-  Plan plan = plan_of("ddp", 1, 2, 1, 1);
+  plan::Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
   plan.observe = 1;
-  const ModelSpec model = small_model(2);
-  const LinkedProgram linked = link(compile(plan, model));
+  const model::ModelSpec model = test::small_model(2);
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model));
   const auto maps = map_tensors(linked, model);
   // The first bucket that backward completes begins with the head's parameters.
   const Id op = observing(linked, 1).front();
@@ -193,8 +197,8 @@ TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
   const std::size_t n = (state.size() - 1) / 2;
   state[1 + 0] = std::numeric_limits<float>::quiet_NaN();
   state[1 + n] = std::numeric_limits<float>::quiet_NaN();
-  const Role& role = linked.program.roles[0];
-  const Id storage = role.views[find(role.ops[op], Slot::source)->view].storage;
+  const program::Role& role = linked.program.roles[0];
+  const Id storage = role.views[find(role.ops[op], program::Slot::source)->view].storage;
   const Id group = maps[1].storages[storage].pieces.front().group;
   try {
     observations_of(linked, model, maps[1], 1, op, state, 100);
@@ -208,50 +212,52 @@ TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
 }
 
 TEST(Variance, PartialSumsAreNotObserved) {
-  Plan plan = plan_of("ddp", 1, 2, 1, 1);
+  plan::Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
   plan.observe = 3;
-  const Program good = compile(plan, small_model(2));
+  const program::Program good = methods::compile(plan, test::small_model(2));
   const auto message = [&](auto change) {
-    Program program = good;
-    for (Op& op : program.roles[0].ops)
-      if (auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::observe)
+    program::Program program = good;
+    for (program::Op& op : program.roles[0].ops)
+      if (auto* k = std::get_if<program::Kernel>(&op.work); k && k->kind == program::Local::observe)
         change(program, op, *k);
     try {
-      link(program);
+      link::link(program);
     } catch (const ProgramError& e) {
       return std::string(e.what());
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(message([](Program&, Op&, Kernel&) {}), "accepted");
-  EXPECT_THAT(message([](Program& p, Op& op, Kernel&) {
-                for (Ref& ref : op.refs)
-                  if (ref.slot == Slot::source) ref.layout.partial = p.channels[0].group.axes;
+  EXPECT_EQ(message([](program::Program&, program::Op&, program::Kernel&) {}), "accepted");
+  EXPECT_THAT(message([](program::Program& p, program::Op& op, program::Kernel&) {
+                for (program::Ref& ref : op.refs)
+                  if (ref.slot == program::Slot::source)
+                    ref.layout.partial = p.channels[0].group.axes;
               }),
               testing::HasSubstr("partial"));
-  EXPECT_THAT(message([](Program&, Op&, Kernel& k) { k.stride = 2; }),
+  EXPECT_THAT(message([](program::Program&, program::Op&, program::Kernel& k) { k.stride = 2; }),
               testing::HasSubstr("at stride 2 takes"));
-  EXPECT_THAT(message([](Program&, Op&, Kernel& k) { k.stride = 0; }),
+  EXPECT_THAT(message([](program::Program&, program::Op&, program::Kernel& k) { k.stride = 0; }),
               testing::HasSubstr("stride is 0"));
 }
 
 TEST(Variance, AKernelTouchesALineAnEntry) {
   for (const int stride : {1, 8, 61}) {
-    Plan plan = plan_of("ddp", 1, 1, 1, 1);
+    plan::Plan plan = test::plan_of("ddp", 1, 1, 1, 1);
     plan.observe = stride;
-    const ModelSpec model = build_model({.name = "wide",
-                                         .layers = 1,
-                                         .hidden = 128,
-                                         .heads = 2,
-                                         .ffn = 512,
-                                         .vocab = 8192,
-                                         .seq_len = 8});
-    const LinkedProgram linked = link(compile(plan, model));
-    const Role& role = linked.program.roles[0];
+    const model::ModelSpec model = model::build_model({.name = "wide",
+                                                       .layers = 1,
+                                                       .hidden = 128,
+                                                       .heads = 2,
+                                                       .ffn = 512,
+                                                       .vocab = 8192,
+                                                       .seq_len = 8});
+    const link::LinkedProgram linked = link::link(methods::compile(plan, model));
+    const program::Role& role = linked.program.roles[0];
     for (Id op : observing(linked, 0)) {
-      const std::int64_t n = elements_of(linked.program, role, *find(role.ops[op], Slot::source));
-      const int own = std::get<Kernel>(role.ops[op].work).stride;
-      const std::int64_t entries = observed_entries(n, own);
+      const std::int64_t n =
+          elements_of(linked.program, role, *find(role.ops[op], program::Slot::source));
+      const int own = std::get<program::Kernel>(role.ops[op].work).stride;
+      const std::int64_t entries = program::observed_entries(n, own);
       EXPECT_EQ(linked.roles[0].ops[op].bytes,
                 std::min(4 * n, 64 * entries) + 2 * 4 * (1 + 2 * entries));
     }
@@ -259,4 +265,4 @@ TEST(Variance, AKernelTouchesALineAnEntry) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::tensors

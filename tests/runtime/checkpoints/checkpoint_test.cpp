@@ -21,7 +21,7 @@
 #include "tests/message_of.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,12 +31,12 @@ using testing::Not;
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-Job job_of(const Plan& plan, const ScratchFolder& data, const std::string& out) {
-  Job job = small_job(plan, data.path(), out);
+job::Job job_of(const plan::Plan& plan, const ScratchFolder& data, const std::string& out) {
+  job::Job job = small_job(plan, data.path(), out);
   job.train.steps = 8;
   job.train.save_every = 4;
   return job;
@@ -52,10 +52,10 @@ class Resume : public testing::TestWithParam<Case> {};
 TEST_P(Resume, OnTheSameMeshIsBitIdentical) {
   ScratchFolder data, out;
   write_data(data);
-  const Job whole = job_of(GetParam().plan, data, out.file("whole"));
+  const job::Job whole = job_of(GetParam().plan, data, out.file("whole"));
   const TrainedRun straight = train_in_processes(whole);
   if (HasFailure()) return;
-  const Job rest = job_of(GetParam().plan, data, out.file("rest"));
+  const job::Job rest = job_of(GetParam().plan, data, out.file("rest"));
   const TrainedRun resumed = train_in_processes(
       rest, {.resume = true, .resume_from = out.file("whole") + "/step-00000004"});
   if (HasFailure()) return;
@@ -73,13 +73,14 @@ TEST_P(Resume, OnTheSameMeshIsBitIdentical) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Methods, Resume,
-    testing::Values(Case{"ddp", {.method = "ddp", .dp = 2}},
-                    Case{"ddp_f16_clipped",
-                         {.method = "ddp", .dp = 2, .precision = DType::f16, .clip = true}},
-                    Case{"zero3", {.method = "zero3", .dp = 2}},
-                    Case{"topk", {.method = "topk-sync", .dp = 2, .optimizer = Optimizer::sgd}},
-                    Case{"two_versions", {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4}},
-                    Case{"ssp", {.method = "ps-sync", .dp = 2, .servers = 1}}),
+    testing::Values(
+        Case{"ddp", {.method = "ddp", .dp = 2}},
+        Case{"ddp_f16_clipped",
+             {.method = "ddp", .dp = 2, .precision = program::DType::f16, .clip = true}},
+        Case{"zero3", {.method = "zero3", .dp = 2}},
+        Case{"topk", {.method = "topk-sync", .dp = 2, .optimizer = plan::Optimizer::sgd}},
+        Case{"two_versions", {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4}},
+        Case{"ssp", {.method = "ps-sync", .dp = 2, .servers = 1}}),
     [](const auto& info) { return info.param.name; });
 
 class OtherMesh : public testing::TestWithParam<Case> {};
@@ -87,12 +88,12 @@ class OtherMesh : public testing::TestWithParam<Case> {};
 TEST_P(OtherMesh, GoesOnWhereTheFirstStopped) {
   ScratchFolder data, out;
   write_data(data);
-  const Plan from{.method = "megatron", .dp = 2, .tp = 2, .optimizer = Optimizer::sgd};
+  const plan::Plan from{.method = "megatron", .dp = 2, .tp = 2, .optimizer = plan::Optimizer::sgd};
   const TrainedRun straight = train_in_processes(job_of(from, data, out.file("whole")));
   if (HasFailure()) return;
-  Plan to = GetParam().plan;
-  to.optimizer = Optimizer::sgd;
-  const Job rest = job_of(to, data, out.file("rest"));
+  plan::Plan to = GetParam().plan;
+  to.optimizer = plan::Optimizer::sgd;
+  const job::Job rest = job_of(to, data, out.file("rest"));
   const TrainedRun resumed = train_in_processes(
       rest, {.resume = true, .resume_from = out.file("whole") + "/step-00000004"});
   if (HasFailure()) return;
@@ -125,7 +126,7 @@ class Damage : public testing::Test {
     return outcomes[0].status == 1 ? outcomes[0].text : "no error";
   }
   ScratchFolder data_, out_;
-  Job job_;
+  job::Job job_;
   TrainedRun run_;
 };
 
@@ -156,8 +157,8 @@ TEST_F(Damage, IsRefusedByNameOnEveryRankWithTheOneToTakeInstead) {
   EXPECT_THAT(message(), AllOf(HasSubstr("manifest.json"), HasSubstr("damaged")));
   write_text(manifest, text);
 
-  Job other = job_;
-  other.plan.optimizer = Optimizer::sgd;
+  job::Job other = job_;
+  other.plan.optimizer = plan::Optimizer::sgd;
   EXPECT_EQ(fail_in_processes(other, {.resume = true})[0].text, "no error")
       << "momentum is there under the same kind";
   other = job_;
@@ -178,7 +179,7 @@ TEST_F(Damage, OfAnyByteOfAShardIsSeen) {
     bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
     write_text(shard(), bad);
     CheckpointReader reader(run_.checkpoint);
-    EXPECT_THAT(message_of([&] { reader.verify(0); }),
+    EXPECT_THAT(test::message_of([&] { reader.verify(0); }),
                 AllOf(HasSubstr("rank-00000.safetensors"), HasSubstr("checksum")))
         << at;
   }
@@ -196,7 +197,7 @@ TEST_F(Damage, GoingOnFromBeforeItTakesBackWhatFollowed) {
 
 TEST_F(Damage, AFullDiskLeavesTheLastCheckpoint) {
   ASSERT_FALSE(HasFailure());
-  Job longer = job_;
+  job::Job longer = job_;
   longer.train.steps = 12;
   const std::vector<Outcome> outcomes = fail_in_processes(longer, {.resume = true}, [](int) {
     // Writes beyond this fail as they do on a full disk.
@@ -225,11 +226,13 @@ TEST(Safetensors, RoundTrips) {
   const std::vector<std::uint16_t> halves = {7, 8, 9};
   const FileSum sum = write_safetensors(
       folder.file("a.safetensors"),
-      {{"x", {.dtype = DType::f32, .shape = {2, 3}, .data = std::as_bytes(std::span(values))}},
-       {"y", {.dtype = DType::f16, .shape = {3}, .data = std::as_bytes(std::span(halves))}}},
+      {{"x",
+        {.dtype = program::DType::f32, .shape = {2, 3}, .data = std::as_bytes(std::span(values))}},
+       {"y",
+        {.dtype = program::DType::f16, .shape = {3}, .data = std::as_bytes(std::span(halves))}}},
       {{"format", "pt"}});
   const SafetensorsFile file(folder.file("a.safetensors"), sum);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(test::message_of([&] {
                 const SafetensorsFile other(folder.file("a.safetensors"),
                                             FileSum{sum.bytes, sum.checksum ^ 1});
               }),
@@ -237,8 +240,8 @@ TEST(Safetensors, RoundTrips) {
   ASSERT_EQ(file.tensors().size(), 2U);
   EXPECT_EQ(file.tensors().at("x").shape, (std::vector<std::int64_t>{2, 3}));
   EXPECT_TRUE(std::ranges::equal(file.tensors().at("x").data, std::as_bytes(std::span(values))));
-  EXPECT_EQ(file.tensors().at("y").dtype, DType::f16);
+  EXPECT_EQ(file.tensors().at("y").dtype, program::DType::f16);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -7,7 +7,7 @@
 
 #include "tests/message_of.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using testing::AllOf;
@@ -33,7 +33,7 @@ Manifest small() {
   for (Id rank = 0; rank < 2; ++rank)
     m.shards.push_back({.file = shard_name(rank),
                         .sum = {.bytes = 1000 + rank, .checksum = 0xfedcba9876543210 + rank},
-                        .parts = {{.kind = Kind::param,
+                        .parts = {{.kind = tensors::Kind::param,
                                    .age = 1,
                                    .tensor = "transformer.wte.weight",
                                    .copy = 0,
@@ -61,7 +61,7 @@ TEST(Manifest, EveryFlippedBitIsRefusedByName) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
-      EXPECT_THAT(message_of([&] { parse_manifest(bad, path); }),
+      EXPECT_THAT(test::message_of([&] { parse_manifest(bad, path); }),
                   AllOf(StartsWith(path), HasSubstr("damaged")))
           << "byte " << at << ", bit " << bit;
     }
@@ -70,14 +70,14 @@ TEST(Manifest, EveryFlippedBitIsRefusedByName) {
 TEST(Manifest, EveryLengthIsRefusedByName) {
   const std::string good = to_text(small());
   for (std::size_t length = 0; length < good.size(); ++length)
-    EXPECT_THAT(message_of([&] { parse_manifest(good.substr(0, length), path); }),
+    EXPECT_THAT(test::message_of([&] { parse_manifest(good.substr(0, length), path); }),
                 AllOf(StartsWith(path), HasSubstr("damaged")))
         << length;
-  EXPECT_THAT(message_of([&] { parse_manifest(good + "\n", path); }), StartsWith(path));
+  EXPECT_THAT(test::message_of([&] { parse_manifest(good + "\n", path); }), StartsWith(path));
 }
 
 TEST(Manifest, AnOlderVersionIsNamed) {
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(test::message_of([] {
                 parse_manifest(R"({"format": "rehearse-checkpoint", "version": 1, "step": 4})",
                                path);
               }),
@@ -96,7 +96,7 @@ TEST_P(Values, OutOfRangeAreRefusedByName) {
   const std::size_t at = text.find(from);
   ASSERT_NE(at, std::string::npos);
   text.replace(at, from.size(), to);
-  EXPECT_THAT(message_of([&] { parse_manifest_content(text, path); }),
+  EXPECT_THAT(test::message_of([&] { parse_manifest_content(text, path); }),
               AllOf(StartsWith(path), HasSubstr(says)));
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.what; });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

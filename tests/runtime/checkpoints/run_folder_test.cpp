@@ -12,7 +12,7 @@
 #include "tests/message_of.h"
 #include "tests/runtime/scratch.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,12 +42,12 @@ TEST_F(RunFolder, WhatIsThereIsSaidWithTheWaysOut) {
   write_text(folder_.file("plan.toml"), "kept");
   check_unused(folder_.path());
   metrics("{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 2}\n{\"st");
-  EXPECT_THAT(message_of([&] { check_unused(folder_.path()); }),
+  EXPECT_THAT(test::message_of([&] { check_unused(folder_.path()); }),
               AllOf(HasSubstr(folder_.path()), HasSubstr("metrics of 2 steps"),
                     HasSubstr("--overwrite"), HasSubstr("train.out="), Not(HasSubstr("--resume"))));
   checkpoint(2);
   checkpoint(100'000'000);
-  EXPECT_THAT(message_of([&] { check_unused(folder_.path()); }),
+  EXPECT_THAT(test::message_of([&] { check_unused(folder_.path()); }),
               AllOf(HasSubstr("step-00000002 and step-100000000"), HasSubstr("--resume")));
   EXPECT_THAT(checkpoints_in(folder_.path()), ElementsAre(at(2), at(100'000'000)));
   EXPECT_EQ(find_checkpoint(folder_.path()), at(100'000'000));
@@ -84,4 +84,4 @@ TEST_F(RunFolder, KnowsItsOwnCheckpoints) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -6,7 +6,7 @@
 #include "runtime/communication/accelerator.h"
 #include "tests/runtime/comm_ranks.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 std::string error_of(const std::string& path) {
@@ -29,4 +29,4 @@ TEST(CommAccelerator, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

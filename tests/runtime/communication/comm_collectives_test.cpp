@@ -7,13 +7,13 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "engine/collectives/schedule.h"
 #include "engine/base/errors.h"
+#include "engine/collectives/schedule.h"
 #include "runtime/communication/network.h"
 #include "tests/runtime/comm_ranks.h"
 #include "tests/runtime/kernel_bytes.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 std::vector<Id> all_ranks(int n) {
@@ -36,30 +36,30 @@ double total(int n, std::int64_t i) {
   return sum;
 }
 
-std::vector<std::byte> encode(const std::vector<double>& values, DType dtype) {
+std::vector<std::byte> encode(const std::vector<double>& values, program::DType dtype) {
   std::vector<std::byte> out(values.size() * static_cast<std::size_t>(size_of(dtype)));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto f = static_cast<float>(values[i]);
     switch (dtype) {
-      case DType::f32:
+      case program::DType::f32:
         std::memcpy(&out[4 * i], &f, 4);
         break;
-      case DType::i32: {
+      case program::DType::i32: {
         const auto whole = static_cast<std::int32_t>(f);
         std::memcpy(&out[4 * i], &whole, 4);
         break;
       }
-      case DType::u8:
+      case program::DType::u8:
         out[i] = static_cast<std::byte>(f);
         break;
-      case DType::bf16: {  // a small whole number has no low bits
+      case program::DType::bf16: {  // a small whole number has no low bits
         std::uint32_t bits = 0;
         std::memcpy(&bits, &f, 4);
         const auto high = static_cast<std::uint16_t>(bits >> 16);
         std::memcpy(&out[2 * i], &high, 2);
         break;
       }
-      case DType::f16: {
+      case program::DType::f16: {
         std::uint32_t bits = 0;
         std::memcpy(&bits, &f, 4);
         const std::uint32_t exponent = ((bits >> 23) & 0xff) - 112;
@@ -108,8 +108,8 @@ void check(Communicator& group, const Case& c) {
       gathered.push_back(value(r, i));
     }
   }
-  const bool gather = spec.move == Move::all_gather;
-  const bool scatter = spec.move == Move::reduce_scatter;
+  const bool gather = spec.move == program::Move::all_gather;
+  const bool scatter = spec.move == program::Move::reduce_scatter;
   const auto part_of = [&](const std::vector<double>& v) {
     return std::vector<double>(v.begin() + begin, v.begin() + end);
   };
@@ -135,34 +135,35 @@ void check(Communicator& group, const Case& c) {
     return bytes.empty() || std::memcmp(result, bytes.data(), bytes.size()) == 0;
   };
   switch (spec.move) {
-    case Move::all_reduce:
+    case program::Move::all_reduce:
       require(holds(sum), name_of(c));
       break;
-    case Move::reduce_scatter:
+    case program::Move::reduce_scatter:
       require(holds(part_of(sum)), name_of(c));
       break;
-    case Move::all_gather:
+    case program::Move::all_gather:
       require(holds(gathered), name_of(c));
       break;
-    case Move::broadcast:
+    case program::Move::broadcast:
       require(holds(of_root), name_of(c));
       break;
-    case Move::reduce:
+    case program::Move::reduce:
       require(me != spec.root || holds(sum), name_of(c));
       break;
   }
   if (!c.in_place && !spec.consume && !gather) {
     require(whole == original, name_of(c) + ": the source was overwritten");
   }
-  if (spec.algorithm == Algorithm::automatic || n == 1) return;
+  if (spec.algorithm == program::Algorithm::automatic || n == 1) return;
   const std::vector<Id> nodes = {0, 0, 1, 1};
-  const auto plan = schedule(spec.move, spec.algorithm, spec.elements,
-                             std::span(nodes).first(static_cast<std::size_t>(n)), spec.root);
+  const auto plan =
+      collectives::schedule(spec.move, spec.algorithm, spec.elements,
+                            std::span(nodes).first(static_cast<std::size_t>(n)), spec.root);
   require(after.sent - before.sent == plan->sent(me) * size_of(spec.dtype),
           name_of(c) + ": sent " + std::to_string(after.sent - before.sent));
 }
 
-std::string every_case(const Environment& environment, Transport transport) {
+std::string every_case(const Environment& environment, job::Transport transport) {
   Control control(environment, fast());
   NetworkOptions options;
   options.transport = transport;
@@ -173,12 +174,16 @@ std::string every_case(const Environment& environment, Transport transport) {
     Network network(control, options);
     const int n = environment.world_size;
     const auto group = network.communicator("dp", all_ranks(n));
-    for (const Move move : {Move::all_reduce, Move::reduce_scatter, Move::all_gather,
-                            Move::broadcast, Move::reduce}) {
-      for (const Algorithm algorithm :
-           {Algorithm::automatic, Algorithm::ring, Algorithm::double_tree,
-            Algorithm::halving_doubling, Algorithm::hierarchical, Algorithm::direct}) {
-        for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::i32, DType::u8}) {
+    for (const program::Move move :
+         {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
+          program::Move::broadcast, program::Move::reduce}) {
+      for (const program::Algorithm algorithm :
+           {program::Algorithm::automatic, program::Algorithm::ring,
+            program::Algorithm::double_tree, program::Algorithm::halving_doubling,
+            program::Algorithm::hierarchical, program::Algorithm::direct}) {
+        for (const program::DType dtype :
+             {program::DType::f32, program::DType::bf16, program::DType::f16, program::DType::i32,
+              program::DType::u8}) {
           for (const std::int64_t elements : {1, 1003, 50'021}) {
             for (const int kind : {0, 1, 2}) {  // apart, in place, apart and consuming
               Case c = {{.move = move,
@@ -187,7 +192,7 @@ std::string every_case(const Environment& environment, Transport transport) {
                          .elements = elements,
                          .consume = kind == 2},
                         kind == 1};
-              const bool rooted = move == Move::broadcast || move == Move::reduce;
+              const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
               if (rooted) c.spec.root = (static_cast<int>(elements) + kind) % n;
               try {
                 check(*group, c);
@@ -206,7 +211,7 @@ std::string every_case(const Environment& environment, Transport transport) {
   return std::to_string(cases);
 }
 
-class Collectives : public testing::TestWithParam<std::tuple<int, Transport>> {};
+class Collectives : public testing::TestWithParam<std::tuple<int, job::Transport>> {};
 
 TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
   const auto [n, transport] = GetParam();
@@ -219,12 +224,13 @@ TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Collectives,
                          testing::Combine(testing::Values(1, 2, 3, 4),
-                                          testing::Values(Transport::sockets)),
+                                          testing::Values(job::Transport::sockets)),
                          [](const auto& info) {
                            return "sockets_" + std::to_string(std::get<0>(info.param));
                          });
 INSTANTIATE_TEST_SUITE_P(CommGloo, Collectives,
-                         testing::Combine(testing::Values(2, 3), testing::Values(Transport::gloo)),
+                         testing::Combine(testing::Values(2, 3),
+                                          testing::Values(job::Transport::gloo)),
                          [](const auto& info) {
                            return "gloo_" + std::to_string(std::get<0>(info.param));
                          });
@@ -239,20 +245,22 @@ TEST(CommBytes, KernelCountsTheSchedulesBytes) {
         const auto group = network.communicator("dp", all_ranks(n));
         std::vector<float> x(1'000'003, 1.0F);
         const std::vector<Id> nodes(static_cast<std::size_t>(n), 0);
-        for (const Move move : {Move::all_reduce, Move::reduce_scatter, Move::all_gather}) {
+        for (const program::Move move : {program::Move::all_reduce, program::Move::reduce_scatter,
+                                         program::Move::all_gather}) {
           const auto elements = static_cast<std::int64_t>(x.size());
-          const int handle =
-              group->prepare({.move = move, .algorithm = Algorithm::ring, .elements = elements});
+          const int handle = group->prepare(
+              {.move = move, .algorithm = program::Algorithm::ring, .elements = elements});
           float* part = x.data() + group->member() * elements / n;
-          float* source = move == Move::all_gather ? part : x.data();
-          float* target = move == Move::reduce_scatter ? part : x.data();
+          float* source = move == program::Move::all_gather ? part : x.data();
+          float* target = move == program::Move::reduce_scatter ? part : x.data();
           group->run(handle, source, target);  // makes the connections
           group->barrier();
           const std::int64_t before = kernel_bytes_sent();
           group->run(handle, source, target);
           const std::int64_t sent = kernel_bytes_sent() - before;
           const std::int64_t planned =
-              4 * schedule(move, Algorithm::ring, elements, nodes)->sent(group->member());
+              4 * collectives::schedule(move, program::Algorithm::ring, elements, nodes)
+                      ->sent(group->member());
           // Beside the payload: 16 bytes a transfer, and what heartbeats add meanwhile.
           require(
               sent >= planned && sent <= planned + 4096,
@@ -329,4 +337,4 @@ TEST(CommPointToPoint, OtherSizeIsAnError) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

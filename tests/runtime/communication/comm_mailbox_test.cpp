@@ -12,7 +12,7 @@
 #include "runtime/communication/network.h"
 #include "tests/runtime/comm_ranks.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -32,14 +32,14 @@ std::string serve_and_work(const Environment& environment) {
     const auto pushes = network.mailbox("push", {1, 2, 3}, {0});
     const auto pulls = network.mailbox("pull", {0}, {1, 2, 3});
     std::vector<std::int32_t> x(elements);
-    const Buffer buffer = {x.data(), elements, DType::i32};
+    const Buffer buffer = {x.data(), elements, program::DType::i32};
     if (environment.rank == 0) {
       std::vector<std::int32_t> sum(elements, 0);
       std::vector<int> from(4, 0);
       for (Id worker = 0; (worker = pushes->take(buffer)) != none;) {
         ++from[worker];
         for (std::size_t i = 0; i < x.size(); ++i) sum[i] += x[i];
-        pulls->put({sum.data(), elements, DType::i32}, worker);
+        pulls->put({sum.data(), elements, program::DType::i32}, worker);
       }
       pulls->close();
       for (const int worker : {1, 2, 3})
@@ -208,4 +208,4 @@ TEST(CommMailbox, OtherSizeIsAnError) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

@@ -5,7 +5,7 @@
 
 #include "tests/runtime/comm_ranks.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 TEST(CommAgentStore, RanksMeetThroughTorchrunsStore) {
@@ -35,4 +35,4 @@ TEST(CommAgentStore, RanksMeetThroughTorchrunsStore) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

@@ -18,7 +18,7 @@
 #include "runtime/control/supervisor.h"
 #include "tests/runtime/comm_ranks.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -29,7 +29,7 @@ enum class Fate { killed, stopped, hung, absent_minded };
 struct Accident {
   int ranks = 3, culprit = 0;
   Fate fate = Fate::killed;
-  Transport transport = Transport::sockets;
+  job::Transport transport = job::Transport::sockets;
 };
 
 std::vector<Id> all_ranks(int n) {
@@ -115,15 +115,15 @@ TEST_P(Culprit, IsNamedByEveryOtherRank) {
 std::vector<Accident> accidents() {
   std::vector<Accident> all;
   for (const Fate fate : {Fate::killed, Fate::stopped, Fate::hung, Fate::absent_minded}) {
-    for (const int culprit : {0, 1}) all.push_back({3, culprit, fate, Transport::sockets});
+    for (const int culprit : {0, 1}) all.push_back({3, culprit, fate, job::Transport::sockets});
   }
-  all.push_back({3, 2, Fate::killed, Transport::gloo});
-  all.push_back({3, 1, Fate::stopped, Transport::gloo});
+  all.push_back({3, 2, Fate::killed, job::Transport::gloo});
+  all.push_back({3, 1, Fate::stopped, job::Transport::gloo});
   return all;
 }
 std::string name_of(const testing::TestParamInfo<Accident>& info) {
   const std::array<const char*, 4> fates = {"killed", "stopped", "hung", "absent_minded"};
-  return std::string(info.param.transport == Transport::gloo ? "gloo_" : "") +
+  return std::string(info.param.transport == job::Transport::gloo ? "gloo_" : "") +
          fates[static_cast<std::size_t>(info.param.fate)] + "_rank_" +
          std::to_string(info.param.culprit);
 }
@@ -401,4 +401,4 @@ TEST(CommHang, WhoWaitsIsNotToBlame) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

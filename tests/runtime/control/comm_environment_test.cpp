@@ -7,7 +7,7 @@
 #include "runtime/control/environment.h"
 #include "tests/message_of.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -21,7 +21,7 @@ Environment detect(const Values& values) {
   });
 }
 std::string error_of(const Values& values) {
-  return message_of([&] { detect(values); });
+  return test::message_of([&] { detect(values); });
 }
 
 TEST(CommEnvironment, NoLauncher) {
@@ -136,4 +136,4 @@ TEST(CommEnvironment, Contradictions) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

@@ -16,7 +16,7 @@
 #include "runtime/control/launcher.h"
 #include "runtime/control/socket.h"
 
-namespace rehearse::test {
+namespace rehearse::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -209,4 +209,4 @@ TEST(CommLauncher, AProgramThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace rehearse::test
+}  // namespace rehearse::runtime

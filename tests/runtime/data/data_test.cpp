@@ -14,7 +14,7 @@
 #include "tests/message_of.h"
 #include "tests/runtime/scratch.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using testing::HasSubstr;
@@ -29,7 +29,7 @@ class DataTest : public testing::Test {
             .seed = 7};
   }
   std::string message(const DataSettings& settings) const {
-    return message_of([&] { const Data data(settings); });
+    return test::message_of([&] { const Data data(settings); });
   }
   ScratchFolder folder_;
 };
@@ -159,4 +159,4 @@ TEST(Permute, IsAPermutation) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -10,19 +10,20 @@
 #include "tests/runtime/kernel_bytes.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// Bytes that a rank sends in a step. All ranks lie on one node.
-std::int64_t program_bytes(const LinkedProgram& linked, Id rank) {
-  const Program& program = linked.program;
+std::int64_t program_bytes(const link::LinkedProgram& linked, Id rank) {
+  const program::Program& program = linked.program;
   const Id r = linked.role_of[rank];
   std::int64_t sum = 0;
   for (std::size_t at = 0; at < program.roles[r].ops.size(); ++at) {
-    const LinkedOp& op = linked.roles[r].ops[at];
-    const Work& work = program.roles[r].ops[at].work;
-    if (std::holds_alternative<Send>(work) || std::holds_alternative<Put>(work)) sum += op.bytes;
-    const auto* collective = std::get_if<Collective>(&work);
+    const link::LinkedOp& op = linked.roles[r].ops[at];
+    const program::Work& work = program.roles[r].ops[at].work;
+    if (std::holds_alternative<program::Send>(work) || std::holds_alternative<program::Put>(work))
+      sum += op.bytes;
+    const auto* collective = std::get_if<program::Collective>(&work);
     if (collective == nullptr) continue;
     for (const std::vector<Id>& group : groups_of(program, program.channels[collective->channel])) {
       const auto member = std::find(group.begin(), group.end(), rank);
@@ -31,11 +32,13 @@ std::int64_t program_bytes(const LinkedProgram& linked, Id rank) {
       int root = 0;
       for (std::size_t m = 0; collective->root != none && m < group.size(); ++m)
         if (linked.role_of[group[m]] == collective->root) root = static_cast<int>(m);
-      const Algorithm algorithm = collective->algorithm == Algorithm::automatic
-                                      ? choose(collective->move, op.bytes, nodes)
-                                      : collective->algorithm;
-      sum += size_of(op.wire) * schedule(collective->move, algorithm, op.elements, nodes, root)
-                                    ->sent(static_cast<int>(member - group.begin()));
+      const program::Algorithm algorithm =
+          collective->algorithm == program::Algorithm::automatic
+              ? collectives::choose(collective->move, op.bytes, nodes)
+              : collective->algorithm;
+      sum += size_of(op.wire) *
+             collectives::schedule(collective->move, algorithm, op.elements, nodes, root)
+                 ->sent(static_cast<int>(member - group.begin()));
     }
   }
   return sum;
@@ -43,8 +46,8 @@ std::int64_t program_bytes(const LinkedProgram& linked, Id rank) {
 
 struct BytesCase {
   std::string name = {};
-  Plan plan = {};
-  Transport transport = Transport::sockets;
+  plan::Plan plan = {};
+  job::Transport transport = job::Transport::sockets;
 };
 std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
 
@@ -54,9 +57,9 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
   constexpr int steps = 8;
   ScratchFolder data;
   write_training_data(data);
-  Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
+  job::Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
   job.run.transport = GetParam().transport;
-  const LinkedProgram linked = link(compile(job));
+  const link::LinkedProgram linked = link::link(compile(job));
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
@@ -89,9 +92,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(std::vector<BytesCase>{
         {"ddp", {.method = "ddp", .dp = 2}},
         {"ddp_3", {.method = "ddp", .dp = 3, .global_batch = 9}},
-        {"ddp_by_gloo", {.method = "ddp", .dp = 2}, Transport::gloo},
-        {"ddp_3_by_gloo", {.method = "ddp", .dp = 3, .global_batch = 9}, Transport::gloo},
-        {"zero2_by_gloo", {.method = "zero2", .dp = 2}, Transport::gloo},
+        {"ddp_by_gloo", {.method = "ddp", .dp = 2}, job::Transport::gloo},
+        {"ddp_3_by_gloo", {.method = "ddp", .dp = 3, .global_batch = 9}, job::Transport::gloo},
+        {"zero2_by_gloo", {.method = "zero2", .dp = 2}, job::Transport::gloo},
         {"zero1", {.method = "zero1", .dp = 2}},
         {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}},
         {"zero3_accumulating", {.method = "zero3", .dp = 2, .micro_batches = 2}},
@@ -104,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -14,13 +14,13 @@
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// The steps that this rank began in runs up to the servers' steps 4, 8 and, from a checkpoint of
 /// 8, 12, each run a line; and where it would go on.
-std::string steps_of(const Job& job, const LinkedProgram& linked, const Environment& environment,
-                     const std::string& folder) {
+std::string steps_of(const job::Job& job, const link::LinkedProgram& linked,
+                     const Environment& environment, const std::string& folder) {
   std::string steps;
   RankRun rank(job, linked, environment);
   const ExecutorContext context{
@@ -47,10 +47,10 @@ TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
   at::set_num_threads(1);
   ScratchFolder data, out;
   write_training_data(data);
-  Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 128},
-                            data.path(), 12);
+  job::Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 128},
+                                 data.path(), 12);
   job.disturb.stragglers = {{.rank = 0, .factor = 5}};
-  const LinkedProgram linked = link(compile(job));
+  const link::LinkedProgram linked = link::link(compile(job));
   const std::vector<Outcome> outcomes = run_ranks(3, [&](const Environment& environment) {
     return steps_of(job, linked, environment, out.path());
   });
@@ -77,4 +77,4 @@ TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -13,7 +13,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Ran {
@@ -149,7 +149,7 @@ TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
   LaneRunner runner(
       3,
       {{.tasks = {{.op = 0}}},
-       {.order = Order::arrival, .tasks = {{.op = 1, .after = {{.op = 0}}}, {.op = 2}}}},
+       {.order = program::Order::arrival, .tasks = {{.op = 1, .after = {{.op = 0}}}, {.op = 2}}}},
       0, {.execute = [&](Id op, std::int64_t) {
         if (op == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         const std::lock_guard guard(lock);
@@ -161,7 +161,7 @@ TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
 }
 
 TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
-  Role role;
+  program::Role role;
   role.lanes = {{.name = "a"}, {.name = "b"}};
   role.ops.resize(4);
   role.ops[0].lane = 0;  // wanted
@@ -172,10 +172,10 @@ TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
   role.ops[3].after = {{.op = 2, .lag = 1}};
   const std::vector<TaskLane> lanes = lanes_of(role, {true, false, true, true});
   ASSERT_EQ(lanes[1].tasks.size(), 1U);
-  EXPECT_EQ(lanes[1].tasks[0].after, (std::vector<After>{{.op = 0}}));
+  EXPECT_EQ(lanes[1].tasks[0].after, (std::vector<program::After>{{.op = 0}}));
   ASSERT_EQ(lanes[0].tasks.size(), 2U);
   EXPECT_TRUE(lanes[0].tasks[1].after.empty());
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

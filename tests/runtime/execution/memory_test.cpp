@@ -7,13 +7,13 @@
 
 #include <cstdio>
 
-#include "engine/methods/strategy.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
 #include "tests/models/counting_allocator.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Measured {
@@ -22,24 +22,25 @@ struct Measured {
 
 /// Of every rank: bytes of tensors when all is made and nothing has run, the most over three steps,
 /// and how many state tensors do not begin at a multiple of 64 bytes.
-std::vector<Measured> measure(const Job& job, const LinkedProgram& linked) {
+std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
-        static CountingAllocator counting;
+        static models::CountingAllocator counting;
         c10::SetCPUAllocator(&counting, 1);
-        const std::int64_t before = CountingAllocator::live();
+        const std::int64_t before = models::CountingAllocator::live();
         RankRun rank(job, linked, environment);
-        Measured m{.fixed = CountingAllocator::live() - before};
-        const Role& role = rank.executor.role();
+        Measured m{.fixed = models::CountingAllocator::live() - before};
+        const program::Role& role = rank.executor.role();
         for (Id s = 0; s < role.storages.size(); ++s)
           for (int age = 1;
-               role.storages[s].life == Life::state && age <= role.storages[s].versions; ++age)
+               role.storages[s].life == program::Life::state && age <= role.storages[s].versions;
+               ++age)
             m.unaligned +=
                 reinterpret_cast<std::uintptr_t>(rank.executor.state(s, 0, age).data()) % 64 != 0;
-        CountingAllocator::restart_peak();
+        models::CountingAllocator::restart_peak();
         rank.steps(0, 3);
-        m.peak = CountingAllocator::peak() - before;
+        m.peak = models::CountingAllocator::peak() - before;
         rank.control.finish();
         return fmt::format("{} {} {}", m.fixed, m.peak, m.unaligned);
       });
@@ -56,22 +57,22 @@ std::vector<Measured> measure(const Job& job, const LinkedProgram& linked) {
   return all;
 }
 
-Job memory_job(Plan plan, const std::string& data) {
-  Job job = conformance_job(plan, data, 3);
+job::Job memory_job(plan::Plan plan, const std::string& data) {
+  job::Job job = conformance_job(plan, data, 3);
   job.model.seq_len = 64;
   job.model.groups.clear();
   job.model.segments.clear();
   job.model = build_model(job.model);
   if (plan.global_batch == 0) plan.global_batch = 16;
   plan.bucket = Bytes(60e3);
-  job.plan = prepare(plan, job.model);
+  job.plan = methods::prepare(plan, job.model);
   job.train.seq_len = job.model.seq_len;
   return job;
 }
 
 struct MemoryCase {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
   double least = 0.95, most = 1.0001;  // measured over planned
   double slow = 1;                     // times as long that rank 0 takes
 };
@@ -82,12 +83,12 @@ class PlannedMemory : public testing::TestWithParam<MemoryCase> {};
 TEST_P(PlannedMemory, IsThePlans) {
   ScratchFolder data;
   write_training_data(data);
-  Job job = memory_job(GetParam().plan, data.path());
+  job::Job job = memory_job(GetParam().plan, data.path());
   if (GetParam().slow > 1) job.disturb.stragglers.push_back({.rank = 0, .factor = GetParam().slow});
-  const LinkedProgram linked = link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
   const std::vector<Measured> all = measure(job, linked);
   for (Id rank = 0; rank < all.size(); ++rank) {
-    const RoleMemory& planned = linked.memory[linked.role_of[rank]];
+    const link::RoleMemory& planned = linked.memory[linked.role_of[rank]];
     EXPECT_EQ(all[rank].fixed, planned.state + planned.buffer) << "rank " << rank;
     EXPECT_EQ(all[rank].unaligned, 0) << "rank " << rank;
     const std::int64_t peak = all[rank].peak;
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"ddp_recomputing", {.method = "ddp", .dp = 2, .recompute = true}},
         {"one_f_one_b_pp2_recomputing",
          {.method = "1f1b", .pp = 2, .micro_batches = 4, .recompute = true}},
-        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = DType::bf16}, 0.95, 1.05},
+        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = program::DType::bf16}, 0.95, 1.05},
         {"zero1", {.method = "zero1", .dp = 2}},
         {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}, 0.85},
         {"zero2_accumulating_beside_a_slow_rank",
@@ -133,8 +134,9 @@ TEST(MeasuredMemory, OfAllShardedFallsWithTheRanks) {
   write_training_data(data);
   std::int64_t last = 0;
   for (const int n : {1, 2, 4}) {
-    const Job job = memory_job({.method = "zero3", .dp = n, .global_batch = 4 * n}, data.path());
-    const LinkedProgram linked = link(compile(job));
+    const job::Job job =
+        memory_job({.method = "zero3", .dp = n, .global_batch = 4 * n}, data.path());
+    const link::LinkedProgram linked = link::link(compile(job));
     const std::vector<Measured> all = measure(job, linked);
     std::int64_t peak = 0;
     for (const Measured& m : all) peak = std::max(peak, m.peak);
@@ -149,4 +151,4 @@ TEST(MeasuredMemory, OfAllShardedFallsWithTheRanks) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

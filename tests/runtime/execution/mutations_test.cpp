@@ -12,14 +12,14 @@
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 /// All steps of a program that need not be the method's own; the weights at the end.
-reference::Weights train_program(const Job& job, const Program& program,
+reference::Weights train_program(const job::Job& job, const program::Program& program,
                                  const std::string& folder) {
   at::set_num_threads(1);
-  const LinkedProgram linked = link(program);
+  const link::LinkedProgram linked = link::link(program);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
         RankRun rank(job, linked, environment);
@@ -36,35 +36,35 @@ reference::Weights train_program(const Job& job, const Program& program,
 }
 
 /// Every collective on a channel left out, and no layout that asks for it.
-Program without_channel(Program program, const std::string& name) {
+program::Program without_channel(program::Program program, const std::string& name) {
   const auto found = std::find_if(program.channels.begin(), program.channels.end(),
-                                  [&](const Channel& c) { return c.name == name; });
+                                  [&](const program::Channel& c) { return c.name == name; });
   if (found == program.channels.end()) {
     ADD_FAILURE() << "no channel " << name;
     return program;
   }
   const Id channel = static_cast<Id>(found - program.channels.begin());
-  for (Role& role : program.roles) {
-    std::erase_if(role.ops, [&](const Op& op) {
-      const auto* collective = std::get_if<Collective>(&op.work);
+  for (program::Role& role : program.roles) {
+    std::erase_if(role.ops, [&](const program::Op& op) {
+      const auto* collective = std::get_if<program::Collective>(&op.work);
       return collective != nullptr && collective->channel == channel;
     });
-    for (Op& op : role.ops) {
+    for (program::Op& op : role.ops) {
       op.after.clear();  // throttles too: op numbers have moved
-      for (Ref& ref : op.refs) ref.layout.partial &= ~found->group.axes;
+      for (program::Ref& ref : op.refs) ref.layout.partial &= ~found->group.axes;
     }
   }
-  return infer_after(std::move(program));
+  return methods::infer_after(std::move(program));
 }
 
 TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
   ScratchFolder data, out;
   write_data(data);
-  const Job job =
-      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4, .optimizer = Optimizer::sgd},
+  const job::Job job =
+      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4, .optimizer = plan::Optimizer::sgd},
                 data.path(), out.path());
   ASSERT_TRUE(job.model.tied);
-  const Program program = compile(job);
+  const program::Program program = compile(job);
   const reference::Weights right = train_program(job, program, out.file("right"));
   const reference::Weights wrong =
       train_program(job, without_channel(program, "tied"), out.file("wrong"));
@@ -75,4 +75,4 @@ TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -20,25 +20,25 @@
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr double tolerance = 1e-5;
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-void expect_follows(const Job& job, const TrainedRun& run, const ReferenceRun& reference) {
+void expect_follows(const job::Job& job, const TrainedRun& run, const ReferenceRun& reference) {
   ASSERT_EQ(run.losses.size(), reference.losses.size());
   for (std::size_t step = 0; step < run.losses.size(); ++step)
     EXPECT_NEAR(run.losses[step] / reference.losses[step], 1, tolerance) << "loss of step " << step;
   EXPECT_LT(run.losses.back(), 0.98 * run.losses.front()) << "nothing was learnt";
   const reference::Weights weights = weights_of(run.checkpoint, job.model);
   EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, tolerance);
-  if (job.plan.optimizer == Optimizer::sgd) {
+  if (job.plan.optimizer == plan::Optimizer::sgd) {
     const auto [difference, name] = worst_difference(weights, reference.weights);
     EXPECT_LE(difference, tolerance) << name;
   }
@@ -48,15 +48,15 @@ void expect_follows(const Job& job, const TrainedRun& run, const ReferenceRun& r
 /// sorting.
 class TopK {
  public:
-  explicit TopK(const Job& job)
-      : linked_(link(compile(job.plan, job.model))),
+  explicit TopK(const job::Job& job)
+      : linked_(link::link(methods::compile(job.plan, job.model))),
         model_(job.model),
-        map_(map_tensors(linked_, job.model)[0]),
+        map_(tensors::map_tensors(linked_, job.model)[0]),
         residuals_(job.plan.dp) {
-    for (const Op& op : linked_.program.roles[0].ops)
-      if (const auto* kernel = std::get_if<Kernel>(&op.work);
-          kernel != nullptr && kernel->kind == Local::select)
-        keep_[linked_.program.roles[0].views[find(op, Slot::residual)->view].storage] =
+    for (const program::Op& op : linked_.program.roles[0].ops)
+      if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
+          kernel != nullptr && kernel->kind == program::Local::select)
+        keep_[linked_.program.roles[0].views[find(op, program::Slot::residual)->view].storage] =
             kernel->keep;
   }
 
@@ -67,8 +67,8 @@ class TopK {
       for (std::size_t worker = 0; worker < by_worker.size(); ++worker) {
         std::vector<std::pair<std::string, std::int64_t>> where;  // of each element of the bucket
         std::vector<float> values;
-        for (const Piece& piece : map_.storages[storage].pieces)
-          for (const TensorSpec& spec : model_.groups[piece.group].tensors) {
+        for (const tensors::Piece& piece : map_.storages[storage].pieces)
+          for (const model::TensorSpec& spec : model_.groups[piece.group].tensors) {
             const at::Tensor flat = by_worker[worker].at(spec.name).contiguous().view(-1);
             for (std::int64_t i = 0; i < flat.numel(); ++i) where.emplace_back(spec.name, i);
             values.insert(values.end(), flat.data_ptr<float>(),
@@ -92,45 +92,46 @@ class TopK {
   }
 
  private:
-  LinkedProgram linked_;
-  const ModelSpec& model_;
-  RankMap map_;
+  link::LinkedProgram linked_;
+  const model::ModelSpec& model_;
+  tensors::RankMap map_;
   std::map<Id, std::int64_t> keep_ = {};
   std::vector<std::map<Id, std::vector<float>>> residuals_;
 };
 
-bool serves_by_arrival(const Program& program) {
+bool serves_by_arrival(const program::Program& program) {
   return std::any_of(program.roles.begin(), program.roles.end(),
-                     [](const Role& role) { return role.free_running; });
+                     [](const program::Role& role) { return role.free_running; });
 }
 
 /// Plans of a method in at most eight processes: the smallest, and one with each thing that the
 /// method combines with.
 std::vector<Case> cases_of(const std::string& method) {
-  const Combines& can = strategy_named(method).combines;
-  const Plan least = smallest_plan(method);
-  const Job job = small_job(least, "", "");
+  const methods::Combines& can = methods::strategy_named(method).combines;
+  const plan::Plan least = smallest_plan(method);
+  const job::Job job = small_job(least, "", "");
   const bool by_arrival = serves_by_arrival(compile(job));
   std::vector<Case> cases;
   const auto add = [&](const std::string& what, const auto& change) {
-    Plan plan = least;
+    plan::Plan plan = least;
     change(plan);
     cases.push_back({method + what, plan});
   };
-  add("", [](Plan&) {});
-  add(" by sgd", [](Plan& p) { p.optimizer = Optimizer::sgd; });
+  add("", [](plan::Plan&) {});
+  add(" by sgd", [](plan::Plan& p) { p.optimizer = plan::Optimizer::sgd; });
   if (can.clip)
-    add(" clipped, recomputing", [&](Plan& p) { p.clip = true, p.recompute = can.recompute; });
+    add(" clipped, recomputing",
+        [&](plan::Plan& p) { p.clip = true, p.recompute = can.recompute; });
   if (can.shares)
-    add(" unequal shares", [](Plan& p) { p.dp = p.micro_batches = 2, p.shares = {3, 1}; });
+    add(" unequal shares", [](plan::Plan& p) { p.dp = p.micro_batches = 2, p.shares = {3, 1}; });
   // A name that implies a level takes no other.
   for (int zero = 1; zero <= (job.plan.zero == 0 ? can.max_zero : 0); ++zero)
-    add(" zero " + std::to_string(zero), [&](Plan& p) { p.dp = 2, p.zero = zero; });
-  if (can.interleave) add(" interleaved", [](Plan& p) { p.pp = 2, p.virtual_stages = 2; });
-  if (can.staleness) add(" staler", [](Plan& p) { p.staleness = 2; });
+    add(" zero " + std::to_string(zero), [&](plan::Plan& p) { p.dp = 2, p.zero = zero; });
+  if (can.interleave) add(" interleaved", [](plan::Plan& p) { p.pp = 2, p.virtual_stages = 2; });
+  if (can.staleness) add(" staler", [](plan::Plan& p) { p.staleness = 2; });
   // A gradient that comes to several servers in parts may be served in unlike orders by them, which
   // a test cannot prescribe: AsynchronousWorkersLearn.
-  if (can.servers && !by_arrival) add(" two servers", [](Plan& p) { p.servers = 2; });
+  if (can.servers && !by_arrival) add(" two servers", [](plan::Plan& p) { p.servers = 2; });
   return cases;
 }
 
@@ -148,7 +149,7 @@ std::vector<Case> all_cases() {
        {.method = "zero2", .dp = 3, .micro_batches = 2, .shares = {1, 2, 1}, .clip = true}},
       {"topk-sync, nearly equal shares", {.method = "topk-sync", .dp = 2, .shares = {3, 5}}},
   };
-  for (const std::string& method : all_methods())
+  for (const std::string& method : test::all_methods())
     for (Case& one : cases_of(method)) all.push_back(std::move(one));
   return all;
 }
@@ -164,7 +165,7 @@ std::vector<int> an_order(std::int64_t steps) {
   return order;
 }
 
-void expect_follows_in_order(const Job& job, const std::string& folder) {
+void expect_follows_in_order(const job::Job& job, const std::string& folder) {
   const std::vector<int> order = an_order(job.train.steps);
   const ServedRun run = train_in_order(job, order, folder);
   if (testing::Test::HasFailure()) return;
@@ -177,7 +178,7 @@ void expect_follows_in_order(const Job& job, const std::string& folder) {
           << "worker " << worker << " step " << step;
   }
   EXPECT_NEAR(global_norm(run.weights) / global_norm(reference.weights), 1, tolerance);
-  if (job.plan.optimizer == Optimizer::sgd) {
+  if (job.plan.optimizer == plan::Optimizer::sgd) {
     const auto [difference, name] = worst_difference(run.weights, reference.weights);
     EXPECT_LE(difference, tolerance) << name;
   }
@@ -193,11 +194,11 @@ class Method : public testing::TestWithParam<Case> {};
 TEST_P(Method, FollowsItsReference) {
   const ScratchFolder data, out;
   write_data(data);
-  Job job = small_job(GetParam().plan, data.path(), out.path());
+  job::Job job = small_job(GetParam().plan, data.path(), out.path());
   if (job.plan.clip) job.train.clip = 0.5;
-  const Program program = compile(job);
+  const program::Program program = compile(job);
   const auto any_op = [&](const auto& is) {
-    return std::any_of(program.roles.begin(), program.roles.end(), [&](const Role& role) {
+    return std::any_of(program.roles.begin(), program.roles.end(), [&](const program::Role& role) {
       return std::any_of(role.ops.begin(), role.ops.end(), is);
     });
   };
@@ -207,11 +208,12 @@ TEST_P(Method, FollowsItsReference) {
   }
   ReferenceRules rules;
   // A gradient is taken at the oldest of the weights that a rank keeps.
-  rules.staleness = strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
+  rules.staleness =
+      methods::strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
   std::optional<TopK> rule;
-  if (any_op([](const Op& op) {
-        const auto* kernel = std::get_if<Kernel>(&op.work);
-        return kernel != nullptr && kernel->kind == Local::select;
+  if (any_op([](const program::Op& op) {
+        const auto* kernel = std::get_if<program::Kernel>(&op.work);
+        return kernel != nullptr && kernel->kind == program::Local::select;
       })) {
     // Which entries are the largest may turn on a rounding error: few steps.
     job.train.steps = 10;
@@ -235,18 +237,18 @@ INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), [](co
 TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
   ScratchFolder data;
   write_data(data);
-  for (const Plan& plan :
-       {Plan{.method = "megatron", .dp = 2, .tp = 2, .optimizer = Optimizer::sgd},
+  for (const plan::Plan& plan :
+       {plan::Plan{.method = "megatron", .dp = 2, .tp = 2, .optimizer = plan::Optimizer::sgd},
         // Shards end in padding behind the parts that tensor ranks hold whole.
-        Plan{.method = "zero2",
+        plan::Plan{.method = "zero2",
         .dp = 3,
         .tp = 2,
         .global_batch = 12,
         .clip = true,
-        .optimizer = Optimizer::sgd}}) {
+        .optimizer = plan::Optimizer::sgd}}) {
     SCOPED_TRACE(plan.method);
     const ScratchFolder out;
-    const Job job = small_job(plan, data.path(), out.path(), "bert-tiny");
+    const job::Job job = small_job(plan, data.path(), out.path(), "bert-tiny");
     const TrainedRun run = train_in_processes(job);
     if (HasFailure()) return;
     const ReferenceRun reference = train_reference(job);
@@ -262,24 +264,25 @@ TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
 TEST(Numerics, DropoutDoesNotDependOnTheMesh) {
   ScratchFolder data, out;
   write_data(data);
-  const auto losses = [&](const Plan& plan) {
-    Job job = small_job(plan, data.path(), "");
+  const auto losses = [&](const plan::Plan& plan) {
+    job::Job job = small_job(plan, data.path(), "");
     job.model.dropout = 0.1;
     job.train.steps = 6;
     return train_in_processes(job).losses;
   };
-  const std::vector<double> one = losses({.method = "ddp", .optimizer = Optimizer::sgd});
+  const std::vector<double> one = losses({.method = "ddp", .optimizer = plan::Optimizer::sgd});
   const std::vector<double> many = losses({.method = "megatron",
                                            .pp = 2,
                                            .dp = 2,
                                            .tp = 2,
                                            .micro_batches = 2,
-                                           .optimizer = Optimizer::sgd});
+                                           .optimizer = plan::Optimizer::sgd});
   if (HasFailure()) return;
   ASSERT_EQ(one.size(), many.size());
   for (std::size_t step = 0; step < one.size(); ++step)
     EXPECT_NEAR(many[step] / one[step], 1, tolerance) << "step " << step;
-  Job without = small_job({.method = "ddp", .optimizer = Optimizer::sgd}, data.path(), "");
+  job::Job without =
+      small_job({.method = "ddp", .optimizer = plan::Optimizer::sgd}, data.path(), "");
   without.train.steps = 6;
   EXPECT_GT(std::fabs(train_in_processes(without).losses[0] / one[0] - 1), 1e-4)
       << "dropout did nothing";
@@ -288,13 +291,13 @@ TEST(Numerics, DropoutDoesNotDependOnTheMesh) {
 TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
   ScratchFolder data, out;
   write_data(data);
-  const auto losses = [&](DType precision) {
-    const Job job = small_job({.method = "zero2", .dp = 2, .precision = precision, .clip = true},
-                              data.path(), "");
+  const auto losses = [&](program::DType precision) {
+    const job::Job job = small_job(
+        {.method = "zero2", .dp = 2, .precision = precision, .clip = true}, data.path(), "");
     return train_in_processes(job).losses;
   };
-  const std::vector<double> full = losses(DType::f32);
-  for (const DType precision : {DType::bf16, DType::f16}) {
+  const std::vector<double> full = losses(program::DType::f32);
+  for (const program::DType precision : {program::DType::bf16, program::DType::f16}) {
     const std::vector<double> half = losses(precision);
     if (HasFailure()) return;
     ASSERT_EQ(half.size(), full.size());
@@ -307,8 +310,9 @@ TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
 TEST(Numerics, AsynchronousWorkersLearn) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ps-async", .dp = 2, .servers = 2, .optimizer = Optimizer::sgd},
-                      data.path(), out.path());
+  job::Job job =
+      small_job({.method = "ps-async", .dp = 2, .servers = 2, .optimizer = plan::Optimizer::sgd},
+                data.path(), out.path());
   job.train.eval_every = 10;
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
@@ -320,8 +324,8 @@ TEST(Numerics, AsynchronousWorkersLearn) {
 TEST(Numerics, ADroppedMicroBatchShows) {
   ScratchFolder data, out;
   write_data(data);
-  const Job job =
-      small_job({.method = "ddp", .dp = 2, .optimizer = Optimizer::sgd}, data.path(), out.path());
+  const job::Job job = small_job({.method = "ddp", .dp = 2, .optimizer = plan::Optimizer::sgd},
+                                 data.path(), out.path());
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
   const ReferenceRun broken = train_reference(job, {.dropped_samples = 1});
@@ -330,4 +334,4 @@ TEST(Numerics, ADroppedMicroBatchShows) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -7,7 +7,7 @@
 #include "tests/methods.h"
 #include "tests/runtime/conformance.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr int steps = 4;
@@ -23,42 +23,42 @@ class Order : public testing::TestWithParam<std::string> {};
 TEST_P(Order, IsTheProgramsOnEveryLane) {
   ScratchFolder data;
   write_training_data(data);
-  const Job job = conformance_job(smallest_plan(GetParam()), data.path(), steps);
-  const LinkedProgram linked = link(compile(job));
+  const job::Job job = conformance_job(smallest_plan(GetParam()), data.path(), steps);
+  const link::LinkedProgram linked = link::link(compile(job));
   const bool free = std::any_of(linked.program.roles.begin(), linked.program.roles.end(),
-                                [](const Role& role) { return role.free_running; });
-  const std::vector<Interval> trace = trace_of(job, free ? 50 * steps : steps);
+                                [](const program::Role& role) { return role.free_running; });
+  const std::vector<execution::Interval> trace = trace_of(job, free ? 50 * steps : steps);
   if (HasFailure()) return;
   EXPECT_EQ(lines(disorder(linked, trace, steps)), "");
   std::size_t instances = 0;
-  for (const Role& role : linked.program.roles)
+  for (const program::Role& role : linked.program.roles)
     if (!role.free_running) instances += role.ranks.size() * role.ops.size() * steps;
   if (!free) {
     EXPECT_EQ(trace.size(), instances);
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, Order, testing::ValuesIn(all_methods()), method_name);
+INSTANTIATE_TEST_SUITE_P(All, Order, testing::ValuesIn(test::all_methods()), test::method_name);
 
 TEST(OrderOf, AWrongTraceIsFound) {
   ScratchFolder data;
   write_training_data(data);
-  const Job job =
+  const job::Job job =
       conformance_job({.method = "1f1b", .pp = 2, .micro_batches = 4}, data.path(), steps);
-  const LinkedProgram linked = link(compile(job));
-  const std::vector<Interval> trace = trace_of(job, steps);
+  const link::LinkedProgram linked = link::link(compile(job));
+  const std::vector<execution::Interval> trace = trace_of(job, steps);
   if (HasFailure()) return;
   ASSERT_EQ(lines(disorder(linked, trace, steps)), "");
   std::size_t swapped = 0, early = 0;
   for (std::size_t i = 0; i < trace.size(); i += 7) {
     // Its times and another op's of the same lane, exchanged.
     for (std::size_t k = 0; k < trace.size(); ++k) {
-      const auto lane = [&](const Interval& at) {
+      const auto lane = [&](const execution::Interval& at) {
         return linked.program.roles[at.role].ops[at.op].lane;
       };
       if (k == i || trace[k].role != trace[i].role || trace[k].place != trace[i].place ||
           lane(trace[k]) != lane(trace[i]))
         continue;
-      std::vector<Interval> other = trace;
+      std::vector<execution::Interval> other = trace;
       std::swap(other[i].start, other[k].start);
       std::swap(other[i].end, other[k].end);
       EXPECT_FALSE(disorder(linked, other, steps).empty());
@@ -66,18 +66,18 @@ TEST(OrderOf, AWrongTraceIsFound) {
       break;
     }
     // A start just before the end of what it waits for.
-    const Op& op = linked.program.roles[trace[i].role].ops[trace[i].op];
-    for (const After& after : op.after)
-      for (const Interval& waited : trace) {
+    const program::Op& op = linked.program.roles[trace[i].role].ops[trace[i].op];
+    for (const program::After& after : op.after)
+      for (const execution::Interval& waited : trace) {
         if (waited.role != trace[i].role || waited.place != trace[i].place ||
             waited.op != after.op || waited.step != trace[i].step - after.lag)
           continue;
-        std::vector<Interval> other = trace;
+        std::vector<execution::Interval> other = trace;
         other[i].start = std::min(waited.end - 1e-9, other[i].start);
         EXPECT_FALSE(disorder(linked, other, steps).empty());
         ++early;
       }
-    std::vector<Interval> other = trace;
+    std::vector<execution::Interval> other = trace;
     other.erase(other.begin() + static_cast<std::ptrdiff_t>(i));
     EXPECT_FALSE(disorder(linked, other, steps).empty());
   }
@@ -90,18 +90,20 @@ TEST(OrderOf, TwoVersionsLetTheNextBatchBeginBeforeTheUpdate) {
   ScratchFolder data;
   write_training_data(data);
   const auto early_forwards = [&](const std::string& method) {
-    const Job job =
+    const job::Job job =
         conformance_job({.method = method, .pp = 2, .micro_batches = 4}, data.path(), steps);
-    const LinkedProgram linked = link(compile(job));
-    const std::vector<Interval> trace = trace_of(job, steps);
+    const link::LinkedProgram linked = link::link(compile(job));
+    const std::vector<execution::Interval> trace = trace_of(job, steps);
     int count = 0;
-    for (const Interval& forward : trace) {
+    for (const execution::Interval& forward : trace) {
       const auto* compute =
-          std::get_if<Compute>(&linked.program.roles[forward.role].ops[forward.op].work);
-      if (compute == nullptr || compute->pass != Pass::forward || forward.role != 0) continue;
-      for (const Interval& update : trace)
+          std::get_if<program::Compute>(&linked.program.roles[forward.role].ops[forward.op].work);
+      if (compute == nullptr || compute->pass != program::Pass::forward || forward.role != 0)
+        continue;
+      for (const execution::Interval& update : trace)
         if (update.role == forward.role && update.step == forward.step - 1 &&
-            std::holds_alternative<Update>(linked.program.roles[update.role].ops[update.op].work))
+            std::holds_alternative<program::Update>(
+                linked.program.roles[update.role].ops[update.op].work))
           count += forward.start < update.start;
     }
     return count;
@@ -114,16 +116,17 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
   ScratchFolder data;
   write_training_data(data);
   constexpr int updates_wanted = 2 * 30;
-  Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 64},
-                            data.path(), updates_wanted / 2);
+  job::Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 64},
+                                 data.path(), updates_wanted / 2);
   // So slow that no scheduler makes up for it: the factor multiplies what the rank itself took.
   job.disturb.stragglers = {{.rank = 0, .factor = 20}};
-  const LinkedProgram linked = link(compile(job));
+  const link::LinkedProgram linked = link::link(compile(job));
   int updates[2] = {0, 0}, served = 0;
-  for (const Interval& i : trace_of(job, updates_wanted)) {
-    const Role& role = linked.program.roles[i.role];
-    if (role.free_running && std::holds_alternative<Take>(role.ops[i.op].work)) ++updates[i.place];
-    served += std::holds_alternative<Update>(role.ops[i.op].work);
+  for (const execution::Interval& i : trace_of(job, updates_wanted)) {
+    const program::Role& role = linked.program.roles[i.role];
+    if (role.free_running && std::holds_alternative<program::Take>(role.ops[i.op].work))
+      ++updates[i.place];
+    served += std::holds_alternative<program::Update>(role.ops[i.op].work);
   }
   EXPECT_EQ(served, updates_wanted);
   EXPECT_GE(updates[0], 1);
@@ -131,4 +134,4 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -16,7 +16,7 @@
 #include "runtime/kernels/optimizer.h"
 #include "runtime/kernels/select_kernels.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t elements = 10'007;  // no multiple of a vector, more than a block
@@ -81,7 +81,7 @@ TEST(SameBits, Sgd) {
   Values param = random_values(1), buffer = random_values(2), p2 = param, b2 = buffer;
   const Values grad = random_values(3);
   update(
-      {.kind = Optimizer::sgd,
+      {.kind = plan::Optimizer::sgd,
        .lr = 0.03,
        .momentum = 0.9,
        .weight_decay = 0.01,
@@ -111,14 +111,14 @@ TEST(SameBits, SumOfSquares) {
     for (const float s : sums) sum += s;
     expected += sum;
   }
-  EXPECT_EQ(sum_of_squares(values.data(), DType::f32, elements), expected);
+  EXPECT_EQ(sum_of_squares(values.data(), program::DType::f32, elements), expected);
 }
 
 TEST(SameBits, ObservedVariance) {
   Values state(1 + 2 * elements), mean(elements), squares(elements);
   for (int count = 1; count <= 3; ++count) {
     const Values values = random_values(static_cast<unsigned>(count));
-    observe(values.data(), DType::f32, elements, 1, 0.37F, state.data());
+    observe(values.data(), program::DType::f32, elements, 1, 0.37F, state.data());
     for (std::size_t i = 0; i < mean.size(); ++i) {
       const float value = product(0.37F, values[i]), before = value - mean[i];
       mean[i] += before / static_cast<float>(count);
@@ -137,7 +137,7 @@ TEST(SameBits, SumsOfF16) {
     into[i] = to_f16(static_cast<float>(i % 37) * 0x1p-20F - 3e-5F + static_cast<float>(i % 5));
   }
   const std::vector<std::uint16_t> before = into;
-  accumulate(into.data(), from.data(), static_cast<std::int64_t>(into.size()), DType::f16);
+  accumulate(into.data(), from.data(), static_cast<std::int64_t>(into.size()), program::DType::f16);
   for (std::size_t i = 0; i < into.size(); ++i) {
     const float sum = from_f16(before[i]) + from_f16(from[i]);
     ASSERT_EQ(into[i], to_f16(sum)) << before[i] << " + " << from[i];
@@ -200,4 +200,4 @@ TEST(SameBits, LargestKept) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

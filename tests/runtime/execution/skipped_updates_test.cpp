@@ -11,12 +11,12 @@
 
 #include "engine/methods/strategy.h"
 #include "runtime/checkpoints/checkpoint.h"
-#include "runtime/kernels/optimizer.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/kernels/optimizer.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t all_steps = 12, saved_at = 8;
@@ -25,10 +25,10 @@ using States = std::map<std::string, std::vector<float>>;
 
 States states_of(RankRun& rank, std::int64_t step) {
   States states;
-  const Role& role = rank.executor.role();
+  const program::Role& role = rank.executor.role();
   for (Id s = 0; s < role.storages.size(); ++s) {
-    const Storage& storage = role.storages[s];
-    if (storage.life != Life::state || storage.dtype != DType::f32) continue;
+    const program::Storage& storage = role.storages[s];
+    if (storage.life != program::Life::state || storage.dtype != program::DType::f32) continue;
     const auto bytes = rank.executor.state(s, step, 1);
     auto& values = states[storage.name];
     values.resize(bytes.size() / sizeof(float));
@@ -39,7 +39,7 @@ States states_of(RankRun& rank, std::int64_t step) {
 
 /// A scale at which gradients cannot but overflow.
 void raise_scale(RankRun& rank) {
-  const Role& role = rank.executor.role();
+  const program::Role& role = rank.executor.role();
   for (Id s = 0; s < role.storages.size(); ++s)
     if (role.storages[s].name == "scale")
       for (int age = 1; age <= role.storages[s].versions; ++age) {
@@ -49,7 +49,7 @@ void raise_scale(RankRun& rank) {
 }
 
 /// How far the change of all weights is from the formula's, relative to it.
-double distance(const Train& train, std::int64_t step, int updates, const States& before,
+double distance(const job::Train& train, std::int64_t step, int updates, const States& before,
                 const States& after) {
   const double lr = learning_rate(train, step);
   double difference = 0, size = 0;
@@ -70,8 +70,8 @@ double distance(const Train& train, std::int64_t step, int updates, const States
 }
 
 /// Empty, or what is wrong. Saves at `saved_at`, goes on, and does the rest once more from there.
-std::string check_rank(const Job& job, const LinkedProgram& linked, const Environment& environment,
-                       const std::string& folder) {
+std::string check_rank(const job::Job& job, const link::LinkedProgram& linked,
+                       const Environment& environment, const std::string& folder) {
   RankRun rank(job, linked, environment);
   raise_scale(rank);
   const ExecutorContext context{
@@ -108,17 +108,20 @@ std::string check_rank(const Job& job, const LinkedProgram& linked, const Enviro
 
 TEST(SkippedUpdates, CountForNoBiasCorrection) {
   at::set_num_threads(1);
-  for (const Plan& plan :
-       {Plan{.method = "ddp", .dp = 2, .precision = DType::f16},
-        Plan{.method = "zero2", .dp = 2, .precision = DType::f16},
-        Plan{.method = "pipedream-2bw", .pp = 2, .micro_batches = 4, .precision = DType::f16}}) {
+  for (const plan::Plan& plan :
+       {plan::Plan{.method = "ddp", .dp = 2, .precision = program::DType::f16},
+        plan::Plan{.method = "zero2", .dp = 2, .precision = program::DType::f16},
+        plan::Plan{.method = "pipedream-2bw",
+        .pp = 2,
+        .micro_batches = 4,
+        .precision = program::DType::f16}}) {
     SCOPED_TRACE(plan.method);
     ScratchFolder data, out;
     write_training_data(data);
-    Job job = conformance_job(plan, data.path(), all_steps);
+    job::Job job = conformance_job(plan, data.path(), all_steps);
     job.train.weight_decay = 0;
-    job.train.decay = Decay::constant;
-    const LinkedProgram linked = link(compile(job));
+    job.train.decay = job::Decay::constant;
+    const link::LinkedProgram linked = link::link(compile(job));
     const std::vector<Outcome> outcomes =
         run_ranks(job.plan.world_size(), [&](const Environment& environment) {
           return check_rank(job, linked, environment, out.path());
@@ -131,4 +134,4 @@ TEST(SkippedUpdates, CountForNoBiasCorrection) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

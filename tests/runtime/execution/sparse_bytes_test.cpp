@@ -12,7 +12,7 @@
 #include "tests/runtime/kernel_bytes.h"
 #include "tests/runtime/sparse_job.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 struct Sent {
@@ -21,7 +21,7 @@ struct Sent {
 };
 
 /// What each rank sends in one step after a first one.
-std::vector<Sent> send_one_step(const Job& job, const LinkedProgram& linked) {
+std::vector<Sent> send_one_step(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
   const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
     RankRun rank(job, linked, environment);
@@ -30,11 +30,12 @@ std::vector<Sent> send_one_step(const Job& job, const LinkedProgram& linked) {
     rank.steps(1, 2);
     std::string text =
         fmt::format("{} {}", kernel_bytes_sent() - before, rank.executor.bytes_sent() - counted);
-    const Role& role = rank.executor.role();
-    for (const Op& op : role.ops)
-      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select) {
+    const program::Role& role = rank.executor.role();
+    for (const program::Op& op : role.ops)
+      if (const auto* k = std::get_if<program::Kernel>(&op.work);
+          k && k->kind == program::Local::select) {
         std::int64_t entries = k->keep;
-        if (const Ref* state = find(op, Slot::threshold)) {
+        if (const program::Ref* state = find(op, program::Slot::threshold)) {
           const auto bytes = rank.executor.state(role.views[state->view].storage, 2, 1);
           entries = static_cast<std::int64_t>(reinterpret_cast<const float*>(bytes.data())[1]);
         }
@@ -54,15 +55,15 @@ std::vector<Sent> send_one_step(const Job& job, const LinkedProgram& linked) {
   return out;
 }
 
-class SparseSent : public testing::TestWithParam<std::tuple<Reduction, Selector>> {};
+class SparseSent : public testing::TestWithParam<std::tuple<plan::Reduction, program::Selector>> {};
 
 TEST_P(SparseSent, IsWhatThePacketsHold) {
   const auto [reduction, selector] = GetParam();
   ScratchFolder data;
   write_training_data(data);
-  Plan plan{.dp = 4, .selector = selector};
-  const Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
-  const LinkedProgram linked = link(compile(job), job.model);
+  plan::Plan plan{.dp = 4, .selector = selector};
+  const job::Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
   const std::vector<Sent> ranks = send_one_step(job, linked);
   if (HasFailure()) return;
   // Everything but packets as planned; packets by what they hold: three send to two others and hand
@@ -70,20 +71,22 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
   std::int64_t expected = 0;
   for (const auto& event : linked.events) {
     const auto [r, o] = event[0];
-    const Role& role = linked.program.roles[r];
-    const auto* c = std::get_if<Collective>(&role.ops[o].work);
+    const program::Role& role = linked.program.roles[r];
+    const auto* c = std::get_if<program::Collective>(&role.ops[o].work);
     if (c == nullptr) continue;
-    const Ref* source = find(role.ops[o], Slot::source);
+    const program::Ref* source = find(role.ops[o], program::Slot::source);
     const bool packets = source && role.views[source->view].name.starts_with("packet");
-    if (!packets && !(find(role.ops[o], Slot::target) &&
-                      role.views[find(role.ops[o], Slot::target)->view].name.starts_with("packet")))
-      expected += sent_by(linked, event);
+    if (!packets &&
+        !(find(role.ops[o], program::Slot::target) &&
+          role.views[find(role.ops[o], program::Slot::target)->view].name.starts_with("packet")))
+      expected += test::sent_by(linked, event);
   }
   for (Id rank = 0; rank < ranks.size(); ++rank) {
-    const Role& role = linked.program.roles[linked.role_of[rank]];
+    const program::Role& role = linked.program.roles[linked.role_of[rank]];
     std::size_t at = 0;
-    for (const Op& op : role.ops)
-      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select)
+    for (const program::Op& op : role.ops)
+      if (const auto* k = std::get_if<program::Kernel>(&op.work);
+          k && k->kind == program::Local::select)
         expected += 3 * (packet_header(selector) +
                          packet_bytes(k->of, ranks[rank].entries.at(at++), k->coding));
   }
@@ -91,29 +94,31 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
   bool varied = false;
   for (const Sent& sent : ranks) counted += sent.counted, kernel += sent.kernel;
   for (Id rank = 0; rank < ranks.size(); ++rank) {
-    const Role& role = linked.program.roles[linked.role_of[rank]];
+    const program::Role& role = linked.program.roles[linked.role_of[rank]];
     std::size_t at = 0;
-    for (const Op& op : role.ops)
-      if (const auto* k = std::get_if<Kernel>(&op.work); k && k->kind == Local::select)
+    for (const program::Op& op : role.ops)
+      if (const auto* k = std::get_if<program::Kernel>(&op.work);
+          k && k->kind == program::Local::select)
         varied |= ranks[rank].entries[at++] != k->keep;
   }
   EXPECT_EQ(counted, expected);
   EXPECT_GE(kernel, counted);
   EXPECT_LE(static_cast<double>(kernel), 1.05 * static_cast<double>(counted));
-  EXPECT_EQ(varied, selector == Selector::threshold);
-  if (selector != Selector::threshold) {
-    EXPECT_EQ(counted, sent_bytes(linked));
+  EXPECT_EQ(varied, selector == program::Selector::threshold);
+  if (selector != program::Selector::threshold) {
+    EXPECT_EQ(counted, test::sent_bytes(linked));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SparseSent,
-                         testing::Combine(testing::Values(Reduction::sparse, Reduction::two_level),
-                                          testing::Values(Selector::top_k, Selector::random_k,
-                                                          Selector::threshold)),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
-                                              name_of(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, SparseSent,
+    testing::Combine(testing::Values(plan::Reduction::sparse, plan::Reduction::two_level),
+                     testing::Values(program::Selector::top_k, program::Selector::random_k,
+                                     program::Selector::threshold)),
+    [](const auto& info) {
+      return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
+                         name_of(std::get<1>(info.param)));
+    });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

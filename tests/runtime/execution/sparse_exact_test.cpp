@@ -17,31 +17,33 @@
 #include "runtime/kernels/sparsify.h"
 #include "tests/runtime/sparse_job.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using Groups = std::vector<at::Tensor>;  // a flat tensor for each parameter group
 
-Groups zeros_of(const ModelSpec& model) {
+Groups zeros_of(const model::ModelSpec& model) {
   Groups out;
-  for (const ParamGroup& group : model.groups) out.push_back(at::zeros({elements_of(group, 1)}));
+  for (const model::ParamGroup& group : model.groups)
+    out.push_back(at::zeros({elements_of(group, 1)}));
   return out;
 }
 
 /// One worker's gradient: the model's blocks forward and backward, one micro-batch after another.
-Groups gradient(const Job& job, const Data& data, const Groups& weights, std::int64_t step,
+Groups gradient(const job::Job& job, const Data& data, const Groups& weights, std::int64_t step,
                 int worker) {
-  const ModelSpec& model = job.model;
+  const model::ModelSpec& model = job.model;
   const int samples = job.plan.samples();
   Groups grads = zeros_of(model);
   std::vector<bool> touched(grads.size());
   for (int mb = 0; mb < job.plan.micro_batches; ++mb) {
-    Batch batch{.tokens = at::empty({samples, model.seq_len}, at::kLong),
-                .labels = at::empty({samples, model.seq_len}, at::kLong),
-                .first_sample = (std::int64_t{worker} * job.plan.micro_batches + mb) * samples,
-                .step = step,
-                .seed = job.train.seed,
-                .loss_scale = 1.0 / static_cast<double>(data.training_labels(step))};
+    models::Batch batch{
+        .tokens = at::empty({samples, model.seq_len}, at::kLong),
+        .labels = at::empty({samples, model.seq_len}, at::kLong),
+        .first_sample = (std::int64_t{worker} * job.plan.micro_batches + mb) * samples,
+        .step = step,
+        .seed = job.train.seed,
+        .loss_scale = 1.0 / static_cast<double>(data.training_labels(step))};
     data.training(step, batch.first_sample, samples, batch.tokens.data_ptr<std::int64_t>(),
                   batch.labels.data_ptr<std::int64_t>());
     const auto of = [&](Id s, const Groups& all) {
@@ -50,9 +52,9 @@ Groups gradient(const Job& job, const Data& data, const Groups& weights, std::in
       return some;
     };
     std::vector<at::Tensor> inputs(model.segments.size() + 1);
-    std::vector<Saved> saved(model.segments.size());
+    std::vector<models::Saved> saved(model.segments.size());
     for (Id s = 0; s < model.segments.size(); ++s)
-      inputs[s + 1] = make_block(model, s, 1, 0, DType::f32)
+      inputs[s + 1] = models::make_block(model, s, 1, 0, program::DType::f32)
                           ->forward(of(s, weights), inputs[s], batch, &saved[s]);
     at::Tensor back = inputs.back().view({1, samples, model.seq_len, 3});
     for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;) {
@@ -63,7 +65,7 @@ Groups gradient(const Job& job, const Data& data, const Groups& weights, std::in
         touched[groups[i]] = true;
       }
       const Groups into = of(s, grads);
-      back = make_block(model, s, 1, 0, DType::f32)
+      back = models::make_block(model, s, 1, 0, program::DType::f32)
                  ->backward(of(s, weights), inputs[s], saved[s], back, batch, into,
                             std::span<const bool>(add.get(), groups.size()));
     }
@@ -73,55 +75,56 @@ Groups gradient(const Job& job, const Data& data, const Groups& weights, std::in
 
 /// A bucket of the program: its select, and where its groups lie.
 struct Chosen {
-  Kernel kernel = {};
-  std::vector<Piece> pieces = {};
+  program::Kernel kernel = {};
+  std::vector<tensors::Piece> pieces = {};
 };
-std::vector<Chosen> chosen_in(const Job& job) {
-  const LinkedProgram linked = link(compile(job), job.model);
-  const RankMap map = map_tensors(linked, job.model)[0];  // rank 0 leads its node
-  const Role& role = linked.program.roles[linked.role_of[0]];
+std::vector<Chosen> chosen_in(const job::Job& job) {
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const tensors::RankMap map = tensors::map_tensors(linked, job.model)[0];  // rank 0 leads its node
+  const program::Role& role = linked.program.roles[linked.role_of[0]];
   std::vector<Chosen> out;
-  for (const Op& op : role.ops)
-    if (const auto* kernel = std::get_if<Kernel>(&op.work);
-        kernel != nullptr && kernel->kind == Local::select)
+  for (const program::Op& op : role.ops)
+    if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
+        kernel != nullptr && kernel->kind == program::Local::select)
       out.push_back(
-          {*kernel, map.storages[role.views[find(op, Slot::residual)->view].storage].pieces});
+          {*kernel,
+           map.storages[role.views[find(op, program::Slot::residual)->view].storage].pieces});
   return out;
 }
 
 std::vector<float> flat(const Chosen& bucket, const Groups& groups) {
   std::vector<float> out(static_cast<std::size_t>(bucket.kernel.of));
-  for (const Piece& p : bucket.pieces)
+  for (const tensors::Piece& p : bucket.pieces)
     std::copy_n(groups[p.group].data_ptr<float>() + p.offset, p.end - p.begin,
                 out.data() + p.begin);
   return out;
 }
 
 /// What one who sends gives of v = g + e, by sorting; e becomes what stays.
-std::vector<float> sent_by_sorting(const Kernel& kernel, const std::vector<float>& g,
+std::vector<float> sent_by_sorting(const program::Kernel& kernel, const std::vector<float>& g,
                                    std::vector<float>& e) {
   std::vector<float> v = g, sent(g.size());
   for (std::size_t i = 0; i < g.size(); ++i)
-    if (kernel.feedback != Feedback::literal) v[i] = g[i] + e[i];
+    if (kernel.feedback != program::Feedback::literal) v[i] = g[i] + e[i];
   std::vector<std::size_t> order(v.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return std::fabs(v[a]) > std::fabs(v[b]); });
   for (std::int64_t i = 0; i < kernel.keep; ++i)
     sent[order[static_cast<std::size_t>(i)]] = v[order[static_cast<std::size_t>(i)]];
-  const float beta = kernel.feedback == Feedback::conserving ? 1.0F : 0.9F;
+  const float beta = kernel.feedback == program::Feedback::conserving ? 1.0F : 0.9F;
   for (std::size_t i = 0; i < g.size(); ++i) e[i] = (g[i] + beta * e[i]) - sent[i];
   return sent;
 }
 /// The same by the selector itself where no definition says which entries: then only what ranks do
 /// with them is in question.
-std::vector<float> sent_by_selector(const Job& job, const Chosen& bucket, std::int64_t step,
+std::vector<float> sent_by_selector(const job::Job& job, const Chosen& bucket, std::int64_t step,
                                     const std::vector<float>& g, std::vector<float>& e,
                                     float* threshold) {
   SelectScratch scratch;
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(bucket.kernel)));
   select(bucket.kernel, {.step = step, .seed = job.train.seed, .key = bucket.pieces.front().group},
-         g.data(), DType::f32, e.data(), threshold, packet.data(), scratch);
+         g.data(), program::DType::f32, e.data(), threshold, packet.data(), scratch);
   std::vector<float> sent(g.size());
   scatter_add(bucket.kernel, packet.data(), 1, 1, 0, bucket.kernel.of, sent.data());
   return sent;
@@ -133,8 +136,8 @@ struct Sender {
 };
 
 /// Weights after so many steps.
-Groups emulate(const Job& job, int steps, Reduction reduction) {
-  const ModelSpec& model = job.model;
+Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
+  const model::ModelSpec& model = job.model;
   const Data data({.path = job.train.data,
                    .seq_len = model.seq_len,
                    .global_batch = job.plan.global_batch,
@@ -142,7 +145,8 @@ Groups emulate(const Job& job, int steps, Reduction reduction) {
                    .seed = job.train.seed});
   const std::vector<Chosen> buckets = chosen_in(job);
   Groups weights = zeros_of(model), first = zeros_of(model), second = zeros_of(model);
-  for (Id g = 0; g < weights.size(); ++g) initialise(model, g, 1, 0, job.train.seed, weights[g]);
+  for (Id g = 0; g < weights.size(); ++g)
+    models::initialise(model, g, 1, 0, job.train.seed, weights[g]);
   std::map<std::pair<std::size_t, Id>, Sender> senders;  // (bucket, node or rank)
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<Groups> by_worker;
@@ -153,7 +157,7 @@ Groups emulate(const Job& job, int steps, Reduction reduction) {
       std::map<Id, std::vector<float>> parts;  // what each who sends has to send
       for (Id worker = 0; worker < by_worker.size(); ++worker) {
         const std::vector<float> mine = flat(buckets[b], by_worker[worker]);
-        const Id who = reduction == Reduction::two_level ? job.plan.node_of[worker] : worker;
+        const Id who = reduction == plan::Reduction::two_level ? job.plan.node_of[worker] : worker;
         auto [it, fresh] = parts.try_emplace(who, mine);
         if (!fresh)
           for (std::size_t i = 0; i < mine.size(); ++i) it->second[i] += mine[i];
@@ -163,17 +167,17 @@ Groups emulate(const Job& job, int steps, Reduction reduction) {
         Sender& sender = senders[{b, who}];
         sender.residual.resize(part.size());
         const std::vector<float> sent =
-            buckets[b].kernel.selector == Selector::top_k
+            buckets[b].kernel.selector == program::Selector::top_k
                 ? sent_by_sorting(buckets[b].kernel, part, sender.residual)
                 : sent_by_selector(job, buckets[b], step, part, sender.residual, sender.threshold);
         for (std::size_t i = 0; i < all.size(); ++i) all[i] += sent[i];
       }
-      for (const Piece& p : buckets[b].pieces)
+      for (const tensors::Piece& p : buckets[b].pieces)
         std::copy_n(all.data() + p.begin, p.end - p.begin,
                     sum[p.group].data_ptr<float>() + p.offset);
     }
     for (Id g = 0; g < weights.size(); ++g)
-      for (const TensorSlot& tensor : tensors_of(model.groups[g], 1)) {
+      for (const tensors::TensorSlot& tensor : tensors::tensors_of(model.groups[g], 1)) {
         const auto at = [&](at::Tensor& t) { return t.data_ptr<float>() + tensor.begin; };
         update(optimizer_step(job.train, job.plan.optimizer, step),
                {.param = at(weights[g]),
@@ -188,14 +192,15 @@ Groups emulate(const Job& job, int steps, Reduction reduction) {
 }
 
 /// A rank's copy of the weights.
-Groups weights_in(const Job& job, const States& states, Id rank) {
-  const LinkedProgram linked = link(compile(job), job.model);
-  const RankMap map = map_tensors(linked, job.model)[rank];
-  const Role& role = linked.program.roles[linked.role_of[rank]];
+Groups weights_in(const job::Job& job, const States& states, Id rank) {
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const tensors::RankMap map = tensors::map_tensors(linked, job.model)[rank];
+  const program::Role& role = linked.program.roles[linked.role_of[rank]];
   Groups out = zeros_of(job.model);
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (map.storages[s].kind != Kind::param || !states.contains(role.storages[s].name)) continue;
-    for (const Piece& p : map.storages[s].pieces)
+    if (map.storages[s].kind != tensors::Kind::param || !states.contains(role.storages[s].name))
+      continue;
+    for (const tensors::Piece& p : map.storages[s].pieces)
       std::memcpy(out[p.group].data_ptr<float>() + p.offset,
                   states.at(role.storages[s].name).data() + 4 * p.begin,
                   static_cast<std::size_t>(4 * (p.end - p.begin)));
@@ -205,8 +210,8 @@ Groups weights_in(const Job& job, const States& states, Id rank) {
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
-  Reduction reduction = Reduction::sparse;
+  plan::Plan plan = {};
+  plan::Reduction reduction = plan::Reduction::sparse;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -216,7 +221,7 @@ TEST_P(SparseRuns, EqualOneProcessToTheBit) {
   ScratchFolder data;
   write_training_data(data);
   constexpr int steps = 4;
-  const Job job = sparse_job(GetParam().plan, GetParam().reduction, 0.1, data.path());
+  const job::Job job = sparse_job(GetParam().plan, GetParam().reduction, 0.1, data.path());
   const std::vector<States> ranks = run_sparse(job, steps);
   if (HasFailure()) return;
   const Groups expected = emulate(job, steps, GetParam().reduction);
@@ -232,22 +237,24 @@ TEST_P(SparseRuns, EqualOneProcessToTheBit) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const Reduction reduction : {Reduction::sparse, Reduction::two_level})
-    for (const Feedback form : {Feedback::conserving, Feedback::printed, Feedback::literal})
+  for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level})
+    for (const program::Feedback form :
+         {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal})
       out.push_back({fmt::format("{}_{}", name_of(reduction), name_of(form)),
-                     {.dp = 4, .feedback = form, .optimizer = Optimizer::sgd},
+                     {.dp = 4, .feedback = form, .optimizer = plan::Optimizer::sgd},
                      reduction});
-  for (const Reduction reduction : {Reduction::sparse, Reduction::two_level}) {
+  for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
     const std::string how(name_of(reduction));
     out.push_back({how + "_adamw", {.dp = 4}, reduction});
-    out.push_back({how + "_random", {.dp = 4, .selector = Selector::random_k}, reduction});
-    out.push_back({how + "_threshold", {.dp = 4, .selector = Selector::threshold}, reduction});
+    out.push_back({how + "_random", {.dp = 4, .selector = program::Selector::random_k}, reduction});
+    out.push_back(
+        {how + "_threshold", {.dp = 4, .selector = program::Selector::threshold}, reduction});
     out.push_back(
         {how + "_zero1_accumulating", {.dp = 4, .zero = 1, .micro_batches = 2}, reduction});
     out.push_back(
         {how + "_zero2_accumulating", {.dp = 4, .zero = 2, .micro_batches = 2}, reduction});
     out.push_back({how + "_zero2_threshold",
-                   {.dp = 4, .zero = 2, .selector = Selector::threshold},
+                   {.dp = 4, .zero = 2, .selector = program::Selector::threshold},
                    reduction});
   }
   return out;
@@ -256,4 +263,4 @@ INSTANTIATE_TEST_SUITE_P(All, SparseRuns, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -15,7 +15,7 @@
 #include "runtime/kernels/floats.h"
 #include "tests/runtime/sparse_job.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 std::string read_text(const std::string& path) {
@@ -26,24 +26,24 @@ std::string read_text(const std::string& path) {
 
 struct Case {
   std::string name = {};
-  Plan plan = {};
-  Reduction reduction = Reduction::sparse;
+  plan::Plan plan = {};
+  plan::Reduction reduction = plan::Reduction::sparse;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 /// Every rank's weights by parameter group and tensor rank: (group, tp rank or 0) -> bytes, one for
 /// each copy that there is.
 using Copies = std::map<std::pair<Id, int>, std::vector<std::string>>;
-Copies copies_of(const Job& job, const std::vector<States>& ranks) {
-  const LinkedProgram linked = link(compile(job), job.model);
-  const std::vector<RankMap> maps = map_tensors(linked, job.model);
+Copies copies_of(const job::Job& job, const std::vector<States>& ranks) {
+  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, job.model);
   Copies out;
   for (Id rank = 0; rank < ranks.size(); ++rank) {
-    const Role& role = linked.program.roles[linked.role_of[rank]];
+    const program::Role& role = linked.program.roles[linked.role_of[rank]];
     for (Id s = 0; s < role.storages.size(); ++s) {
-      if (maps[rank].storages[s].kind != Kind::param) continue;
+      if (maps[rank].storages[s].kind != tensors::Kind::param) continue;
       const auto width = static_cast<std::size_t>(size_of(role.storages[s].dtype));
-      for (const Piece& p : maps[rank].storages[s].pieces)
+      for (const tensors::Piece& p : maps[rank].storages[s].pieces)
         out[{p.group, job.model.groups[p.group].split ? maps[rank].tp_rank : 0}].push_back(
             ranks[rank]
                 .at(role.storages[s].name)
@@ -59,7 +59,7 @@ class SparseInvariants : public testing::TestWithParam<Case> {};
 TEST_P(SparseInvariants, CopiesOfWeightsStayEqual) {
   ScratchFolder data;
   write_training_data(data);
-  const Job job = sparse_job(GetParam().plan, GetParam().reduction, 0.1, data.path());
+  const job::Job job = sparse_job(GetParam().plan, GetParam().reduction, 0.1, data.path());
   const std::vector<States> ranks = run_sparse(job, 6);
   if (HasFailure()) return;
   std::size_t several = 0;
@@ -74,22 +74,22 @@ TEST_P(SparseInvariants, CopiesOfWeightsStayEqual) {
 TEST_P(SparseInvariants, KeepingAllIsTheDenseSum) {
   ScratchFolder data;
   write_training_data(data);
-  const auto run = [&](Reduction reduction, double density) {
-    const Job job = sparse_job(GetParam().plan, reduction, density, data.path());
+  const auto run = [&](plan::Reduction reduction, double density) {
+    const job::Job job = sparse_job(GetParam().plan, reduction, density, data.path());
     return copies_of(job, run_sparse(job, 6));
   };
-  const Copies dense = run(Reduction::dense, 1), all = run(GetParam().reduction, 1),
+  const Copies dense = run(plan::Reduction::dense, 1), all = run(GetParam().reduction, 1),
                part = run(GetParam().reduction, 0.05);
   if (HasFailure()) return;
-  const bool wide = GetParam().plan.precision == DType::f32;
+  const bool wide = GetParam().plan.precision == program::DType::f32;
   double worst = 0, apart = 0;
   for (const auto& [key, copies] : dense) {
     const auto floats = [&](const std::string& bytes) {
       return at::from_blob(const_cast<char*>(bytes.data()),
                            {static_cast<std::int64_t>(bytes.size()) / (wide ? 4 : 2)},
-                           wide                                       ? at::kFloat
-                           : GetParam().plan.precision == DType::bf16 ? at::kBFloat16
-                                                                      : at::kHalf)
+                           wide                                                ? at::kFloat
+                           : GetParam().plan.precision == program::DType::bf16 ? at::kBFloat16
+                                                                               : at::kHalf)
           .to(at::kDouble);
     };
     const at::Tensor a = floats(copies.front());
@@ -105,10 +105,10 @@ TEST_P(SparseInvariants, KeepingAllIsTheDenseSum) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const Reduction reduction : {Reduction::sparse, Reduction::two_level}) {
+  for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
     const std::string how(name_of(reduction));
-    const auto add = [&](const std::string& name, Plan plan) {
-      plan.optimizer = Optimizer::sgd;
+    const auto add = [&](const std::string& name, plan::Plan plan) {
+      plan.optimizer = plan::Optimizer::sgd;
       out.push_back({fmt::format("{}_{}", how, name), plan, reduction});
     };
     add("dp4", {.dp = 4});
@@ -116,27 +116,28 @@ std::vector<Case> cases() {
     add("tp2_dp2", {.dp = 2, .tp = 2});
     add("zero2_dp4", {.dp = 4, .zero = 2, .micro_batches = 2});
     add("zero1_tp2_dp2", {.dp = 2, .tp = 2, .zero = 1});
-    add("bf16_dp4", {.dp = 4, .precision = DType::bf16});
-    add("fp16_zero2_dp4", {.dp = 4, .zero = 2, .precision = DType::f16});
+    add("bf16_dp4", {.dp = 4, .precision = program::DType::bf16});
+    add("fp16_zero2_dp4", {.dp = 4, .zero = 2, .precision = program::DType::f16});
     add("unequal_dp3", {.dp = 3, .global_batch = 8, .shares = {4, 2, 2}});
   }
   // Copies of the word embedding on two stages: replicas of both lie alike on nodes.
-  out.push_back(
-      {"sparse_tied_pp2_dp2", {.pp = 2, .dp = 2, .optimizer = Optimizer::sgd}, Reduction::sparse});
+  out.push_back({"sparse_tied_pp2_dp2",
+                 {.pp = 2, .dp = 2, .optimizer = plan::Optimizer::sgd},
+                 plan::Reduction::sparse});
   out.push_back({"sparse_tied_interleaved_random",
                  {.pp = 2,
                   .dp = 2,
                   .virtual_stages = 2,
-                  .selector = Selector::random_k,
-                  .optimizer = Optimizer::sgd},
-                 Reduction::sparse});
+                  .selector = program::Selector::random_k,
+                  .optimizer = plan::Optimizer::sgd},
+                 plan::Reduction::sparse});
   out.push_back({"sparse_tied_threshold_gpipe",
                  {.pp = 2,
                   .dp = 2,
-                  .selector = Selector::threshold,
-                  .pipeline = Pipeline::gpipe,
-                  .optimizer = Optimizer::sgd},
-                 Reduction::sparse});
+                  .selector = program::Selector::threshold,
+                  .pipeline = plan::Pipeline::gpipe,
+                  .optimizer = plan::Optimizer::sgd},
+                 plan::Reduction::sparse});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(All, SparseInvariants, testing::ValuesIn(cases()),
@@ -147,9 +148,9 @@ class SparseOverflow : public testing::TestWithParam<Case> {};
 TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
   ScratchFolder data;
   write_training_data(data);
-  Plan plan = GetParam().plan;
-  plan.precision = DType::f16;
-  const Job job = sparse_job(plan, GetParam().reduction, 0.1, data.path());
+  plan::Plan plan = GetParam().plan;
+  plan.precision = program::DType::f16;
+  const job::Job job = sparse_job(plan, GetParam().reduction, 0.1, data.path());
   constexpr int steps = 4;
   const std::string before = data.path() + "/before-";
   const int culprit = plan.pp * plan.dp * plan.tp - 1;
@@ -157,7 +158,7 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
     write_text(before + std::to_string(rank), packed(states_of(run.executor, steps - 1)));
     if (rank != culprit) return;
     // A weight that forward and backward use, and that its fp32 master would restore.
-    const Role& role = run.executor.role();
+    const program::Role& role = run.executor.role();
     for (Id s = 0; s < role.storages.size(); ++s)
       if (role.storages[s].name.starts_with("W.")) {
         auto* const half =
@@ -187,15 +188,15 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
 
 INSTANTIATE_TEST_SUITE_P(All, SparseOverflow,
                          testing::ValuesIn(std::vector<Case>{
-                             {"sparse_dp4", {.dp = 4}, Reduction::sparse},
+                             {"sparse_dp4", {.dp = 4}, plan::Reduction::sparse},
                              {"sparse_threshold_zero2",
-                              {.dp = 4, .zero = 2, .selector = Selector::threshold},
-                              Reduction::sparse},
-                             {"two_level_dp4", {.dp = 4}, Reduction::two_level},
-                             {"sparse_pp2_dp2", {.pp = 2, .dp = 2}, Reduction::sparse},
-                             {"sparse_tp2_dp2", {.dp = 2, .tp = 2}, Reduction::sparse},
+                              {.dp = 4, .zero = 2, .selector = program::Selector::threshold},
+                              plan::Reduction::sparse},
+                             {"two_level_dp4", {.dp = 4}, plan::Reduction::two_level},
+                             {"sparse_pp2_dp2", {.pp = 2, .dp = 2}, plan::Reduction::sparse},
+                             {"sparse_tp2_dp2", {.dp = 2, .tp = 2}, plan::Reduction::sparse},
                          }),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -15,7 +15,7 @@
 #include "runtime/kernels/optimizer.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 TEST(Observe, KeepsMeansAndDeviations) {
@@ -23,7 +23,7 @@ TEST(Observe, KeepsMeansAndDeviations) {
   // 4 + 1 + 9 = 14 and 1 + 1 + 4 = 6 (tests/engine/tensors/variance_test.cpp has the arithmetic).
   std::vector<float> state(5, 0.0F);
   for (const std::vector<float>& g : {std::vector<float>{1, 5}, {2, 5}, {6, 2}})
-    observe(g.data(), DType::f32, 2, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 2, 1, 1, state.data());
   EXPECT_FLOAT_EQ(state[0], 3);
   EXPECT_FLOAT_EQ(state[1], 3);
   EXPECT_FLOAT_EQ(state[2], 4);
@@ -36,20 +36,22 @@ TEST(Observe, EqualsTwoPassesInDouble) {
   constexpr int steps = 60, stride = 7;
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0.3F, 1);
-  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+  for (const program::DType type : {program::DType::f32, program::DType::bf16, program::DType::f16})
     for (const float scale : {1.0F, 0.25F}) {
       std::vector<at::Tensor> gradients;
-      std::vector<float> state(1 + 2 * observed_entries(n, stride), 0.0F);
+      std::vector<float> state(1 + 2 * program::observed_entries(n, stride), 0.0F);
       for (int t = 0; t < steps; ++t) {
         at::Tensor g = at::empty({n}, at::kFloat);
         for (std::int64_t i = 0; i < n; ++i) g.data_ptr<float>()[i] = normal(random);
-        g = g.to(type == DType::f32 ? at::kFloat : type == DType::bf16 ? at::kBFloat16 : at::kHalf);
+        g = g.to(type == program::DType::f32    ? at::kFloat
+                 : type == program::DType::bf16 ? at::kBFloat16
+                                                : at::kHalf);
         observe(g.data_ptr(), type, n, stride, scale, state.data());
         gradients.push_back(g.to(at::kDouble) * scale);
       }
       const at::Tensor all = at::stack(gradients);
       const at::Tensor mean = all.mean(0), squares = (all - mean).square().sum(0);
-      const auto observed = static_cast<std::size_t>(observed_entries(n, stride));
+      const auto observed = static_cast<std::size_t>(program::observed_entries(n, stride));
       EXPECT_EQ(state[0], steps);
       for (std::size_t i = 0; i < observed; ++i) {
         const auto at = static_cast<std::int64_t>(i) * stride;
@@ -64,26 +66,26 @@ TEST(Observe, StopsAtWhatIsNotFinite) {
   for (const float bad : {std::nanf(""), HUGE_VALF, 1e30F}) {
     std::vector<float> state(7, 0.0F);
     std::vector<float> g = {1, 2, 3};
-    observe(g.data(), DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
     g[1] = bad;
-    observe(g.data(), DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
     EXPECT_EQ(state[0], -2);  // the second observation
     EXPECT_FALSE(std::isfinite(state[4 + 1]));
     EXPECT_TRUE(std::isfinite(state[4 + 0]) && std::isfinite(state[4 + 2]));
     const std::vector<float> stopped = state;
     g[1] = 2;
-    observe(g.data(), DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
     EXPECT_EQ(state[0], stopped[0]);
     EXPECT_EQ(state[1], stopped[1]);
   }
 }
 
 /// What rank 0 of a run knows of its gradients at the end; the test fails when a rank does.
-std::vector<LayerVariance> observed_in_processes(const Job& job) {
+std::vector<tensors::LayerVariance> observed_in_processes(const job::Job& job) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.world_size(), [&](const Environment& environment) {
-        Profile profile;
+        costs::Profile profile;
         profile.variances = train(job, environment, {.quiet = true}).variances;
         return to_json(profile);
       });
@@ -92,18 +94,18 @@ std::vector<LayerVariance> observed_in_processes(const Job& job) {
     EXPECT_EQ(outcomes[rank].text, outcomes[0].text);  // every rank plans with the same numbers
   }
   if (outcomes[0].status != 0) return {};
-  return parse_profile(outcomes[0].text, "rank 0").variances;
+  return costs::parse_profile(outcomes[0].text, "rank 0").variances;
 }
 
 struct Method {
   std::string name = {};
-  Plan plan = {};
+  plan::Plan plan = {};
 };
 
-Job job_of(const Method& method, const ScratchFolder& folder, int observe) {
-  Plan plan = method.plan;
+job::Job job_of(const Method& method, const ScratchFolder& folder, int observe) {
+  plan::Plan plan = method.plan;
   plan.observe = observe;
-  Job job = small_job(plan, folder.path(), "");
+  job::Job job = small_job(plan, folder.path(), "");
   job.train.steps = 6;
   job.train.eval_batches = 0;
   return job;
@@ -124,8 +126,8 @@ class ObservedRun : public testing::TestWithParam<Method> {};
 TEST_P(ObservedRun, IsEquation2OfOneProcessWithAutograd) {
   const ScratchFolder folder;
   write_data(folder);
-  const Job job = job_of(GetParam(), folder, 1);
-  const ModelSpec& model = job.model;
+  const job::Job job = job_of(GetParam(), folder, 1);
+  const model::ModelSpec& model = job.model;
   std::vector<reference::Weights> gradients;
   ReferenceRules rules;
   rules.combine = [&](int, const std::vector<reference::Weights>& by_worker) {
@@ -137,16 +139,16 @@ TEST_P(ObservedRun, IsEquation2OfOneProcessWithAutograd) {
   ASSERT_EQ(gradients.size(), 6U);
   std::map<Id, std::pair<double, double>> expected;  // eq. 2, mean squared norm
   for (Id g = 0; g < model.groups.size(); ++g)
-    for (const TensorSpec& spec : model.groups[g].tensors) {
+    for (const model::TensorSpec& spec : model.groups[g].tensors) {
       std::vector<at::Tensor> steps;
       for (const auto& step : gradients) steps.push_back(step.at(spec.name).to(at::kDouble));
       const at::Tensor all = at::stack(steps);
-      auto& [variance, norm] = expected[layer_of(model, g)];
+      auto& [variance, norm] = expected[tensors::layer_of(model, g)];
       variance += (all - all.mean(0)).square().sum().item<double>() / 6;
       norm += all.square().sum().item<double>() / 6;
     }
   ASSERT_EQ(found.size(), expected.size());
-  for (const LayerVariance& layer : found) {
+  for (const tensors::LayerVariance& layer : found) {
     const auto [variance, norm] = expected.at(layer.segment);
     EXPECT_NEAR(layer.total, variance, 1e-4 * variance) << model.segments[layer.segment].name;
     EXPECT_NEAR(layer.square_norm, norm, 1e-4 * norm);
@@ -164,7 +166,7 @@ TEST(ObservedSample, IsCloseToTheWhole) {
   write_data(folder);
   const Method ddp{"ddp", {.method = "ddp", .dp = 2}};
   const auto whole = observed_in_processes(job_of(ddp, folder, 1));
-  const auto sampled = observed_in_processes(job_of(ddp, folder, default_observe_stride));
+  const auto sampled = observed_in_processes(job_of(ddp, folder, tensors::default_observe_stride));
   ASSERT_EQ(whole.size(), sampled.size());
   double sum = 0;
   std::int64_t seen = 0, all = 0;
@@ -184,7 +186,7 @@ TEST(ObservedRuns, InHalfPrecisionTakeTheLossScaleOut) {
   const ScratchFolder folder;
   write_data(folder);
   const auto single = observed_in_processes(job_of({"", {.method = "ddp", .dp = 2}}, folder, 1));
-  Plan plan{.method = "ddp", .dp = 2, .precision = DType::f16};
+  plan::Plan plan{.method = "ddp", .dp = 2, .precision = program::DType::f16};
   const auto half = observed_in_processes(job_of({"", plan}, folder, 1));
   ASSERT_EQ(single.size(), half.size());
   for (std::size_t i = 0; i < single.size(); ++i) {
@@ -200,9 +202,9 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
   const ScratchFolder folder, plain, watched;
   write_data(folder);
   const auto job = [&](const std::string& out, int observe, int steps) {
-    Plan plan{.method = "zero2", .dp = 2, .zero = 2};
+    plan::Plan plan{.method = "zero2", .dp = 2, .zero = 2};
     plan.observe = observe;
-    Job job = small_job(plan, folder.path(), out);
+    job::Job job = small_job(plan, folder.path(), out);
     job.train.steps = steps;
     return job;
   };
@@ -212,7 +214,7 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
   // Resumed with and without observing, from a checkpoint that knows nothing of it.
   for (const int observe : {0, 5}) {
     const ScratchFolder out;
-    Job rest = job(out.path(), observe, 8);
+    job::Job rest = job(out.path(), observe, 8);
     const TrainedRun b =
         train_in_processes(rest, {.resume = true, .resume_from = first.checkpoint});
     ASSERT_EQ(b.losses.size(), 4U);
@@ -223,7 +225,8 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
 TEST(ObservedRuns, NameLayerAndStepOfGradientsThatAreNotFinite) {
   const ScratchFolder folder;
   write_data(folder);
-  Job job = job_of({"", {.method = "ddp", .dp = 2, .optimizer = Optimizer::sgd}}, folder, 1);
+  job::Job job =
+      job_of({"", {.method = "ddp", .dp = 2, .optimizer = plan::Optimizer::sgd}}, folder, 1);
   job.train.lr = 1e30;
   job.train.warmup_steps = 0;
   for (const Outcome& outcome : fail_in_processes(job, {})) {
@@ -234,4 +237,4 @@ TEST(ObservedRuns, NameLayerAndStepOfGradientsThatAreNotFinite) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

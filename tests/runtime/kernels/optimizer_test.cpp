@@ -14,7 +14,7 @@
 
 #include "engine/base/errors.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 constexpr std::int64_t elements = 10'007;  // no multiple of a vector, more than a block
@@ -62,13 +62,16 @@ TEST(Optimizer, SgdFollowsTorch) {
   at::Tensor expected = param.clone(), expected_buffer;
   for (int step = 1; step <= 20; ++step) {
     const at::Tensor grad = random_tensor(100 + step);
-    update(
-        {.kind = Optimizer::sgd, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .step = step},
-        {.param = param.data_ptr(),
-         .grad = grad.data_ptr(),
-         .moment1 = buffer.data_ptr<float>(),
-         .elements = elements},
-        true);
+    update({.kind = plan::Optimizer::sgd,
+            .lr = 0.05,
+            .momentum = 0.9,
+            .weight_decay = 0.01,
+            .step = step},
+           {.param = param.data_ptr(),
+            .grad = grad.data_ptr(),
+            .moment1 = buffer.data_ptr<float>(),
+            .elements = elements},
+           true);
     // torch/optim/sgd.py, _single_tensor_sgd: the first step's buffer is the gradient itself
     const at::Tensor g = grad.add(expected, 0.01);
     if (step == 1)
@@ -95,8 +98,8 @@ TEST(Optimizer, WeightsThatDoNotDecayDoNot) {
 }
 
 TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
-  for (const auto& [type, scalar] :
-       {std::pair{DType::bf16, at::kBFloat16}, std::pair{DType::f16, at::kHalf}}) {
+  for (const auto& [type, scalar] : {std::pair{program::DType::bf16, at::kBFloat16},
+                                     std::pair{program::DType::f16, at::kHalf}}) {
     at::Tensor master = random_tensor(1), m = at::zeros({elements}), v = at::zeros({elements});
     at::Tensor reference = master.clone(), rm = m.clone(), rv = v.clone();
     at::Tensor param = master.to(scalar);
@@ -127,22 +130,22 @@ TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
 
 TEST(Optimizer, SumsSquaresOfEveryType) {
   for (const auto& [type, scalar] :
-       {std::pair{DType::f32, at::kFloat}, std::pair{DType::bf16, at::kBFloat16},
-        std::pair{DType::f16, at::kHalf}}) {
+       {std::pair{program::DType::f32, at::kFloat}, std::pair{program::DType::bf16, at::kBFloat16},
+        std::pair{program::DType::f16, at::kHalf}}) {
     const at::Tensor values = random_tensor(3).to(scalar);
     const double expected = values.to(at::kDouble).square().sum().item<double>();
     EXPECT_NEAR(sum_of_squares(values.data_ptr(), type, elements), expected, 1e-6 * expected);
   }
   at::Tensor values = random_tensor(3);
   values[elements - 1] = std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(std::isfinite(sum_of_squares(values.data_ptr(), DType::f32, elements)));
+  EXPECT_FALSE(std::isfinite(sum_of_squares(values.data_ptr(), program::DType::f32, elements)));
 }
 
 TEST(Optimizer, ReadsEveryHalf) {
   std::vector<std::int16_t> bits(1 << 16);
   std::iota(bits.begin(), bits.end(), std::int16_t{-32768});
   for (const auto& [type, scalar] :
-       {std::pair{DType::bf16, at::kBFloat16}, std::pair{DType::f16, at::kHalf}})
+       {std::pair{program::DType::bf16, at::kBFloat16}, std::pair{program::DType::f16, at::kHalf}})
     for (const std::int16_t& one : bits) {
       const double expected =
           at::from_blob(const_cast<std::int16_t*>(&one), {1}, scalar).item<double>();
@@ -176,19 +179,19 @@ TEST(Optimizer, LossScaleHalvesAndDoubles) {
 }
 
 TEST(Optimizer, LearningRateRisesAndFalls) {
-  Train train;
+  job::Train train;
   train.steps = 11, train.lr = 1, train.warmup_steps = 4, train.min_lr = 0.2;
   EXPECT_DOUBLE_EQ(learning_rate(train, 0), 0.25);
   EXPECT_DOUBLE_EQ(learning_rate(train, 3), 1);
   EXPECT_DOUBLE_EQ(learning_rate(train, 4), 1);
   EXPECT_DOUBLE_EQ(learning_rate(train, 7), 0.6);
   EXPECT_DOUBLE_EQ(learning_rate(train, 10), 0.2);
-  train.decay = Decay::cosine;
+  train.decay = job::Decay::cosine;
   EXPECT_NEAR(learning_rate(train, 7), 0.6, 1e-12);
   EXPECT_GT(learning_rate(train, 5), 0.9);
-  train.decay = Decay::constant;
+  train.decay = job::Decay::constant;
   EXPECT_DOUBLE_EQ(learning_rate(train, 10), 1);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -16,7 +16,7 @@
 #include "engine/base/names.h"
 #include "runtime/kernels/floats.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using Floats = std::vector<float>;
@@ -37,13 +37,13 @@ struct Taken {
   std::vector<std::byte> packet = {};
   Floats dense = {};  // the packet, added to zeros
 };
-Taken take(const Kernel& kernel, const Floats& gradient, Floats& residual, std::int64_t step = 0,
-           float* threshold = nullptr, std::uint64_t key = 7) {
+Taken take(const program::Kernel& kernel, const Floats& gradient, Floats& residual,
+           std::int64_t step = 0, float* threshold = nullptr, std::uint64_t key = 7) {
   SelectScratch scratch;
   Taken out;
   out.packet.assign(static_cast<std::size_t>(packet_room(kernel)), std::byte{0xAA});
-  out.count = select(kernel, {.step = step, .seed = 3, .key = key}, gradient.data(), DType::f32,
-                     residual.data(), threshold, out.packet.data(), scratch);
+  out.count = select(kernel, {.step = step, .seed = 3, .key = key}, gradient.data(),
+                     program::DType::f32, residual.data(), threshold, out.packet.data(), scratch);
   out.dense.resize(gradient.size());
   scatter_add(kernel, out.packet.data(), 1, 1, 0, kernel.of, out.dense.data());
   return out;
@@ -60,14 +60,15 @@ std::vector<std::size_t> largest(const Floats& v, std::int64_t k) {
 }
 
 /// Eq. 4 and 5 entry by entry; `residual` becomes e(t+1), the result is what is sent.
-Floats by_definition(Feedback form, const Floats& g, Floats& e, std::int64_t k, std::int64_t step) {
-  if (form == Feedback::printed && step > 0 && step % 1000 == 0) e.assign(e.size(), 0);
+Floats by_definition(program::Feedback form, const Floats& g, Floats& e, std::int64_t k,
+                     std::int64_t step) {
+  if (form == program::Feedback::printed && step > 0 && step % 1000 == 0) e.assign(e.size(), 0);
   Floats v = g;
   for (std::size_t i = 0; i < g.size(); ++i)
-    if (form != Feedback::literal) v[i] = g[i] + e[i];
+    if (form != program::Feedback::literal) v[i] = g[i] + e[i];
   Floats sent(g.size());
   for (const std::size_t i : largest(v, k)) sent[i] = v[i];
-  const float beta = form == Feedback::conserving ? 1.0F : 0.9F;
+  const float beta = form == program::Feedback::conserving ? 1.0F : 0.9F;
   for (std::size_t i = 0; i < g.size(); ++i) e[i] = (g[i] + beta * e[i]) - sent[i];
   return sent;
 }
@@ -76,13 +77,14 @@ TEST(Select, TopKIsExactForEveryFormCodingAndSize) {
   // Sizes below and above the sample's reach, with heavy tails, with ties and with zeros.
   for (const std::int64_t n : {1, 15, 16, 17, 1000, 4097, 400'001})
     for (const double part : {0.0, 0.01, 0.1, 0.3, 1.0})
-      for (const Feedback form : {Feedback::conserving, Feedback::printed, Feedback::literal})
+      for (const program::Feedback form :
+           {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal})
         for (const int shape : {0, 1, 2, 3}) {
           // What is large lies below the reach of the sample in any case but 0.1 and 0.3.
           if (n > 100'000 && (shape == 1 || part == 0.01 || part == 1)) continue;
-          const Coding coding = static_cast<Coding>((n + shape) % 3);
-          const Kernel kernel{
-              .kind = Local::select,
+          const program::Coding coding = static_cast<program::Coding>((n + shape) % 3);
+          const program::Kernel kernel{
+              .kind = program::Local::select,
               .of = n,
               .keep = static_cast<std::int64_t>(std::ceil(part * static_cast<double>(n))),
               .feedback = form,
@@ -120,8 +122,9 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
   const Floats values = {1.5F, -96, 24, 3};
   std::vector<std::uint16_t> half, brain;
   for (const float v : values) half.push_back(to_f16(v)), brain.push_back(to_bf16(v));
-  for (const auto& [type, bits] : {std::pair{DType::f16, half}, std::pair{DType::bf16, brain}}) {
-    const Kernel kernel{.of = 4, .keep = 2};
+  for (const auto& [type, bits] :
+       {std::pair{program::DType::f16, half}, std::pair{program::DType::bf16, brain}}) {
+    const program::Kernel kernel{.of = 4, .keep = 2};
     Floats residual = {0, 0, 0, 1}, dense(4);
     std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel)));
     SelectScratch scratch;
@@ -139,9 +142,11 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
 TEST(Select, ConservingLosesNothingTheOtherFormsDo) {
   // After every step: what was sent so far + what is still owed = what there was to send.
   constexpr std::int64_t n = 500;
-  for (const Selector selector : {Selector::top_k, Selector::random_k, Selector::threshold})
-    for (const Feedback form : {Feedback::conserving, Feedback::printed, Feedback::literal}) {
-      const Kernel kernel{.of = n, .keep = 50, .selector = selector, .feedback = form};
+  for (const program::Selector selector :
+       {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold})
+    for (const program::Feedback form :
+         {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal}) {
+      const program::Kernel kernel{.of = n, .keep = 50, .selector = selector, .feedback = form};
       std::vector<double> sent(n), all(n);
       Floats residual(n);
       float threshold[2] = {};
@@ -155,7 +160,7 @@ TEST(Select, ConservingLosesNothingTheOtherFormsDo) {
         }
       }
       SCOPED_TRACE(testing::Message() << name_of(selector) << ' ' << name_of(form));
-      if (form == Feedback::conserving)
+      if (form == program::Feedback::conserving)
         EXPECT_LT(worst, 1e-4);
       else
         EXPECT_GT(worst, 0.5);
@@ -165,7 +170,7 @@ TEST(Select, ConservingLosesNothingTheOtherFormsDo) {
 TEST(Select, PrintedLeaksATenthAndForgetsEveryThousandSteps) {
   // One entry is always chosen, the other never: its residual follows e' = g + 0.9 e. By hand for
   // g = 1: 1, 1.9, 2.71; at step 1000 it begins again.
-  const Kernel kernel{.of = 2, .keep = 1, .feedback = Feedback::printed};
+  const program::Kernel kernel{.of = 2, .keep = 1, .feedback = program::Feedback::printed};
   Floats residual(2);
   for (const float expected : {1.0F, 1.9F, 2.71F}) {
     take(kernel, {100, 1}, residual, 5);
@@ -181,7 +186,7 @@ TEST(Select, PrintedLeaksATenthAndForgetsEveryThousandSteps) {
 
 TEST(Select, RandomKDrawsAlikeOnEveryRankAndAnewEachStep) {
   constexpr std::int64_t n = 10'000, keep = 1000;
-  const Kernel kernel{.of = n, .keep = keep, .selector = Selector::random_k};
+  const program::Kernel kernel{.of = n, .keep = keep, .selector = program::Selector::random_k};
   const auto chosen = [&](unsigned rank, std::int64_t step, std::uint64_t key) {
     Floats gradient = random_values(n, rank), residual(n);
     const Taken taken = take(kernel, gradient, residual, step, nullptr, key);
@@ -208,11 +213,13 @@ TEST(Select, ThresholdStaysNearTheWantedNumber) {
   constexpr std::int64_t n = 50'000;
   for (const double part : {0.01, 0.1, 0.3})
     for (const double tail : {1.0, 3.0})
-      for (const Feedback form : {Feedback::conserving, Feedback::printed, Feedback::literal}) {
+      for (const program::Feedback form :
+           {program::Feedback::conserving, program::Feedback::printed,
+            program::Feedback::literal}) {
         SCOPED_TRACE(testing::Message() << part << " tail " << tail << ' ' << name_of(form));
         const auto keep = static_cast<std::int64_t>(part * n);
-        const Kernel kernel{
-            .of = n, .keep = keep, .selector = Selector::threshold, .feedback = form};
+        const program::Kernel kernel{
+            .of = n, .keep = keep, .selector = program::Selector::threshold, .feedback = form};
         Floats residual(n);
         float state[2] = {};
         double late = 0;
@@ -233,7 +240,7 @@ TEST(Select, ThresholdStaysNearTheWantedNumber) {
 
 TEST(Select, ThresholdTakesExactlyWhatReachesIt) {
   constexpr std::int64_t n = 5000;
-  const Kernel kernel{.of = n, .keep = 1500, .selector = Selector::threshold};
+  const program::Kernel kernel{.of = n, .keep = 1500, .selector = program::Selector::threshold};
   const Floats gradient = random_values(n, 1);
   Floats residual(n), expected(n);
   float state[2] = {0.9F, 0};
@@ -246,7 +253,7 @@ TEST(Select, ThresholdTakesExactlyWhatReachesIt) {
   residual.assign(n, 0);
   Floats again(n);
   EXPECT_EQ(take(kernel, gradient, residual, 2, state).dense,
-            by_definition(Feedback::conserving, gradient, again, 1500, 2));
+            by_definition(program::Feedback::conserving, gradient, again, 1500, 2));
   EXPECT_EQ(residual, again);
   EXPECT_GT(state[0], 0.5F);
 }
@@ -255,16 +262,19 @@ TEST(Packets, BytesAreTheFormulas) {
   for (const std::int64_t n : {1, 7, 8, 9, 65'535, 65'536, 65'537, 200'000})
     for (const std::int64_t k : {std::int64_t{0}, std::int64_t{1}, n / 2, n}) {
       const std::int64_t blocks = n <= 65'536 ? 1 : n <= 131'072 ? 2 : 4;
-      EXPECT_EQ(packet_bytes(n, k, Coding::index32), 8 * k);
-      EXPECT_EQ(packet_bytes(n, k, Coding::bitmap), 4 * k + n / 8 + (n % 8 != 0));
-      EXPECT_EQ(packet_bytes(n, k, Coding::delta16), 6 * k + 4 * blocks);
+      EXPECT_EQ(packet_bytes(n, k, program::Coding::index32), 8 * k);
+      EXPECT_EQ(packet_bytes(n, k, program::Coding::bitmap), 4 * k + n / 8 + (n % 8 != 0));
+      EXPECT_EQ(packet_bytes(n, k, program::Coding::delta16), 6 * k + 4 * blocks);
     }
 }
 
 TEST(Packets, NothingIsSaidInAsManyBytes) {
-  for (const Coding coding : {Coding::index32, Coding::bitmap, Coding::delta16})
-    for (const Selector selector : {Selector::top_k, Selector::threshold}) {
-      const Kernel kernel{.of = 100'000, .keep = 70'000, .selector = selector, .coding = coding};
+  for (const program::Coding coding :
+       {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16})
+    for (const program::Selector selector :
+         {program::Selector::top_k, program::Selector::threshold}) {
+      const program::Kernel kernel{
+          .of = 100'000, .keep = 70'000, .selector = selector, .coding = coding};
       std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel)), std::byte{0xFF});
       select_nothing(kernel, packet.data());
       Floats target(100'000, 1);
@@ -274,8 +284,9 @@ TEST(Packets, NothingIsSaidInAsManyBytes) {
 }
 
 TEST(Packets, ScatterIntoAPart) {
-  for (const Coding coding : {Coding::index32, Coding::bitmap, Coding::delta16}) {
-    const Kernel kernel{.of = 10, .keep = 3, .coding = coding};
+  for (const program::Coding coding :
+       {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16}) {
+    const program::Kernel kernel{.of = 10, .keep = 3, .coding = coding};
     std::vector<std::byte> packets(static_cast<std::size_t>(2 * packet_room(kernel)));
     const std::uint32_t a[] = {0, 4, 9}, b[] = {4, 5, 6};
     const float x[] = {1, 2, 3}, y[] = {10, 20, 30};
@@ -290,7 +301,7 @@ TEST(Packets, ScatterIntoAPart) {
 }
 
 TEST(Packets, FromAPeerAreNotTrusted) {
-  const auto refused = [](const Kernel& kernel, const std::vector<std::byte>& packet) {
+  const auto refused = [](const program::Kernel& kernel, const std::vector<std::byte>& packet) {
     Floats target(static_cast<std::size_t>(kernel.of));
     EXPECT_THROW(scatter_add(kernel, packet.data(), 1, 1, 0, kernel.of, target.data()),
                  BackendError)
@@ -298,16 +309,17 @@ TEST(Packets, FromAPeerAreNotTrusted) {
   };
   const float values[] = {1, 2};
   const std::uint32_t indices[] = {3, 9};
-  for (const Coding coding : {Coding::index32, Coding::bitmap, Coding::delta16}) {
-    const Kernel good{.of = 10, .keep = 2, .coding = coding};
+  for (const program::Coding coding :
+       {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16}) {
+    const program::Kernel good{.of = 10, .keep = 2, .coding = coding};
     std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(good)));
     write_packet(good, values, indices, 2, packet.data());
-    if (coding == Coding::index32) {
+    if (coding == program::Coding::index32) {
       for (const std::uint32_t wild : {10U, 0xffffffffU}) {
         std::memcpy(packet.data() + 8, &wild, 4);
         refused(good, packet);
       }
-    } else if (coding == Coding::bitmap) {
+    } else if (coding == program::Coding::bitmap) {
       auto more = packet, fewer = packet, beyond = packet;
       more[8] |= std::byte{0xF0};
       refused(good, more);
@@ -325,7 +337,7 @@ TEST(Packets, FromAPeerAreNotTrusted) {
       refused(good, beyond);
     }
   }
-  const Kernel counted{.of = 10, .keep = 2, .selector = Selector::threshold};
+  const program::Kernel counted{.of = 10, .keep = 2, .selector = program::Selector::threshold};
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(counted)));
   const std::uint32_t five = 5;  // there is room for 4
   std::memcpy(packet.data(), &five, 4);
@@ -333,4 +345,4 @@ TEST(Packets, FromAPeerAreNotTrusted) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -11,12 +11,12 @@
 #include "engine/base/errors.h"
 #include "tests/runtime/processes.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   at::set_num_threads(1);
-  const ModelSpec model = load_model("gpt-tiny", 32);
+  const model::ModelSpec model = model::load_model("gpt-tiny", 32);
   const auto began = std::chrono::steady_clock::now();
   const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {
     return to_json(measure_profile(model,
@@ -30,30 +30,32 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   const double lasted =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   for (const Outcome& outcome : outcomes) ASSERT_EQ(outcome.status, 0) << outcome.text;
-  const Profile profile = parse_profile(outcomes[0].text, "profile");
+  const costs::Profile profile = costs::parse_profile(outcomes[0].text, "profile");
   EXPECT_EQ(profile.ranks, 2);
   EXPECT_EQ(profile.threads_per_rank, 1);
-  const std::string kind = load_cluster("this-machine:2").kind_of(0).name;
+  const std::string kind = cluster::load_cluster("this-machine:2").kind_of(0).name;
   EXPECT_TRUE(profile.covers(kind));
   EXPECT_FALSE(profile.covers("RTX 4090"));
-  std::set<std::tuple<SegmentKind, Pass, int>> pieces;
-  for (const SegmentTime& segment : profile.segments) {
+  std::set<std::tuple<model::SegmentKind, program::Pass, int>> pieces;
+  for (const costs::SegmentTime& segment : profile.segments) {
     EXPECT_GT(segment.seconds, 0);
     EXPECT_LT(segment.seconds, lasted / 10);
     pieces.insert({segment.kind, segment.pass, segment.samples});
   }
   EXPECT_EQ(pieces.size(), 4U * 3U * 2U);  // kinds, passes, numbers of samples
   const auto head = [&](int samples) {
-    return *profile.segment_seconds(model.name, SegmentKind::head, Pass::backward, samples, 32, 1,
-                                    DType::f32, kind);
+    return *profile.segment_seconds(model.name, model::SegmentKind::head, program::Pass::backward,
+                                    samples, 32, 1, program::DType::f32, kind);
   };
   EXPECT_GT(head(4), head(1));
-  EXPECT_TRUE(profile.update_seconds(Optimizer::adamw, DType::f32, 1'000'000, kind));
-  for (const Local work : {Local::measure, Local::rescale, Local::select, Local::scatter_add,
-                           Local::cast, Local::observe})
+  EXPECT_TRUE(profile.update_seconds(plan::Optimizer::adamw, program::DType::f32, 1'000'000, kind));
+  for (const program::Local work :
+       {program::Local::measure, program::Local::rescale, program::Local::select,
+        program::Local::scatter_add, program::Local::cast, program::Local::observe})
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
-  for (const Move move :
-       {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
+  for (const program::Move move :
+       {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
+        program::Move::broadcast, program::Move::reduce})
     EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
         << static_cast<int>(move);
   EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);
@@ -61,9 +63,9 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
 }
 
 TEST(Profiler, RefusesAModelWithoutBlocks) {
-  ModelSpec model = load_model("llama-7b", 0);
+  model::ModelSpec model = model::load_model("llama-7b", 0);
   EXPECT_THROW(measure_profile(model, {}, {}), InputError);
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -20,7 +20,7 @@
 #include "runtime/training/train.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using nlohmann::json;
@@ -30,43 +30,44 @@ constexpr double tolerance = 1e-5;
 
 struct Case {
   std::string name = {};
-  Plan from = {}, to = {};
+  plan::Plan from = {}, to = {};
   std::string model = "gpt-tiny";
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 /// Both plans complete, with the batch and the optimizer of the job.
-Plan second_plan(Plan plan, const Job& job) {
+plan::Plan second_plan(plan::Plan plan, const job::Job& job) {
   plan.global_batch = job.plan.global_batch;
   plan.optimizer = job.plan.optimizer;
   plan.clip = job.plan.clip;
   plan.bucket = Bytes(30e3);  // not the first plan's
-  return prepare(plan, job.model);
+  return methods::prepare(plan, job.model);
 }
 
-Job first_job(const Case& c, Optimizer optimizer, const std::string& data, const std::string& out) {
-  Plan deepest = c.from;
+job::Job first_job(const Case& c, plan::Optimizer optimizer, const std::string& data,
+                   const std::string& out) {
+  plan::Plan deepest = c.from;
   deepest.optimizer = optimizer;
-  Job job = small_job(deepest, data, out, c.model);
+  job::Job job = small_job(deepest, data, out, c.model);
   if (job.model.layers < 4) {  // enough for either plan's stages
     job.model.layers = 4;
     job.model.groups.clear();
     job.model.segments.clear();
     job.model = build_model(job.model);
-    Plan again = c.from;
+    plan::Plan again = c.from;
     again.optimizer = optimizer;
     again.global_batch = job.plan.global_batch;
     again.bucket = job.plan.bucket;
-    job.plan = prepare(again, job.model);
+    job.plan = methods::prepare(again, job.model);
   }
   return job;
 }
 
-TrainOptions replacing(const Job& job, const Plan& to, std::int64_t step) {
-  const Plan plan = second_plan(to, job);
+TrainOptions replacing(const job::Job& job, const plan::Plan& to, std::int64_t step) {
+  const plan::Plan plan = second_plan(to, job);
   TrainOptions options;
-  options.policy =
-      std::make_shared<ReplaceOnce>(step, [plan](const Measured&, const Plan&) { return plan; });
+  options.policy = std::make_shared<planner::ReplaceOnce>(
+      step, [plan](const planner::Measured&, const plan::Plan&) { return plan; });
   return options;
 }
 
@@ -75,9 +76,9 @@ class Replaced : public testing::TestWithParam<Case> {};
 TEST_P(Replaced, EndsLikeARunThatStayed) {
   ScratchFolder data, out;
   write_data(data);
-  for (const Optimizer optimizer : {Optimizer::sgd, Optimizer::adamw}) {
-    const Job job = first_job(GetParam(), optimizer, data.path(),
-                              out.file(optimizer == Optimizer::sgd ? "sgd" : "adamw"));
+  for (const plan::Optimizer optimizer : {plan::Optimizer::sgd, plan::Optimizer::adamw}) {
+    const job::Job job = first_job(GetParam(), optimizer, data.path(),
+                                   out.file(optimizer == plan::Optimizer::sgd ? "sgd" : "adamw"));
     const TrainedRun run = train_in_processes(job, replacing(job, GetParam().to, 7));
     if (HasFailure()) return;
     const ReferenceRun reference = train_reference(job);
@@ -87,7 +88,7 @@ TEST_P(Replaced, EndsLikeARunThatStayed) {
     EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, tolerance);
     const reference::Weights weights = weights_of(run.checkpoint, job.model);
     EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, tolerance);
-    if (optimizer == Optimizer::sgd) {
+    if (optimizer == plan::Optimizer::sgd) {
       const auto [difference, name] = worst_difference(weights, reference.weights);
       EXPECT_LE(difference, tolerance) << name;
     }
@@ -134,13 +135,13 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
   const Case c = {
       "", {.method = "zero2", .dp = 2}, {.method = "1f1b", .pp = 2, .micro_batches = 4}};
   const auto job_into = [&](const std::string& name) {
-    Job job = first_job(c, Optimizer::adamw, data.path(), out.file(name));
+    job::Job job = first_job(c, plan::Optimizer::adamw, data.path(), out.file(name));
     job.train.steps = 8;
     job.train.save_every = 4;
     job.train.eval_every = 2;
     return job;
   };
-  const Job whole = job_into("whole"), rest = job_into("rest");
+  const job::Job whole = job_into("whole"), rest = job_into("rest");
   const TrainedRun straight = train_in_processes(whole, replacing(whole, c.to, change));
   if (HasFailure()) return;
   TrainOptions options = replacing(rest, c.to, change);
@@ -160,13 +161,13 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
 INSTANTIATE_TEST_SUITE_P(BeforeAtAndAfter, Resumed, testing::Values(6, 4, 2));
 
 /// A policy that does something else than planning when it is asked.
-class Asked final : public Policy {
+class Asked final : public planner::Policy {
  public:
   explicit Asked(std::function<void()> what) : what_(std::move(what)) {}
   std::optional<std::int64_t> next(std::int64_t step, int) const override {
     return std::max<std::int64_t>(step, 5);
   }
-  std::optional<Plan> observe(const Measured&, const Plan&) override {
+  std::optional<plan::Plan> observe(const planner::Measured&, const plan::Plan&) override {
     what_();
     return std::nullopt;
   }
@@ -178,10 +179,10 @@ class Asked final : public Policy {
 TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
   job.run.timeout = Seconds(5);
   job.run.heartbeat = Seconds(0.5);
-  const auto messages = [&](const std::shared_ptr<Policy>& policy) {
+  const auto messages = [&](const std::shared_ptr<planner::Policy>& policy) {
     TrainOptions options;
     options.overwrite = true;  // of the one before
     options.policy = policy;
@@ -195,9 +196,10 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   for (const std::string& text :
        messages(std::make_shared<Asked>([] { throw InputError("no plan fits into 2 x 80 GB"); })))
     EXPECT_THAT(text, HasSubstr("no plan fits into 2 x 80 GB"));
-  const Plan other = prepare({.method = "ddp", .dp = 4, .global_batch = 8}, job.model);
-  for (const std::string& text : messages(
-           std::make_shared<ReplaceOnce>(5, [&](const Measured&, const Plan&) { return other; })))
+  const plan::Plan other =
+      methods::prepare({.method = "ddp", .dp = 4, .global_batch = 8}, job.model);
+  for (const std::string& text : messages(std::make_shared<planner::ReplaceOnce>(
+           5, [&](const planner::Measured&, const plan::Plan&) { return other; })))
     EXPECT_THAT(text, HasSubstr("the new plan has world size 4, the run has 2"));
   // Whoever dies while the others wait for the plan is named.
   const std::vector<std::string> texts = messages(std::make_shared<Asked>([] { raise(SIGKILL); }));
@@ -207,7 +209,7 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
 TEST(PolicyRun, ASignalWhilePlanningSavesAndEnds) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
   TrainOptions options;
   options.policy = std::make_shared<Asked>([] { raise(SIGINT); });
   options.quiet = true;
@@ -230,7 +232,7 @@ TEST(PolicyRun, TellsOfTheChangeInMetricsAndTrace) {
   ScratchFolder data, out;
   write_data(data);
   const Case c = {"", {.method = "zero1", .dp = 2}, {.method = "megatron", .tp = 2}};
-  const Job job = first_job(c, Optimizer::adamw, data.path(), out.path());
+  const job::Job job = first_job(c, plan::Optimizer::adamw, data.path(), out.path());
   TrainOptions options = replacing(job, c.to, 7);
   options.trace = out.file("trace.json");
   options.trace_steps = 2;
@@ -269,13 +271,13 @@ double median(std::vector<double> values) {
 TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
   ScratchFolder data, out;
   write_data(data);
-  Plan plan{.method = "ddp", .dp = 2, .global_batch = 64, .optimizer = Optimizer::sgd};
-  Job job = small_job(plan, data.path(), out.path());
+  plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 64, .optimizer = plan::Optimizer::sgd};
+  job::Job job = small_job(plan, data.path(), out.path());
   job.disturb.stragglers.push_back({.rank = 1, .factor = 5});
   const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {
     TrainOptions options;
     options.quiet = true;
-    options.policy = std::make_shared<BalanceLoad>(6, 0.1);
+    options.policy = std::make_shared<planner::BalanceLoad>(6, 0.1);
     const TrainSummary summary = train(job, environment, options);
     json changes = json::array();
     for (const Replacement& r : summary.replacements)
@@ -308,4 +310,4 @@ TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

@@ -22,7 +22,7 @@
 #include "runtime/checkpoints/safetensors.h"
 #include "tests/runtime/training.h"
 
-namespace rehearse {
+namespace rehearse::runtime {
 namespace {
 
 using nlohmann::json;
@@ -40,7 +40,7 @@ std::vector<json> lines_of(const std::string& path) {
 TEST(Train, ASignalSavesAndEndsEveryRankAtOneStep) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
   job.train.steps = 1'000'000;
   const std::vector<Outcome> outcomes = run_ranks(
       2,
@@ -72,7 +72,8 @@ TEST(Train, ASignalSavesAndEndsEveryRankAtOneStep) {
 TEST(Train, WritesMetricsAndATraceOfEveryRank) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "1f1b", .pp = 2, .micro_batches = 4}, data.path(), out.path());
+  job::Job job =
+      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4}, data.path(), out.path());
   job.train.eval_every = 10;
   train_in_processes(job, {.trace = out.file("trace.json"), .trace_steps = 3});
   if (HasFailure()) return;
@@ -87,8 +88,8 @@ TEST(Train, WritesMetricsAndATraceOfEveryRank) {
   const json trace = json::parse(file);
   const json& events = trace.is_array() ? trace : trace.at("traceEvents");
   std::size_t ops = 0;
-  const LinkedProgram linked = link(compile(job.plan, job.model));
-  for (const Role& role : linked.program.roles) ops += role.ops.size();
+  const link::LinkedProgram linked = link::link(methods::compile(job.plan, job.model));
+  for (const program::Role& role : linked.program.roles) ops += role.ops.size();
   std::size_t complete = 0;
   for (const json& event : events) complete += event.at("ph") == "X";
   EXPECT_GE(complete, 3 * ops);
@@ -97,8 +98,8 @@ TEST(Train, WritesMetricsAndATraceOfEveryRank) {
 TEST(Train, RefusesBeforeTheFirstStep) {
   ScratchFolder data, out;
   write_data(data);
-  const Job good = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("out"));
-  const auto message = [](const Job& job, int ranks) {
+  const job::Job good = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("out"));
+  const auto message = [](const job::Job& job, int ranks) {
     try {
       train(job, {.rank = 0, .world_size = ranks}, {.quiet = true});
     } catch (const InputError& error) {
@@ -107,7 +108,7 @@ TEST(Train, RefusesBeforeTheFirstStep) {
     return std::string("no error");
   };
   EXPECT_THAT(message(good, 3), HasSubstr("needs 2 ranks"));
-  Job missing = good;
+  job::Job missing = good;
   missing.train.data.clear();
   EXPECT_THAT(message(missing, 2), HasSubstr("train.data"));
 }
@@ -121,7 +122,7 @@ std::vector<std::string> texts_of(const std::vector<Outcome>& outcomes) {
 TEST(Train, EveryRankRefusesAFolder) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("file") + "/below");
+  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("file") + "/below");
   write_text(out.file("file"), "in the way");
   EXPECT_THAT(texts_of(fail_in_processes(job, {})), Each(HasSubstr("cannot write there")));
   job.train.out = out.file("out");
@@ -144,7 +145,7 @@ TEST(Train, EveryRankRefusesAFolder) {
 TEST(HuggingFace, WeightsGoOutAndComeBack) {
   ScratchFolder data, out;
   write_data(data);
-  Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("first"));
+  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("first"));
   job.train.steps = 3;
   const TrainedRun first = train_in_processes(job);
   if (HasFailure()) return;
@@ -166,7 +167,7 @@ TEST(HuggingFace, WeightsGoOutAndComeBack) {
             ours.at("transformer.h.1.mlp.c_fc.weight")[7][5].item<float>());
 
   // With a learning rate of 0 the weights that came in go out again, from another mesh.
-  Job second = small_job({.method = "megatron", .tp = 2}, data.path(), out.file("second"));
+  job::Job second = small_job({.method = "megatron", .tp = 2}, data.path(), out.file("second"));
   second.train.steps = 1;
   second.train.lr = 0;
   const TrainedRun again = train_in_processes(second, {.import_weights = file});
@@ -176,4 +177,4 @@ TEST(HuggingFace, WeightsGoOutAndComeBack) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::runtime

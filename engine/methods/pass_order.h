@@ -6,12 +6,12 @@
 
 #include "engine/plan/plan.h"
 
-namespace rehearse {
+namespace rehearse::methods {
 
 /// One entry of a pipeline schedule. `chunk` counts the model chunks of this rank (0 without
 /// interleaving). `shift` as in Op.
 struct Action {
-  Pass pass = Pass::forward;
+  program::Pass pass = program::Pass::forward;
   int chunk = 0, microbatch = 0, shift = 0;
   /// The shift of the update that follows; without one in the whole list it follows the last
   /// backward of the step.
@@ -20,10 +20,10 @@ struct Action {
 
 struct PassOrder {
   /// What stage `stage` does in one iteration, in order.
-  std::vector<Action> (*actions)(const Plan& plan, int stage) = nullptr;
+  std::vector<Action> (*actions)(const plan::Plan& plan, int stage) = nullptr;
   /// The largest number of (chunk, micro-batch) whose activations the stage holds at once: those
   /// whose forward has begun and whose backward has not ended.
-  int (*in_flight)(const Plan& plan, int stage) = nullptr;
+  int (*in_flight)(const plan::Plan& plan, int stage) = nullptr;
 };
 
 /// Forward and backward of one micro-batch after the other: one stage, with gradient accumulation.
@@ -40,6 +40,6 @@ extern const PassOrder all_forward_all_backward;
 /// a rank.
 extern const PassOrder interleave;
 /// Throws Refused for a plan that it cannot order.
-void check_interleaving(const Plan& plan);
+void check_interleaving(const plan::Plan& plan);
 
-}  // namespace rehearse
+}  // namespace rehearse::methods

@@ -1,0 +1,59 @@
+"""The folders of the C++ code, lowest first: a file includes its own folder and those that stand before it.
+
+docs/architecture.md draws them, and each has a README.md that says what enters, what leaves and where to begin.
+"""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+ENGINE = [
+    "engine/base",
+    "engine/program",
+    "engine/model",
+    "engine/plan",
+    "engine/cluster",
+    "engine/collectives",
+    "engine/link",
+    "engine/tensors",
+    "engine/costs",
+    "engine/methods",
+    "engine/job",
+    "engine/execution",
+    "engine/migration",
+    "engine/planner",
+]
+RUNTIME = [
+    "models",
+    "runtime/kernels",
+    "runtime/control",
+    "runtime/communication",
+    "runtime/cuda",
+    "runtime/data",
+    "runtime/execution",
+    "runtime/checkpoints",
+    "runtime/profiling",
+    "runtime/training",
+]
+CLI = ["cli/console", "cli/study", "cli/commands", "cli/training", "cli"]
+ROOMS = [*ENGINE, "sim", *RUNTIME, *CLI]
+
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def room_of(path):
+    """The innermost room of a file or of an include, relative to the top folder; None outside of all rooms."""
+    path = pathlib.PurePath(path)
+    return next((str(p) for p in path.parents if str(p) in ROOMS), None)
+
+
+def sources(folder):
+    return sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in SUFFIXES)
+
+
+def namespace_of(path):
+    """Each room of the engine is a namespace, and so are sim, models, runtime and cli. What engine/base declares is the common
+    vocabulary and stands in `rehearse` itself."""
+    room = room_of(path)
+    name = room.split("/")[-1 if room in ENGINE else 0]
+    return "rehearse" if name == "base" else f"rehearse::{name}"
