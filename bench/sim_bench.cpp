@@ -80,7 +80,8 @@ std::string measure(const Case& one) {
                                     simulating / one.steps <= one.target ? "" : ", MISSED");
   return fmt::format(
       "{}: {} ranks, {} steps: {:.1f} ms a step ({:.1f} on the core{}); {:.3g} ops, {} flows, {} "
-      "meetings bypassed, {:.0f} MB\n  compile and link {:.0f} ms, costs {:.0f} ms; simulated step "
+      "exchanges bypassed, {:.0f} MB\n  compile and link {:.0f} ms, costs {:.0f} ms; simulated "
+      "step "
       "time {:.4f} s, bubble {:.3f}, exposed {:.4f} s{}",
       one.name, linked.program.world_size, one.steps, 1e3 * simulating / one.steps,
       1e3 * cpu / one.steps, target, static_cast<double>(simulated.instances), simulated.flows,

@@ -41,7 +41,7 @@ at::Tensor plain_scores(const Parts& p, double scale, bool causal) {
 
 }  // namespace
 
-Attended attend(const at::Tensor& qkv, bool causal) {
+AttentionOutput attend(const at::Tensor& qkv, bool causal) {
   const Parts p(qkv);
   at::Tensor out, log_sum;  // out: [samples, heads, seq, head_dim]
   switch (path_of(qkv)) {

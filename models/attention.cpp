@@ -22,7 +22,7 @@ class Attention final : public Normed {
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight.flatten(0, 1), p.qkv_bias.flatten())
                                .view({input.size(0), input.size(1), 3, z_.heads, z_.head_dim});
-    const Attended attended = attend(qkv, !z_.bert);
+    const AttentionOutput attended = attend(qkv, !z_.bert);
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) {
@@ -59,7 +59,7 @@ class Attention final : public Normed {
       }
     }
     y.reset();
-    const Mask dropped = embedding_mask(batch);
+    const DropoutMask dropped = embedding_mask(batch);
     return through_norm_and_residual(grad_y, grad_output, input, mean, rstd, p.norm, d.norm,
                                      drops_embedding(batch) ? &dropped : nullptr, accumulate[1]);
   }
@@ -70,7 +70,7 @@ class Attention final : public Normed {
     at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
     NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
-      Cut split(groups[0]), whole(groups[1]);
+      GroupTensors split(groups[0]), whole(groups[1]);
       qkv_weight = split.next({3, z.width(), z.hidden});
       qkv_bias = split.next({3, z.width()});
       out_weight = split.next({z.hidden, z.width()});
@@ -79,8 +79,12 @@ class Attention final : public Normed {
     }
   };
 
-  Mask mask(const Batch& batch) const { return {batch, Site::attention, z_.layer, z_.dropout}; }
-  Mask embedding_mask(const Batch& batch) const { return {batch, Site::embedding, -1, z_.dropout}; }
+  DropoutMask mask(const Batch& batch) const {
+    return {batch, Site::attention, z_.layer, z_.dropout};
+  }
+  DropoutMask embedding_mask(const Batch& batch) const {
+    return {batch, Site::embedding, -1, z_.dropout};
+  }
   bool drops_embedding(const Batch& batch) const {
     return z_.bert && z_.layer == 0 && embedding_mask(batch).active();
   }

@@ -20,7 +20,7 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea and Flood 2014)
 }
 
 /// The part of the key that is one per call.
-std::uint64_t call_key(const Mask& mask) {
+std::uint64_t call_key(const DropoutMask& mask) {
   const std::uint64_t place =
       (static_cast<std::uint64_t>(mask.layer + 1) << 8) | static_cast<std::uint64_t>(mask.site);
   return mix(mix(mix(mask.batch.seed) ^ static_cast<std::uint64_t>(mask.batch.step)) ^ place);
@@ -56,7 +56,7 @@ void apply_row(T* x, const T* residual, const float* row, std::int64_t n) {
 }
 
 template <class T>
-void drop_rows(at::Tensor& x, const Mask& mask, const at::Tensor& residual) {
+void drop_rows(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residual) {
   const std::int64_t seq = x.size(1), hidden = x.size(2);
   T* const data = x.data_ptr<T>();
   const T* const add = residual.defined() ? residual.const_data_ptr<T>() : nullptr;
@@ -74,7 +74,7 @@ void drop_rows(at::Tensor& x, const Mask& mask, const at::Tensor& residual) {
 
 }  // namespace
 
-at::Tensor mask_tensor(at::IntArrayRef shape, const Mask& mask, at::Device device) {
+at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Device device) {
   const std::int64_t samples = shape[0], seq = shape[1], hidden = shape[2];
   const std::uint64_t call = call_key(mask);
   at::Tensor keys = at::empty({samples, seq, 2}, at::kLong);
@@ -102,7 +102,7 @@ at::Tensor mask_tensor(at::IntArrayRef shape, const Mask& mask, at::Device devic
       .mul_(scale(mask.probability));
 }
 
-void drop(at::Tensor& x, const Mask& mask, const at::Tensor& residual) {
+void drop(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residual) {
   if (!x.is_cpu()) {
     x.mul_(mask_tensor(x.sizes(), mask, x.device()).to(x.scalar_type()));
     if (residual.defined()) x.add_(residual);

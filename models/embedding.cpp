@@ -25,7 +25,7 @@ class Embedding final : public Block {
       out.add_(whole.narrow(0, 0, seq));
       if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
     }
-    const Mask mask = mask_of(batch);
+    const DropoutMask mask = mask_of(batch);
     if (mask.active()) drop(out, mask, {});
     if (saved != nullptr) saved->tensors.clear();
     return out;
@@ -36,7 +36,7 @@ class Embedding final : public Block {
                       std::span<const at::Tensor> grads,
                       std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    const Mask mask = mask_of(batch);
+    const DropoutMask mask = mask_of(batch);
     at::Tensor grad = grad_output;
     if (mask.active()) {
       grad = grad_output.clone();
@@ -70,7 +70,7 @@ class Embedding final : public Block {
       index.masked_fill_(outside, 0);
     }
   };
-  Mask mask_of(const Batch& batch) const {
+  DropoutMask mask_of(const Batch& batch) const {
     return {batch, Site::embedding, -1, z_.bert ? 0 : z_.dropout};
   }
 

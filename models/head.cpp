@@ -74,7 +74,7 @@ class Head final : public Normed {
     at::Tensor table, table_bias, transform_weight, transform_bias;
     NormParams norm, second;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
-      Cut split(groups[0]), whole(groups[groups.size() - 1]);
+      GroupTensors split(groups[0]), whole(groups[groups.size() - 1]);
       table = split.next({z.padded_vocab, z.hidden});
       if (z.bert && z.tied) table_bias = groups[1].view({z.padded_vocab});
       if (z.bert && !z.tied) table_bias = split.next({z.padded_vocab});

@@ -15,14 +15,14 @@ at::Tensor norm_parameter(const at::Tensor& p) {
 
 }  // namespace
 
-Cut::~Cut() noexcept(false) {
+GroupTensors::~GroupTensors() noexcept(false) {
   if (offset_ != flat_.numel() && std::uncaught_exceptions() == 0) {
     throw ProgramError("a flat parameter group has " + std::to_string(flat_.numel()) +
                        " elements where its segment has " + std::to_string(offset_));
   }
 }
 
-at::Tensor Cut::next(std::initializer_list<std::int64_t> shape) {
+at::Tensor GroupTensors::next(std::initializer_list<std::int64_t> shape) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   if (offset_ + elements > flat_.numel()) {
@@ -56,7 +56,7 @@ at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::
 at::Tensor Normed::through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
                                              const at::Tensor& input, const at::Tensor& mean,
                                              const at::Tensor& rstd, const NormParams& p,
-                                             const NormParams& d, const Mask* behind_norm,
+                                             const NormParams& d, const DropoutMask* behind_norm,
                                              bool accumulate) const {
   grad_y = grad_y.view(input.sizes());
   if (z_.bert && z_.first()) grad_y.add_(grad_output);
@@ -97,7 +97,7 @@ void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulat
 }
 
 at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias,
-                   const at::Tensor& residual, const Mask& mask, bool first) {
+                   const at::Tensor& residual, const DropoutMask& mask, bool first) {
   const std::int64_t hidden = weight.size(0);
   if (mask.active()) {
     at::Tensor out =
@@ -112,7 +112,7 @@ at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tens
 }
 
 at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& grad_bias,
-                            const Mask& mask, bool first, bool accumulate) {
+                            const DropoutMask& mask, bool first, bool accumulate) {
   const std::int64_t hidden = grad_output.size(-1);
   at::Tensor grad = grad_output;
   if (mask.active()) {

@@ -26,12 +26,12 @@ struct LocalShape {
 
 /// Cuts a flat group into its tensors, in the order in which engine/model/model.cpp lists them.
 /// Ends where the group does, or the program is wrong.
-class Cut {
+class GroupTensors {
  public:
-  explicit Cut(const at::Tensor& flat) : flat_(flat) {}
-  Cut(const Cut&) = delete;
-  Cut& operator=(const Cut&) = delete;
-  ~Cut() noexcept(false);
+  explicit GroupTensors(const at::Tensor& flat) : flat_(flat) {}
+  GroupTensors(const GroupTensors&) = delete;
+  GroupTensors& operator=(const GroupTensors&) = delete;
+  ~GroupTensors() noexcept(false);
   at::Tensor next(std::initializer_list<std::int64_t> shape);
 
  private:
@@ -81,11 +81,11 @@ void store(const at::Tensor& target, const at::Tensor& x, bool accumulate);
 /// target (+)= 0: this rank's part of a partial sum that another rank contributes alone.
 void store_nothing(const at::Tensor& target, bool accumulate);
 
-struct Attended {
+struct AttentionOutput {
   at::Tensor out = {}, log_sum = {};  // [n, width], f32 [samples, heads, seq]
 };
 /// qkv: [samples, seq, 3, heads, head_dim].
-Attended attend(const at::Tensor& qkv, bool causal);
+AttentionOutput attend(const at::Tensor& qkv, bool causal);
 /// Returns the gradients of query, key and value, each [n, width].
 std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                                           const at::Tensor& out, const at::Tensor& log_sum,
@@ -93,7 +93,7 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::
 
 enum class Site : std::uint8_t { embedding, attention, mlp };
 /// Where a dropout mask is applied: with the batch, everything that its bits depend on.
-struct Mask {
+struct DropoutMask {
   const Batch& batch;
   Site site = Site::embedding;
   int layer = -1;
@@ -102,18 +102,18 @@ struct Mask {
   bool active() const { return batch.train && probability > 0; }
 };
 /// x = mask * x / (1 - p) (+ residual where defined), in place. x: [samples, seq, hidden].
-void drop(at::Tensor& x, const Mask& mask, const at::Tensor& residual);
+void drop(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residual);
 /// The mask itself, 0 or 1 / (1 - p), f32: what `drop` multiplies by, computed with tensor
 /// operations alone (devices other than the CPU; tests).
-at::Tensor mask_tensor(at::IntArrayRef shape, const Mask& mask, at::Device device);
+at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Device device);
 
 /// Row-parallel product with bias, dropout and residual: this rank's part of the sum over tp.
 /// Shapes: a [n, k], weight [hidden, k], residual [samples, seq, hidden].
 at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias,
-                   const at::Tensor& residual, const Mask& mask, bool first);
+                   const at::Tensor& residual, const DropoutMask& mask, bool first);
 /// The gradient behind `project`'s dropout; stores the bias's.
 at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& grad_bias,
-                            const Mask& mask, bool first, bool accumulate);
+                            const DropoutMask& mask, bool first, bool accumulate);
 
 /// A vocabulary shard: its place over tp, its first token, how many of its rows are tokens (the
 /// rest is padding and takes no part).
@@ -136,7 +136,7 @@ void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
                             std::int64_t elements);
 
 /// The next two tensors of a group as a norm's.
-inline NormParams next_norm(Cut& cut, std::int64_t hidden) {
+inline NormParams next_norm(GroupTensors& cut, std::int64_t hidden) {
   at::Tensor weight = cut.next({hidden});
   return {std::move(weight), cut.next({hidden})};
 }
@@ -155,7 +155,7 @@ class Normed : public Block {
   at::Tensor through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
                                        const at::Tensor& input, const at::Tensor& mean,
                                        const at::Tensor& rstd, const NormParams& p,
-                                       const NormParams& d, const Mask* behind_norm,
+                                       const NormParams& d, const DropoutMask* behind_norm,
                                        bool accumulate) const;
 
   LocalShape z_;

@@ -55,7 +55,7 @@ class Mlp final : public Normed {
     at::Tensor in_weight, in_bias, out_weight, out_bias;
     NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
-      Cut split(groups[0]), whole(groups[1]);
+      GroupTensors split(groups[0]), whole(groups[1]);
       in_weight = split.next({z.ffn, z.hidden});
       in_bias = split.next({z.ffn});
       out_weight = split.next({z.hidden, z.ffn});
@@ -64,7 +64,7 @@ class Mlp final : public Normed {
     }
   };
 
-  Mask mask(const Batch& batch) const { return {batch, Site::mlp, z_.layer, z_.dropout}; }
+  DropoutMask mask(const Batch& batch) const { return {batch, Site::mlp, z_.layer, z_.dropout}; }
   const char* approximation() const { return z_.bert ? "none" : "tanh"; }
 };
 

@@ -10,7 +10,7 @@
 #include "engine/base/errors.h"
 #include "engine/link/readiness.h"
 #include "sim/crowding.h"
-#include "sim/meetings.h"
+#include "sim/group_exchanges.h"
 #include "sim/network.h"
 #include "sim/player.h"
 
@@ -19,9 +19,9 @@ namespace {
 
 /// What an activity of the network means, in the upper half of its token; an index in the lower.
 enum Tag : SharedNetwork::Token {
-  tag_hop = SharedNetwork::Token{0} << 32,      // of the player
-  tag_local = SharedNetwork::Token{1} << 32,    // a lane's local op ends
-  tag_meeting = SharedNetwork::Token{2} << 32,  // a meeting of known duration ends
+  tag_hop = SharedNetwork::Token{0} << 32,       // of the player
+  tag_local = SharedNetwork::Token{1} << 32,     // a lane's local op ends
+  tag_exchange = SharedNetwork::Token{2} << 32,  // an exchange of known duration ends
 };
 
 class Executor {
@@ -36,10 +36,10 @@ class Executor {
         options_(options),
         network_(cluster, options.slow),
         crowding_(cluster, options.profile, costs.rank_to_device()),
-        meetings_(linked, costs, cluster, network_,
-                  {.chunk = options.fidelity == Fidelity::chunk,
-                   .measured = options.profile == nullptr ? nullptr : &crowding_}),
-        player_(network_, meetings_, tag_hop),
+        group_exchanges_(linked, costs, cluster, network_,
+                         {.chunk = options.fidelity == Fidelity::chunk,
+                          .measured = options.profile == nullptr ? nullptr : &crowding_}),
+        player_(network_, group_exchanges_, tag_hop),
         readiness_(linked, steps) {
     for (const program::Role& role : linked.program.roles) {
       follow_clock_ |= role.free_running;
@@ -49,7 +49,7 @@ class Executor {
     follow_clock_ |= linked.mailboxes;
     for (Id event = 0; event < linked.events.size(); ++event) {
       waiting_base_.push_back(waiting_.size());
-      waiting_.resize(waiting_.size() + meetings_.count(event));
+      waiting_.resize(waiting_.size() + group_exchanges_.count(event));
     }
     prepare_cores(cluster);
     mailboxes_.resize(linked.program.channels.size() * linked.role_of.size());
@@ -70,12 +70,12 @@ class Executor {
   }
 
  private:
-  /// Of one meeting: who has come, and when the last of them was ready.
+  /// Of one exchange: who has come, and when the last of them was ready.
   struct Waiting {
     double since = 0;
     std::uint32_t arrived = 0;
   };
-  /// A meeting or put under way.
+  /// An exchange or put under way.
   struct Owner {
     Id event = none;  // none: a put
     std::uint32_t local = 0;
@@ -160,18 +160,18 @@ class Executor {
   void arrive(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id event = linked_.event_of[lane.role][lane.current.op];
-    const std::size_t local = meetings_.local(event, rank_of(lane));
+    const std::size_t local = group_exchanges_.local(event, rank_of(lane));
     Waiting& waiting = waiting_[waiting_base_[event] + local];
     waiting.since = std::max(waiting.since, lane.current.since);
-    const Meeting& meeting = meetings_.meeting(event, local);
-    const Team& team = meetings_.team(meeting);
-    if (++waiting.arrived < team.ranks.size()) return;
+    const GroupExchange& exchange = group_exchanges_.exchange(event, local);
+    const GroupMembers& group = group_exchanges_.group(exchange);
+    if (++waiting.arrived < group.ranks.size()) return;
     const double since = waiting.since;
     waiting = {};
-    const Id lowest = *std::min_element(team.ranks.begin(), team.ranks.end());
+    const Id lowest = *std::min_element(group.ranks.begin(), group.ranks.end());
     const double factor =
         disturber_.link_factor(lowest, lane.current.step, op_of(event, linked_.role_of[lowest]));
-    meet(meeting, since, factor,
+    meet(exchange, since, factor,
          {.event = event, .local = static_cast<std::uint32_t>(local), .start = since});
   }
   /// The op with which a role takes part in an event.
@@ -181,18 +181,18 @@ class Executor {
     return none;
   }
 
-  void meet(const Meeting& meeting, double since, double factor, Owner owner) {
-    const bool known =
-        meeting.exchange->rounds() == 0 || (meeting.alone && options_.bypass &&
-                                            options_.fidelity == Fidelity::fluid && cores_.empty());
-    const double end = since + factor * (meeting.seconds * meeting.stretch + meeting.extra);
+  void meet(const GroupExchange& exchange, double since, double factor, Owner owner) {
+    const bool known = exchange.schedule->rounds() == 0 ||
+                       (exchange.alone && options_.bypass && options_.fidelity == Fidelity::fluid &&
+                        cores_.empty());
+    const double end = since + factor * (exchange.seconds * exchange.stretch + exchange.extra);
     if (known) ++result_.bypassed;
     if (known && !follow_clock_) return end_meeting(owner, end);
     const std::uint32_t index = keep(owner);
     if (known)
-      network_.wake(end, tag_meeting | index);
+      network_.wake(end, tag_exchange | index);
     else
-      player_.begin(meeting, since, factor, index);
+      player_.begin(exchange, since, factor, index);
   }
   std::uint32_t keep(Owner owner) {
     if (free_owners_.empty()) {
@@ -207,8 +207,9 @@ class Executor {
 
   void end_meeting(const Owner& owner, double end) {
     if (owner.event == none) return end_put(owner, end);
-    const Team& team = meetings_.team(meetings_.meeting(owner.event, owner.local));
-    for (const Id rank : team.ranks) {
+    const GroupMembers& group =
+        group_exchanges_.group(group_exchanges_.exchange(owner.event, owner.local));
+    for (const Id rank : group.ranks) {
       const Id role = linked_.role_of[rank];
       const Id lane = linked_.program.roles[role].ops[op_of(owner.event, role)].lane;
       finish(readiness_.lane_id(role, linked_.place_of[rank], lane), owner.start, end);
@@ -231,10 +232,10 @@ class Executor {
       throw ProgramError(
           fmt::format("rank {} replies before any message came: {}", rank,
                       to_text(linked_.program, linked_.program.roles[lane.role], lane.current.op)));
-    const Meeting& meeting =
-        meetings_.put(lane.role, lane.current.op, lane.place, linked_.place_of[to]);
+    const GroupExchange& exchange =
+        group_exchanges_.put(lane.role, lane.current.op, lane.place, linked_.place_of[to]);
     const double factor = disturber_.link_factor(rank, lane.current.step, lane.current.op);
-    meet(meeting, lane.current.since, factor,
+    meet(exchange, lane.current.since, factor,
          {.start = lane.current.since, .lane = id, .to_rank = to});
   }
   void end_put(const Owner& owner, double end) {
@@ -268,7 +269,7 @@ class Executor {
     switch (token & ~SharedNetwork::Token{~std::uint32_t{0}}) {
       case tag_local:
         return finish(index, readiness_.lanes()[index].current.since, now);
-      case tag_meeting:
+      case tag_exchange:
         return end_owner(index, now);
       default:
         if (const auto owner = player_.ended(index)) end_owner(*owner, now);
@@ -314,7 +315,7 @@ class Executor {
   const SimOptions options_;
   SharedNetwork network_;
   const Crowding crowding_;
-  Meetings meetings_;
+  GroupExchanges group_exchanges_;
   Player player_;
   link::Readiness readiness_;
   bool follow_clock_ = false;

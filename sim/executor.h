@@ -5,7 +5,7 @@
 //
 // Two fidelities: `fluid` moves a collective as one flow for each pair and phase, `chunk` as every
 // transfer of every round of its schedule. What cannot contend bypasses SimGrid: local work on
-// devices of their own, and meetings whose links nothing else can use at the same time. Where all
+// devices of their own, and exchanges whose links nothing else can use at the same time. Where all
 // of a program's ops are in order, their times are computed ahead of SimGrid's clock as soon as
 // they are known (a max-plus recurrence); programs with mailboxes, arrival lanes or free-running
 // roles follow the clock.
@@ -39,7 +39,7 @@ struct Simulated {
   std::int64_t instances = 0;  // (rank, op, step) executed
   std::int64_t transfers = 0;  // point-to-point transfers that were not bypassed
   std::int64_t flows = 0;  // ... of them simulated by SimGrid (neither empty nor within a device)
-  std::int64_t bypassed = 0;  // meetings and puts whose duration was known beforehand
+  std::int64_t bypassed = 0;  // exchanges and puts whose duration was known beforehand
 };
 
 /// Run `steps` steps (free-running roles: until all others have served theirs). Deterministic: the

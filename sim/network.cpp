@@ -66,7 +66,7 @@ struct SharedNetwork::Impl {
   };
   /// The ways between two devices, and the routes of those that were used.
   struct Pair {
-    std::span<const cluster::Way> ways = {};
+    std::span<const cluster::Path> ways = {};
     std::vector<Id> routes = {};
   };
   /// An activity under way. SimGrid carries its index in its user pointer.
@@ -105,7 +105,7 @@ struct SharedNetwork::Impl {
     links[link]->set_latency(0.0);
     links[link]->seal();
   }
-  Id add_route(const cluster::Way& way) {
+  Id add_route(const cluster::Path& way) {
     Route route{.latency = way.latency.value, .links = way.links};
     std::vector<sg::LinkInRoute> hops;
     for (const Id link : way.links) {
@@ -221,7 +221,7 @@ Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
     pair.ways = my.cluster.ways(from_device, to_device);
     pair.routes.assign(pair.ways.size(), none);
   }
-  const cluster::Way& way = fastest(pair.ways, bytes);
+  const cluster::Path& way = fastest(pair.ways, bytes);
   Id& known = pair.routes[static_cast<std::size_t>(&way - pair.ways.data())];
   if (known == none) known = my.add_route(way);
   return known;

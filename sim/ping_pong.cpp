@@ -19,7 +19,7 @@ class Game {
     for (const costs::PairRound& round : rounds)
       for (const auto& [a, b] : round)
         for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
-          const costs::Leg both = leg_of(settings_, leg);
+          const costs::RoundTrip both = leg_of(settings_, leg);
           network_.route(a, b, static_cast<double>(both.there));
           network_.route(b, a, static_cast<double>(both.back));
         }
@@ -55,7 +55,7 @@ class Game {
 
   void send(std::size_t index, double date) {
     const Rally& m = rallies_[index];
-    const costs::Leg leg = leg_of(settings_, m.leg);
+    const costs::RoundTrip leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
     // Jitter is keyed by who, when and what, as in every run.
     const Id op =

@@ -15,8 +15,8 @@ void Player::share_cores(std::vector<Id> cores, double core_seconds_per_byte) {
   core_seconds_per_byte_ = core_seconds_per_byte;
 }
 
-void Player::begin(const Meeting& meeting, double date, double factor, std::uint32_t owner) {
-  assert(meeting.exchange->rounds() > 0);
+void Player::begin(const GroupExchange& exchange, double date, double factor, std::uint32_t owner) {
+  assert(exchange.schedule->rounds() > 0);
   std::uint32_t index = 0;
   if (free_active_.empty()) {
     index = static_cast<std::uint32_t>(active_.size());
@@ -25,10 +25,10 @@ void Player::begin(const Meeting& meeting, double date, double factor, std::uint
     index = free_active_.back();
     free_active_.pop_back();
   }
-  const int members = meeting.exchange->members();
+  const int members = exchange.schedule->members();
   Active& active = active_[index];
-  active.meeting = &meeting;
-  active.factor = factor * meeting.stretch;
+  active.exchange = &exchange;
+  active.factor = factor * exchange.stretch;
   active.owner = owner;
   active.busy = at(members);
   active.round.assign(at(members), -1);
@@ -36,13 +36,13 @@ void Player::begin(const Meeting& meeting, double date, double factor, std::uint
   if (core_seconds_per_byte_ > 0)
     for (int member = 0; member < members; ++member) begin_work(index, member, date);
   for (int member = 0; member < members; ++member)
-    enter(index, member, date + meeting.extra * factor);
+    enter(index, member, date + exchange.extra * factor);
 }
 
 /// The member goes on to its next round with hops; those whose other member is there too begin.
 void Player::enter(std::uint32_t index, int member, double date) {
   Active& active = active_[index];
-  const Exchange& exchange = *active.meeting->exchange;
+  const Exchange& exchange = *active.exchange->schedule;
   for (;;) {
     const int round = ++active.round[at(member)];
     if (round == exchange.rounds()) {
@@ -73,7 +73,7 @@ std::uint32_t Player::new_activity(Activity activity) {
 
 void Player::begin_hop(std::uint32_t index, const Hop& hop, double date) {
   const Active& active = active_[index];
-  const std::vector<Id>& devices = meetings_.team(*active.meeting).devices;
+  const std::vector<Id>& devices = group_exchanges_.group(*active.exchange).devices;
   const Id route = network_.route(devices[at(hop.from)], devices[at(hop.to)], hop.each());
   const double latency = route == none ? 0 : hop.latencies * network_.latency(route);
   const std::uint32_t activity = new_activity({.active = index, .from = hop.from, .to = hop.to});
@@ -83,8 +83,8 @@ void Player::begin_hop(std::uint32_t index, const Hop& hop, double date) {
 
 void Player::begin_work(std::uint32_t index, int member, double date) {
   Active& active = active_[index];
-  const Id device = meetings_.team(*active.meeting).devices[at(member)];
-  const double seconds = active.meeting->exchange->traffic(member) * core_seconds_per_byte_;
+  const Id device = group_exchanges_.group(*active.exchange).devices[at(member)];
+  const double seconds = active.exchange->schedule->traffic(member) * core_seconds_per_byte_;
   if (seconds <= 0) return;
   ++active.busy;
   network_.work(date, cores_[device], seconds * active.factor, 1,

@@ -1,4 +1,4 @@
-// Plays meetings on the network, hop by hop: a hop starts when both its members are in its round,
+// Plays exchanges on the network, hop by hop: a hop starts when both its members are in its round,
 // pays the latencies of its path by a timer and then flows. Where ranks share the cores of a host,
 // every byte that a member sends or receives also costs it core time.
 #pragma once
@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/meetings.h"
+#include "sim/group_exchanges.h"
 #include "sim/network.h"
 
 namespace rehearse::sim {
@@ -14,23 +14,23 @@ namespace rehearse::sim {
 class Player {
  public:
   /// Handles of activities are passed to the network as `tag` | index.
-  Player(SharedNetwork& network, const Meetings& meetings, SharedNetwork::Token tag)
-      : network_(network), meetings_(meetings), tag_(tag) {}
+  Player(SharedNetwork& network, const GroupExchanges& exchanges, SharedNetwork::Token tag)
+      : network_(network), group_exchanges_(exchanges), tag_(tag) {}
 
   /// `cores`: by device; a byte costs `core_seconds_per_byte` of them at either end.
   void share_cores(std::vector<Id> cores, double core_seconds_per_byte);
 
   /// Begin at `date` (now or later). `factor` times as long. `owner` is returned when it ends. The
-  /// meeting must have at least one round.
-  void begin(const Meeting& meeting, double date, double factor, std::uint32_t owner);
-  /// The activity of this index ended now: the owner of the meeting that ended with it.
+  /// exchange must have at least one round.
+  void begin(const GroupExchange& exchange, double date, double factor, std::uint32_t owner);
+  /// The activity of this index ended now: the owner of the exchange that ended with it.
   std::optional<std::uint32_t> ended(std::uint32_t index);
-  /// Owner of the meeting that an unfinished activity belongs to.
+  /// Owner of the exchange that an unfinished activity belongs to.
   std::uint32_t owner_of(std::uint32_t index) const { return active_[hops_[index].active].owner; }
 
  private:
   struct Active {
-    const Meeting* meeting = nullptr;
+    const GroupExchange* exchange = nullptr;
     double factor = 1;
     std::uint32_t owner = 0;
     std::size_t busy = 0;           // members under way, works under way
@@ -48,7 +48,7 @@ class Player {
   std::uint32_t new_activity(Activity activity);
 
   SharedNetwork& network_;
-  const Meetings& meetings_;
+  const GroupExchanges& group_exchanges_;
   SharedNetwork::Token tag_;
   std::vector<Id> cores_ = {};
   double core_seconds_per_byte_ = 0;

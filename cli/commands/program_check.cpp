@@ -94,7 +94,7 @@ std::string describe(const link::LinkedProgram& linked, bool with_model) {
     out += "\n" + table(rows);
   }
   out += fmt::format("\nredundant waits: {}\n", linked.redundant.size());
-  for (const link::Redundant& r : linked.redundant)
+  for (const link::RedundantWait& r : linked.redundant)
     out += fmt::format("  role {}: {}  (its wait for op {})\n", program.roles[r.role].name,
                        op_text(linked, r.role, r.op),
                        program.roles[r.role].ops[r.op].after[r.index].op);

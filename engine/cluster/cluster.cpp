@@ -58,7 +58,7 @@ struct Cluster::Impl {
   std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over wider links
   std::optional<bool> one_way = {};  // no two paths between any two devices
   std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
-  std::unordered_map<std::uint64_t, std::vector<Way>> ways = {};
+  std::unordered_map<std::uint64_t, std::vector<Path>> ways = {};
 
   void changed() {
     routes.reset();
@@ -87,9 +87,9 @@ struct Cluster::Impl {
       }
     return it->second;
   }
-  Way way(std::vector<Id> links) const {
-    Way out{.links = std::move(links),
-            .bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity())};
+  Path way(std::vector<Id> links) const {
+    Path out{.links = std::move(links),
+             .bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity())};
     for (const Id link : out.links) {
       out.latency += data.links[link].latency;
       out.bandwidth = std::min(out.bandwidth, data.links[link].bandwidth);
@@ -128,12 +128,12 @@ struct Cluster::Impl {
   /// Past switches and hosts: the least latency over all links, then over links wider than the
   /// narrowest of that way, and so on. Devices forward, as NCCL's NVB, only on the cheapest path
   /// and only between devices that no cable joins. Caller holds the mutex.
-  const std::vector<Way>& find_ways(Id a, Id b) {
+  const std::vector<Path>& find_ways(Id a, Id b) {
     const auto [it, fresh] = ways.try_emplace(std::uint64_t{a} << 32 | b);
-    std::vector<Way>& found = it->second;
+    std::vector<Path>& found = it->second;
     if (!fresh) return found;
     try {
-      const Way cheapest = way(path(a, b));
+      const Path cheapest = way(path(a, b));
       if (forest()) {
         found.push_back(cheapest);
         return found;
@@ -158,12 +158,12 @@ struct Cluster::Impl {
     return found;
   }
   /// Drops the ways that another one beats or equals in both; of equal ones the first stays.
-  static void keep_best(std::vector<Way>& ways) {
-    std::stable_sort(ways.begin(), ways.end(), [](const Way& x, const Way& y) {
+  static void keep_best(std::vector<Path>& ways) {
+    std::stable_sort(ways.begin(), ways.end(), [](const Path& x, const Path& y) {
       return std::pair(x.latency, y.bandwidth) < std::pair(y.latency, x.bandwidth);
     });
-    std::vector<Way> best;
-    for (Way& way : ways)
+    std::vector<Path> best;
+    for (Path& way : ways)
       if (best.empty() || way.bandwidth > best.back().bandwidth) best.push_back(std::move(way));
     ways = std::move(best);
   }
@@ -242,7 +242,7 @@ std::span<const Id> Cluster::path(Id a, Id b) const {
   return impl_->path(a, b);
 }
 
-std::span<const Way> Cluster::ways(Id a, Id b) const {
+std::span<const Path> Cluster::ways(Id a, Id b) const {
   assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
   if (a == b) return {};
   const std::scoped_lock lock(impl_->mutex);
@@ -254,13 +254,13 @@ std::span<const Id> Cluster::path(Id a, Id b, double bytes) const {
   return fastest(ways(a, b), bytes).links;
 }
 
-const Way& fastest(std::span<const Way> ways, double bytes) {
+const Path& fastest(std::span<const Path> ways, double bytes) {
   assert(!ways.empty());
-  const auto seconds = [bytes](const Way& w) {
+  const auto seconds = [bytes](const Path& w) {
     return w.latency.value + bytes / w.bandwidth.value;
   };
-  const Way* best = ways.data();
-  for (const Way& way : ways.subspan(1))
+  const Path* best = ways.data();
+  for (const Path& way : ways.subspan(1))
     if (seconds(way) < seconds(*best)) best = &way;
   return *best;
 }

@@ -56,13 +56,13 @@ struct Link {
 
 /// A path between two devices, and what a transfer takes that has it to itself: latency + bytes /
 /// bandwidth.
-struct Way {
+struct Path {
   std::vector<Id> links = {};     // directed, from the first device to the second
   Seconds latency = {};           // sum
   BytesPerSecond bandwidth = {};  // smallest
 };
 /// The way that is fastest for so many bytes; of equal ones the first. `ways` must not be empty.
-const Way& fastest(std::span<const Way> ways, double bytes);
+const Path& fastest(std::span<const Path> ways, double bytes);
 
 class Cluster {
  public:
@@ -93,7 +93,7 @@ class Cluster {
   /// The ways from device a to device b, each the fastest for some size, by latency; empty when a
   /// == b. Found when first asked for and kept until the cluster changes. Throws InputError when
   /// there is no path.
-  std::span<const Way> ways(Id a, Id b) const;
+  std::span<const Path> ways(Id a, Id b) const;
   /// Directed links of the way that is fastest for a transfer of `bytes`; empty when a == b.
   std::span<const Id> path(Id a, Id b, double bytes) const;
   /// ... of the cheapest path by 1/bandwidth: distances.

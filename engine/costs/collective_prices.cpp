@@ -31,52 +31,52 @@ bool considered(program::Algorithm algorithm, program::Move move, bool several_n
 }
 
 std::size_t CollectivePrices::Hash::operator()(const Question& q) const {
-  const auto& [team, move, algorithm, elements, wire] = q;
+  const auto& [groups, move, algorithm, elements, wire] = q;
   std::uint64_t h = static_cast<std::uint64_t>(elements) * 0x9e3779b97f4a7c15U;
-  h ^= (std::uint64_t{team} << 16 | static_cast<std::uint64_t>(move) << 10 |
+  h ^= (std::uint64_t{groups} << 16 | static_cast<std::uint64_t>(move) << 10 |
         static_cast<std::uint64_t>(algorithm) << 5 | static_cast<std::uint64_t>(wire)) *
        0xc2b2ae3d27d4eb4fU;
   return static_cast<std::size_t>(h ^ h >> 29);
 }
 
-Id CollectivePrices::team(const std::vector<std::vector<Id>>& devices,
-                          const std::vector<int>& roots) {
-  const auto known = known_teams_.find(std::tie(devices, roots));
-  if (known != known_teams_.end()) return known->second;
-  const Id number = static_cast<Id>(teams_.size());
-  known_teams_.emplace(std::tuple(devices, roots), number);
-  Team team{devices, roots};
+Id CollectivePrices::groups(const std::vector<std::vector<Id>>& devices,
+                            const std::vector<int>& roots) {
+  const auto known = known_sets_.find(std::tie(devices, roots));
+  if (known != known_sets_.end()) return known->second;
+  const Id number = static_cast<Id>(sets_.size());
+  known_sets_.emplace(std::tuple(devices, roots), number);
+  GroupSet set{devices, roots};
   for (const auto& group : devices)
     for (const Id d : group)
-      team.several_nodes = team.several_nodes ||
-                           cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
-  teams_.push_back(std::move(team));
+      set.several_nodes =
+          set.several_nodes || cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
+  sets_.push_back(std::move(set));
   return number;
 }
 
-std::span<const double> CollectivePrices::seconds(Id team, program::Move move,
+std::span<const double> CollectivePrices::seconds(Id groups, program::Move move,
                                                   program::Algorithm algorithm,
                                                   std::int64_t elements, program::DType wire) {
-  const auto [it, fresh] = seconds_.try_emplace({team, move, algorithm, elements, wire});
+  const auto [it, fresh] = seconds_.try_emplace({groups, move, algorithm, elements, wire});
   if (fresh)
-    it->second = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
-                                    teams_[team].roots, slow_);
+    it->second = collective_seconds(cluster_, move, algorithm, elements, wire,
+                                    sets_[groups].devices, sets_[groups].roots, slow_);
   return it->second;
 }
 
-program::Algorithm CollectivePrices::fastest(Id team, program::Move move, std::int64_t elements,
+program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std::int64_t elements,
                                              program::DType wire) {
   const auto [it, fresh] = fastest_.try_emplace(
-      {team, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
+      {groups, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
   double best = 0;
   for (const program::Algorithm algorithm : candidates) {
-    if (!considered(algorithm, move, teams_[team].several_nodes)) continue;
+    if (!considered(algorithm, move, sets_[groups].several_nodes)) continue;
     auto& known =
-        (slow_.empty() ? seconds_ : undisturbed_)[{team, move, algorithm, elements, wire}];
+        (slow_.empty() ? seconds_ : undisturbed_)[{groups, move, algorithm, elements, wire}];
     if (known.empty())
-      known = collective_seconds(cluster_, move, algorithm, elements, wire, teams_[team].devices,
-                                 teams_[team].roots);
+      known = collective_seconds(cluster_, move, algorithm, elements, wire, sets_[groups].devices,
+                                 sets_[groups].roots);
     const double slowest = *std::max_element(known.begin(), known.end());
     if (algorithm != program::Algorithm::ring && slowest >= best) continue;
     best = slowest, it->second = algorithm;

@@ -23,17 +23,17 @@ class CollectivePrices {
 
   /// A number for groups that communicate at the same time: devices by group, and each group's root
   /// (empty: the first member).
-  Id team(const std::vector<std::vector<Id>>& devices, const std::vector<int>& roots);
+  Id groups(const std::vector<std::vector<Id>>& devices, const std::vector<int>& roots);
   /// Seconds by group, as collective_seconds, slow links included.
-  std::span<const double> seconds(Id team, program::Move move, program::Algorithm algorithm,
+  std::span<const double> seconds(Id groups, program::Move move, program::Algorithm algorithm,
                                   std::int64_t elements, program::DType wire);
   /// What choose_collectives chooses for an `automatic` collective: on links as described.
-  program::Algorithm fastest(Id team, program::Move move, std::int64_t elements,
+  program::Algorithm fastest(Id groups, program::Move move, std::int64_t elements,
                              program::DType wire);
-  bool several_nodes(Id team) const { return teams_[team].several_nodes; }
+  bool several_nodes(Id groups) const { return sets_[groups].several_nodes; }
 
  private:
-  struct Team {
+  struct GroupSet {
     std::vector<std::vector<Id>> devices = {};
     std::vector<int> roots = {};
     bool several_nodes = false;
@@ -44,9 +44,9 @@ class CollectivePrices {
   };
   const cluster::Cluster& cluster_;
   std::vector<double> slow_;
-  std::vector<Team> teams_ = {};
+  std::vector<GroupSet> sets_ = {};
   std::map<std::tuple<std::vector<std::vector<Id>>, std::vector<int>>, Id, std::less<>>
-      known_teams_ = {};
+      known_sets_ = {};
   std::unordered_map<Question, std::vector<double>, Hash> seconds_ = {}, undisturbed_ = {};
   std::unordered_map<Question, program::Algorithm, Hash> fastest_ = {};
 };

@@ -198,32 +198,35 @@ struct Costs::Impl {
     for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
   }
 
-  struct Meeting : link::Gathering {
-    Id team = none;  // where collectives are looked up
+  struct PricedGathering : link::Gathering {
+    Id groups = none;  // where collectives are looked up
   };
-  std::map<std::tuple<Id, Id, Id>, Meeting> meetings = {};  // by channel, first role, root
+  std::map<std::tuple<Id, Id, Id>, PricedGathering> gatherings =
+      {};  // by channel, first role, root
 
-  const Meeting& meeting(std::span<const link::RoleOp> event, const program::Collective& work) {
-    const auto [it, fresh] = meetings.try_emplace({work.channel, event[0].role, work.root});
+  const PricedGathering& gathering(std::span<const link::RoleOp> event,
+                                   const program::Collective& work) {
+    const auto [it, fresh] = gatherings.try_emplace({work.channel, event[0].role, work.root});
     if (!fresh) return it->second;
     it->second = {gathering_of(linked, work.channel, event, work.root, device_of)};
-    if (prices != nullptr) it->second.team = prices->team(it->second.devices, it->second.roots);
+    if (prices != nullptr) it->second.groups = prices->groups(it->second.devices, it->second.roots);
     return it->second;
   }
 
   std::vector<Entry> collective(std::span<const link::RoleOp> event,
                                 const program::Collective& work, std::int64_t elements,
                                 program::DType wire) {
-    const Meeting& meet = meeting(event, work);
-    const auto& devices = meet.devices;
-    const Id groups = meet.who.groups;
+    const PricedGathering& gathered = gathering(event, work);
+    const auto& devices = gathered.devices;
+    const Id groups = gathered.who.groups;
     CollectiveCost cost;
     if (prices != nullptr) {
-      const auto known = prices->seconds(meet.team, work.move, work.algorithm, elements, wire);
+      const auto known =
+          prices->seconds(gathered.groups, work.move, work.algorithm, elements, wire);
       cost.seconds.assign(known.begin(), known.end());
     } else {
       cost = collective_cost(cluster, work.move, work.algorithm, elements, wire, devices,
-                             meet.roots, slow);
+                             gathered.roots, slow);
     }
     const std::int64_t bytes = elements * size_of(wire);
     for (Id g = 0; g < groups; ++g) {
@@ -247,11 +250,11 @@ struct Costs::Impl {
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {
-      std::vector<double> seconds(meet.who.group[m].size(), 0.0), sent;
+      std::vector<double> seconds(gathered.who.group[m].size(), 0.0), sent;
       if (prices == nullptr) sent = seconds;
       for (Id g = 0; g < groups; ++g)
-        for (std::size_t i = 0; i < meet.members[g].size(); ++i) {
-          const link::RoleOp where = meet.members[g][i].second;
+        for (std::size_t i = 0; i < gathered.members[g].size(); ++i) {
+          const link::RoleOp where = gathered.members[g][i].second;
           if (where.role != m) continue;
           seconds[where.op] = cost.seconds[g];
           if (prices == nullptr)

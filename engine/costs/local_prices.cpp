@@ -14,7 +14,7 @@ LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, progra
   return {compute_seconds(kind, *model_, segment, pass, samples, tp, dtype), false};
 }
 
-LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::Local what,
+LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                                std::int64_t bytes) const {
   if (profile_ != nullptr)
     if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))

@@ -27,7 +27,8 @@ class LocalPrices {
   LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
                   int tp, program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).
-  LocalPrice kernel(const cluster::DeviceKind& kind, program::Local what, std::int64_t bytes) const;
+  LocalPrice kernel(const cluster::DeviceKind& kind, program::KernelKind what,
+                    std::int64_t bytes) const;
   /// An optimizer's update of `elements` parameters of this type, which touches `bytes`.
   LocalPrice update(const cluster::DeviceKind& kind, plan::Optimizer optimizer,
                     program::DType dtype, std::int64_t elements, std::int64_t bytes) const;

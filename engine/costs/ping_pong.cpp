@@ -72,7 +72,7 @@ std::vector<PairRound> pairing_rounds(std::span<const Id> node_of) {
   return out;
 }
 
-Leg leg_of(const PingPong& settings, int leg) {
+RoundTrip leg_of(const PingPong& settings, int leg) {
   return {.there = leg == 1 ? settings.large : settings.small,
           .back = leg == 2 ? settings.large : settings.small};
 }

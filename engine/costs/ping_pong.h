@@ -36,12 +36,12 @@ struct PingPong {
   int repeats = 9;
 };
 /// One ping-pong: bytes there and back again.
-struct Leg {
+struct RoundTrip {
   std::int64_t there = 0, back = 0;
 };
 inline constexpr int legs_per_repeat = 3;
 /// Leg 0: small both ways; 1: large there; 2: large back.
-Leg leg_of(const PingPong& settings, int leg);
+RoundTrip leg_of(const PingPong& settings, int leg);
 
 /// Seconds of the legs of one pair, `repeats` of each.
 struct PingPongTimes {

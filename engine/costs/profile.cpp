@@ -162,7 +162,7 @@ std::optional<double> Profile::update_seconds(plan::Optimizer optimizer, program
   return std::nullopt;
 }
 
-std::optional<double> Profile::kernel_seconds(program::Local kind, std::int64_t bytes,
+std::optional<double> Profile::kernel_seconds(program::KernelKind kind, std::int64_t bytes,
                                               std::string_view device_kind) const {
   for (const KernelRate* k : entries_of(kernels, device_kind, [&](const KernelRate& k) {
          return k.kind == kind && k.bytes_per_second > 0;

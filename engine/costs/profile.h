@@ -42,7 +42,7 @@ struct UpdateTime {
 };
 /// Bytes touched (read plus written) per second by a kernel of this kind.
 struct KernelRate {
-  program::Local kind = program::Local::measure;
+  program::KernelKind kind = program::KernelKind::measure;
   double bytes_per_second = 0;
   double launch = 0;  // fixed part, seconds
   std::string device_kind = {};
@@ -96,7 +96,7 @@ struct Profile {
                                         program::DType dtype, std::string_view device_kind) const;
   std::optional<double> update_seconds(plan::Optimizer optimizer, program::DType dtype,
                                        std::int64_t elements, std::string_view device_kind) const;
-  std::optional<double> kernel_seconds(program::Local kind, std::int64_t bytes,
+  std::optional<double> kernel_seconds(program::KernelKind kind, std::int64_t bytes,
                                        std::string_view device_kind) const;
   /// Straight lines between measured sizes of this move and number of members; below the smallest:
   /// its time; above the largest: its bandwidth.

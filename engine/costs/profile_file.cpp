@@ -61,7 +61,7 @@ void read_times(Reader& in, F kind, Profile& p) {
                          .device_kind = kind(r)});
   });
   in.list("kernels", [&](Reader& r) {
-    p.kernels.push_back({.kind = r.choice<program::Local>("kind"),
+    p.kernels.push_back({.kind = r.choice<program::KernelKind>("kind"),
                          .bytes_per_second = number(r, "bytes_per_second", measured_rate),
                          .launch = number(r, "launch", limits::latency),
                          .device_kind = kind(r)});

@@ -101,8 +101,8 @@ void add_table_times(Profile& profile, const model::ModelSpec& model,
          .seconds_per_element = per_byte * update_bytes(settings.optimizer, settings.dtype),
          .launch = launch,
          .device_kind = kind.name});
-    for (std::size_t i = 0; i < spellings(program::Local{}).size(); ++i)
-      profile.kernels.push_back({.kind = static_cast<program::Local>(i),
+    for (std::size_t i = 0; i < spellings(program::KernelKind{}).size(); ++i)
+      profile.kernels.push_back({.kind = static_cast<program::KernelKind>(i),
                                  .bytes_per_second = 1 / per_byte,
                                  .launch = launch,
                                  .device_kind = kind.name});

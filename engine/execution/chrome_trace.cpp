@@ -92,7 +92,7 @@ struct ChromeTrace::Impl {
         first_lane + slice.lane, microseconds(slice.start - *origin)));
   }
   void write_slices(TraceLabels& labels);
-  void write_meetings();
+  void write_rendezvous();
   void write_waits();
 };
 
@@ -134,14 +134,14 @@ void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
 }
 
 /// Arrows through those who meet: from a send to its receive, along the members of a collective.
-void ChromeTrace::Impl::write_meetings() {
+void ChromeTrace::Impl::write_rendezvous() {
   link::RanksThatMeet meet(*linked);
-  std::map<std::tuple<Id, Id, int>, std::vector<const Slice*>> meetings;  // event, ranks, step
+  std::map<std::tuple<Id, Id, int>, std::vector<const Slice*>> rendezvous;  // event, ranks, step
   for (const Slice& s : slices)
     if (const std::vector<Id> ranks = meet.of(linked->program.roles[s.role].ops[s.op].work, s.rank);
         ranks.size() > 1)
-      meetings[{linked->event_of[s.role][s.op], ranks.front(), s.step}].push_back(&s);
-  for (auto& [where, members] : meetings) {
+      rendezvous[{linked->event_of[s.role][s.op], ranks.front(), s.step}].push_back(&s);
+  for (auto& [where, members] : rendezvous) {
     if (members.size() < 2) continue;  // the others are not in the selection
     std::ranges::stable_sort(members, {}, [&](const Slice* s) {
       const program::Work& work = linked->program.roles[s->role].ops[s->op].work;
@@ -149,7 +149,7 @@ void ChromeTrace::Impl::write_meetings() {
     });
     const std::int64_t id = arrows++;
     for (const Slice* s : members)
-      arrow_at(s == members.front() ? 's' : s == members.back() ? 'f' : 't', "meeting", id, *s);
+      arrow_at(s == members.front() ? 's' : s == members.back() ? 'f' : 't', "rendezvous", id, *s);
   }
 }
 
@@ -215,7 +215,7 @@ void ChromeTrace::flush() {
   if (!t.origin) t.origin = std::ranges::min(t.slices, {}, &Slice::start).start;
   TraceLabels labels(*t.linked, t.model);
   t.write_slices(labels);
-  t.write_meetings();
+  t.write_rendezvous();
   t.write_waits();
   t.slices.clear();
 }

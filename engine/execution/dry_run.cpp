@@ -74,7 +74,7 @@ class MaxPlus {
       ops_[r].resize(p.roles[r].ops.size());
       tails_[r].assign(p.roles[r].lanes.size(), nullptr);
     }
-    for (const link::Turn& turn : linked.order) ops_[turn.role][turn.op].offset = turn.offset;
+    for (const link::OrderedOp& turn : linked.order) ops_[turn.role][turn.op].offset = turn.offset;
     for (Id r = 0; r < p.roles.size(); ++r)
       for (Id o = 0; o < p.roles[r].ops.size(); ++o)
         for (const program::After& a : p.roles[r].ops[o].after) {
@@ -96,7 +96,7 @@ class MaxPlus {
     const auto& order = linked_.order;
     for (int i = 0; i < steps_ + linked_.max_offset; ++i) {
       for (std::size_t k = 0; k < order.size();) {
-        const link::Turn& turn = order[k];
+        const link::OrderedOp& turn = order[k];
         const auto event = linked_.events[linked_.event_of[turn.role][turn.op]];
         const int step = i - turn.offset;
         k += event.size();
@@ -165,7 +165,7 @@ class MaxPlus {
     sink_.record(r, o, step, 0, {start, ends.at.size()}, ends.at);
   }
 
-  void local(const link::Turn& turn, int step) {
+  void local(const link::OrderedOp& turn, int step) {
     const program::Role& who = role(turn.role);
     const std::size_t n = places(turn.role);
     const double* start = ready(turn.role, turn.op, step, start_);
@@ -211,7 +211,7 @@ class MaxPlus {
   }
 
   void collective(std::span<const link::RoleOp> event, int step) {
-    const link::Rendezvous& meet = meeting(event);
+    const link::Rendezvous& meet = rendezvous(event);
     double* at = group_start_.data();
     std::fill_n(at, meet.groups, 0.0);
     for (std::size_t m = 0; m < event.size(); ++m) {
@@ -254,15 +254,15 @@ class MaxPlus {
     }
   }
 
-  const link::Rendezvous& meeting(std::span<const link::RoleOp> event) {
+  const link::Rendezvous& rendezvous(std::span<const link::RoleOp> event) {
     const link::Rendezvous*& known = by_event_[linked_.event_of[event[0].role][event[0].op]];
     if (!known) {
       const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);
       std::vector<Id> key = {channel};
       for (const link::RoleOp& m : event) key.push_back(m.role);
-      auto it = meetings_.find(key);
-      if (it == meetings_.end())
-        it = meetings_.emplace(std::move(key), rendezvous_of(linked_, channel, event)).first;
+      auto it = rendezvous_.find(key);
+      if (it == rendezvous_.end())
+        it = rendezvous_.emplace(std::move(key), rendezvous_of(linked_, channel, event)).first;
       known = &it->second;
     }
     return *known;
@@ -274,9 +274,9 @@ class MaxPlus {
   const int steps_;
   TraceSink& sink_;
   Pool pool_ = {};
-  std::vector<std::vector<OpState>> ops_ = {};                 // [role][op]
-  std::vector<std::vector<Ends*>> tails_ = {};                 // [role][lane]
-  std::map<std::vector<Id>, link::Rendezvous> meetings_ = {};  // by channel and roles
+  std::vector<std::vector<OpState>> ops_ = {};                   // [role][op]
+  std::vector<std::vector<Ends*>> tails_ = {};                   // [role][lane]
+  std::map<std::vector<Id>, link::Rendezvous> rendezvous_ = {};  // by channel and roles
   std::vector<const link::Rendezvous*> by_event_ = {};
   std::vector<double> zeros_ = {}, start_ = {}, other_ = {}, factor_ = {}, group_start_ = {},
                       group_factor_ = {};

@@ -55,14 +55,14 @@ class FoldedRun {
     std::uint32_t back = 0;  // how many iterations ago the instance has run
   };
   /// [member][class] -> group.
-  struct Meeting {
+  struct FoldedRendezvous {
     std::size_t groups = 0;
     std::vector<std::vector<Id>> group = {};
   };
   struct Event {
     std::uint32_t begin = 0, end = 0;  // members
     int offset = 0;
-    const Meeting* meet = nullptr;  // of collectives
+    const FoldedRendezvous* meet = nullptr;  // of collectives
   };
 
   const program::Role& role(Id r) const { return linked_.program.roles[r]; }
@@ -86,13 +86,14 @@ class FoldedRun {
 
   void lay_out() {
     const auto& order = linked_.order;
-    meetings_.resize(linked_.program.channels.size() * linked_.program.roles.size());
+    rendezvous_.resize(linked_.program.channels.size() * linked_.program.roles.size());
     members_.reserve(order.size());
     waits_.reserve(order.size());
     events_.reserve(linked_.events.size());
     costs_of_.resize(slots_);
     std::vector<int> offset(linked_.events.size(), 0);
-    for (const link::Turn& turn : order) offset[linked_.event_of[turn.role][turn.op]] = turn.offset;
+    for (const link::OrderedOp& turn : order)
+      offset[linked_.event_of[turn.role][turn.op]] = turn.offset;
     for (std::size_t k = 0; k < order.size();) {
       const auto event = linked_.events[linked_.event_of[order[k].role][order[k].op]];
       Event& out = events_.emplace_back();
@@ -120,7 +121,7 @@ class FoldedRun {
       }
       out.end = static_cast<std::uint32_t>(members_.size());
       if (std::holds_alternative<program::Collective>(role(event[0].role).ops[event[0].op].work))
-        out.meet = meeting(event);
+        out.meet = rendezvous(event);
       k += event.size();
     }
   }
@@ -197,17 +198,17 @@ class FoldedRun {
   }
 
   /// Sets of roles that meet on a channel have no role in common, so one of them names the set.
-  const Meeting* meeting(std::span<const link::RoleOp> event) {
+  const FoldedRendezvous* rendezvous(std::span<const link::RoleOp> event) {
     const Id channel = channel_of(role(event[0].role).ops[event[0].op].work);
-    auto& known = meetings_[channel * linked_.program.roles.size() + event[0].role];
-    if (!known) known = std::make_unique<Meeting>(folded(channel, event));
+    auto& known = rendezvous_[channel * linked_.program.roles.size() + event[0].role];
+    if (!known) known = std::make_unique<FoldedRendezvous>(folded(channel, event));
     return known.get();
   }
 
   /// The groups of classes. Groups that share a class are alike, and then all of their classes are
   /// the same: they are one.
-  Meeting folded(Id channel, std::span<const link::RoleOp> event) const {
-    Meeting out;
+  FoldedRendezvous folded(Id channel, std::span<const link::RoleOp> event) const {
+    FoldedRendezvous out;
     for (const link::RoleOp& m : event) out.group.emplace_back(classes(m.role), none);
     const link::Rendezvous meet = rendezvous_of(linked_, channel, event);
     std::vector<Id> one(meet.groups, none);  // group -> the one that stands for it
@@ -236,7 +237,8 @@ class FoldedRun {
   std::vector<Member> members_ = {};
   std::vector<Wait> waits_ = {};
   std::vector<Event> events_ = {};
-  std::vector<std::unique_ptr<Meeting>> meetings_ = {};  // [channel][an event's first role]
+  std::vector<std::unique_ptr<FoldedRendezvous>> rendezvous_ =
+      {};                                           // [channel][an event's first role]
   std::vector<std::vector<double>> ends_ = {{}};    // of this iteration and those before, by slot
   std::vector<double> costs_of_ = {}, lanes_ = {};  // by slot; the last end, by lane and class
   std::vector<double> start_ = {}, other_ = {}, group_start_ = {};

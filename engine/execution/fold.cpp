@@ -22,10 +22,10 @@ class Refinement {
 
   Fold run() {
     split_by_costs();
-    find_meetings();
+    find_rendezvous();
     for (bool changed = true; changed;) {
       changed = false;
-      for (const Meeting& meeting : meetings_) changed = split_by_groups(meeting) || changed;
+      for (const RolesRendezvous& met : rendezvous_) changed = split_by_groups(met) || changed;
       for (const auto& [a, b] : pairs_) {
         changed = split(a, [&, b = b](Id i) { return out_.class_of[b][i]; }) || changed;
         changed = split(b, [&, a = a](Id i) { return out_.class_of[a][i]; }) || changed;
@@ -40,7 +40,7 @@ class Refinement {
   }
 
  private:
-  struct Meeting {
+  struct RolesRendezvous {
     std::vector<Id> roles = {};
     link::Rendezvous groups = {};
   };
@@ -67,7 +67,7 @@ class Refinement {
     }
   }
 
-  void find_meetings() {
+  void find_rendezvous() {
     // Sets of roles that meet on a channel have no role in common, so one of them names the set;
     // for transfers it takes both.
     const std::size_t roles = linked_.program.roles.size();
@@ -84,18 +84,18 @@ class Refinement {
         pairs_.emplace_back(first, event[1].role);
         continue;
       }
-      Meeting& meeting = meetings_.emplace_back();
-      for (const link::RoleOp& m : event) meeting.roles.push_back(m.role);
-      meeting.groups = rendezvous_of(linked_, channel, event);
+      RolesRendezvous& met = rendezvous_.emplace_back();
+      for (const link::RoleOp& m : event) met.roles.push_back(m.role);
+      met.groups = rendezvous_of(linked_, channel, event);
     }
   }
 
-  bool split_by_groups(const Meeting& meeting) {
-    std::vector<std::vector<std::pair<Id, Id>>> members(meeting.groups.groups);  // (role, class)
-    for (std::size_t m = 0; m < meeting.roles.size(); ++m)
-      for (Id i = 0; i < meeting.groups.group[m].size(); ++i)
-        if (const Id g = meeting.groups.group[m][i]; g != none) {
-          const std::pair one{static_cast<Id>(m), out_.class_of[meeting.roles[m]][i]};
+  bool split_by_groups(const RolesRendezvous& met) {
+    std::vector<std::vector<std::pair<Id, Id>>> members(met.groups.groups);  // (role, class)
+    for (std::size_t m = 0; m < met.roles.size(); ++m)
+      for (Id i = 0; i < met.groups.group[m].size(); ++i)
+        if (const Id g = met.groups.group[m][i]; g != none) {
+          const std::pair one{static_cast<Id>(m), out_.class_of[met.roles[m]][i]};
           if (members[g].empty() || members[g].back() != one) members[g].push_back(one);
         }
     std::map<std::vector<std::pair<Id, Id>>, Id> kinds;
@@ -107,10 +107,10 @@ class Refinement {
           kinds.try_emplace(std::move(group), static_cast<Id>(kinds.size())).first->second);
     }
     bool changed = false;
-    for (std::size_t m = 0; m < meeting.roles.size(); ++m)
-      changed = split(meeting.roles[m],
+    for (std::size_t m = 0; m < met.roles.size(); ++m)
+      changed = split(met.roles[m],
                       [&](Id i) {
-                        const Id g = meeting.groups.group[m][i];
+                        const Id g = met.groups.group[m][i];
                         return g == none ? none : kind_of[g];
                       }) ||
                 changed;
@@ -124,7 +124,7 @@ class Refinement {
   const link::LinkedProgram& linked_;
   const costs::Costs& costs_;
   std::vector<std::size_t> classes_ = {};  // by role
-  std::vector<Meeting> meetings_ = {};
+  std::vector<RolesRendezvous> rendezvous_ = {};
   std::vector<std::pair<Id, Id>> pairs_ = {};
   Fold out_ = {};
 };

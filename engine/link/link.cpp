@@ -37,7 +37,7 @@ class Linker {
     match_channels(out_);
     clocks_.emplace(out_, 0);
     find_redundant();
-    for (const Redundant& r : std::ranges::reverse_view(out_.redundant)) {
+    for (const RedundantWait& r : std::ranges::reverse_view(out_.redundant)) {
       auto& after = out_.program.roles[r.role].ops[r.op].after;
       after.erase(after.begin() + static_cast<std::ptrdiff_t>(r.index));
     }
@@ -104,7 +104,8 @@ class Linker {
     constexpr std::int64_t line = 64;
     const std::int64_t bytes = bytes_of(p, role, ref) * (ref.mode == program::Mode::add ? 2 : 1);
     const auto* kernel = std::get_if<program::Kernel>(&op.work);
-    if (!kernel || kernel->kind != program::Local::observe || ref.slot != program::Slot::source)
+    if (!kernel || kernel->kind != program::KernelKind::observe ||
+        ref.slot != program::Slot::source)
       return bytes;
     return std::min(bytes,
                     program::observed_entries(elements_of(p, role, ref), kernel->stride) * line);

@@ -69,7 +69,7 @@ class EventTable {
 /// One op's turn in a walk over all roles: in macro-iteration i it serves step i - offset (skipped
 /// while that is not a step). Every turn comes after the turns that it waits for; the ops of a
 /// rendezvous are neighbours and share their offset.
-struct Turn {
+struct OrderedOp {
   Id role = none, op = none;
   int offset = 0;
 };
@@ -86,7 +86,7 @@ struct RoleMemory {
   std::int64_t total() const { return state + buffer + value; }
 };
 /// A wait that is not a throttle and adds nothing: op's `after[index]`.
-struct Redundant {
+struct RedundantWait {
   Id role = none, op = none;
   std::size_t index = 0;
 };
@@ -96,10 +96,10 @@ struct LinkedProgram {
   std::vector<LinkedRole> roles = {};
   EventTable events = {};                      // one step's events
   std::vector<std::vector<Id>> event_of = {};  // [role][op]
-  std::vector<Turn> order = {};
+  std::vector<OrderedOp> order = {};
   int max_offset = 0;
   std::vector<Id> role_of = {}, place_of = {};  // by rank: role, index in the role
-  std::vector<Redundant> redundant = {};        // waits that other order already implies
+  std::vector<RedundantWait> redundant = {};    // waits that other order already implies
   std::vector<RoleMemory> memory = {};          // by role
   bool mailboxes = false;
 };

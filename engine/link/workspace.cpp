@@ -20,7 +20,7 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
     return workspace_bytes(model, compute->segment, compute->pass, compute->samples, tp, dtype);
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
-    return kernel->kind == program::Local::select ? select_workspace(*kernel) : 0;
+    return kernel->kind == program::KernelKind::select ? select_workspace(*kernel) : 0;
   // A result that is added to what is there lands beside it first.
   if (std::holds_alternative<program::Collective>(op.work))
     if (const program::Ref* target = find(op, program::Slot::target);

@@ -51,8 +51,8 @@ class Migrator {
   }
 
   Migration run() {
-    const std::vector<Owned> old_parts = parts(true), new_parts = parts(false);
-    Moves moves = moves_between(old_parts, new_parts, options_.distance, packet_elements());
+    const std::vector<OwnedRect> old_parts = parts(true), new_parts = parts(false);
+    PieceMoves moves = moves_between(old_parts, new_parts, options_.distance, packet_elements());
     traffic_ = traffic_of(std::move(moves), static_cast<Id>(roles_.size()), packet_elements());
     out_.sent_bytes = traffic_.sent_bytes, out_.kept_bytes = traffic_.kept_bytes;
     for (Id rank = 0; rank < roles_.size(); ++rank) write_role(rank);
@@ -70,29 +70,29 @@ class Migrator {
   }
 
   /// Tensors that neither side splits over tensor-parallel ranks are one row.
-  void find_split(const std::vector<std::vector<tensors::Part>>& by_rank) {
+  void find_split(const std::vector<std::vector<tensors::TensorPart>>& by_rank) {
     for (const auto& parts : by_rank)
-      for (const tensors::Part& part : parts)
+      for (const tensors::TensorPart& part : parts)
         if (part.key.tp_size > 1) split_.insert(part.key.tensor);
   }
 
-  std::vector<std::vector<tensors::Part>> parts_of_side(bool old) const {
+  std::vector<std::vector<tensors::TensorPart>> parts_of_side(bool old) const {
     const link::LinkedProgram& linked = old ? from_ : to_;
     const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, model_);
-    std::vector<std::vector<tensors::Part>> by_rank;
+    std::vector<std::vector<tensors::TensorPart>> by_rank;
     for (Id rank = 0; rank < maps.size(); ++rank) {
       by_rank.push_back(parts_of(linked, model_, maps, rank));
       // Only copies that an update writes are sure to be the newest.
       if (old)
-        std::erase_if(by_rank.back(), [&](const tensors::Part& part) {
-          return part.key.kind == tensors::Kind::param &&
+        std::erase_if(by_rank.back(), [&](const tensors::TensorPart& part) {
+          return part.key.kind == tensors::StorageKind::param &&
                  !maps[rank].storages[part.storage].updated;
         });
     }
     return by_rank;
   }
 
-  std::vector<Owned> parts(bool old) {
+  std::vector<OwnedRect> parts(bool old) {
     if (sides_.empty()) {
       for (const bool side : {true, false}) sides_[side] = parts_of_side(side);
       for (const auto& [side, by_rank] : sides_) find_split(by_rank);
@@ -102,7 +102,7 @@ class Migrator {
     }
     const program::Program& p = (old ? from_ : to_).program;
     const std::vector<Id>& role_of = (old ? from_ : to_).role_of;
-    std::vector<Owned> out;
+    std::vector<OwnedRect> out;
     for (Id process = 0; process < roles_.size(); ++process) {
       const Id rank = plays_[old][process];
       const program::Role& role = p.roles[role_of[rank]];
@@ -111,16 +111,16 @@ class Migrator {
              role.storages[s].life == program::Life::state && age <= role.storages[s].versions;
              ++age)
           declare(process, role, s, age, old);
-      for (tensors::Part part : sides_[old][rank]) {
+      for (tensors::TensorPart part : sides_[old][rank]) {
         const program::Storage& storage = role.storages[part.storage];
-        if (part.key.kind == tensors::Kind::other) {
+        if (part.key.kind == tensors::StorageKind::other) {
           // A rank's own: it stays with the rank that has a storage of that name.
           part.key.tensor = storage.name;
           part.key.copy = static_cast<int>(process);
         }
         const auto spec = specs_.find(part.key.tensor);
-        const bool known = spec != specs_.end() && part.key.kind != tensors::Kind::other;
-        for (Held held :
+        const bool known = spec != specs_.end() && part.key.kind != tensors::StorageKind::other;
+        for (HeldRect held :
              rectangles(part, known ? spec->second.first : nullptr, known && spec->second.second,
                         !split_.contains(part.key.tensor))) {
           held.rank = process;
@@ -166,8 +166,8 @@ class Migrator {
                c.source_begin + (c.rows - 1) * c.source_pitch + c.run, 1);
   }
   static program::Kernel take(const PieceCopy& c) {
-    if (c.rows == 1) return {.kind = program::Local::cast};
-    return {.kind = program::Local::cast,
+    if (c.rows == 1) return {.kind = program::KernelKind::cast};
+    return {.kind = program::KernelKind::cast,
             .keep = c.run,
             .stride = narrow<int>(c.source_pitch, "the stride of a copy")};
   }
@@ -208,11 +208,11 @@ class Migrator {
     if (op.weave < 0) {
       const PieceCopy& c = traffic_.moves.copies[op.piece];
       const program::Kernel kernel =
-          c.from == c.to ? take(c) : program::Kernel{.kind = program::Local::cast};
+          c.from == c.to ? take(c) : program::Kernel{.kind = program::KernelKind::cast};
       role.op("unpack", kernel, {arrived(op.piece), target(c)});
       return;
     }
-    const Weave& weave = traffic_.moves.weaves[static_cast<std::size_t>(op.weave)];
+    const RowAssembly& weave = traffic_.moves.weaves[static_cast<std::size_t>(op.weave)];
     std::vector<program::Ref> refs;
     for (const std::size_t i : weave.pieces) {
       const PieceCopy& c = traffic_.moves.copies[i];
@@ -231,7 +231,7 @@ class Migrator {
                        weave.turn > 0 ? program::Mode::add : program::Mode::write, weave.begin,
                        weave.begin + weave.rows * weave.width, 0));
     role.op("unpack",
-            program::Kernel{.kind = program::Local::cast,
+            program::Kernel{.kind = program::KernelKind::cast,
                             .stride = narrow<int>(weave.width, "the width of a weave")},
             std::move(refs));
   }
@@ -305,7 +305,7 @@ class Migrator {
   program::Program program_ = {};
   Id channel_ = none;
   std::vector<program::RoleBuilder> roles_ = {};
-  std::map<bool, std::vector<std::vector<tensors::Part>>> sides_ = {};
+  std::map<bool, std::vector<std::vector<tensors::TensorPart>>> sides_ = {};
   std::map<std::string, std::pair<const model::TensorSpec*, bool>> specs_ = {};
   std::set<std::string> split_ = {};
   MigrationTraffic traffic_ = {};

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 
 namespace rehearse::migration {
 
@@ -33,15 +34,15 @@ std::vector<Rect> without(const Rect& whole, const Rect& taken) {
   return left;
 }
 
-std::vector<Held> rectangles(const tensors::Part& part, const model::TensorSpec* spec, bool split,
-                             bool whole) {
+std::vector<HeldRect> rectangles(const tensors::TensorPart& part, const model::TensorSpec* spec,
+                                 bool split, bool whole) {
   const tensors::PartKey& key = part.key;
   std::int64_t width = spec == nullptr ? key.end : tensors::elements_of(*spec);
   if (spec != nullptr && split && !whole && spec->split >= 0)
     width = std::accumulate(spec->shape.begin() + spec->split, spec->shape.end(), std::int64_t{1},
                             std::multiplies<>());
   const std::int64_t run = width / key.tp_size, first = run * key.tp_rank;
-  std::vector<Held> out;
+  std::vector<HeldRect> out;
   const auto add = [&](Rect rect) {
     if (!rect.empty())
       out.push_back({.rect = rect, .origin = part.begin - key.begin - first, .pitch = run});
@@ -63,51 +64,52 @@ std::vector<Held> rectangles(const tensors::Part& part, const model::TensorSpec*
 
 namespace {
 
-using Key = std::tuple<tensors::Kind, std::string, int, int>;  // kind, tensor, age, copy
-using Copies = std::map<int, std::vector<Held>>;               // residuals of a tensor by copy
+using Key = std::tuple<tensors::StorageKind, std::string, int, int>;  // kind, tensor, age, copy
+using Copies = std::map<int, std::vector<HeldRect>>;  // residuals of a tensor by copy
 
 struct Taken {
-  const Held* from = nullptr;
+  const HeldRect* from = nullptr;
   Rect rect = {};
 };
 
 class Mover {
  public:
-  Mover(const std::vector<Owned>& old_parts, const std::vector<Owned>& new_parts,
+  Mover(const std::vector<OwnedRect>& old_parts, const std::vector<OwnedRect>& new_parts,
         const std::function<double(Id, Id)>& distance, std::int64_t most)
       : new_parts_(new_parts), distance_(distance), most_(most) {
-    for (const Owned& part : old_parts) {
-      if (part.key.kind == tensors::Kind::residual)
+    for (const OwnedRect& part : old_parts) {
+      if (part.key.kind == tensors::StorageKind::residual)
         owed_[part.key.tensor][part.key.copy].push_back(part.held);
       else
         have_[key_of(part.key, part.key.kind, part.key.age)].push_back(part.held);
     }
     Id ranks = 0;
     for (const auto* parts : {&old_parts, &new_parts})
-      for (const Owned& part : *parts) ranks = std::max(ranks, part.held.rank + 1);
+      for (const OwnedRect& part : *parts) ranks = std::max(ranks, part.held.rank + 1);
     load_.resize(ranks);
   }
 
-  Moves run() {
+  PieceMoves run() {
     settle_residuals();
     for (std::size_t item = 0; item < new_parts_.size(); ++item) {
       const auto& [key, need] = new_parts_[item];
-      if (key.kind == tensors::Kind::residual) {
+      if (key.kind == tensors::StorageKind::residual) {
         int turn = 0;
         for (const int copy : adds_to_[{key.tensor, key.copy}])
           emit(key, need, owed_.at(key.tensor).at(copy), static_cast<int>(item), turn++);
         continue;
       }
-      if (const std::vector<Held>* have = source_of(key, need)) emit(key, need, *have, -1, 0);
+      if (const std::vector<HeldRect>* have = source_of(key, need)) emit(key, need, *have, -1, 0);
     }
     return std::move(out_);
   }
 
  private:
-  static Key key_of(const tensors::PartKey& key, tensors::Kind kind, int age) {
+  static Key key_of(const tensors::PartKey& key, tensors::StorageKind kind, int age) {
     return {kind, key.tensor, age, key.copy};
   }
-  const std::vector<Held>* find(const tensors::PartKey& key, tensors::Kind kind, int age) const {
+  const std::vector<HeldRect>* find(const tensors::PartKey& key, tensors::StorageKind kind,
+                                    int age) const {
     // A plan that keeps more versions than the old one: older ones begin as the newest.
     for (const int one : {age, 1})
       if (const auto it = have_.find(key_of(key, kind, one)); it != have_.end()) return &it->second;
@@ -115,21 +117,23 @@ class Mover {
   }
 
   /// Null: it begins as it would in a new run.
-  const std::vector<Held>* source_of(const tensors::PartKey& key, const Held& need) const {
-    const std::vector<Held>* same = find(key, key.kind, key.age);
-    if (key.kind == tensors::Kind::scale) return same;
-    if (key.kind == tensors::Kind::other)
+  const std::vector<HeldRect>* source_of(const tensors::PartKey& key, const HeldRect& need) const {
+    const std::vector<HeldRect>* same = find(key, key.kind, key.age);
+    if (key.kind == tensors::StorageKind::scale) return same;
+    if (key.kind == tensors::StorageKind::other)
       return same != nullptr && same->size() == 1 && same->front().rect == need.rect ? same
                                                                                      : nullptr;
-    if (key.kind == tensors::Kind::param && (same == nullptr || same->front().dtype != need.dtype))
-      if (const std::vector<Held>* master = find(key, tensors::Kind::master, 1)) return master;
-    if (key.kind == tensors::Kind::master && same == nullptr)
-      same = find(key, tensors::Kind::param, 1);
+    if (key.kind == tensors::StorageKind::param &&
+        (same == nullptr || same->front().dtype != need.dtype))
+      if (const std::vector<HeldRect>* master = find(key, tensors::StorageKind::master, 1))
+        return master;
+    if (key.kind == tensors::StorageKind::master && same == nullptr)
+      same = find(key, tensors::StorageKind::param, 1);
     if (same == nullptr)
       throw InputError(
           fmt::format("the new plan needs the {} of {}, which the old one does not have: both must "
                       "have the same optimizer",
-                      kind_name(key.kind), key.tensor));
+                      name_of(key.kind), key.tensor));
     return same;
   }
 
@@ -137,8 +141,8 @@ class Mover {
   /// the fewest have gone.
   void settle_residuals() {
     std::map<std::string, Copies> places;
-    for (const Owned& part : new_parts_)
-      if (part.key.kind == tensors::Kind::residual)
+    for (const OwnedRect& part : new_parts_)
+      if (part.key.kind == tensors::StorageKind::residual)
         places[part.key.tensor][part.key.copy].push_back(part.held);
     for (const auto& [tensor, old_copies] : owed_) {
       const auto found = places.find(tensor);
@@ -153,8 +157,8 @@ class Mover {
         std::int64_t most = -1;
         for (const auto& [candidate, place] : found->second) {
           std::int64_t local = 0;
-          for (const Held& a : place)
-            for (const Held& b : held)
+          for (const HeldRect& a : place)
+            for (const HeldRect& b : held)
               if (a.rank == b.rank)
                 if (const Rect both = common(a.rect, b.rect); !both.empty()) local += both.size();
           const std::vector<int>& gone = adds_to_[{tensor, candidate}];
@@ -168,11 +172,11 @@ class Mover {
 
   /// Who gives which rectangle of `need`: the nearest ranks that have it, among equally near ones
   /// those that have given least.
-  std::vector<Taken> cover(const tensors::PartKey& key, const Held& need,
-                           const std::vector<Held>& have) {
+  std::vector<Taken> cover(const tensors::PartKey& key, const HeldRect& need,
+                           const std::vector<HeldRect>& have) {
     std::vector<Taken> taken;
     std::vector<Rect> left = {need.rect};
-    const auto take = [&](const Held& from) {
+    const auto take = [&](const HeldRect& from) {
       std::vector<Rect> rest;
       for (const Rect& rect : left) {
         if (const Rect both = common(rect, from.rect); !both.empty()) {
@@ -183,29 +187,29 @@ class Mover {
       }
       left = std::move(rest);
     };
-    std::vector<const Held*> others;
-    for (const Held& from : have)
+    std::vector<const HeldRect*> others;
+    for (const HeldRect& from : have)
       if (from.rank == need.rank)
         take(from);
       else if (!common(from.rect, need.rect).empty())
         others.push_back(&from);
     if (left.empty()) return taken;
-    const auto order = [&](const Held* from) {
+    const auto order = [&](const HeldRect* from) {
       return std::tuple(distance_ ? distance_(from->rank, need.rank) : 0.0, load_[from->rank],
                         from->rank, from->storage);
     };
     std::sort(others.begin(), others.end(),
-              [&](const Held* a, const Held* b) { return order(a) < order(b); });
-    for (const Held* from : others)
+              [&](const HeldRect* a, const HeldRect* b) { return order(a) < order(b); });
+    for (const HeldRect* from : others)
       if (!left.empty()) take(*from);
     if (!left.empty())
       throw ProgramError(
-          fmt::format("no rank has all of the {} of {}", kind_name(key.kind), key.tensor));
+          fmt::format("no rank has all of the {} of {}", name_of(key.kind), key.tensor));
     return taken;
   }
 
-  PieceCopy copy_of(const Held& need, const Taken& taken, std::int64_t row, std::int64_t row_end,
-                    int item, int turn) const {
+  PieceCopy copy_of(const HeldRect& need, const Taken& taken, std::int64_t row,
+                    std::int64_t row_end, int item, int turn) const {
     PieceCopy copy{.from = taken.from->rank,
                    .to = need.rank,
                    .source = taken.from->storage,
@@ -223,8 +227,8 @@ class Mover {
     return copy;
   }
 
-  void emit(const tensors::PartKey& key, const Held& need, const std::vector<Held>& have, int item,
-            int turn) {
+  void emit(const tensors::PartKey& key, const HeldRect& need, const std::vector<HeldRect>& have,
+            int item, int turn) {
     const std::vector<Taken> all = cover(key, need, have);
     std::set<std::int64_t> cuts = {need.rect.row, need.rect.row_end};
     for (const Taken& taken : all) cuts.insert({taken.rect.row, taken.rect.row_end});
@@ -243,20 +247,20 @@ class Mover {
     }
   }
 
-  void weave(const Held& need, const std::vector<Taken>& band, std::int64_t row, std::int64_t end,
-             int item, int turn) {
+  void weave(const HeldRect& need, const std::vector<Taken>& band, std::int64_t row,
+             std::int64_t end, int item, int turn) {
     const std::int64_t width = need.rect.cols();
     const std::int64_t step = std::max<std::int64_t>(1, most_ / width);
     for (; row < end; row += step) {
       const std::int64_t stop = std::min(end, row + step);
-      Weave weave{.to = need.rank,
-                  .target = need.storage,
-                  .begin = need.at(row, need.rect.col),
-                  .rows = stop - row,
-                  .width = width,
-                  .type = need.dtype,
-                  .item = item,
-                  .turn = turn};
+      RowAssembly weave{.to = need.rank,
+                        .target = need.storage,
+                        .begin = need.at(row, need.rect.col),
+                        .rows = stop - row,
+                        .width = width,
+                        .type = need.dtype,
+                        .item = item,
+                        .turn = turn};
       for (const Taken& taken : band) {
         weave.pieces.push_back(out_.copies.size());
         out_.copies.push_back(copy_of(need, taken, row, stop, item, turn));
@@ -266,20 +270,21 @@ class Mover {
     }
   }
 
-  const std::vector<Owned>& new_parts_;
+  const std::vector<OwnedRect>& new_parts_;
   const std::function<double(Id, Id)>& distance_;
   std::int64_t most_;
-  std::map<Key, std::vector<Held>> have_ = {};
+  std::map<Key, std::vector<HeldRect>> have_ = {};
   std::map<std::string, Copies> owed_ = {};  // by tensor
   std::map<std::pair<std::string, int>, std::vector<int>> adds_to_ = {};
   std::vector<std::int64_t> load_ = {};  // elements that a rank gives to others
-  Moves out_ = {};
+  PieceMoves out_ = {};
 };
 
 }  // namespace
 
-Moves moves_between(const std::vector<Owned>& old_parts, const std::vector<Owned>& new_parts,
-                    const std::function<double(Id, Id)>& distance, std::int64_t most) {
+PieceMoves moves_between(const std::vector<OwnedRect>& old_parts,
+                         const std::vector<OwnedRect>& new_parts,
+                         const std::function<double(Id, Id)>& distance, std::int64_t most) {
   return Mover(old_parts, new_parts, distance, most).run();
 }
 

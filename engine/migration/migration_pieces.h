@@ -27,7 +27,7 @@ Rect common(const Rect& a, const Rect& b);
 std::vector<Rect> without(const Rect& whole, const Rect& taken);
 
 /// A rectangle that lies in a storage of a rank: element (row, col) at origin + row x pitch + col.
-struct Held {
+struct HeldRect {
   Id rank = none, storage = none;  // of the migration program
   Rect rect = {};
   std::int64_t origin = 0, pitch = 0;
@@ -39,8 +39,8 @@ struct Held {
 
 /// The elements [begin, end) that a tensor-parallel rank has of a tensor, as rectangles.
 /// `whole`: treat the tensor as one row (no side of the migration splits it).
-std::vector<Held> rectangles(const tensors::Part& part, const model::TensorSpec* spec, bool split,
-                             bool whole);
+std::vector<HeldRect> rectangles(const tensors::TensorPart& part, const model::TensorSpec* spec,
+                                 bool split, bool whole);
 
 /// `rows` runs of `run` elements, one after the other in the target (or in a packet), `pitch` apart
 /// in the source.
@@ -60,24 +60,25 @@ struct PieceCopy {
   }
 };
 /// Rows that are put together from several pieces, in the order of their columns.
-struct Weave {
+struct RowAssembly {
   Id to = none, target = none;
   std::int64_t begin = 0, rows = 0, width = 0;
   program::DType type = program::DType::f32;
   int item = -1, turn = 0;  // as in PieceCopy
   std::vector<std::size_t> pieces = {};
 };
-struct Moves {
+struct PieceMoves {
   std::vector<PieceCopy> copies = {};
-  std::vector<Weave> weaves = {};
+  std::vector<RowAssembly> weaves = {};
 };
 
-struct Owned {
+struct OwnedRect {
   tensors::PartKey key = {};
-  Held held = {};
+  HeldRect held = {};
 };
 /// All parts of all ranks, before and after. `most`: elements of a packet.
-Moves moves_between(const std::vector<Owned>& old_parts, const std::vector<Owned>& new_parts,
-                    const std::function<double(Id, Id)>& distance, std::int64_t most);
+PieceMoves moves_between(const std::vector<OwnedRect>& old_parts,
+                         const std::vector<OwnedRect>& new_parts,
+                         const std::function<double(Id, Id)>& distance, std::int64_t most);
 
 }  // namespace rehearse::migration

@@ -14,7 +14,7 @@ constexpr std::int64_t direct_bytes = 1 << 20;
 
 class Dispatcher {
  public:
-  Dispatcher(Moves moves, Id ranks, std::int64_t most) : ranks_(ranks), most_(most) {
+  Dispatcher(PieceMoves moves, Id ranks, std::int64_t most) : ranks_(ranks), most_(most) {
     out_.moves = std::move(moves);
   }
 
@@ -48,7 +48,7 @@ class Dispatcher {
         place[i] = out.size(), out.push_back(all[i]);
       else
         plain.push_back(i);
-    for (Weave& weave : out_.moves.weaves)
+    for (RowAssembly& weave : out_.moves.weaves)
       for (std::size_t& piece : weave.pieces) piece = place[piece];
     const auto key = [&](std::size_t i) {
       const PieceCopy& c = all[i];
@@ -158,7 +158,7 @@ class Dispatcher {
         keep(c.to, c.item, {.turn = out_.turn_of[i], .order = c.turn, .piece = i});
     }
     for (std::size_t w = 0; w < out_.moves.weaves.size(); ++w) {
-      const Weave& weave = out_.moves.weaves[w];
+      const RowAssembly& weave = out_.moves.weaves[w];
       Unpack op{.order = weave.turn, .weave = static_cast<int>(w)};
       for (const std::size_t i : weave.pieces) op.turn = std::max(op.turn, out_.turn_of[i]);
       keep(weave.to, weave.item, op);
@@ -188,7 +188,7 @@ class Dispatcher {
 
 }  // namespace
 
-MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most) {
+MigrationTraffic traffic_of(PieceMoves moves, Id ranks, std::int64_t most) {
   return Dispatcher(std::move(moves), ranks, most).run();
 }
 

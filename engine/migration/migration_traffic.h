@@ -29,7 +29,7 @@ struct Unpack {
 };
 
 struct MigrationTraffic {
-  Moves moves = {};
+  PieceMoves moves = {};
   std::vector<MigrationMessage> messages = {};         // in the order of all ranks
   std::vector<int> turn_of = {};                       // by piece: its message; -1: none
   std::vector<std::int64_t> offset_of = {};            // by piece: in its packet
@@ -39,6 +39,6 @@ struct MigrationTraffic {
 };
 
 /// `most`: elements of a packet.
-MigrationTraffic traffic_of(Moves moves, Id ranks, std::int64_t most);
+MigrationTraffic traffic_of(PieceMoves moves, Id ranks, std::int64_t most);
 
 }  // namespace rehearse::migration

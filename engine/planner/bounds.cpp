@@ -39,29 +39,29 @@ double Bounds::local_seconds(const plan::Plan& plan) {
   return most * (1 - 1e-6);
 }
 
-const Bounds::Team& Bounds::mesh_of(const plan::Plan& plan) {
+const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
   std::vector<int> shape{plan.pp, plan.tp, plan.samples()};
   shape.insert(shape.end(), plan.shares.begin(), plan.shares.end());
   if (mesh_.shape == shape && mesh_.order == plan.order && mesh_.devices == plan.rank_to_device)
     return mesh_;
-  Team mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
+  MeshGroups mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
   const planner::Mesh at(plan);
   std::set<std::pair<int, std::vector<std::vector<Player>>>> seen;
   for (int d = 0; d < plan.dp; ++d) {
     Replica replica{.samples = plan.samples(d)};
-    std::vector<std::vector<Id>> teams;
+    std::vector<std::vector<Id>> groups;
     for (int s = 0; s < plan.pp; ++s) {
       std::set<Player> kinds;
-      auto& team = teams.emplace_back();
+      auto& group = groups.emplace_back();
       for (int t = 0; t < plan.tp; ++t) {
         const Id rank = at.rank(s, d, t);
-        team.push_back(plan.rank_to_device[rank]);
-        kinds.emplace(cluster_.devices()[team.back()].kind, pace_.empty() ? 1 : pace_[rank]);
+        group.push_back(plan.rank_to_device[rank]);
+        kinds.emplace(cluster_.devices()[group.back()].kind, pace_.empty() ? 1 : pace_[rank]);
       }
       replica.kinds.emplace_back(kinds.begin(), kinds.end());
     }
     if (!seen.insert({replica.samples, replica.kinds}).second) continue;
-    for (const auto& team : teams) replica.tensor_team.push_back(prices_.team({team}, {0}));
+    for (const auto& group : groups) replica.tensor_groups.push_back(prices_.groups({group}, {0}));
     mesh.replicas.push_back(std::move(replica));
   }
   for (int s = 0; s < plan.pp; ++s) {
@@ -70,8 +70,8 @@ const Bounds::Team& Bounds::mesh_of(const plan::Plan& plan) {
       auto& group = groups.emplace_back();
       for (int d = 0; d < plan.dp; ++d) group.push_back(plan.rank_to_device[at.rank(s, d, t)]);
     }
-    mesh.data_team.push_back(
-        prices_.team(groups, std::vector<int>(static_cast<std::size_t>(plan.tp), 0)));
+    mesh.data_groups.push_back(
+        prices_.groups(groups, std::vector<int>(static_cast<std::size_t>(plan.tp), 0)));
   }
   return mesh_ = std::move(mesh);
 }
@@ -93,9 +93,9 @@ const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan
   return it->second;
 }
 
-double Bounds::fastest(Id team, program::Move move, std::int64_t elements, program::DType wire) {
-  const program::Algorithm algorithm = prices_.fastest(team, move, elements, wire);
-  const auto seconds = prices_.seconds(team, move, algorithm, elements, wire);
+double Bounds::fastest(Id group, program::Move move, std::int64_t elements, program::DType wire) {
+  const program::Algorithm algorithm = prices_.fastest(group, move, elements, wire);
+  const auto seconds = prices_.seconds(group, move, algorithm, elements, wire);
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
@@ -113,12 +113,12 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
     longest(without, false);
   }
   if (plan.tp == 1 || segments.size() < 2 || !network) return work;
-  const Id team = replica.tensor_team[static_cast<std::size_t>(stage)];
+  const Id group = replica.tensor_groups[static_cast<std::size_t>(stage)];
   const std::int64_t elements = std::int64_t{replica.samples} * model_.seq_len * model_.hidden;
   const double one = plan.sequence_parallel
-                         ? fastest(team, program::Move::reduce_scatter, elements, plan.precision) +
-                               fastest(team, program::Move::all_gather, elements, plan.precision)
-                         : fastest(team, program::Move::all_reduce, elements, plan.precision);
+                         ? fastest(group, program::Move::reduce_scatter, elements, plan.precision) +
+                               fastest(group, program::Move::all_gather, elements, plan.precision)
+                         : fastest(group, program::Move::all_reduce, elements, plan.precision);
   const double sums = (work.segments - 1) * one;
   // In backward the sums hide behind recomputation, which waits for none of them.
   work.seconds += sums + std::max(0.0, sums - (work.seconds - without));
@@ -159,17 +159,17 @@ const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
 }
 
 double Bounds::network_seconds(const plan::Plan& plan, int stage) {
-  const Id team = mesh_of(plan).data_team[static_cast<std::size_t>(stage)];
+  const Id group = mesh_of(plan).data_groups[static_cast<std::size_t>(stage)];
   const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
   switch (plan.zero) {
     case 0:
-      return fastest(team, program::Move::all_reduce, elements, plan.precision);
+      return fastest(group, program::Move::all_reduce, elements, plan.precision);
     case 3:
       return (plan.keep_gathered ? 1 : 2 * plan.micro_batches) *
-             fastest(team, program::Move::all_gather, elements, plan.precision);
+             fastest(group, program::Move::all_gather, elements, plan.precision);
     default:
       return (plan.zero == 2 ? plan.micro_batches : 1) *
-             fastest(team, program::Move::reduce_scatter, elements, plan.precision);
+             fastest(group, program::Move::reduce_scatter, elements, plan.precision);
   }
 }
 

@@ -43,21 +43,21 @@ class Bounds {
   struct Replica {
     int samples = 0;
     std::vector<std::vector<Player>> kinds = {};
-    std::vector<Id> tensor_team = {};
+    std::vector<Id> tensor_groups = {};
   };
-  struct Team {
+  struct MeshGroups {
     std::vector<int> shape = {};  // pp, tp, samples, and shares: what makes it this one, with
     std::string order = {};
     std::vector<Id> devices = {};
     std::vector<Replica> replicas = {};
-    std::vector<Id> data_team = {};  // by stage: all of its data-parallel groups
+    std::vector<Id> data_groups = {};  // by stage: all of its data-parallel groups
   };
   struct Work {
     double seconds = 0;  // of all its passes over one micro-batch
     int segments = 0;
   };
   /// Candidates of one mesh follow each other: the last is kept.
-  const Team& mesh_of(const plan::Plan& plan);
+  const MeshGroups& mesh_of(const plan::Plan& plan);
   /// Elements of the parameters of each stage; the last answer is kept.
   const std::vector<std::int64_t>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
@@ -67,7 +67,7 @@ class Bounds {
   /// Running sums over segments.
   const std::vector<double>& passes(Id kind, int samples, const plan::Plan& plan, bool recompute);
   const std::vector<double>& saved(int samples, const plan::Plan& plan);
-  double fastest(Id team, program::Move move, std::int64_t elements, program::DType wire);
+  double fastest(Id group, program::Move move, std::int64_t elements, program::DType wire);
 
   const model::ModelSpec& model_;
   const cluster::Cluster& cluster_;
@@ -75,7 +75,7 @@ class Bounds {
   std::vector<double> pace_;
   bool network_known_;  // no measured collective is quicker than what prices say
   costs::CollectivePrices prices_;
-  Team mesh_ = {};
+  MeshGroups mesh_ = {};
   std::vector<std::vector<Id>> stages_ = {};  // of what elements_ is
   int tp_ = 0, pp_ = 0;
   std::vector<std::int64_t> elements_ = {};

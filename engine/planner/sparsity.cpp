@@ -237,12 +237,13 @@ class Prices {
           seconds(stage, program::Move::reduce, g.nodes, n * width, program::Algorithm::automatic) +
           seconds(stage, program::Move::broadcast, g.nodes, packets, program::Algorithm::automatic);
     // Bytes as the linker counts them: read and written.
-    out.select += local(g, program::Local::select, n * width + 8 * n + packet);
-    out.scatter += local(g, program::Local::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
+    out.select += local(g, program::KernelKind::select, n * width + 8 * n + packet);
+    out.scatter +=
+        local(g, program::KernelKind::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
   }
 
   /// The slowest device's.
-  double local(const Groups& g, program::Local kind, std::int64_t bytes) const {
+  double local(const Groups& g, program::KernelKind kind, std::int64_t bytes) const {
     double slowest = 0;
     for (const Id d : g.devices)
       slowest = std::max(slowest, prices_.kernel(cluster_.kind_of(d), kind, bytes).seconds);

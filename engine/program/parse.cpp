@@ -133,7 +133,7 @@ Work parse_work(TextLine& line, const Names& names) {
     c.microbatch = line.number<int>(line.value("mb"));
     return c;
   }
-  if (auto kind = from_name<Local>(word)) {
+  if (auto kind = from_name<KernelKind>(word)) {
     Kernel k{.kind = *kind};
     if (auto v = line.optional("scale")) k.scale = line.number<double>(*v);
     if (auto v = line.optional("of")) k.of = line.number<std::int64_t>(*v);

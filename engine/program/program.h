@@ -202,7 +202,7 @@ enum class Coding : std::uint8_t { index32, bitmap, delta16 };
 constexpr auto spellings(Coding) {
   return std::to_array<const char*>({"index32", "bitmap", "delta16"});
 }
-enum class Local : std::uint8_t {
+enum class KernelKind : std::uint8_t {
   measure,  // target(norm) (=|+=) scale * sum of squares of every source
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
             // double)
@@ -214,7 +214,7 @@ enum class Local : std::uint8_t {
   observe,      // target += source's every `stride`-th entry, as Welford's running mean and sum of
                 // squared deviations: f32 (number of observations, means, sums)
 };
-constexpr auto spellings(Local) {
+constexpr auto spellings(KernelKind) {
   return std::to_array<const char*>(
       {"measure", "rescale", "select", "scatter_add", "cast", "observe"});
 }
@@ -229,7 +229,7 @@ struct Compute {
   int samples = 0, microbatch = 0;
 };
 struct Kernel {
-  Local kind = Local::measure;
+  KernelKind kind = KernelKind::measure;
   double scale = 1;               // measure
   std::int64_t of = 0, keep = 0;  // select, scatter_add: a packet holds `keep` of `of` entries
   Selector selector = Selector::top_k;       // select, scatter_add: threshold = keep varies

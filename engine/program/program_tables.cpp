@@ -73,7 +73,8 @@ void check_numbers(const Program& p, const Role& role, Id o) {
     must(kernel->stride >= 1, "stride", kernel->stride, "at least 1");
     must(kernel->of >= 0 && kernel->of <= most, "of", kernel->of,
          fmt::format("from 0 to {}", most));
-    const bool packet = kernel->kind == Local::select || kernel->kind == Local::scatter_add;
+    const bool packet =
+        kernel->kind == KernelKind::select || kernel->kind == KernelKind::scatter_add;
     must(kernel->keep >= 0 && kernel->keep <= (packet ? kernel->of : most), "keep", kernel->keep,
          fmt::format("from 0 to {}", packet ? kernel->of : most));
   }
@@ -110,7 +111,7 @@ void check_operands(const Program& p, const Role& role, Id o) {
             if (find(op, Slot::source) == nullptr) needs(Slot::target);
           },
           [&](const Kernel& kernel) {
-            if (kernel.kind != Local::observe) return;
+            if (kernel.kind != KernelKind::observe) return;
             needs(Slot::source), needs(Slot::target);
             check_observation(p, role, o, kernel);
           },

@@ -23,7 +23,7 @@ std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size) 
   return slots;
 }
 
-Place place_of(const program::Program& program, program::Axes axes, Id rank) {
+GroupPlace place_of(const program::Program& program, program::Axes axes, Id rank) {
   const std::size_t regular = program.mesh.size();
   if ((axes >> regular) != 0) {
     for (const program::Channel& channel : program.channels) {
@@ -38,7 +38,7 @@ Place place_of(const program::Program& program, program::Axes axes, Id rank) {
     return {};
   }
   std::int64_t inner = 1;
-  Place place;
+  GroupPlace place;
   for (std::size_t axis = regular; axis-- > 0;) {
     const int size = program.mesh[axis].size;
     if ((axes >> axis) & 1U) {
@@ -47,10 +47,10 @@ Place place_of(const program::Program& program, program::Axes axes, Id rank) {
     }
     inner *= size;
   }
-  return rank < inner ? place : Place{};
+  return rank < inner ? place : GroupPlace{};
 }
 
-Place place_along(const program::Program& program, const std::string& axis, Id rank) {
+GroupPlace place_along(const program::Program& program, const std::string& axis, Id rank) {
   for (std::size_t i = 0; i < program.mesh.size(); ++i)
     if (program.mesh[i].name == axis) return place_of(program, program::Axes{1} << i, rank);
   return {};
@@ -59,7 +59,7 @@ Place place_along(const program::Program& program, const std::string& axis, Id r
 Extent extent_of(const program::Program& program, const program::Role& role, Id view, Id rank) {
   const program::View& v = role.views[view];
   if (v.slice == 0) return {v.begin, v.end};
-  const Place place = place_of(program, v.slice, rank);
+  const GroupPlace place = place_of(program, v.slice, rank);
   return part_of({v.begin, v.end}, place.index, place.count);
 }
 

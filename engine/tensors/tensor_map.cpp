@@ -18,10 +18,11 @@ namespace {
 class Pieces {
  public:
   /// True when something was new. Throws ProgramError on a contradiction.
-  bool add(Piece piece) {
+  bool add(ParamPiece piece) {
     bool changed = false;
-    auto at = std::lower_bound(pieces_.begin(), pieces_.end(), piece.begin,
-                               [](const Piece& p, std::int64_t begin) { return p.end <= begin; });
+    auto at =
+        std::lower_bound(pieces_.begin(), pieces_.end(), piece.begin,
+                         [](const ParamPiece& p, std::int64_t begin) { return p.end <= begin; });
     while (piece.begin < piece.end) {
       if (at == pieces_.end() || at->begin >= piece.end) {
         at = pieces_.insert(at, piece) + 1;
@@ -29,7 +30,7 @@ class Pieces {
         break;
       }
       if (at->begin > piece.begin) {
-        Piece gap = piece;
+        ParamPiece gap = piece;
         gap.end = at->begin;
         at = pieces_.insert(at, gap) + 1;
         changed = true;
@@ -45,10 +46,10 @@ class Pieces {
     }
     return changed;
   }
-  const std::vector<Piece>& all() const { return pieces_; }
+  const std::vector<ParamPiece>& all() const { return pieces_; }
 
  private:
-  std::vector<Piece> pieces_;
+  std::vector<ParamPiece> pieces_;
 };
 
 using Key = std::pair<Id, int>;  // storage, index
@@ -64,10 +65,10 @@ struct Side {
 bool carry(const Side& from, const Side& to) {
   const auto found = from.known->find(from.key);
   if (found == from.known->end()) return false;
-  const std::vector<Piece> pieces = found->second.all();  // `to` may be the same storage
+  const std::vector<ParamPiece> pieces = found->second.all();  // `to` may be the same storage
   const std::int64_t length = std::min(from.extent.size(), to.extent.size());
   bool changed = false;
-  for (const Piece& piece : pieces) {
+  for (const ParamPiece& piece : pieces) {
     const std::int64_t begin = std::max(piece.begin, from.extent.begin);
     const std::int64_t end = std::min(piece.end, from.extent.begin + length);
     if (begin >= end) continue;
@@ -172,9 +173,9 @@ class Mapper {
         program::overloaded{
             [](const program::Compute&) { return false; },
             [&](const program::Kernel& kernel) {
-              if (kernel.kind == program::Local::cast)
+              if (kernel.kind == program::KernelKind::cast)
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
-              if (kernel.kind == program::Local::select)
+              if (kernel.kind == program::KernelKind::select)
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::residual});
               return false;
             },
@@ -189,7 +190,7 @@ class Mapper {
               const program::Ref* target = find(op, program::Slot::target);
               if (source == nullptr || target == nullptr) return false;
               Side from = side(rank, *source), to = side(rank, *target);
-              const Place place = places_[collective.channel].at(rank);
+              const GroupPlace place = places_[collective.channel].at(rank);
               if (collective.move == program::Move::all_gather)
                 to.extent = part_of(to.extent, place.index, place.count);
               if (collective.move == program::Move::reduce_scatter)
@@ -294,7 +295,7 @@ class Mapper {
 
   RankMap result(Id rank) {
     const program::Role& role = role_of(rank);
-    const Place tp = place_along(program_, "tp", rank);
+    const GroupPlace tp = place_along(program_, "tp", rank);
     RankMap map{.tp_rank = tp.index, .tp_size = tp.count, .storages = {}};
     map.storages.resize(role.storages.size());
     for (std::size_t s = 0; s < role.storages.size(); ++s)
@@ -304,71 +305,50 @@ class Mapper {
     for (const program::Op& op : role.ops)
       for (const program::Ref& ref : op.refs) {
         StorageMap& storage = map.storages[role.views[ref.view].storage];
-        if (const Kind kind = kind_of(ref.slot); storage.kind == Kind::other) storage.kind = kind;
+        if (const StorageKind kind = kind_of(ref.slot); storage.kind == StorageKind::other)
+          storage.kind = kind;
         if (std::holds_alternative<program::Update>(op.work) && ref.mode != program::Mode::read)
           storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {
       // A shard that only collectives and servers touch is a parameter too if it outlives steps.
       StorageMap& storage = map.storages[s];
-      if (storage.kind == Kind::other && !storage.pieces.empty() &&
+      if (storage.kind == StorageKind::other && !storage.pieces.empty() &&
           role.storages[s].life == program::Life::state)
-        storage.kind = Kind::param;
+        storage.kind = StorageKind::param;
     }
     return map;
   }
 
-  static Kind kind_of(program::Slot slot) {
+  static StorageKind kind_of(program::Slot slot) {
     switch (slot) {
       case program::Slot::param:
-        return Kind::param;
+        return StorageKind::param;
       case program::Slot::grad:
-        return Kind::grad;
+        return StorageKind::grad;
       case program::Slot::moment1:
-        return Kind::moment1;
+        return StorageKind::moment1;
       case program::Slot::moment2:
-        return Kind::moment2;
+        return StorageKind::moment2;
       case program::Slot::master:
-        return Kind::master;
+        return StorageKind::master;
       case program::Slot::residual:
-        return Kind::residual;
+        return StorageKind::residual;
       case program::Slot::scale:
-        return Kind::scale;
+        return StorageKind::scale;
       default:
-        return Kind::other;
+        return StorageKind::other;
     }
   }
 
   const program::Program& program_;
   const link::LinkedProgram& linked_;
   const model::ModelSpec& model_;
-  std::vector<Known> known_;                // by rank
-  std::vector<std::vector<Place>> places_;  // by channel and rank
+  std::vector<Known> known_;                     // by rank
+  std::vector<std::vector<GroupPlace>> places_;  // by channel and rank
 };
 
 }  // namespace
-
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::param:
-      return "param";
-    case Kind::grad:
-      return "grad";
-    case Kind::moment1:
-      return "moment1";
-    case Kind::moment2:
-      return "moment2";
-    case Kind::master:
-      return "master";
-    case Kind::residual:
-      return "residual";
-    case Kind::scale:
-      return "scale";
-    case Kind::other:
-      break;
-  }
-  return "other";
-}
 
 std::vector<RankMap> map_tensors(const link::LinkedProgram& linked, const model::ModelSpec& model) {
   return Mapper(linked, model).run();

@@ -4,6 +4,7 @@
 // operands that ops relate element by element. Initial weights, the weight-decay mask and
 // checkpoints read this map, so none of them knows how a method lays out its memory.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,20 +16,32 @@ namespace rehearse::tensors {
 
 /// Elements [begin, end) of one instance of a storage are elements [offset, offset + end - begin)
 /// of the flat form that parameter group `group` has on this tensor-parallel rank.
-struct Piece {
+struct ParamPiece {
   std::int64_t begin = 0, end = 0;
   Id group = none;
   std::int64_t offset = 0;
 };
 
 /// What a storage is to the optimizer, from the slots that refer to it.
-enum class Kind : std::uint8_t { other, param, grad, moment1, moment2, master, residual, scale };
-const char* kind_name(Kind kind);
+enum class StorageKind : std::uint8_t {
+  other,
+  param,
+  grad,
+  moment1,
+  moment2,
+  master,
+  residual,
+  scale
+};
+constexpr auto spellings(StorageKind) {
+  return std::to_array<const char*>(
+      {"other", "param", "grad", "moment1", "moment2", "master", "residual", "scale"});
+}
 
 struct StorageMap {
-  Kind kind = Kind::other;
-  bool updated = false;            // an Update of this rank writes it: this is the owner's copy
-  std::vector<Piece> pieces = {};  // by rising begin, no overlaps; padding is covered by none
+  StorageKind kind = StorageKind::other;
+  bool updated = false;  // an Update of this rank writes it: this is the owner's copy
+  std::vector<ParamPiece> pieces = {};  // by rising begin, no overlaps; padding is covered by none
 };
 
 struct RankMap {
@@ -49,13 +62,13 @@ struct TensorSlot {
 std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size);
 
 /// Place of a rank among those that differ from it along `axes`, and how many there are.
-struct Place {
+struct GroupPlace {
   int index = 0, count = 1;
 };
-Place place_of(const program::Program& program, program::Axes axes, Id rank);
+GroupPlace place_of(const program::Program& program, program::Axes axes, Id rank);
 /// Place along the mesh axis of that name; 0 of 1 when there is none, or for a rank behind the
 /// mesh.
-Place place_along(const program::Program& program, const std::string& axis, Id rank);
+GroupPlace place_along(const program::Program& program, const std::string& axis, Id rank);
 
 /// Elements of its storage's instance that a ref touches on a rank.
 struct Extent {

@@ -8,25 +8,26 @@
 #include <numeric>
 #include <set>
 
+#include "engine/base/names.h"
 #include "engine/tensors/variance.h"
 
 namespace rehearse::tensors {
 
 std::string PartKey::text() const {
-  return fmt::format("{}/{}/age{}/copy{}/tp{}of{}/{}-{}", kind_name(kind), tensor, age, copy,
-                     tp_rank, tp_size, begin, end);
+  return fmt::format("{}/{}/age{}/copy{}/tp{}of{}/{}-{}", name_of(kind), tensor, age, copy, tp_rank,
+                     tp_size, begin, end);
 }
 
-Place residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
-                     Id group) {
+GroupPlace residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps,
+                          Id rank, Id group) {
   const auto owes = [&](Id other) {
     return std::ranges::any_of(maps[other].storages, [&](const StorageMap& storage) {
-      return storage.kind == Kind::residual &&
+      return storage.kind == StorageKind::residual &&
              std::ranges::any_of(storage.pieces,
-                                 [&](const Piece& piece) { return piece.group == group; });
+                                 [&](const ParamPiece& piece) { return piece.group == group; });
     });
   };
-  Place place{.index = 0, .count = 0};
+  GroupPlace place{.index = 0, .count = 0};
   program::Axes dp = 0;
   for (std::size_t a = 0; a < linked.program.mesh.size(); ++a)
     if (linked.program.mesh[a].name == "dp") dp = program::Axes{1} << a;
@@ -41,20 +42,20 @@ Place residual_place(const link::LinkedProgram& linked, const std::vector<RankMa
   return place;
 }
 
-std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
-                           const std::vector<RankMap>& maps, Id rank) {
+std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
+                                 const std::vector<RankMap>& maps, Id rank) {
   const RankMap& map = maps[rank];
   const program::Role& role = linked.program.roles[linked.role_of[rank]];
-  std::vector<Part> parts;
+  std::vector<TensorPart> parts;
   for (Id s = 0; s < role.storages.size(); ++s) {
     const program::Storage& storage = role.storages[s];
     // Observations are of one warm-up on one mesh: a resumed run begins its own.
     if (storage.life != program::Life::state || is_observation(role, s)) continue;
     const StorageMap& mapped = map.storages[s];
     for (int age = 1; age <= storage.versions; ++age) {
-      if (mapped.kind == Kind::scale || mapped.pieces.empty()) {
+      if (mapped.kind == StorageKind::scale || mapped.pieces.empty()) {
         // A loss scale is the same everywhere; what else has no tensors is a rank's own.
-        const bool shared = mapped.kind == Kind::scale;
+        const bool shared = mapped.kind == StorageKind::scale;
         parts.push_back(
             {.key = {.kind = mapped.kind,
                      .age = age,
@@ -64,8 +65,8 @@ std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::Model
              .storage = s});
         continue;
       }
-      for (const Piece& piece : mapped.pieces) {
-        const int copy = mapped.kind == Kind::residual
+      for (const ParamPiece& piece : mapped.pieces) {
+        const int copy = mapped.kind == StorageKind::residual
                              ? residual_place(linked, maps, rank, piece.group).index
                              : 0;
         for (const TensorSlot& tensor : tensors_of(model.groups[piece.group], map.tp_size)) {
@@ -91,14 +92,15 @@ std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::Model
   return parts;
 }
 
-std::vector<std::vector<Part>> owned_parts(const link::LinkedProgram& linked,
-                                           const model::ModelSpec& model,
-                                           const std::vector<RankMap>& maps) {
-  std::vector<std::vector<Part>> owned(maps.size());
+std::vector<std::vector<TensorPart>> owned_parts(const link::LinkedProgram& linked,
+                                                 const model::ModelSpec& model,
+                                                 const std::vector<RankMap>& maps) {
+  std::vector<std::vector<TensorPart>> owned(maps.size());
   std::set<PartKey> taken;
   for (Id rank = 0; rank < maps.size(); ++rank)
-    for (Part& part : parts_of(linked, model, maps, rank)) {
-      if (part.key.kind == Kind::param && !maps[rank].storages[part.storage].updated) continue;
+    for (TensorPart& part : parts_of(linked, model, maps, rank)) {
+      if (part.key.kind == StorageKind::param && !maps[rank].storages[part.storage].updated)
+        continue;
       if (taken.insert(part.key).second) owned[rank].push_back(std::move(part));
     }
   return owned;

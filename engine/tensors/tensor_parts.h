@@ -17,7 +17,7 @@ namespace rehearse::tensors {
 
 /// What a part is, wherever it lies.
 struct PartKey {
-  Kind kind = Kind::param;
+  StorageKind kind = StorageKind::param;
   int age = 1;              // 1: the newest version, 2: the one before
   std::string tensor = {};  // a TensorSpec's name; for Kind::scale and Kind::other: the storage's
   int copy = 0;             // residuals: as in residual_place; others differ in nothing
@@ -28,7 +28,7 @@ struct PartKey {
   std::string text() const;
 };
 
-struct Part {
+struct TensorPart {
   PartKey key = {};
   Id storage = none;
   std::int64_t begin = 0;  // element of the storage
@@ -36,17 +36,17 @@ struct Part {
 
 /// Among the ranks of a rank's data-parallel group that owe what they have not sent of a parameter
 /// group: the rank's place and how many they are. Leaders owe for their nodes.
-Place residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps, Id rank,
-                     Id group);
+GroupPlace residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps,
+                          Id rank, Id group);
 
 /// Every part of every state storage of a rank, owned or not.
-std::vector<Part> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
-                           const std::vector<RankMap>& maps, Id rank);
+std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
+                                 const std::vector<RankMap>& maps, Id rank);
 /// The parts that each rank saves: of equal parts the first rank's, and of weights only copies that
 /// an Update writes, where there is one.
-std::vector<std::vector<Part>> owned_parts(const link::LinkedProgram& linked,
-                                           const model::ModelSpec& model,
-                                           const std::vector<RankMap>& maps);
+std::vector<std::vector<TensorPart>> owned_parts(const link::LinkedProgram& linked,
+                                                 const model::ModelSpec& model,
+                                                 const std::vector<RankMap>& maps);
 
 /// Copies elements between a whole tensor and the interval [begin, end) of the flat part that
 /// tensor rank `tp_rank` of `tp_size` has of it. `width`: bytes of an element.

@@ -19,7 +19,7 @@ constexpr std::int64_t least_observed = 64;
 Id group_at(const StorageMap& storage, std::int64_t element) {
   const auto after =
       std::upper_bound(storage.pieces.begin(), storage.pieces.end(), element,
-                       [](std::int64_t e, const Piece& piece) { return e < piece.begin; });
+                       [](std::int64_t e, const ParamPiece& piece) { return e < piece.begin; });
   if (after == storage.pieces.begin() || element >= (after - 1)->end) return none;
   return (after - 1)->group;
 }
@@ -54,7 +54,7 @@ int observe_stride(std::span<const std::int64_t> elements, int wanted) {
 bool is_observation(const program::Role& role, Id storage) {
   return std::any_of(role.ops.begin(), role.ops.end(), [&](const program::Op& op) {
     const auto* kernel = std::get_if<program::Kernel>(&op.work);
-    return kernel && kernel->kind == program::Local::observe &&
+    return kernel && kernel->kind == program::KernelKind::observe &&
            role.views[find(op, program::Slot::target)->view].storage == storage;
   });
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/checkpoints/run_folder.h"
@@ -51,12 +52,12 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor
     m.own_steps.emplace_back();
     if (!own.empty()) m.own_steps.back() = std::stoll(own);
   }
-  const std::vector<std::vector<tensors::Part>> owned =
+  const std::vector<std::vector<tensors::TensorPart>> owned =
       owned_parts(c.linked, c.model, executor.maps());
   for (Id rank = 0; rank < owned.size(); ++rank) {
     if (owned[rank].empty()) continue;
     ShardRecord shard{.file = shard_name(rank), .sum = sum_of(sums[c.wiring.process(rank)])};
-    for (const tensors::Part& part : owned[rank]) shard.parts.push_back(part.key);
+    for (const tensors::TensorPart& part : owned[rank]) shard.parts.push_back(part.key);
     m.shards.push_back(std::move(shard));
   }
   return m;
@@ -67,7 +68,7 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartK
                                   const model::TensorSpec* spec, program::DType dtype,
                                   int copies_now) {
   const int copies = reader.copies(key.kind, key.tensor);
-  if (key.kind == tensors::Kind::residual && copies > 0 && copies != copies_now) {
+  if (key.kind == tensors::StorageKind::residual && copies > 0 && copies != copies_now) {
     // Another number of data-parallel ranks: what is still owed in all stays the same.
     std::vector<std::byte> sum;
     for (int copy = 0; copy < copies; ++copy) {
@@ -108,10 +109,10 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
   std::string mine;
   try {
     together(c.control, what + " shard", [&] {
-      const std::vector<std::vector<tensors::Part>> owned =
+      const std::vector<std::vector<tensors::TensorPart>> owned =
           owned_parts(c.linked, c.model, executor.maps());
       TensorTable table;
-      for (const tensors::Part& part : owned[c.rank]) {
+      for (const tensors::TensorPart& part : owned[c.rank]) {
         const program::DType dtype = executor.role().storages[part.storage].dtype;
         const std::int64_t count = part.key.end - part.key.begin;
         table[part.key.text()] = {
@@ -177,7 +178,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     for (const model::TensorSpec& spec : c.model.groups[group].tensors)
       specs[spec.name] = {&spec, group};
   std::pair<tensors::PartKey, std::vector<std::byte>> last;  // consecutive parts are of one tensor
-  for (const tensors::Part& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
+  for (const tensors::TensorPart& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
     const program::DType dtype = executor.role().storages[part.storage].dtype;
     const auto spec = specs.find(part.key.tensor);
     const bool known = spec != specs.end();
@@ -185,7 +186,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     whole.tp_rank = whole.begin = whole.end = 0;
     if (last.first != whole || last.second.empty()) {
       const int copies =
-          known && part.key.kind == tensors::Kind::residual
+          known && part.key.kind == tensors::StorageKind::residual
               ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
               : 0;
       last = {whole,
@@ -193,14 +194,14 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     }
     // Nothing was owed of a layer that was sent whole; a rank's own (a select's threshold) begins
     // anew on a rank that was not there.
-    if (last.second.empty() &&
-        (part.key.kind == tensors::Kind::residual || part.key.kind == tensors::Kind::other))
+    if (last.second.empty() && (part.key.kind == tensors::StorageKind::residual ||
+                                part.key.kind == tensors::StorageKind::other))
       continue;
     if (last.second.empty())
       throw InputError(
           fmt::format("{}: it has no {} of {}: it was saved with another optimizer, precision or "
                       "method",
-                      path, kind_name(part.key.kind), part.key.tensor));
+                      path, name_of(part.key.kind), part.key.tensor));
     const std::int64_t width = size_of(dtype);
     std::byte* const target =
         executor.state(part.storage, step, part.key.age).data() + part.begin * width;

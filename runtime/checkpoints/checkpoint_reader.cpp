@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 
 namespace rehearse::runtime {
 
@@ -22,7 +23,7 @@ std::int64_t CheckpointReader::own_step(Id rank) const {
   return rank < own.size() ? own[rank].value_or(manifest_.step) : manifest_.step;
 }
 
-std::vector<std::byte> CheckpointReader::whole(tensors::Kind kind, const std::string& tensor,
+std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const std::string& tensor,
                                                int age, int copy, const model::TensorSpec* spec,
                                                program::DType dtype) {
   const auto found = places_.find({kind, tensor});
@@ -39,18 +40,18 @@ std::vector<std::byte> CheckpointReader::whole(tensors::Kind kind, const std::st
     if (entry.dtype != dtype)
       throw InputError(fmt::format(
           "{}: {} {} was saved in another precision; go on with the precision it was saved in",
-          path_of(place.shard), kind_name(kind), tensor));
+          path_of(place.shard), name_of(kind), tensor));
     if (entry.data.size() != static_cast<std::size_t>(count * width) ||
         place.key.end * place.key.tp_size > elements)
       throw InputError(fmt::format("{}: {} {} has another shape in this model",
-                                   path_of(place.shard), kind_name(kind), tensor));
+                                   path_of(place.shard), name_of(kind), tensor));
     parts.emplace_back(place.key, entry);
     filled += count;
   }
   if (parts.empty()) return {};
   if (filled != elements)
     throw InputError(fmt::format("{}/{}: {} of {} elements of {} {} are missing", folder_,
-                                 manifest_name, elements - filled, elements, kind_name(kind),
+                                 manifest_name, elements - filled, elements, name_of(kind),
                                  tensor));
   std::vector<std::byte> bytes(static_cast<std::size_t>(elements * width));
   for (const auto& [key, entry] : parts) {
@@ -64,7 +65,7 @@ std::vector<std::byte> CheckpointReader::whole(tensors::Kind kind, const std::st
   return bytes;
 }
 
-int CheckpointReader::copies(tensors::Kind kind, const std::string& tensor) const {
+int CheckpointReader::copies(tensors::StorageKind kind, const std::string& tensor) const {
   const auto found = places_.find({kind, tensor});
   int count = 0;
   if (found != places_.end())
@@ -72,7 +73,7 @@ int CheckpointReader::copies(tensors::Kind kind, const std::string& tensor) cons
   return count;
 }
 
-program::DType CheckpointReader::dtype_of(tensors::Kind kind, const std::string& tensor) {
+program::DType CheckpointReader::dtype_of(tensors::StorageKind kind, const std::string& tensor) {
   const auto found = places_.find({kind, tensor});
   return found == places_.end() ? program::DType::f32 : read(found->second.front()).dtype;
 }

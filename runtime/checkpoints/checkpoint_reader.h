@@ -27,12 +27,12 @@ class CheckpointReader {
   /// A whole tensor of this kind, age and copy; empty when there is none. `spec` null: not a
   /// tensor of the model (a loss scale). Throws InputError that names the file: truncated, damaged,
   /// another precision or shape, elements that no part covers.
-  std::vector<std::byte> whole(tensors::Kind kind, const std::string& tensor, int age, int copy,
-                               const model::TensorSpec* spec, program::DType dtype);
+  std::vector<std::byte> whole(tensors::StorageKind kind, const std::string& tensor, int age,
+                               int copy, const model::TensorSpec* spec, program::DType dtype);
   /// How many copies (residuals of data-parallel ranks) there are.
-  int copies(tensors::Kind kind, const std::string& tensor) const;
+  int copies(tensors::StorageKind kind, const std::string& tensor) const;
   /// The dtype that a tensor was saved in; f32 when there is none.
-  program::DType dtype_of(tensors::Kind kind, const std::string& tensor);
+  program::DType dtype_of(tensors::StorageKind kind, const std::string& tensor);
   /// Compares the checksum of a shard, by its place in the manifest. Throws InputError that names
   /// it.
   void verify(std::size_t shard) { file_of(shard); }
@@ -48,7 +48,7 @@ class CheckpointReader {
 
   std::string folder_;
   Manifest manifest_;
-  std::map<std::pair<tensors::Kind, std::string>, std::vector<Place>> places_ = {};
+  std::map<std::pair<tensors::StorageKind, std::string>, std::vector<Place>> places_ = {};
   std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};  // by shard
 };
 

@@ -77,9 +77,9 @@ void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
   TensorTable table;
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
-      const program::DType type = reader.dtype_of(tensors::Kind::param, spec.name);
+      const program::DType type = reader.dtype_of(tensors::StorageKind::param, spec.name);
       const std::vector<std::byte> bytes =
-          reader.whole(tensors::Kind::param, spec.name, 1, 0, &spec, type);
+          reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, type);
       if (bytes.empty()) throw InputError(fmt::format("{}: it has no {}", checkpoint, spec.name));
       at::Tensor tensor = wrap(bytes, spec.shape, type);
       if (vocabulary(spec.name)) tensor = tensor.narrow(0, 0, model.vocab);
@@ -114,12 +114,12 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
   };
   const tensors::RankMap& map = executor.maps()[context.rank];
   for (Id s = 0; s < map.storages.size(); ++s) {
-    const tensors::Kind kind = map.storages[s].kind;
+    const tensors::StorageKind kind = map.storages[s].kind;
     const program::Storage& storage = executor.role().storages[s];
     if (storage.life != program::Life::state ||
-        (kind != tensors::Kind::param && kind != tensors::Kind::master))
+        (kind != tensors::StorageKind::param && kind != tensors::StorageKind::master))
       continue;
-    for (const tensors::Piece& piece : map.storages[s].pieces) {
+    for (const tensors::ParamPiece& piece : map.storages[s].pieces) {
       const model::ParamGroup& group = model.groups[piece.group];
       for (const tensors::TensorSlot& slot : tensors::tensors_of(group, map.tp_size)) {
         const std::int64_t begin = std::max(slot.begin, piece.offset);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/json_reader.h"
+#include "engine/base/names.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -30,10 +31,9 @@ std::string sum_text(std::string_view content) {
 }
 
 Json to_json(const tensors::PartKey& key) {
-  return {{"kind", kind_name(key.kind)}, {"age", key.age},
-          {"tensor", key.tensor},        {"copy", key.copy},
-          {"tp_rank", key.tp_rank},      {"tp_size", key.tp_size},
-          {"begin", key.begin},          {"end", key.end}};
+  return {{"kind", name_of(key.kind)}, {"age", key.age},         {"tensor", key.tensor},
+          {"copy", key.copy},          {"tp_rank", key.tp_rank}, {"tp_size", key.tp_size},
+          {"begin", key.begin},        {"end", key.end}};
 }
 
 std::uint64_t read_hex(JsonReader& in, const char* key) {
@@ -51,19 +51,9 @@ std::string read_name(JsonReader& in, const char* key) {
   return text;
 }
 
-tensors::Kind read_kind(JsonReader& in) {
-  const std::string text = in.text("kind");
-  for (const tensors::Kind kind :
-       {tensors::Kind::other, tensors::Kind::param, tensors::Kind::grad, tensors::Kind::moment1,
-        tensors::Kind::moment2, tensors::Kind::master, tensors::Kind::residual,
-        tensors::Kind::scale})
-    if (text == kind_name(kind)) return kind;
-  in.fail(fmt::format("\"kind\" = \"{}\": unknown", text));
-}
-
 tensors::PartKey read_part(JsonReader& in, int ranks) {
   tensors::PartKey key;
-  key.kind = read_kind(in);
+  key.kind = in.choice<tensors::StorageKind>("kind");
   key.age = in.integer("age", 1, most_ages);
   key.tensor = read_name(in, "tensor");
   key.copy = in.integer("copy", 0, ranks - 1);

@@ -129,10 +129,10 @@ void Control::report(std::int64_t step, std::span<const double> values) {
   impl_->queue(std::move(message));
 }
 
-std::optional<Report> Control::next_report() {
+std::optional<StepReport> Control::next_report() {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->reports.empty()) return std::nullopt;
-  Report report = std::move(impl_->reports.front());
+  StepReport report = std::move(impl_->reports.front());
   impl_->reports.pop_front();
   return report;
 }

@@ -59,7 +59,7 @@ struct ControlOptions {
 };
 
 /// What a rank said about a step.
-struct Report {
+struct StepReport {
   Id rank = 0;
   std::int64_t step = 0;
   std::vector<double> values = {};
@@ -98,7 +98,7 @@ class Control {
   /// Queues a report for rank 0 and returns.
   void report(std::int64_t step, std::span<const double> values);
   /// Rank 0: the next report that has come; nothing when there is none.
-  std::optional<Report> next_report();
+  std::optional<StepReport> next_report();
 
   /// Asks every rank to stop at the end of a step that all can reach (SIGINT). Async-signal-safe.
   void request_stop() noexcept;

@@ -38,7 +38,7 @@ struct Control::Impl {
   std::vector<Message> outgoing = {};
   std::map<std::string, std::string> values = {};
   std::map<std::string, std::uint64_t> gatherings = {};
-  std::deque<Report> reports = {};
+  std::deque<StepReport> reports = {};
   std::deque<LaneProgress> lanes = {};  // stable addresses
   std::vector<std::string> lane_names = {};
   std::string token = {};

@@ -85,7 +85,7 @@ void Control::Impl::handle(Message& message) {
       break;
     }
     case MessageKind::report: {
-      Report report;
+      StepReport report;
       report.rank = message.take<Id>();
       report.step = message.take<std::int64_t>();
       report.values.resize(message.take<std::uint32_t>());

@@ -141,7 +141,7 @@ void Executor::Impl::clear() {
     for (int age = 1; age <= role.storages[s].versions; ++age) {
       const at::Tensor tensor = memory.state(s, 0, age);
       tensor.zero_();
-      if (maps[c.rank].storages[s].kind == tensors::Kind::scale)
+      if (maps[c.rank].storages[s].kind == tensors::StorageKind::scale)
         tensor.data_ptr<float>()[0] = initial_loss_scale;
     }
   }
@@ -150,12 +150,12 @@ void Executor::Impl::clear() {
 void Executor::Impl::initialise() {
   clear();
   const tensors::RankMap& map = maps[c.rank];
-  std::map<Id, std::vector<std::pair<Id, tensors::Piece>>> by_group;  // storage and piece
+  std::map<Id, std::vector<std::pair<Id, tensors::ParamPiece>>> by_group;  // storage and piece
   for (Id s = 0; s < role.storages.size(); ++s) {
     if (role.storages[s].life == program::Life::value) continue;
-    const tensors::Kind kind = map.storages[s].kind;
-    if (kind == tensors::Kind::param || kind == tensors::Kind::master)
-      for (const tensors::Piece& piece : map.storages[s].pieces)
+    const tensors::StorageKind kind = map.storages[s].kind;
+    if (kind == tensors::StorageKind::param || kind == tensors::StorageKind::master)
+      for (const tensors::ParamPiece& piece : map.storages[s].pieces)
         by_group[piece.group].emplace_back(s, piece);
   }
   for (const auto& [group, places] : by_group) {
@@ -226,7 +226,7 @@ std::int64_t Executor::skipped_updates() const { return impl_->operations.skippe
 void Executor::skipped_updates(std::int64_t count) { impl_->operations.skipped_updates(count); }
 
 void Executor::keep_stamps(std::size_t ops_per_lane) { impl_->training->keep_stamps(ops_per_lane); }
-const std::vector<std::vector<Stamp>>& Executor::stamps() const {
+const std::vector<std::vector<OpTimes>>& Executor::stamps() const {
   return impl_->training->stamps();
 }
 std::int64_t Executor::bytes_sent() const { return impl_->operations.bytes_sent(); }

@@ -98,7 +98,7 @@ class Executor {
   void own_step(std::int64_t step);
 
   void keep_stamps(std::size_t ops_per_lane);
-  const std::vector<std::vector<Stamp>>& stamps() const;
+  const std::vector<std::vector<OpTimes>>& stamps() const;
 
   /// Seconds that forward and backward passes have taken so far: what grows with a rank's samples.
   double compute_seconds() const;

@@ -97,7 +97,7 @@ LaneRunner::LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t
 }
 
 void LaneRunner::keep_stamps(std::size_t ops) {
-  for (std::vector<Stamp>& lane : stamps_) {
+  for (std::vector<OpTimes>& lane : stamps_) {
     lane.clear();
     lane.shrink_to_fit();
     lane.reserve(ops);
@@ -173,7 +173,7 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
 }
 
 bool LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
-  std::vector<Stamp>& stamps = stamps_[lane];
+  std::vector<OpTimes>& stamps = stamps_[lane];
   const bool stamp = stamps.size() < stamps.capacity();
   const std::int64_t start = stamp ? now() : 0;
   if (!hooks_.execute(task.op, step)) {

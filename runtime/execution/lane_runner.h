@@ -39,7 +39,7 @@ std::vector<TaskLane> lanes_of(const program::Program& program, const program::R
 std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool>& wanted);
 
 /// When an op of a lane ran, in nanoseconds of the steady clock.
-struct Stamp {
+struct OpTimes {
   std::int64_t step = 0, start = 0, end = 0;
   Id op = none;
 };
@@ -65,7 +65,7 @@ class LaneRunner {
 
   /// Keep stamps of the next `ops` ops of each lane (0: none), in memory taken now.
   void keep_stamps(std::size_t ops);
-  const std::vector<std::vector<Stamp>>& stamps() const { return stamps_; }
+  const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
 
  private:
   /// Twice the instances completed; the lowest bit only wakes whoever waits.
@@ -96,7 +96,7 @@ class LaneRunner {
   std::int64_t first_ = 0;
   std::mutex gate_, error_lock_;
   std::exception_ptr error_ = {};
-  std::vector<std::vector<Stamp>> stamps_;
+  std::vector<std::vector<OpTimes>> stamps_;
 };
 
 }  // namespace rehearse::runtime

@@ -177,7 +177,7 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
 
 void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t step) {
   switch (work.kind) {
-    case program::Local::measure: {
+    case program::KernelKind::measure: {
       double sum = 0;
       for (const Operand& operand : p.operands)
         if (operand.slot == program::Slot::source || operand.slot == program::Slot::grad) {
@@ -191,7 +191,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
           static_cast<float>((target->mode == program::Mode::add ? *norm : 0) + work.scale * sum);
       return;
     }
-    case program::Local::rescale: {
+    case program::KernelKind::rescale: {
       const Operand* norm = p.at(program::Slot::norm);
       if (norm == nullptr) norm = &p.need(program::Slot::source);
       const Operand* scale = p.at(program::Slot::scale);
@@ -204,13 +204,13 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
               new_scale.data_ptr<float>());
       return;
     }
-    case program::Local::select:
+    case program::KernelKind::select:
       select(p, work, step);
       return;
-    case program::Local::scatter_add:
+    case program::KernelKind::scatter_add:
       scatter_add(p, work, step);
       return;
-    case program::Local::cast: {
+    case program::KernelKind::cast: {
       std::vector<at::Tensor> sources;
       for (const Operand& operand : p.operands)
         if (operand.slot == program::Slot::source) sources.push_back(memory_.read(operand, step));
@@ -219,7 +219,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
            work.stride);
       return;
     }
-    case program::Local::observe: {
+    case program::KernelKind::observe: {
       const Operand& source = p.need(program::Slot::source);
       const Operand* scale = p.at(program::Slot::scale);
       const Operand* norm = p.at(program::Slot::norm);

@@ -20,7 +20,7 @@
 namespace rehearse::runtime {
 
 /// Where the batches of a run come from, and what is done with them.
-struct Feed {
+struct BatchSource {
   const Data* data = nullptr;
   bool training = true;
   std::int64_t evaluation = 0;  // while not training: number of the evaluation batch
@@ -42,7 +42,7 @@ class Operations {
 
   /// Before a run: what its batches are, and which ops it will run (all of them, or a slice). The
   /// head's backward is where a micro-batch's loss is read; while not training that is all it does.
-  void begin(Feed feed, const std::vector<bool>* slice = nullptr);
+  void begin(BatchSource feed, const std::vector<bool>* slice = nullptr);
   /// After a run: this rank puts no more, so that those who take from it can end too.
   void end();
   /// Loss and norm of a step that this rank has run; forgets them.
@@ -103,7 +103,7 @@ class Operations {
   Network& network_;
   RankMemory& memory_;
   const Wiring& wiring_;
-  Feed feed_ = {};
+  BatchSource feed_ = {};
   std::vector<std::unique_ptr<Prepared>> ops_;
   std::vector<std::unique_ptr<models::Block>> blocks_;                     // by segment
   std::vector<std::vector<std::unique_ptr<Communicator>>> communicators_;  // by lane, channel

@@ -63,7 +63,7 @@ Operations::~Operations() = default;
 void Operations::find_samples() {
   // Samples by micro-batch, for the roles of all data-parallel places: mine begin after those of
   // the places before me.
-  const tensors::Place mine = tensors::place_along(program_, "dp", rank_);
+  const tensors::GroupPlace mine = tensors::place_along(program_, "dp", rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
     const std::vector<int> samples = link::samples_of(program_.roles[linked_.role_of[rank]]);
@@ -83,7 +83,7 @@ void Operations::find_samples() {
   }
 }
 
-void Operations::begin(Feed feed, const std::vector<bool>* slice) {
+void Operations::begin(BatchSource feed, const std::vector<bool>* slice) {
   feed_ = feed;
   memory_.forget_listers();
   for (std::size_t op = 0; op < ops_.size(); ++op)
@@ -170,7 +170,7 @@ void Operations::prepare_update(Prepared& p) {
   };
   // What no tensor covers is padding: zero gradients keep it as it is.
   std::int64_t done = param.begin;
-  for (const tensors::Piece& piece : map_.storages[param.storage].pieces) {
+  for (const tensors::ParamPiece& piece : map_.storages[param.storage].pieces) {
     if (piece.end <= param.begin || piece.begin >= end) continue;
     append(done, piece.begin, false);
     for (const tensors::TensorSlot& tensor :

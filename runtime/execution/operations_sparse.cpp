@@ -11,7 +11,7 @@ namespace rehearse::runtime {
 const program::Kernel* Operations::packets_of(Id storage) const {
   for (const program::Op& op : role_.ops) {
     const auto* kernel = std::get_if<program::Kernel>(&op.work);
-    if (kernel != nullptr && kernel->kind == program::Local::scatter_add &&
+    if (kernel != nullptr && kernel->kind == program::KernelKind::scatter_add &&
         kernel->selector == program::Selector::threshold &&
         role_.views[find(op, program::Slot::source)->view].storage == storage)
       return kernel;
@@ -20,23 +20,23 @@ const program::Kernel* Operations::packets_of(Id storage) const {
 }
 
 void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
-  if (kernel.kind == program::Local::select) select_scratch_.fit(kernel);
+  if (kernel.kind == program::KernelKind::select) select_scratch_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
     const program::Ref& ref = p.op->refs[i];
     const std::int64_t elements = p.operands[i].elements;
-    if (kernel.kind == program::Local::select && ref.slot == program::Slot::residual) {
+    if (kernel.kind == program::KernelKind::select && ref.slot == program::Slot::residual) {
       // Equal on all ranks that hold the parameters of this bucket, copies on other stages too.
-      const std::vector<tensors::Piece>& pieces = map_.storages[p.operands[i].storage].pieces;
+      const std::vector<tensors::ParamPiece>& pieces = map_.storages[p.operands[i].storage].pieces;
       p.key = pieces.empty() ? 0 : pieces.front().group;
     }
     const bool packets =
-        (kernel.kind == program::Local::select && ref.slot == program::Slot::target) ||
-        (kernel.kind == program::Local::scatter_add && ref.slot == program::Slot::source);
+        (kernel.kind == program::KernelKind::select && ref.slot == program::Slot::target) ||
+        (kernel.kind == program::KernelKind::scatter_add && ref.slot == program::Slot::source);
     if (packets) {
       p.count = elements / packet_bytes(kernel);
       p.operands[i] = memory_.operand(ref, 0, p.count * packet_room(kernel));
     }
-    if (kernel.kind == program::Local::scatter_add && ref.slot == program::Slot::target &&
+    if (kernel.kind == program::KernelKind::scatter_add && ref.slot == program::Slot::target &&
         ref.layout.shard != 0)
       p.part_begin = tensors::place_of(program_, ref.layout.shard, rank_).index * elements;
   }

@@ -29,22 +29,22 @@ std::string boot_id() {
 
 struct Record {
   Id rank = 0;
-  Stamp stamp = {};
+  OpTimes stamp = {};
 };
 
 }  // namespace
 
 void gather_trace(const link::LinkedProgram& linked, Executor& executor, Control& control,
                   const std::string& key, execution::TraceSink* sink, std::int64_t& origin) {
-  std::vector<Stamp> mine;
-  for (const std::vector<Stamp>& lane : executor.stamps())
+  std::vector<OpTimes> mine;
+  for (const std::vector<OpTimes>& lane : executor.stamps())
     mine.insert(mine.end(), lane.begin(), lane.end());
   control.barrier(key + " clock");
   const std::int64_t clock = now();
   const std::string boot = boot_id();
   const std::vector<std::string> boots = control.gather(key + " boot", boot);
   const std::vector<std::string> clocks = control.gather(key + " clocks", std::to_string(clock));
-  std::string bytes(mine.size() * sizeof(Stamp), '\0');
+  std::string bytes(mine.size() * sizeof(OpTimes), '\0');
   std::memcpy(bytes.data(), mine.data(), bytes.size());
   const std::vector<std::string> all = control.gather(key + " stamps", bytes);
   if (control.environment().rank != 0 || sink == nullptr) return;
@@ -54,9 +54,9 @@ void gather_trace(const link::LinkedProgram& linked, Executor& executor, Control
     const Id process = executor.wiring().process(rank);
     const std::string& stamps = all[process];
     const std::int64_t ahead = boots[process] == boot ? 0 : std::stoll(clocks[process]) - clock;
-    for (std::size_t at = 0; at + sizeof(Stamp) <= stamps.size(); at += sizeof(Stamp)) {
+    for (std::size_t at = 0; at + sizeof(OpTimes) <= stamps.size(); at += sizeof(OpTimes)) {
       Record record{.rank = rank};
-      std::memcpy(&record.stamp, stamps.data() + at, sizeof(Stamp));
+      std::memcpy(&record.stamp, stamps.data() + at, sizeof(OpTimes));
       record.stamp.start -= ahead;
       record.stamp.end -= ahead;
       records.push_back(record);

@@ -147,8 +147,8 @@ Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t 
   return out;
 }
 
-std::int64_t pass(const Rule& rule, const float* g, float* e, std::int64_t n, std::uint32_t first,
-                  std::uint32_t least, float* values, std::uint32_t* indices) {
+std::int64_t pass(const EntryRule& rule, const float* g, float* e, std::int64_t n,
+                  std::uint32_t first, std::uint32_t least, float* values, std::uint32_t* indices) {
   const auto run = [&](auto use, auto remove, auto decays) {
     return pass<use.value, remove.value, decays.value>(g, e, n, first, rule.beta, least, values,
                                                        indices);

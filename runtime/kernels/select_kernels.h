@@ -21,14 +21,14 @@ Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t 
 
 /// How an entry is made: v = gradient + use x residual; what stays if it is not sent is
 /// gradient + beta x residual. `remove`: what is collected is taken out of it at once.
-struct Rule {
+struct EntryRule {
   bool use = true, remove = true;
   float beta = 1;
 };
 /// Collects the entries whose magnitude's bits reach `least`, with their places counted from
 /// `first`, and writes the residual. Returns how many there are; up to 16 more places behind them
 /// are written.
-std::int64_t pass(const Rule& rule, const float* gradient, float* residual, std::int64_t n,
+std::int64_t pass(const EntryRule& rule, const float* gradient, float* residual, std::int64_t n,
                   std::uint32_t first, std::uint32_t least, float* values, std::uint32_t* indices);
 /// Of n candidates leaves the largest, in place; what is dropped goes back to `back` (null:
 /// nowhere). Returns how many are left.

@@ -201,7 +201,7 @@ class Selection {
   std::uint32_t* indices_;
   std::int64_t count_ = 0;
   float smallest_ = 0;
-  Rule rule_ = {};
+  EntryRule rule_ = {};
   bool added_ = false;  // the gradient is in the residual already
 };
 

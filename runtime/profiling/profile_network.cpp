@@ -28,7 +28,7 @@ double time_of(double seconds, const std::function<void()>& work) {
 }
 
 /// Two sizes give the fixed part and the rate.
-costs::KernelRate fit(program::Local kind, double small_bytes, double small_seconds,
+costs::KernelRate fit(program::KernelKind kind, double small_bytes, double small_seconds,
                       double large_bytes, double large_seconds) {
   const double per_byte =
       std::max((large_seconds - small_seconds) / (large_bytes - small_bytes), 1e-15);
@@ -58,29 +58,29 @@ void profile_kernels(Control& control, costs::Profile& profile) {
   const auto kernel_of = [](std::int64_t n) { return program::Kernel{.of = n, .keep = n / 10}; };
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
   SelectScratch scratch;
-  const auto seconds = [&](program::Local kind, std::int64_t n) {
+  const auto seconds = [&](program::KernelKind kind, std::int64_t n) {
     const std::string key = fmt::format("kernel {} {}", static_cast<int>(kind), n);
     control.barrier(key);
     const double mine = time_of(0.1, [&] {
       switch (kind) {
-        case program::Local::measure:
+        case program::KernelKind::measure:
           target.data_ptr<float>()[0] =
               static_cast<float>(sum_of_squares(from, program::DType::f32, n));
           return;
-        case program::Local::rescale:
+        case program::KernelKind::rescale:
           rescale(true, target.data_ptr<float>());
           return;
-        case program::Local::select:
+        case program::KernelKind::select:
           select(kernel_of(n), {}, from, program::DType::f32, target.data_ptr<float>(), nullptr,
                  packet.data(), scratch);
           return;
-        case program::Local::scatter_add:
+        case program::KernelKind::scatter_add:
           scatter_add(kernel_of(n), packet.data(), 1, 1, 0, n, target.data_ptr<float>());
           return;
-        case program::Local::cast:
+        case program::KernelKind::cast:
           source.narrow(0, 0, n).to(at::kBFloat16);
           return;
-        case program::Local::observe:
+        case program::KernelKind::observe:
           observe(from, program::DType::f32, n / 3, 1, 1, target.data_ptr<float>());
           return;
       }
@@ -88,18 +88,18 @@ void profile_kernels(Control& control, costs::Profile& profile) {
     return mean_over_ranks(control, key + " s", mine);
   };
   // Bytes as the linker counts them: read plus written.
-  const auto measure = [&](program::Local kind, double bytes_per_element) {
+  const auto measure = [&](program::KernelKind kind, double bytes_per_element) {
     profile.kernels.push_back(fit(kind, bytes_per_element * small, seconds(kind, small),
                                   bytes_per_element * large, seconds(kind, large)));
   };
-  measure(program::Local::measure, 4);
-  measure(program::Local::select, 4 + 8 + 0.8);
-  measure(program::Local::scatter_add, 4 + 0.8);
-  measure(program::Local::cast, 6);
-  measure(program::Local::observe, (4 + 16) / 3.0);
-  profile.kernels.push_back({.kind = program::Local::rescale,
+  measure(program::KernelKind::measure, 4);
+  measure(program::KernelKind::select, 4 + 8 + 0.8);
+  measure(program::KernelKind::scatter_add, 4 + 0.8);
+  measure(program::KernelKind::cast, 6);
+  measure(program::KernelKind::observe, (4 + 16) / 3.0);
+  profile.kernels.push_back({.kind = program::KernelKind::rescale,
                              .bytes_per_second = 1e9,
-                             .launch = seconds(program::Local::rescale, small)});
+                             .launch = seconds(program::KernelKind::rescale, small)});
 }
 
 void profile_network(const ProfileSettings& settings, Control& control, Network& network,

@@ -17,11 +17,11 @@ namespace {
 class Partner {
  public:
   Partner(Communicator& comm, float* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
-  void begin(costs::Leg leg) {
+  void begin(costs::RoundTrip leg) {
     send(leg.there);
     receive(leg.back);
   }
-  void answer(costs::Leg leg) {
+  void answer(costs::RoundTrip leg) {
     receive(leg.there);
     send(leg.back);
   }

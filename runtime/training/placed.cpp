@@ -35,7 +35,8 @@ LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<
   planner::check_memory(linked, job.plan, job.model, job.cluster);
 }
 
-Placed::Placed(std::shared_ptr<const LinkedPlan> linked_plan, int place, const RunParts& parts)
+PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
+                       const RunParts& parts)
     : plan(std::move(linked_plan)),
       number(place),
       disturber(plan->job.disturb, plan->job.plan.world_size()),
@@ -51,7 +52,8 @@ Placed::Placed(std::shared_ptr<const LinkedPlan> linked_plan, int place, const R
               wiring_of(*plan, number)},
       executor(context) {}
 
-MigrationRun migrate_state(Placed& from, Placed& to, std::int64_t step, const RunParts& parts) {
+MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
+                           const RunParts& parts) {
   const auto process = static_cast<Id>(parts.control.environment().rank);
   const migration::Migration migration =
       migration::migrate(from.plan->linked, to.plan->linked, from.plan->job.model,

@@ -37,11 +37,11 @@ struct RunParts {
   TraceFile* trace;         // null: nothing is traced
 };
 
-struct Placed {
+struct PlacedPlan {
   /// `number`: how many plans the run has had before. State is allocated, and not yet filled.
-  Placed(std::shared_ptr<const LinkedPlan> linked_plan, int number, const RunParts& parts);
-  Placed(const Placed&) = delete;
-  Placed& operator=(const Placed&) = delete;
+  PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int number, const RunParts& parts);
+  PlacedPlan(const PlacedPlan&) = delete;
+  PlacedPlan& operator=(const PlacedPlan&) = delete;
 
   std::shared_ptr<const LinkedPlan> plan;
   int number;
@@ -58,6 +58,7 @@ struct MigrationRun {
 };
 
 /// Brings the state before step `step` from one plan to the next. Every rank calls it.
-MigrationRun migrate_state(Placed& from, Placed& to, std::int64_t step, const RunParts& parts);
+MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
+                           const RunParts& parts);
 
 }  // namespace rehearse::runtime

@@ -96,7 +96,7 @@ void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
 }
 
 void Progress::collect() {
-  while (const std::optional<Report> report = control_.next_report()) {
+  while (const std::optional<StepReport> report = control_.next_report()) {
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
     // What a free-running rank had begun when the run ended counts for nobody.
     if (by_arrival_ && step >= limit_) continue;

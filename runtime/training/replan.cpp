@@ -29,7 +29,7 @@ PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job) {
   return record;
 }
 
-std::optional<plan::Plan> consult(planner::Policy& policy, const Placed& current,
+std::optional<plan::Plan> consult(planner::Policy& policy, const PlacedPlan& current,
                                   planner::Measured measured, double busy, Control& control) {
   const std::vector<std::string> all =
       control.gather("busy", busy < 0 ? std::string() : fmt::format("{:.9g}", busy));

@@ -24,7 +24,7 @@ PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job);
 /// plan. `step_times`: rank 0's. `busy`: seconds a step of this rank's passes; negative: no step
 /// since it was last asked. Throws InputError on every rank for a plan that cannot follow, and in
 /// rank 0 whatever the policy throws.
-std::optional<plan::Plan> consult(planner::Policy& policy, const Placed& current,
+std::optional<plan::Plan> consult(planner::Policy& policy, const PlacedPlan& current,
                                   planner::Measured measured, double busy, Control& control);
 
 }  // namespace rehearse::runtime

@@ -108,7 +108,7 @@ class Trainer {
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
         parts_{data, network_, control, job.plan.rank_to_device, traced() ? &trace_ : nullptr},
-        current_(std::make_unique<Placed>(std::move(plan), placements, parts_)),
+        current_(std::make_unique<PlacedPlan>(std::move(plan), placements, parts_)),
         progress_(job, current_->plan->linked, data, control, options.quiet) {}
 
   TrainSummary run() {
@@ -216,7 +216,7 @@ class Trainer {
     const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
     control_.agree("program", fmt::format("{:016x}", next->linked.hash));
     add_trace();
-    auto placed = std::make_unique<Placed>(next, current_->number + 1, parts_);
+    auto placed = std::make_unique<PlacedPlan>(next, current_->number + 1, parts_);
     described_.set(nullptr);
     const MigrationRun migration = migrate_state(*current_, *placed, step, parts_);
     if (!migration.ran) return false;
@@ -300,7 +300,7 @@ class Trainer {
   Network network_;
   TraceFile trace_;
   RunParts parts_;
-  std::unique_ptr<Placed> current_;
+  std::unique_ptr<PlacedPlan> current_;
   Progress progress_;
   std::int64_t sent_before_ = 0;    // by executors that are gone
   std::int64_t asked_step_ = 0;     // when the policy was last asked

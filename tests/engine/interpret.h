@@ -58,7 +58,7 @@ inline std::vector<double> read(const program::Role& role, const program::Ref& r
 inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& memory) {
   const program::Program& p = linked.program;
   for (std::size_t k = 0; k < linked.order.size();) {
-    const link::Turn& turn = linked.order[k];
+    const link::OrderedOp& turn = linked.order[k];
     const auto& event = linked.events[linked.event_of[turn.role][turn.op]];
     k += event.size();
     if (event.size() == 1) {

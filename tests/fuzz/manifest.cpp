@@ -24,8 +24,9 @@ runtime::FileSum shard() {
 void read_tensors(const std::string& checkpoint) {
   runtime::CheckpointReader reader(checkpoint);
   for (Id rank = 0; rank < 4; ++rank) reader.own_step(rank);
-  for (const tensors::Kind kind : {tensors::Kind::param, tensors::Kind::moment1,
-                                   tensors::Kind::residual, tensors::Kind::scale})
+  for (const tensors::StorageKind kind :
+       {tensors::StorageKind::param, tensors::StorageKind::moment1, tensors::StorageKind::residual,
+        tensors::StorageKind::scale})
     for (const char* tensor : {"wte.weight", "scale"}) {
       accepts([&] { reader.dtype_of(kind, tensor); });
       const int copies = std::min(reader.copies(kind, tensor), 4);

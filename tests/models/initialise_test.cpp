@@ -68,7 +68,7 @@ TEST(Dropout, KernelsAndTensorOperationsDrawTheSameBits) {
   batch.seed = 12345678901234567ULL;
   batch.step = 3;
   batch.first_sample = 1000;
-  const Mask mask{batch, Site::mlp, 2, 0.1};
+  const DropoutMask mask{batch, Site::mlp, 2, 0.1};
   at::Tensor x = at::ones({3, 17, 53});
   drop(x, mask, {});
   EXPECT_TRUE(at::equal(x, mask_tensor({3, 17, 53}, mask, at::kCPU)));

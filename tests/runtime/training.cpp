@@ -96,7 +96,7 @@ reference::Weights weights_of(const std::string& checkpoint, const model::ModelS
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
       const std::vector<std::byte> bytes =
-          reader.whole(tensors::Kind::param, spec.name, 1, 0, &spec, program::DType::f32);
+          reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, program::DType::f32);
       if (bytes.empty()) {
         ADD_FAILURE() << spec.name << " is not in " << checkpoint;
         continue;

@@ -52,7 +52,7 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   }
   const std::int64_t n = bucket.begin.back();
   return {.reduction = layer.reduction,
-          .kernel = {.kind = program::Local::select,
+          .kernel = {.kind = program::KernelKind::select,
                      .of = n,
                      .keep = program::entries_kept(n, layer.density),
                      .selector = plan.selector,

@@ -56,7 +56,7 @@ void OptimizerOps::observe(const Bucket& bucket, program::Ref grad, std::int64_t
     refs.push_back({.view = norm(), .slot = program::Slot::norm, .mode = program::Mode::read});
     refs.push_back(scale());
   }
-  role_.op("compute", program::Kernel{.kind = program::Local::observe, .stride = stride},
+  role_.op("compute", program::Kernel{.kind = program::KernelKind::observe, .stride = stride},
            std::move(refs), shift);
 }
 
@@ -87,7 +87,7 @@ void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Re
 
 void OptimizerOps::rescale(int shift) {
   if (plan_.precision != program::DType::f16) return;
-  role_.op("compute", program::Kernel{.kind = program::Local::rescale},
+  role_.op("compute", program::Kernel{.kind = program::KernelKind::rescale},
            {{.view = norm(), .slot = program::Slot::source, .mode = program::Mode::read},
             {.view = scale_, .slot = program::Slot::target, .mode = program::Mode::add, .age = 1}},
            shift);

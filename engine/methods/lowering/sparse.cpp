@@ -90,7 +90,8 @@ class Sparse final : public GradientSync {
       emit_norm(stage, shard_of(stage), shift);
       // Adds 0 x overflow, so that inf or NaN spreads into the norm of a step that overflowed.
       if (overflow != none)
-        stage.role().op("compute", program::Kernel{.kind = program::Local::measure, .scale = 0},
+        stage.role().op("compute",
+                        program::Kernel{.kind = program::KernelKind::measure, .scale = 0},
                         {ref(overflow, program::Slot::source, program::Mode::read),
                          ref(stage.optimizer().norm(), program::Slot::target, program::Mode::add)},
                         shift);
@@ -236,7 +237,7 @@ class Sparse final : public GradientSync {
   static void add_up(Stage& stage, const Bucket& b, int shift) {
     const BucketExchange x = exchange_of(stage, b);
     if (x.reduction == plan::Reduction::dense) return;
-    program::Kernel kernel{.kind = program::Local::scatter_add,
+    program::Kernel kernel{.kind = program::KernelKind::scatter_add,
                            .of = x.kernel.of,
                            .keep = x.kernel.keep,
                            .selector = x.kernel.selector,
@@ -259,7 +260,7 @@ class Sparse final : public GradientSync {
     const auto measure = [&](program::Ref source, double scale) {
       source.slot = program::Slot::source;
       role.op(
-          "compute", program::Kernel{.kind = program::Local::measure, .scale = scale},
+          "compute", program::Kernel{.kind = program::KernelKind::measure, .scale = scale},
           {source, ref(overflow, program::Slot::target,
                        first ? program::Mode::write : program::Mode::add, 0, 0, {.partial = over})},
           shift);

@@ -44,7 +44,7 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
   const Id norm = stage.optimizer().norm();
   bool first = true;
   const auto measure = [&](Id view, double scale) {
-    role.op("compute", program::Kernel{.kind = program::Local::measure, .scale = scale},
+    role.op("compute", program::Kernel{.kind = program::KernelKind::measure, .scale = scale},
             {ref(view, program::Slot::source, program::Mode::read, 0, 0, shard),
              ref(norm, program::Slot::target, first ? program::Mode::write : program::Mode::add, 0,
                  0, {.partial = over})},

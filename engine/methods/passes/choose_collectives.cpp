@@ -44,7 +44,7 @@ class Chooser {
                           static_cast<std::size_t>(work.move)];
     if (asked.elements != elements || asked.wire != wire || asked.root != work.root)
       asked = {elements, wire, work.root,
-               prices_.fastest(team(r, work), work.move, elements, wire)};
+               prices_.fastest(groups(r, work), work.move, elements, wire)};
     return asked.fastest;
   }
 
@@ -60,8 +60,8 @@ class Chooser {
   /// The groups of a channel that a role is in, and those of all whom it meets there, and whom they
   /// meet, as devices: who meets must choose alike, also where a kind of replica stands in groups
   /// of several sizes.
-  Id team(Id r, const program::Collective& work) {
-    auto [it, fresh] = teams_.try_emplace({r, work.channel, work.root}, none);
+  Id groups(Id r, const program::Collective& work) {
+    auto [it, fresh] = sets_.try_emplace({r, work.channel, work.root}, none);
     if (!fresh) return it->second;
     auto [groups, first] = groups_.try_emplace(work.channel);
     if (first) groups->second = groups_of(program_, program_.channels[work.channel]);
@@ -89,7 +89,7 @@ class Chooser {
         members.push_back(rank_to_device_.empty() ? rank : rank_to_device_[rank]);
       }
     }
-    return it->second = prices_.team(devices, roots);
+    return it->second = prices_.groups(devices, roots);
   }
 
   const program::Program& program_;
@@ -98,7 +98,7 @@ class Chooser {
   std::vector<Id> role_of_ = {};
   std::vector<Asked> asked_ = {};                           // [role][channel][move]
   std::map<Id, std::vector<std::vector<Id>>> groups_ = {};  // by channel
-  std::map<std::tuple<Id, Id, Id>, Id> teams_ = {};         // by role, channel, root
+  std::map<std::tuple<Id, Id, Id>, Id> sets_ = {};          // by role, channel, root
 };
 
 }  // namespace

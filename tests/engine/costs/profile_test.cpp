@@ -21,7 +21,7 @@ Profile sample() {
                 {"gpt2-124m", model::SegmentKind::mlp, program::Pass::backward, 4, 128, 1,
                  program::DType::f32, 0.03, "cpu"}};
   p.updates = {{plan::Optimizer::sgd, program::DType::f32, 1e-9, 1e-6, "cpu"}};
-  p.kernels = {{program::Local::measure, 1e10, 1e-6, "cpu"}};
+  p.kernels = {{program::KernelKind::measure, 1e10, 1e-6, "cpu"}};
   p.collectives = {{program::Move::all_reduce, 2, 1000, 1e-4, "cpu"},
                    {program::Move::all_reduce, 2, 3000, 2e-4, "cpu"}};
   p.transfers = {{1000, 1e-5, "cpu"}};
@@ -50,8 +50,8 @@ TEST(Profile, ReadsVersion1) {
   const Profile one = parse_profile(file("cpu"), "p"), all = parse_profile(file(""), "p");
   EXPECT_TRUE(one.covers("cpu"));
   EXPECT_FALSE(one.covers("gpu"));
-  EXPECT_DOUBLE_EQ(one.kernel_seconds(program::Local::cast, 8, "cpu").value(), 3);
-  EXPECT_FALSE(one.kernel_seconds(program::Local::cast, 8, "gpu"));
+  EXPECT_DOUBLE_EQ(one.kernel_seconds(program::KernelKind::cast, 8, "cpu").value(), 3);
+  EXPECT_FALSE(one.kernel_seconds(program::KernelKind::cast, 8, "gpu"));
   EXPECT_TRUE(all.covers("gpu"));
   EXPECT_DOUBLE_EQ(all.transfer_seconds(8, "gpu").value(), 2);
   EXPECT_EQ(one.cluster_hash, 0U);
@@ -163,7 +163,7 @@ TEST(Profile, IsRefusedOnAnotherCluster) {
               testing::AllOf(testing::StartsWith("cluster.profile: "),
                              testing::HasSubstr("on paper ("), testing::HasSubstr("is dgx1 (")));
   // Times that name their device only need a device of this kind.
-  p = {}, p.kernels = {{program::Local::cast, 1e9, 0, "V100 PCIe 32GB"}};
+  p = {}, p.kernels = {{program::KernelKind::cast, 1e9, 0, "V100 PCIe 32GB"}};
   EXPECT_EQ(use(p, paper), "accepted");
   EXPECT_THAT(use(p, cluster::load_cluster("dgx-a100")), testing::HasSubstr("A100"));
   p.kernels[0].device_kind.clear();
@@ -174,7 +174,7 @@ TEST(Profile, OfAHostServesOtherNumbersOfItsRanks) {
   Profile p, loaded;
   p.ranks = 2, p.cluster = "this-machine:2",
   p.cluster_hash = cluster::load_cluster(p.cluster).hash();
-  p.kernels = {{program::Local::cast, 1e9, 0, "CPU core"}};
+  p.kernels = {{program::KernelKind::cast, 1e9, 0, "CPU core"}};
   p.pairs = {{0, 1, 1e-6, 0, 1e9, 0}};
   EXPECT_EQ(use(p, cluster::load_cluster("this-machine:2"), &loaded), "accepted");
   EXPECT_EQ(loaded.pairs.size(), 1U);

@@ -22,9 +22,10 @@ namespace {
 /// What stands at element i of a whole tensor: whole numbers, so that sums are exact.
 double content(const tensors::PartKey& key, std::int64_t i) {
   const auto name = static_cast<double>(std::hash<std::string>()(key.tensor) % 1000);
-  const tensors::Kind kind = key.kind == tensors::Kind::master ? tensors::Kind::param : key.kind;
+  const tensors::StorageKind kind =
+      key.kind == tensors::StorageKind::master ? tensors::StorageKind::param : key.kind;
   return (static_cast<double>(kind) * 1000 + name) * 1e6 + 10 * static_cast<double>(i) +
-         (kind == tensors::Kind::residual ? 1e11 * (1 + key.copy) : 0);
+         (kind == tensors::StorageKind::residual ? 1e11 * (1 + key.copy) : 0);
 }
 
 /// The elements of a part by the checkpoints' own arithmetic.
@@ -49,21 +50,21 @@ std::vector<double> contents(const tensors::PartKey& key, const model::ModelSpec
 struct Moved {
   link::LinkedProgram from = {}, to = {}, linked = {};
   Migration migration = {};
-  std::vector<std::vector<tensors::Part>> old_parts = {}, new_parts = {};
+  std::vector<std::vector<tensors::TensorPart>> old_parts = {}, new_parts = {};
   std::vector<test::Memory> memory = {};
 };
 
-std::vector<std::vector<tensors::Part>> all_parts(const link::LinkedProgram& linked,
-                                                  const model::ModelSpec& model) {
+std::vector<std::vector<tensors::TensorPart>> all_parts(const link::LinkedProgram& linked,
+                                                        const model::ModelSpec& model) {
   const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, model);
-  std::vector<std::vector<tensors::Part>> parts;
+  std::vector<std::vector<tensors::TensorPart>> parts;
   for (Id rank = 0; rank < maps.size(); ++rank)
     parts.push_back(parts_of(linked, model, maps, rank));
   return parts;
 }
 
 /// The storage of the migration for a part.
-Id storage_of(const Moved& m, Id rank, bool old, const tensors::Part& part) {
+Id storage_of(const Moved& m, Id rank, bool old, const tensors::TensorPart& part) {
   const auto& states = m.migration.states[rank];
   for (Id s = 0; s < states.size(); ++s)
     if (states[s].storage == part.storage && states[s].old == old && states[s].age == part.key.age)
@@ -83,7 +84,7 @@ Moved moved(link::LinkedProgram from, link::LinkedProgram to, const model::Model
       m.memory.back().emplace_back(static_cast<std::size_t>(storage.elements), 0.0);
   }
   for (Id rank = 0; rank < m.old_parts.size(); ++rank)
-    for (const tensors::Part& part : m.old_parts[rank]) {
+    for (const tensors::TensorPart& part : m.old_parts[rank]) {
       const std::vector<double> values = contents(part.key, model);
       std::copy(values.begin(), values.end(),
                 m.memory[rank][storage_of(m, rank, true, part)].begin() + part.begin);
@@ -102,12 +103,15 @@ Moved moved(const plan::Plan& from, const plan::Plan& to, const model::ModelSpec
 void expect_arrived(const Moved& m, const model::ModelSpec& model,
                     const std::vector<Id>& plays = {}) {
   bool scaled = false;
-  for (const tensors::Part& part : m.old_parts[0]) scaled |= part.key.kind == tensors::Kind::scale;
+  for (const tensors::TensorPart& part : m.old_parts[0])
+    scaled |= part.key.kind == tensors::StorageKind::scale;
   for (Id process = 0; process < m.new_parts.size(); ++process)
-    for (const tensors::Part& part : m.new_parts[plays.empty() ? process : plays[process]]) {
-      if (part.key.kind == tensors::Kind::residual || part.key.kind == tensors::Kind::other)
+    for (const tensors::TensorPart& part : m.new_parts[plays.empty() ? process : plays[process]]) {
+      if (part.key.kind == tensors::StorageKind::residual ||
+          part.key.kind == tensors::StorageKind::other)
         continue;
-      if (part.key.kind == tensors::Kind::scale && !scaled) continue;  // it begins as in a new run
+      if (part.key.kind == tensors::StorageKind::scale && !scaled)
+        continue;  // it begins as in a new run
       const auto& storage = m.memory[process][storage_of(m, process, false, part)];
       const auto begin = storage.begin() + part.begin;
       const std::vector<double> found(begin, begin + (part.key.end - part.key.begin));
@@ -122,8 +126,8 @@ std::map<std::string, std::vector<double>> owed(const Moved& m, bool old,
   std::map<std::pair<std::string, int>, std::vector<double>> copies;
   const auto& parts = old ? m.old_parts : m.new_parts;
   for (Id rank = 0; rank < parts.size(); ++rank)
-    for (const tensors::Part& part : parts[rank]) {
-      if (part.key.kind != tensors::Kind::residual) continue;
+    for (const tensors::TensorPart& part : parts[rank]) {
+      if (part.key.kind != tensors::StorageKind::residual) continue;
       for (const model::ParamGroup& group : model.groups)
         for (const model::TensorSpec& spec : group.tensors) {
           if (spec.name != part.key.tensor) continue;

@@ -34,7 +34,7 @@ std::vector<Id> observing(const link::LinkedProgram& linked, Id rank) {
   std::vector<Id> ops;
   for (Id o = 0; o < role.ops.size(); ++o)
     if (const auto* k = std::get_if<program::Kernel>(&role.ops[o].work);
-        k && k->kind == program::Local::observe)
+        k && k->kind == program::KernelKind::observe)
       ops.push_back(o);
   return ops;
 }
@@ -218,7 +218,8 @@ TEST(Variance, PartialSumsAreNotObserved) {
   const auto message = [&](auto change) {
     program::Program program = good;
     for (program::Op& op : program.roles[0].ops)
-      if (auto* k = std::get_if<program::Kernel>(&op.work); k && k->kind == program::Local::observe)
+      if (auto* k = std::get_if<program::Kernel>(&op.work);
+          k && k->kind == program::KernelKind::observe)
         change(program, op, *k);
     try {
       link::link(program);

@@ -33,7 +33,7 @@ Manifest small() {
   for (Id rank = 0; rank < 2; ++rank)
     m.shards.push_back({.file = shard_name(rank),
                         .sum = {.bytes = 1000 + rank, .checksum = 0xfedcba9876543210 + rank},
-                        .parts = {{.kind = tensors::Kind::param,
+                        .parts = {{.kind = tensors::StorageKind::param,
                                    .age = 1,
                                    .tensor = "transformer.wte.weight",
                                    .copy = 0,

@@ -55,7 +55,7 @@ class TopK {
         residuals_(job.plan.dp) {
     for (const program::Op& op : linked_.program.roles[0].ops)
       if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
-          kernel != nullptr && kernel->kind == program::Local::select)
+          kernel != nullptr && kernel->kind == program::KernelKind::select)
         keep_[linked_.program.roles[0].views[find(op, program::Slot::residual)->view].storage] =
             kernel->keep;
   }
@@ -67,7 +67,7 @@ class TopK {
       for (std::size_t worker = 0; worker < by_worker.size(); ++worker) {
         std::vector<std::pair<std::string, std::int64_t>> where;  // of each element of the bucket
         std::vector<float> values;
-        for (const tensors::Piece& piece : map_.storages[storage].pieces)
+        for (const tensors::ParamPiece& piece : map_.storages[storage].pieces)
           for (const model::TensorSpec& spec : model_.groups[piece.group].tensors) {
             const at::Tensor flat = by_worker[worker].at(spec.name).contiguous().view(-1);
             for (std::int64_t i = 0; i < flat.numel(); ++i) where.emplace_back(spec.name, i);
@@ -213,7 +213,7 @@ TEST_P(Method, FollowsItsReference) {
   std::optional<TopK> rule;
   if (any_op([](const program::Op& op) {
         const auto* kernel = std::get_if<program::Kernel>(&op.work);
-        return kernel != nullptr && kernel->kind == program::Local::select;
+        return kernel != nullptr && kernel->kind == program::KernelKind::select;
       })) {
     // Which entries are the largest may turn on a rounding error: few steps.
     job.train.steps = 10;

@@ -147,9 +147,9 @@ TEST(SameBits, SumsOfF16) {
 TEST(SameBits, Selection) {
   const Values gradient = random_values(1), old = random_values(2);
   const auto least = std::bit_cast<std::uint32_t>(0.8F);
-  for (const Rule rule :
-       {Rule{true, true, 1}, Rule{true, false, 1}, Rule{true, true, 0.37F},
-        Rule{true, false, 0.37F}, Rule{false, true, 0.37F}, Rule{false, false, 0.37F}}) {
+  for (const EntryRule rule : {EntryRule{true, true, 1}, EntryRule{true, false, 1},
+                               EntryRule{true, true, 0.37F}, EntryRule{true, false, 0.37F},
+                               EntryRule{false, true, 0.37F}, EntryRule{false, false, 0.37F}}) {
     Values residual = old, values(elements + 16), expected_values, expected = old;
     std::vector<std::uint32_t> indices(elements + 16), expected_indices;
     const std::int64_t found = pass(rule, gradient.data(), residual.data(), elements, 5, least,

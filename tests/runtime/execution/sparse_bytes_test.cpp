@@ -33,7 +33,7 @@ std::vector<Sent> send_one_step(const job::Job& job, const link::LinkedProgram& 
     const program::Role& role = rank.executor.role();
     for (const program::Op& op : role.ops)
       if (const auto* k = std::get_if<program::Kernel>(&op.work);
-          k && k->kind == program::Local::select) {
+          k && k->kind == program::KernelKind::select) {
         std::int64_t entries = k->keep;
         if (const program::Ref* state = find(op, program::Slot::threshold)) {
           const auto bytes = rank.executor.state(role.views[state->view].storage, 2, 1);
@@ -86,7 +86,7 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
     std::size_t at = 0;
     for (const program::Op& op : role.ops)
       if (const auto* k = std::get_if<program::Kernel>(&op.work);
-          k && k->kind == program::Local::select)
+          k && k->kind == program::KernelKind::select)
         expected += 3 * (packet_header(selector) +
                          packet_bytes(k->of, ranks[rank].entries.at(at++), k->coding));
   }
@@ -98,7 +98,7 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
     std::size_t at = 0;
     for (const program::Op& op : role.ops)
       if (const auto* k = std::get_if<program::Kernel>(&op.work);
-          k && k->kind == program::Local::select)
+          k && k->kind == program::KernelKind::select)
         varied |= ranks[rank].entries[at++] != k->keep;
   }
   EXPECT_EQ(counted, expected);

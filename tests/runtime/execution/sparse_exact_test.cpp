@@ -76,7 +76,7 @@ Groups gradient(const job::Job& job, const Data& data, const Groups& weights, st
 /// A bucket of the program: its select, and where its groups lie.
 struct Chosen {
   program::Kernel kernel = {};
-  std::vector<tensors::Piece> pieces = {};
+  std::vector<tensors::ParamPiece> pieces = {};
 };
 std::vector<Chosen> chosen_in(const job::Job& job) {
   const link::LinkedProgram linked = link::link(compile(job), job.model);
@@ -85,7 +85,7 @@ std::vector<Chosen> chosen_in(const job::Job& job) {
   std::vector<Chosen> out;
   for (const program::Op& op : role.ops)
     if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
-        kernel != nullptr && kernel->kind == program::Local::select)
+        kernel != nullptr && kernel->kind == program::KernelKind::select)
       out.push_back(
           {*kernel,
            map.storages[role.views[find(op, program::Slot::residual)->view].storage].pieces});
@@ -94,7 +94,7 @@ std::vector<Chosen> chosen_in(const job::Job& job) {
 
 std::vector<float> flat(const Chosen& bucket, const Groups& groups) {
   std::vector<float> out(static_cast<std::size_t>(bucket.kernel.of));
-  for (const tensors::Piece& p : bucket.pieces)
+  for (const tensors::ParamPiece& p : bucket.pieces)
     std::copy_n(groups[p.group].data_ptr<float>() + p.offset, p.end - p.begin,
                 out.data() + p.begin);
   return out;
@@ -172,7 +172,7 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
                 : sent_by_selector(job, buckets[b], step, part, sender.residual, sender.threshold);
         for (std::size_t i = 0; i < all.size(); ++i) all[i] += sent[i];
       }
-      for (const tensors::Piece& p : buckets[b].pieces)
+      for (const tensors::ParamPiece& p : buckets[b].pieces)
         std::copy_n(all.data() + p.begin, p.end - p.begin,
                     sum[p.group].data_ptr<float>() + p.offset);
     }
@@ -198,9 +198,10 @@ Groups weights_in(const job::Job& job, const States& states, Id rank) {
   const program::Role& role = linked.program.roles[linked.role_of[rank]];
   Groups out = zeros_of(job.model);
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (map.storages[s].kind != tensors::Kind::param || !states.contains(role.storages[s].name))
+    if (map.storages[s].kind != tensors::StorageKind::param ||
+        !states.contains(role.storages[s].name))
       continue;
-    for (const tensors::Piece& p : map.storages[s].pieces)
+    for (const tensors::ParamPiece& p : map.storages[s].pieces)
       std::memcpy(out[p.group].data_ptr<float>() + p.offset,
                   states.at(role.storages[s].name).data() + 4 * p.begin,
                   static_cast<std::size_t>(4 * (p.end - p.begin)));

@@ -41,9 +41,9 @@ Copies copies_of(const job::Job& job, const std::vector<States>& ranks) {
   for (Id rank = 0; rank < ranks.size(); ++rank) {
     const program::Role& role = linked.program.roles[linked.role_of[rank]];
     for (Id s = 0; s < role.storages.size(); ++s) {
-      if (maps[rank].storages[s].kind != tensors::Kind::param) continue;
+      if (maps[rank].storages[s].kind != tensors::StorageKind::param) continue;
       const auto width = static_cast<std::size_t>(size_of(role.storages[s].dtype));
-      for (const tensors::Piece& p : maps[rank].storages[s].pieces)
+      for (const tensors::ParamPiece& p : maps[rank].storages[s].pieces)
         out[{p.group, job.model.groups[p.group].split ? maps[rank].tp_rank : 0}].push_back(
             ranks[rank]
                 .at(role.storages[s].name)

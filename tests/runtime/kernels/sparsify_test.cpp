@@ -84,7 +84,7 @@ TEST(Select, TopKIsExactForEveryFormCodingAndSize) {
           if (n > 100'000 && (shape == 1 || part == 0.01 || part == 1)) continue;
           const program::Coding coding = static_cast<program::Coding>((n + shape) % 3);
           const program::Kernel kernel{
-              .kind = program::Local::select,
+              .kind = program::KernelKind::select,
               .of = n,
               .keep = static_cast<std::int64_t>(std::ceil(part * static_cast<double>(n))),
               .feedback = form,

@@ -49,9 +49,9 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   };
   EXPECT_GT(head(4), head(1));
   EXPECT_TRUE(profile.update_seconds(plan::Optimizer::adamw, program::DType::f32, 1'000'000, kind));
-  for (const program::Local work :
-       {program::Local::measure, program::Local::rescale, program::Local::select,
-        program::Local::scatter_add, program::Local::cast, program::Local::observe})
+  for (const program::KernelKind work :
+       {program::KernelKind::measure, program::KernelKind::rescale, program::KernelKind::select,
+        program::KernelKind::scatter_add, program::KernelKind::cast, program::KernelKind::observe})
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,

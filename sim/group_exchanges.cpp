@@ -1,4 +1,4 @@
-#include "sim/meetings.h"
+#include "sim/group_exchanges.h"
 
 #include <algorithm>
 #include <set>
@@ -24,8 +24,9 @@ void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
 
 }  // namespace
 
-Meetings::Meetings(const link::LinkedProgram& linked, const costs::Costs& costs,
-                   const cluster::Cluster& cluster, SharedNetwork& network, Options options)
+GroupExchanges::GroupExchanges(const link::LinkedProgram& linked, const costs::Costs& costs,
+                               const cluster::Cluster& cluster, SharedNetwork& network,
+                               Options options)
     : linked_(linked),
       costs_(costs),
       cluster_(cluster),
@@ -43,19 +44,19 @@ Meetings::Meetings(const link::LinkedProgram& linked, const costs::Costs& costs,
   find_alone();
 }
 
-Id Meetings::lane_id(Id role, Id place, Id lane) const {
+Id GroupExchanges::lane_id(Id role, Id place, Id lane) const {
   return lane_base_[role] + place * static_cast<Id>(linked_.program.roles[role].lanes.size()) +
          lane;
 }
 
-Id Meetings::add_team(std::vector<Id> ranks) {
-  Team team{.ranks = std::move(ranks)};
-  for (const Id rank : team.ranks) team.devices.push_back(costs_.rank_to_device()[rank]);
-  teams_.push_back(std::move(team));
-  return static_cast<Id>(teams_.size() - 1);
+Id GroupExchanges::add_group(std::vector<Id> ranks) {
+  GroupMembers group{.ranks = std::move(ranks)};
+  for (const Id rank : group.ranks) group.devices.push_back(costs_.rank_to_device()[rank]);
+  groups_.push_back(std::move(group));
+  return static_cast<Id>(groups_.size() - 1);
 }
 
-Id Meetings::collective_cohort(Id channel, std::span<const link::RoleOp> event) {
+Id GroupExchanges::collective_cohort(Id channel, std::span<const link::RoleOp> event) {
   std::set<Id> roles;
   for (const link::RoleOp who : event) roles.insert(who.role);
   const auto [found, added] =
@@ -67,14 +68,14 @@ Id Meetings::collective_cohort(Id channel, std::span<const link::RoleOp> event) 
     if (std::none_of(group.begin(), group.end(),
                      [&](Id rank) { return roles.contains(linked_.role_of[rank]); }))
       continue;
-    for (const Id rank : group) cohort.local_of_rank[rank] = static_cast<Id>(cohort.teams.size());
-    cohort.teams.push_back(add_team(std::move(group)));
+    for (const Id rank : group) cohort.local_of_rank[rank] = static_cast<Id>(cohort.groups.size());
+    cohort.groups.push_back(add_group(std::move(group)));
   }
   cohorts_.push_back(std::move(cohort));
   return found->second;
 }
 
-Id Meetings::pair_cohort(Id sender, Id receiver) {
+Id GroupExchanges::pair_cohort(Id sender, Id receiver) {
   const auto [found, added] =
       cohort_of_.try_emplace(CohortKey{none, {sender, receiver}}, cohorts_.size());
   if (!added) return found->second;
@@ -84,27 +85,27 @@ Id Meetings::pair_cohort(Id sender, Id receiver) {
   const std::vector<Id>& to = linked_.program.roles[receiver].ranks;
   for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
     for (const Id rank : {from[i], to[i]})
-      cohort.local_of_rank[rank] = static_cast<Id>(cohort.teams.size());
-    cohort.teams.push_back(add_team({from[i], to[i]}));
+      cohort.local_of_rank[rank] = static_cast<Id>(cohort.groups.size());
+    cohort.groups.push_back(add_group({from[i], to[i]}));
   }
   cohorts_.push_back(std::move(cohort));
   return found->second;
 }
 
-const Exchange* Meetings::single(double bytes) {
+const Exchange* GroupExchanges::single(double bytes) {
   const auto [found, added] = single_of_.try_emplace(bytes, nullptr);
   if (added) found->second = &exchanges_.emplace_back(bytes);
   return found->second;
 }
 
-const Exchange* Meetings::exchange(const program::Collective& work, program::Algorithm algorithm,
-                                   std::int64_t elements, program::DType wire, const Team& team,
-                                   int root) {
+const Exchange* GroupExchanges::schedule(const program::Collective& work,
+                                         program::Algorithm algorithm, std::int64_t elements,
+                                         program::DType wire, const GroupMembers& group, int root) {
   // Groups whose members lie alike on nodes play the same schedule.
   std::vector<Id> pattern;
-  pattern.reserve(team.devices.size());
+  pattern.reserve(group.devices.size());
   std::unordered_map<Id, Id> seen;
-  for (const Id device : team.devices)
+  for (const Id device : group.devices)
     pattern.push_back(
         seen.try_emplace(cluster_.devices()[device].node, static_cast<Id>(seen.size()))
             .first->second);
@@ -112,22 +113,22 @@ const Exchange* Meetings::exchange(const program::Collective& work, program::Alg
       ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern)}, nullptr);
   if (!added) return found->second;
   auto schedule =
-      costs::schedule_on(cluster_, work.move, algorithm, elements, wire, team.devices, root);
+      costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices, root);
   found->second =
       &(options_.chunk ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                        : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
   return found->second;
 }
 
-/// Registers the routes and adds up what the meeting takes alone.
-Meeting Meetings::meet(Id team, const Exchange* exchange) {
-  Meeting meeting{.team = team, .exchange = exchange};
-  const Team& who = teams_[team];
+/// Registers the routes and adds up what the exchange takes alone.
+GroupExchange GroupExchanges::meet(Id group, const Exchange* schedule) {
+  GroupExchange exchange{.group = group, .schedule = schedule};
+  const GroupMembers& who = groups_[group];
   std::vector<double> ready(who.ranks.size(), 0);
   std::vector<double> next;
   std::vector<Hop> hops;
-  for (int r = 0; r < exchange->rounds(); ++r) {
-    exchange->round(r, -1, hops);
+  for (int r = 0; r < schedule->rounds(); ++r) {
+    schedule->round(r, -1, hops);
     next = ready;
     for (const Hop& hop : hops) {
       const auto from = static_cast<std::size_t>(hop.from);
@@ -142,11 +143,11 @@ Meeting Meetings::meet(Id team, const Exchange* exchange) {
     }
     ready.swap(next);
   }
-  meeting.seconds = *std::max_element(ready.begin(), ready.end());
-  return meeting;
+  exchange.seconds = *std::max_element(ready.begin(), ready.end());
+  return exchange;
 }
 
-void Meetings::add_event(Id event) {
+void GroupExchanges::add_event(Id event) {
   const std::span<const link::RoleOp> members = linked_.events[event];
   const link::RoleOp who = members.front();
   const program::Op& op = linked_.program.roles[who.role].ops[who.op];
@@ -179,81 +180,83 @@ void Meetings::add_event(Id event) {
   for (const auto& [role, lane] : lanes) lane_key.push_back(lane);
   const std::int64_t size = collective != nullptr ? facts.elements : facts.bytes;
   const auto [found, added] = class_of_.try_emplace(
-      ClassKey{cohort, lane_key, move, algorithm, size, facts.wire, root}, meetings_.size());
+      ClassKey{cohort, lane_key, move, algorithm, size, facts.wire, root}, group_exchanges_.size());
   events_[event] = {.cohort = cohort, .first = found->second};
   if (!added) return;
-  for (const Id team : cohorts_[cohort].teams) {
+  for (const Id group : cohorts_[cohort].groups) {
     const Exchange* what = nullptr;
     if (collective == nullptr) {
       what = single(static_cast<double>(facts.bytes));
     } else {
-      const std::vector<Id>& ranks = teams_[team].ranks;
+      const std::vector<Id>& ranks = groups_[group].ranks;
       const auto rooted = std::find_if(ranks.begin(), ranks.end(),
                                        [&](Id rank) { return linked_.role_of[rank] == root; });
       const int place = rooted == ranks.end() ? 0 : static_cast<int>(rooted - ranks.begin());
-      what = exchange(*collective, algorithm, facts.elements, facts.wire, teams_[team], place);
+      what = schedule(*collective, algorithm, facts.elements, facts.wire, groups_[group], place);
     }
-    meetings_.push_back(meet(team, what));
+    group_exchanges_.push_back(meet(group, what));
     std::vector<Id> holders;
-    for (const Id rank : teams_[team].ranks)
+    for (const Id rank : groups_[group].ranks)
       holders.push_back(
           lane_id(linked_.role_of[rank], linked_.place_of[rank], lanes.at(linked_.role_of[rank])));
-    occupy(meetings_.back(), std::move(holders));
+    occupy(group_exchanges_.back(), std::move(holders));
   }
   if (options_.measured != nullptr) stretch_event(event, found->second);
 }
 
 /// A profile knows how long this takes better than bandwidths do: keep what contends, fit its
 /// length.
-void Meetings::stretch(Meeting& meeting, double seconds) const {
-  const double measured = seconds / options_.measured->of_transfer(team(meeting).devices.front());
-  if (meeting.seconds > 0)
-    meeting.stretch = measured / meeting.seconds;
+void GroupExchanges::stretch(GroupExchange& exchange, double seconds) const {
+  const double measured = seconds / options_.measured->of_transfer(group(exchange).devices.front());
+  if (exchange.seconds > 0)
+    exchange.stretch = measured / exchange.seconds;
   else
-    meeting.extra = measured;
+    exchange.extra = measured;
 }
 
-void Meetings::stretch_event(Id event, std::size_t first) {
+void GroupExchanges::stretch_event(Id event, std::size_t first) {
   const link::RoleOp who = linked_.events[event].front();
   for (std::size_t i = 0; i < count(event); ++i) {
-    const std::vector<Id>& ranks = team(meetings_[first + i]).ranks;
+    const std::vector<Id>& ranks = group(group_exchanges_[first + i]).ranks;
     const auto mine = std::find_if(ranks.begin(), ranks.end(),
                                    [&](Id rank) { return linked_.role_of[rank] == who.role; });
-    stretch(meetings_[first + i], costs_.seconds(who.role, who.op, linked_.place_of[*mine]));
+    stretch(group_exchanges_[first + i], costs_.seconds(who.role, who.op, linked_.place_of[*mine]));
   }
 }
 
-void Meetings::add_put(Id role, Id op) {
+void GroupExchanges::add_put(Id role, Id op) {
   const program::Put& put = std::get<program::Put>(linked_.program.roles[role].ops[op].work);
   const std::vector<Id>& from = linked_.program.roles[role].ranks;
   const std::vector<Id>& to = linked_.program.roles[put.peer].ranks;
-  puts_[{role, op}] = meetings_.size();
+  puts_[{role, op}] = group_exchanges_.size();
   const Exchange* what = single(static_cast<double>(linked_.roles[role].ops[op].bytes));
   const Id lane = linked_.program.roles[role].ops[op].lane;
   for (Id i = 0; i < from.size(); ++i) {
     for (Id k = 0; k < to.size(); ++k) {
       if (put.reply == none && k != i % to.size()) continue;
-      meetings_.push_back(meet(add_team({from[i], to[k]}), what));
-      if (options_.measured != nullptr) stretch(meetings_.back(), costs_.seconds(role, op, i));
-      occupy(meetings_.back(), {lane_id(role, i, lane)});
+      group_exchanges_.push_back(meet(add_group({from[i], to[k]}), what));
+      if (options_.measured != nullptr)
+        stretch(group_exchanges_.back(), costs_.seconds(role, op, i));
+      occupy(group_exchanges_.back(), {lane_id(role, i, lane)});
     }
   }
 }
 
-const Meeting& Meetings::put(Id role, Id op, Id from_place, Id to_place) const {
+const GroupExchange& GroupExchanges::put(Id role, Id op, Id from_place, Id to_place) const {
   const program::Put& work = std::get<program::Put>(linked_.program.roles[role].ops[op].work);
   const std::size_t peers = linked_.program.roles[work.peer].ranks.size();
   const std::size_t first = puts_.at({role, op});
-  return meetings_[work.reply == none ? first + from_place : first + from_place * peers + to_place];
+  return group_exchanges_[work.reply == none ? first + from_place
+                                             : first + from_place * peers + to_place];
 }
 
-void Meetings::occupy(const Meeting& meeting, std::vector<Id> lanes) {
+void GroupExchanges::occupy(const GroupExchange& exchange, std::vector<Id> lanes) {
   std::sort(lanes.begin(), lanes.end());
-  const Team& who = teams_[meeting.team];
+  const GroupMembers& who = groups_[exchange.group];
   std::set<Id> links;
   std::vector<Hop> hops;
-  for (int r = 0; r < meeting.exchange->rounds(); ++r) {
-    meeting.exchange->round(r, -1, hops);
+  for (int r = 0; r < exchange.schedule->rounds(); ++r) {
+    exchange.schedule->round(r, -1, hops);
     for (const Hop& hop : hops) {
       const Id route =
           network_.route(who.devices[at(hop.from)], who.devices[at(hop.to)], hop.each());
@@ -270,22 +273,22 @@ void Meetings::occupy(const Meeting& meeting, std::vector<Id> lanes) {
   }
 }
 
-void Meetings::find_alone() {
-  for (Meeting& meeting : meetings_) meeting.alone = serial(meeting);
+void GroupExchanges::find_alone() {
+  for (GroupExchange& exchange : group_exchanges_) exchange.alone = serial(exchange);
 }
 
-/// Each link of the meeting is its own, and its hops on one link follow each other because one
+/// Each link of the exchange is its own, and its hops on one link follow each other because one
 /// member takes part in all of them, in different rounds.
-bool Meetings::serial(const Meeting& meeting) const {
+bool GroupExchanges::serial(const GroupExchange& exchange) const {
   struct Use {
     int round = -1;
     std::vector<Id> members = {};
   };
   std::unordered_map<Id, Use> uses;
-  const Team& who = teams_[meeting.team];
+  const GroupMembers& who = groups_[exchange.group];
   std::vector<Hop> hops;
-  for (int r = 0; r < meeting.exchange->rounds(); ++r) {
-    meeting.exchange->round(r, -1, hops);
+  for (int r = 0; r < exchange.schedule->rounds(); ++r) {
+    exchange.schedule->round(r, -1, hops);
     for (const Hop& hop : hops) {
       const auto from = static_cast<Id>(hop.from);
       const auto to = static_cast<Id>(hop.to);
