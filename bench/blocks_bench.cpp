@@ -40,12 +40,13 @@ double median(std::vector<double> values) {
 }
 
 /// The tensors of one segment as leaves that autograd fills.
-std::vector<Tensor> leaves_of(const ModelSpec& m, Id segment, const std::vector<Tensor>& flat) {
+std::vector<Tensor> leaves_of(const model::ModelSpec& m, Id segment,
+                              const std::vector<Tensor>& flat) {
   std::vector<Tensor> leaves;
   for (std::size_t g = 0; g < m.segments[segment].groups.size(); ++g) {
     const Id group = m.segments[segment].groups[g];
     for (std::size_t t = 0; t < m.groups[group].tensors.size(); ++t) {
-      Tensor leaf = tensor_view(m, group, t, 1, flat[g]).clone();
+      Tensor leaf = models::tensor_view(m, group, t, 1, flat[g]).clone();
       if (leaf.dim() == 4) leaf = leaf.reshape({-1, m.hidden});
       if (leaf.dim() == 3) leaf = leaf.size(0) == 3 ? leaf.flatten() : leaf.flatten(1);
       leaves.push_back(leaf.detach().set_requires_grad(true));
@@ -54,15 +55,15 @@ std::vector<Tensor> leaves_of(const ModelSpec& m, Id segment, const std::vector<
   return leaves;
 }
 
-Tensor plain_forward(const ModelSpec& m, SegmentKind kind, const std::vector<Tensor>& w,
-                     const Tensor& x, const Batch& batch) {
+Tensor plain_forward(const model::ModelSpec& m, model::SegmentKind kind,
+                     const std::vector<Tensor>& w, const Tensor& x, const models::Batch& batch) {
   const auto norm = [&](const Tensor& weight, const Tensor& bias) {
     return at::layer_norm(x, {m.hidden}, weight, bias);
   };
   switch (kind) {
-    case SegmentKind::embedding:
+    case model::SegmentKind::embedding:
       return at::embedding(w[0], batch.tokens) + w[1].narrow(0, 0, batch.tokens.size(1));
-    case SegmentKind::attention: {
+    case model::SegmentKind::attention: {
       const auto parts = at::linear(norm(w[3], w[4]), w[0], w[1]).split(m.hidden, 2);
       const auto heads = [&](const Tensor& t) {
         return t.view({x.size(0), x.size(1), m.heads, -1}).transpose(1, 2);
@@ -71,36 +72,37 @@ Tensor plain_forward(const ModelSpec& m, SegmentKind kind, const std::vector<Ten
                                                         heads(parts[2]), {}, 0, true);
       return x + at::linear(a.transpose(1, 2).reshape(x.sizes()), w[2], w[5]);
     }
-    case SegmentKind::mlp:
+    case model::SegmentKind::mlp:
       return x + at::linear(at::gelu(at::linear(norm(w[3], w[4]), w[0], w[1]), "tanh"), w[2], w[5]);
-    case SegmentKind::head:
+    case model::SegmentKind::head:
       return at::cross_entropy_loss(at::linear(norm(w[1], w[2]), w[0]).view({-1, m.padded_vocab}),
                                     batch.labels.view({-1}));
   }
   return {};
 }
 
-void compare(const ModelSpec& m, Id segment, int samples, int rounds) {
-  const SegmentKind kind = m.segments[segment].kind;
+void compare(const model::ModelSpec& m, Id segment, int samples, int rounds) {
+  const model::SegmentKind kind = m.segments[segment].kind;
   std::vector<Tensor> params, grads;
   for (const Id group : m.segments[segment].groups) {
     params.push_back(at::empty({elements_of(m.groups[group], 1)}));
-    initialise(m, group, 1, 0, 1, params.back());
+    models::initialise(m, group, 1, 0, 1, params.back());
     grads.push_back(at::empty_like(params.back()));
   }
-  Batch batch;
+  models::Batch batch;
   batch.tokens = at::randint(0, m.vocab, {samples, m.seq_len}, at::kLong);
   batch.labels = at::randint(0, m.vocab, {samples, m.seq_len}, at::kLong);
   batch.loss_scale = 1.0 / double(samples * m.seq_len);
   Tensor x = at::randn({samples, m.seq_len, m.hidden});
   const Tensor upstream = at::randn_like(x);
-  const auto block = make_block(m, segment, 1, 0, DType::f32);
+  const auto block = models::make_block(m, segment, 1, 0, program::DType::f32);
   const bool accumulate[3] = {false, false, false};
   const auto ours = [&] {
-    Saved saved;
+    models::Saved saved;
     const Tensor out = block->forward(params, x, batch, &saved);
-    block->backward(params, x, saved, kind == SegmentKind::head ? out.unsqueeze(0) : upstream,
-                    batch, grads, {accumulate, grads.size()});
+    block->backward(params, x, saved,
+                    kind == model::SegmentKind::head ? out.unsqueeze(0) : upstream, batch, grads,
+                    {accumulate, grads.size()});
   };
   std::vector<Tensor> leaves = leaves_of(m, segment, params);
   Tensor input = x.detach().clone().set_requires_grad(true);
@@ -108,7 +110,7 @@ void compare(const ModelSpec& m, Id segment, int samples, int rounds) {
     for (Tensor& leaf : leaves) leaf.mutable_grad().reset();
     input.mutable_grad().reset();
     const Tensor out = plain_forward(m, kind, leaves, input, batch);
-    torch::autograd::backward({out}, {kind == SegmentKind::head ? Tensor() : upstream});
+    torch::autograd::backward({out}, {kind == model::SegmentKind::head ? Tensor() : upstream});
   };
   Times a, b;
   ours();
@@ -137,7 +139,7 @@ void compare(const ModelSpec& m, Id segment, int samples, int rounds) {
 int main(int argc, char** argv) {
   using namespace rehearse;
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
-  const ModelSpec m = load_model("gpt2-124m", 256);
+  const model::ModelSpec m = model::load_model("gpt2-124m", 256);
   fmt::print("threads segment            blocks    autograd  ratio  processor\n");
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);

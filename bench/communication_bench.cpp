@@ -27,7 +27,7 @@ struct Contest {
   const char* what = "";
   const char* unit = "";
   double scale = 1;  // seconds to unit
-  std::function<void(Communicator&)> run = {};
+  std::function<void(runtime::Communicator&)> run = {};
 };
 
 void print(const char* what, const char* unit, int ranks, std::vector<double> ours,
@@ -43,32 +43,32 @@ void print(const char* what, const char* unit, int ranks, std::vector<double> ou
       ratios.front(), ratios.back());
   // What Gloo has no algorithm for is ours under both names, no peer.
   const bool peer = !std::string_view(what).ends_with("(ours)");
-  record({.name = fmt::format("{}, {} processes", what, ranks),
+  bench::record({.name = fmt::format("{}, {} processes", what, ranks),
           .measured = ours[middle],
           .unit = unit,
           .against = peer ? "Gloo" : "",
           .reference = gloos[middle]});
 }
 
-void be_rank(const Environment& environment) {
-  Control control(environment, {});
+void be_rank(const runtime::Environment& environment) {
+  runtime::Control control(environment, {});
   {
-    NetworkOptions options;
-    Network sockets(control, options);
-    options.transport = Transport::gloo;
-    Network gloo(control, options);
+    runtime::NetworkOptions options;
+    runtime::Network sockets(control, options);
+    options.transport = job::Transport::gloo;
+    runtime::Network gloo(control, options);
     std::vector<Id> ranks(static_cast<std::size_t>(environment.world_size));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto ours = sockets.communicator("bench sockets", ranks);
     const auto theirs = gloo.communicator("bench gloo", ranks);
     std::vector<float> x(25'000'000, 1.0F);
     const auto large = static_cast<std::int64_t>(x.size());
-    const auto scatter = [&](Communicator& c) {
+    const auto scatter = [&](runtime::Communicator& c) {
       const int handle =
-          c.prepare({.move = Move::reduce_scatter, .elements = large, .consume = true});
+          c.prepare({.move = program::Move::reduce_scatter, .elements = large, .consume = true});
       c.run(handle, x.data(), x.data() + c.member() * large / c.size());
     };
-    const auto there_and_back = [&](Communicator& c) {
+    const auto there_and_back = [&](runtime::Communicator& c) {
       for (int i = 0; i < 200 && c.member() < 2; ++i) {
         if (c.member() == 0) c.send({x.data(), 16}, 1);
         c.recv({x.data(), 16}, 1 - c.member());
@@ -77,12 +77,12 @@ void be_rank(const Environment& environment) {
     };
     const std::vector<Contest> contests = {
         {"all-reduce, 100 MB", "ms", 1e3,
-         [&](Communicator& c) {
+         [&](runtime::Communicator& c) {
            c.all_reduce({x.data(), large});
          }},
         {"reduce-scatter, 100 MB (ours)", "ms", 1e3, scatter},
         {"all-reduce, 64 bytes", "us", 1e6 / 200,
-         [&](Communicator& c) {
+         [&](runtime::Communicator& c) {
            for (int i = 0; i < 200; ++i) c.all_reduce({x.data(), 16});
          }},
         {"64 bytes there and back (ours)", "us", 1e6 / 200, there_and_back},
@@ -93,9 +93,9 @@ void be_rank(const Environment& environment) {
         for (int which = 0; which < 2; ++which) {
           std::ranges::fill(x, 0.0F);
           ours->barrier();
-          const auto start = Clock::now();
+          const auto start = runtime::Clock::now();
           contest.run(which == 0 ? *ours : *theirs);
-          if (round >= 0) times[which].push_back(seconds_since(start) * contest.scale);
+          if (round >= 0) times[which].push_back(runtime::seconds_since(start) * contest.scale);
         }
       }
       if (environment.rank == 0)
@@ -110,14 +110,14 @@ void be_rank(const Environment& environment) {
 int main() {
   using namespace rehearse;
   try {
-    if (launched()) {
-      be_rank(detect_environment());
+    if (runtime::launched()) {
+      be_rank(runtime::detect_environment());
       return 0;
     }
     for (const int n : {2, 4}) {
       fmt::print("communication between {} processes\n", n);
       std::fflush(stdout);
-      if (const int status = launch({own_path()}, {n, Seconds(5)}); status != 0) return status;
+      if (const int status = runtime::launch({own_path()}, {n, Seconds(5)}); status != 0) return status;
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "rehearse: {}\n", error.what());

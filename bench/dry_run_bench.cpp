@@ -19,44 +19,46 @@ int main(int argc, char** argv) {
   // CPU time of this one-threaded process: what one core needs, whatever else the machine does.
   auto now = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   auto since = [&](double start) { return now() - start; };
-  Plan plan{.method = "1f1b"};
-  plan.pp = argument(1, 16), plan.tp = argument(2, 8), plan.dp = argument(3, 128);
-  plan.micro_batches = argument(4, 128);
-  plan.global_batch = plan.dp * plan.micro_batches;
-  plan.precision = DType::bf16;
+  plan::Plan plan{.method = "1f1b"};
+  plan.mesh.pp = argument(1, 16), plan.mesh.tp = argument(2, 8), plan.mesh.dp = argument(3, 128);
+  plan.schedule.micro_batches = argument(4, 128);
+  plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches;
+  plan.precision = program::DType::bf16;
   const int steps = argument(5, 1);
 
   auto start = now();
-  const ModelSpec model = load_model("gpt3-175b", 0);
-  Program program = compile(plan, model);
+  const model::ModelSpec model = model::load_model("gpt3-175b", 0);
+  program::Program program = methods::compile(plan, model);
   double compiled = since(start);
 
   start = now();
-  const Cluster cluster = load_cluster(fmt::format("dgx-a100:{}", (program.world_size + 7) / 8));
+  const cluster::Cluster cluster =
+      cluster::load_cluster(fmt::format("dgx-a100:{}", (program.world_size + 7) / 8));
   const double built = since(start);
   start = now();
-  program = choose_collectives(std::move(program), cluster, {});
+  program = methods::choose_collectives(std::move(program), cluster, {});
   const double chosen = since(start);
   start = now();
-  const LinkedProgram linked = link(std::move(program));
+  const link::LinkedProgram linked = link::link(std::move(program));
   compiled += since(start);
   start = now();
-  const Costs costs(linked, model, cluster, {});
+  const costs::Costs costs(linked, model, cluster, {});
   const double costed = since(start);
 
   start = now();
-  Disturbance disturbance;
+  cluster::Disturbance disturbance;
   disturbance.compute_sigma = 0.05;
-  const Disturber disturber(disturbance, linked.program.world_size);
-  MetricsSink sink(linked, model, cluster, costs, plan.global_batch, {0, steps});
-  const DryRun run = dry_run(linked, costs, disturber, steps, sink);
-  const Metrics metrics = sink.finish();
+  const cluster::Disturber disturber(disturbance, linked.program.world_size);
+  execution::MetricsSink sink(linked, model, cluster, costs, plan.schedule.global_batch,
+                              {0, steps});
+  const execution::DryRun run = dry_run(linked, costs, disturber, steps, sink);
+  const execution::Metrics metrics = sink.finish();
   const double ran = since(start);
 
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::int64_t memory = 0;
-  for (const RoleMemory& m : linked.memory) memory = std::max(memory, m.total());
+  for (const link::RoleMemory& m : linked.memory) memory = std::max(memory, m.total());
   fmt::print("ranks                 {}\n", linked.program.world_size);
   fmt::print("(rank, op) instances  {}\n", run.instances);
   fmt::print("compile and link      {:.3f} s\n", compiled);
@@ -73,13 +75,13 @@ int main(int argc, char** argv) {
   const std::string what = fmt::format("dry run, GPT-3 175B, {} ranks", linked.program.world_size);
   // The goals are for 16,384 ranks.
   const std::string against = linked.program.world_size == 16'384 ? "goal" : "";
-  record({.name = what, .measured = ran, .unit = "s", .against = against, .reference = 3});
-  record({.name = what + ": compiling and linking",
+  bench::record({.name = what, .measured = ran, .unit = "s", .against = against, .reference = 3});
+  bench::record({.name = what + ": compiling and linking",
           .measured = compiled,
           .unit = "s",
           .against = against,
           .reference = 1});
-  record({.name = what + ": with cluster, choices and costs",
+  bench::record({.name = what + ": with cluster, choices and costs",
           .measured = compiled + built + chosen + costed + ran,
           .unit = "s"});
   record({.name = what + ": memory",

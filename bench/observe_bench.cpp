@@ -36,14 +36,14 @@ void write_tokens(const fs::path& file, int count) {
   }
 }
 
-bool observes(const Op& op) {
-  const auto* kernel = std::get_if<Kernel>(&op.work);
-  return kernel != nullptr && kernel->kind == Local::observe;
+bool observes(const program::Op& op) {
+  const auto* kernel = std::get_if<program::Kernel>(&op.work);
+  return kernel != nullptr && kernel->kind == program::KernelKind::observe;
 }
 
 void measure(const std::string& model, int stride, int steps, const fs::path& folder) {
   constexpr int seq_len = 128;
-  Job job = parse_job(
+  job::Job job = job::parse_job(
       fmt::format("model.name = \"{}\"\ncluster.name = \"this-machine:1\"\nmethod.name = \"ddp\"\n"
                   "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = \"{}\" }}\n"
                   "run.threads = 1\n",
@@ -51,21 +51,21 @@ void measure(const std::string& model, int stride, int steps, const fs::path& fo
       "bench");
   job.train.out.clear();
   job.plan.observe = stride;
-  Recording recording;
-  TrainOptions options{.trace_steps = steps, .quiet = true};
+  execution::Recording recording;
+  runtime::TrainOptions options{.trace_steps = steps, .quiet = true};
   options.sink = &recording;
-  const TrainSummary summary = train(job, {}, options);
-  const Program program = compile(job);
+  const runtime::TrainSummary summary = train(job, {}, options);
+  const program::Program program = compile(job);
   double observing = 0;
   int kernels = 0;
-  for (const Interval& i : recording.intervals)
+  for (const execution::Interval& i : recording.intervals)
     if (i.step > 0 && observes(program.roles[0].ops[i.op])) observing += i.end - i.start, ++kernels;
   observing /= steps - 1;
   fmt::print(
       "{}, {} tokens, stride at most {}: {} kernels a step, {:.3f} ms of {:.1f} ms, {:.2f}%\n",
       model, tokens_a_rank, stride, kernels / (steps - 1), 1e3 * observing,
       1e3 * summary.median_step_s, 100 * observing / summary.median_step_s);
-  record({.name = "observing gradients, share of a warm-up step",
+  bench::record({.name = "observing gradients, share of a warm-up step",
           .measured = 100 * observing / summary.median_step_s,
           .unit = "%",
           .against = "goal",
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   try {
     if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
     write_tokens(fs::path(folder) / "bench_train_000.bin", 100'000);
-    measure(argc > 1 ? argv[1] : "gpt-demo", argc > 2 ? std::atoi(argv[2]) : default_observe_stride,
+    measure(argc > 1 ? argv[1] : "gpt-demo", argc > 2 ? std::atoi(argv[2]) : tensors::default_observe_stride,
             argc > 3 ? std::atoi(argv[3]) : 6, folder);
     fs::remove_all(folder);
     return 0;

@@ -21,35 +21,35 @@ using namespace rehearse;
 // CPU time of this one-threaded process: what one core needs, whatever else the machine does.
 double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-Job job_of(const char* model, const char* cluster, const char* more) {
-  return parse_job_to_plan(fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\n"
+job::Job job_of(const char* model, const char* cluster, const char* more) {
+  return job::parse_job_to_plan(fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\n"
                                        "method.name = \"ddp\"\n{}",
                                        model, cluster, more),
                            "bench");
 }
 
-void plan(const Job& job, double goal) {
+void plan(const job::Job& job, double goal) {
   const double start = now();
-  const Decision d = decide(job, nullptr, {});
+  const plan::Decision d = planner::decide(job, nullptr, {});
   const double took = now() - start;
   fmt::print("{} on {}\n  planned in            {:.2f} s: {}, {:.4g} s a step\n", job.model.name,
-             job.cluster.name(), took, summary_of(d.plan), d.seconds);
-  record({.name = fmt::format("planning {} on {}", job.model.name, job.cluster.name()),
+             job.cluster.name(), took, planner::summary_of(d.plan), d.seconds);
+  bench::record({.name = fmt::format("planning {} on {}", job.model.name, job.cluster.name()),
           .measured = took,
           .unit = "s",
           .against = "goal",
           .reference = goal});
   int infeasible = 0;
-  for (const Infeasible& i : d.infeasible) infeasible += i.candidates;
+  for (const plan::Infeasible& i : d.infeasible) infeasible += i.candidates;
   fmt::print("  candidates            {}: {} pruned by time, {} infeasible, {} dry-run\n",
              d.candidates, d.pruned, infeasible, d.dry_run);
 }
 
-void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*>& plans,
-          double goal = 0) {
+void rate(planner::Evaluator& evaluator, const char* which,
+          const std::vector<const plan::Plan*>& plans, double goal = 0) {
   const double start = now();
   std::size_t ops = 0;
-  for (const Plan* p : plans) evaluator.seconds(*p), ops += evaluator.ops();
+  for (const plan::Plan* p : plans) evaluator.seconds(*p), ops += evaluator.ops();
   const double seconds = now() - start;
   const auto count = static_cast<double>(plans.size());
   fmt::print(
@@ -57,7 +57,7 @@ void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*
       "each, {:.2f} us an op\n",
       plans.size(), which, seconds, count / seconds, static_cast<double>(ops) / count,
       1e6 * seconds / static_cast<double>(ops));
-  record({.name = fmt::format("candidates compiled and dry-run, {}", which),
+  bench::record({.name = fmt::format("candidates compiled and dry-run, {}", which),
           .measured = count / seconds,
           .unit = "/s",
           .against = goal == 0 ? "" : "goal",
@@ -65,20 +65,20 @@ void rate(Evaluator& evaluator, const char* which, const std::vector<const Plan*
           .more_is_better = true});
 }
 
-void rates(const Job& job) {
-  const Candidates all = candidates(job, nullptr);
-  Bounds bounds(job.model, job.cluster, nullptr);
-  std::vector<std::pair<double, const Plan*>> fit;
-  for (const Plan& p : all.plans)
+void rates(const job::Job& job) {
+  const planner::Candidates all = planner::candidates(job, nullptr);
+  planner::Bounds bounds(job.model, job.cluster, nullptr);
+  std::vector<std::pair<double, const plan::Plan*>> fit;
+  for (const plan::Plan& p : all.plans)
     if (bounds.memory(p).fits()) fit.emplace_back(bounds.seconds(p), &p);
   std::stable_sort(fit.begin(), fit.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<const Plan*> first, sample;
+  std::vector<const plan::Plan*> first, sample;
   for (std::size_t i = 0; i < fit.size(); ++i) {
     if (i < 2000) first.push_back(fit[i].second);
     if (i % 100 == 0) sample.push_back(fit[i].second);
   }
-  Evaluator evaluator(job.model, job.cluster, nullptr, {});
+  planner::Evaluator evaluator(job.model, job.cluster, nullptr, {});
   rate(evaluator, "those with the least bounds", first, 1000);
   rate(evaluator, "every 100th of all", sample);
 }
@@ -86,7 +86,7 @@ void rates(const Job& job) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Job paper = job_of("bert-paper-110m", "paper", "");
+  const job::Job paper = job_of("bert-paper-110m", "paper", "");
   plan(paper, 10);
   rates(paper);
   if (argc > 1 && std::strcmp(argv[1], "quick") == 0) return 0;

@@ -68,16 +68,16 @@ void compare(const std::string& what, const at::Tensor& a, const at::Tensor& b, 
   bool refused = false;
   const auto try_one_dnn = [&] {
     try {
-      one_dnn_product_into(out, a, b, false);
+      models::one_dnn_product_into(out, a, b, false);
     } catch (const std::exception&) {
       refused = true;
     }
   };
-  plain_product_into(out, a, b, false);
+  models::plain_product_into(out, a, b, false);
   try_one_dnn();
   by_operator(a, b);
   for (int i = 0; i < rounds; ++i) {
-    plain.values.push_back(seconds([&] { plain_product_into(out, a, b, false); }));
+    plain.values.push_back(seconds([&] { models::plain_product_into(out, a, b, false); }));
     if (!refused) one_dnn.values.push_back(seconds(try_one_dnn));
     op.values.push_back(seconds([&] { by_operator(a, b); }));
   }
@@ -102,9 +102,9 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   at::manual_seed(1);
   fmt::print(
-      "LibTorch's vector instructions: {}. {}: {}.\n", vector_instructions(),
-      large_products().one_dnn ? "Large products by oneDNN" : "All products by LibTorch's own",
-      large_products().why);
+      "LibTorch's vector instructions: {}. {}: {}.\n", models::vector_instructions(),
+      models::large_products().one_dnn ? "Large products by oneDNN" : "All products by LibTorch's own",
+      models::large_products().why);
   fmt::print("{:<26} {:>6}   {:<20} {:<20}\n", "weight, 256 rows", "MKL", "oneDNN / MKL",
              "operator / MKL");
   for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{768, 768},

@@ -39,10 +39,10 @@ double on_core() {
 
 struct Case {
   std::string name = {}, model = {}, cluster = {};
-  Plan plan = {};
+  plan::Plan plan = {};
   int steps = 1;
   double target = 0;  // seconds a step; 0: none
-  Fidelity fidelity = Fidelity::fluid;
+  sim::Fidelity fidelity = sim::Fidelity::fluid;
 };
 
 std::string measure(const Case& one) {
@@ -52,24 +52,25 @@ std::string measure(const Case& one) {
     mark = now();
     return mark - before;
   };
-  const ModelSpec model = load_model(one.model, 0);
-  const Cluster cluster = load_cluster(one.cluster);
-  const LinkedProgram linked = link(compile(one.plan, model));
+  const model::ModelSpec model = model::load_model(one.model, 0);
+  const cluster::Cluster cluster = cluster::load_cluster(one.cluster);
+  const link::LinkedProgram linked = link::link(methods::compile(one.plan, model));
   const double linking = lap();
-  const Costs costs(linked, model, cluster, {});
+  const costs::Costs costs(linked, model, cluster, {});
   const double costing = lap();
-  const Disturber disturber({.compute_sigma = 0.02, .link_sigma = 0.02}, linked.program.world_size);
-  MetricsSink metrics(linked, model, cluster, costs, one.plan.global_batch,
-                      {.warm_up = 0, .steady = one.steps});
+  const cluster::Disturber disturber({.compute_sigma = 0.02, .link_sigma = 0.02},
+                                     linked.program.world_size);
+  execution::MetricsSink metrics(linked, model, cluster, costs, one.plan.schedule.global_batch,
+                                 {.warm_up = 0, .steady = one.steps});
   const double before = on_core();
-  const Simulated simulated =
-      simulate(linked, costs, cluster, disturber, one.steps, metrics, {.fidelity = one.fidelity});
+  const sim::Simulated simulated =
+      sim::simulate(linked, costs, cluster, disturber, one.steps, metrics, {.fidelity = one.fidelity});
   const double simulating = lap();
   const double cpu = on_core() - before;
-  const Metrics result = metrics.finish();
+  const execution::Metrics result = metrics.finish();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  record({.name = fmt::format("simulated step, {}, {} ranks", one.name, linked.program.world_size),
+  bench::record({.name = fmt::format("simulated step, {}, {} ranks", one.name, linked.program.world_size),
           .measured = 1e3 * simulating / one.steps,
           .unit = "ms",
           .against = one.target == 0 ? "" : "goal",
@@ -97,30 +98,30 @@ int main() {
       {.name = "paper's model, ddp",
        .model = "bert-paper-110m",
        .cluster = "paper",
-       .plan = {.method = "ddp", .dp = 32, .global_batch = 512},
+       .plan = {.method = "ddp", .mesh = {.dp = 32}, .schedule = {.global_batch = 512}},
        .steps = 20,
        .target = 0.05},
       {.name = "GPT-3 175B, 1F1B",
        .model = "gpt3-175b",
        .cluster = "dgx-a100:128",
        .plan = {.method = "1f1b",
-                .pp = 16,
-                .dp = 8,
-                .tp = 8,
-                .global_batch = 512,
-                .micro_batches = 64,
-                .precision = DType::bf16},
+                .mesh = {.pp = 16, .dp = 8, .tp = 8},
+                .schedule = {.global_batch = 512, .micro_batches = 64},
+                .precision = program::DType::bf16},
        .steps = 1,
        .target = 30},
       {.name = "GPT-2 124M, ddp, every chunk of every ring",
        .model = "gpt2-124m",
        .cluster = "dgx-a100:32",
-       .plan = {.method = "ddp", .dp = 256, .global_batch = 256, .collective = Algorithm::ring},
-       .fidelity = Fidelity::chunk},
+       .plan = {.method = "ddp",
+                .mesh = {.dp = 256},
+                .schedule = {.global_batch = 256},
+                .exchange = {.collective = program::Algorithm::ring}},
+       .fidelity = sim::Fidelity::chunk},
   };
   try {
     for (const Case& one : cases)
-      fmt::print("{}\n", in_processes(1, [&](int) { return measure(one); })[0]);
+      fmt::print("{}\n", sim::in_processes(1, [&](int) { return measure(one); })[0]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

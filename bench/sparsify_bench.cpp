@@ -40,12 +40,12 @@ class Contest {
     for (std::int64_t i = 0; i < n; ++i) e[i] += g[i];
   }
   void exact() {
-    select(exact_kernel, {.step = step_}, gradient(), DType::f32, residual_.data(), nullptr,
-           packet_.data(), scratch_);
+    select(exact_kernel, {.step = step_}, gradient(), program::DType::f32, residual_.data(),
+           nullptr, packet_.data(), scratch_);
   }
   void threshold() {
-    kept_ = select(threshold_kernel, {.step = step_}, gradient(), DType::f32, residual_.data(),
-                   state_.data(), packet_.data(), scratch_);
+    kept_ = select(threshold_kernel, {.step = step_}, gradient(), program::DType::f32,
+                   residual_.data(), state_.data(), packet_.data(), scratch_);
   }
   void by_topk() {
     const at::Tensor e = at::from_blob(residual_.data(), {n}, at::kFloat);
@@ -62,13 +62,14 @@ class Contest {
     return gradients_[static_cast<std::size_t>(step_) % gradients_.size()].data();
   }
 
-  static constexpr Kernel exact_kernel{.of = n, .keep = keep};
-  static constexpr Kernel threshold_kernel{.of = n, .keep = keep, .selector = Selector::threshold};
+  static constexpr program::Kernel exact_kernel{.of = n, .keep = keep};
+  static constexpr program::Kernel threshold_kernel{
+      .of = n, .keep = keep, .selector = program::Selector::threshold};
   std::vector<std::vector<float>> gradients_;
   std::vector<float> residual_;
   std::vector<std::byte> packet_;
   std::vector<float> state_ = {0, 0};
-  SelectScratch scratch_;
+  runtime::SelectScratch scratch_;
   std::int64_t step_ = 0, kept_ = 0;
 };
 
@@ -104,9 +105,9 @@ void select_a_tenth(benchmark::State& state) {
   state.counters["topk/exact"] = median(topk);
   state.counters["kept/wanted"] = median(kept);
   const std::string what = "selecting 10% of 25 M entries, ";
-  record({what + "exact", median(exact), "passes", "goal", 4});
-  record({what + "warm threshold", median(warm), "passes", "goal", 2});
-  record({what + "by at::topk", median(topk), "exact selections", "goal", 10, true});
+  bench::record({what + "exact", median(exact), "passes", "goal", 4});
+  bench::record({what + "warm threshold", median(warm), "passes", "goal", 2});
+  bench::record({what + "by at::topk", median(topk), "exact selections", "goal", 10, true});
 }
 BENCHMARK(select_a_tenth)->Iterations(9)->Unit(benchmark::kMillisecond);
 

@@ -50,35 +50,36 @@ void write_tokens(const fs::path& folder, int count, unsigned vocab) {
   }
 }
 
-Job job_of(const std::string& model, const std::string& data, int ranks, int seq_len, int samples,
-           int steps) {
-  Job job = parse_job(fmt::format("model.name = \"{}\"\ncluster.name = \"this-machine\"\n"
-                                  "method = {{ name = \"ddp\", dp = {} }}\n"
-                                  "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = "
-                                  "\"{}\" }}\nrun.threads = 1\n",
-                                  model, ranks, seq_len, ranks * samples, steps, data),
-                      "bench");
+job::Job job_of(const std::string& model, const std::string& data, int ranks, int seq_len,
+                int samples, int steps) {
+  job::Job job =
+      job::parse_job(fmt::format("model.name = \"{}\"\ncluster.name = \"this-machine\"\n"
+                            "method = {{ name = \"ddp\", dp = {} }}\n"
+                            "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = "
+                            "\"{}\" }}\nrun.threads = 1\n",
+                            model, ranks, seq_len, ranks * samples, steps, data),
+                "bench");
   job.train.out.clear();  // nothing is saved
   return job;
 }
 
 /// Seconds that the compute lane of a place lets pass between the moment an op could start and its
 /// start, per step; the first step is left out.
-double idle_while_ready(const Program& program, const std::vector<Interval>& intervals, Id place,
-                        int steps) {
-  const Role& role = program.roles[0];
-  const TaskLane lane = lanes_of(program, role).front();
-  std::map<std::pair<Id, int>, Interval> ran;
-  for (const Interval& i : intervals)
+double idle_while_ready(const program::Program& program,
+                        const std::vector<execution::Interval>& intervals, Id place, int steps) {
+  const program::Role& role = program.roles[0];
+  const runtime::TaskLane lane = runtime::lanes_of(program, role).front();
+  std::map<std::pair<Id, int>, execution::Interval> ran;
+  for (const execution::Interval& i : intervals)
     if (i.place == place) ran[{i.op, i.step}] = i;
   double sum = 0, free = 0;
   for (int step = 0; step < steps; ++step)
-    for (const Task& task : lane.tasks) {
+    for (const runtime::Task& task : lane.tasks) {
       double ready = free;
-      for (const After& after : task.after)
+      for (const program::After& after : task.after)
         if (const auto it = ran.find({after.op, step - after.lag}); it != ran.end())
           ready = std::max(ready, it->second.end);
-      const Interval& op = ran.at({task.op, step});
+      const execution::Interval& op = ran.at({task.op, step});
       if (step > 0) sum += std::max(0.0, op.start - ready);
       free = op.end;
     }
@@ -92,20 +93,21 @@ double empty_step(const fs::path& folder) {
                           "seq_len = 2\nmax_positions = 2\n";
   fs::create_directories(folder / "few");
   write_tokens(folder / "few", 10'000, 64);
-  const Job job = job_of(model, (folder / "few").string(), 1, 2, 1, 200);
-  return median(train(job, {}, {.quiet = true}).step_times);
+  const job::Job job = job_of(model, (folder / "few").string(), 1, 2, 1, 200);
+  return median(runtime::train(job, {}, {.quiet = true}).step_times);
 }
 
 void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
-  const Environment environment = detect_environment();
+  const runtime::Environment environment = runtime::detect_environment();
   const int ranks = environment.world_size;
-  const Job job = job_of("gpt2-124m", (folder / "many").string(), ranks, seq_len, samples, steps);
-  Recording recording;  // only rank 0's gets anything, but all take part
-  TrainOptions options{.trace_steps = steps, .quiet = true};
+  const job::Job job =
+      job_of("gpt2-124m", (folder / "many").string(), ranks, seq_len, samples, steps);
+  execution::Recording recording;  // only rank 0's gets anything, but all take part
+  runtime::TrainOptions options{.trace_steps = steps, .quiet = true};
   options.sink = &recording;
-  const TrainSummary summary = train(job, environment, options);
+  const runtime::TrainSummary summary = train(job, environment, options);
   if (environment.rank != 0) return;
-  const Program program = compile(job);
+  const program::Program program = compile(job);
   double idle = 0;
   for (Id place = 0; place < static_cast<Id>(ranks); ++place)
     idle = std::max(idle, idle_while_ready(program, recording.intervals, place, steps));
@@ -117,12 +119,12 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
              1e3 * idle, 100 * idle / step);
   fmt::print("  whole engine at most (step of empty ops)   {:8.3f} ms  {:.3f}% of the step\n",
              1e3 * empty, 100 * empty / step);
-  record({.name = "engine overhead, lane idle though an op was ready",
+  bench::record({.name = "engine overhead, lane idle though an op was ready",
           .measured = 100 * idle / step,
           .unit = "% of a step",
           .against = "goal",
           .reference = 2});
-  record({.name = "engine overhead at most, a step of empty ops",
+  bench::record({.name = "engine overhead at most, a step of empty ops",
           .measured = 100 * empty / step,
           .unit = "% of a step"});
 }
@@ -135,7 +137,7 @@ int main(int argc, char** argv) {
       return argc > i ? std::atoi(argv[i]) : otherwise;
     };
     const std::vector<int> sizes = {argument(1, 128), argument(2, 2), argument(3, 6)};
-    if (launched()) {
+    if (runtime::launched()) {
       be_rank(argv[4], sizes[0], sizes[1], sizes[2]);
       return 0;
     }
@@ -143,7 +145,7 @@ int main(int argc, char** argv) {
     if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
     fs::create_directories(fs::path(folder) / "many");
     write_tokens(fs::path(folder) / "many", 200'000, 50257);
-    const int status = launch({own_path(), std::to_string(sizes[0]), std::to_string(sizes[1]),
+    const int status = runtime::launch({own_path(), std::to_string(sizes[0]), std::to_string(sizes[1]),
                                std::to_string(sizes[2]), folder},
                               {2, Seconds(5)});
     fs::remove_all(folder);

@@ -33,8 +33,9 @@ inline bool allowed(plan::Plan plan, const model::ModelSpec& model) {
   } catch (const InputError&) {
     return false;  // a name that implies a level of ZeRO takes no other
   }
-  return plan::splits(model, plan.tp) && plan.pp * plan.virtual_stages <= model.layers &&
-         (plan.pp == 1 || plan.zero < 2);
+  return plan::splits(model, plan.mesh.tp) &&
+         plan.mesh.pp * plan.schedule.virtual_stages <= model.layers &&
+         (plan.mesh.pp == 1 || plan.exchange.zero < 2);
 }
 
 /// Plans that tests make of what methods combine with: none may get lost in silence. A method may

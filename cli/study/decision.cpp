@@ -26,7 +26,7 @@ Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Js
 /// Of each segment, how its gradient is summed; empty: whole.
 Json layers_json(const plan::Plan& p) {
   Json out = Json::array();
-  for (const plan::LayerExchange& x : p.layers)
+  for (const plan::LayerExchange& x : p.exchange.layers)
     out.push_back({{"reduction", name_of(x.reduction)},
                    {"density", x.density},
                    {"coding", name_of(x.coding)}});
@@ -35,23 +35,23 @@ Json layers_json(const plan::Plan& p) {
 
 Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
   Json devices = Json::array();
-  for (const Id d : p.rank_to_device) devices.push_back(cluster.devices()[d].name);
+  for (const Id d : p.placement.rank_to_device) devices.push_back(cluster.devices()[d].name);
   return {{"method", p.method},
-          {"pp", p.pp},
-          {"dp", p.dp},
-          {"tp", p.tp},
-          {"order", p.order},
-          {"micro_batches", p.micro_batches},
-          {"pipeline", std::string(name_of(p.pipeline))},
-          {"virtual_stages", p.virtual_stages},
-          {"zero", p.zero},
-          {"keep_gathered", p.keep_gathered},
-          {"recompute", p.recompute},
-          {"sequence_parallel", p.sequence_parallel},
-          {"bucket", p.bucket.value},
-          {"shares", p.shares},
+          {"pp", p.mesh.pp},
+          {"dp", p.mesh.dp},
+          {"tp", p.mesh.tp},
+          {"order", p.mesh.order},
+          {"micro_batches", p.schedule.micro_batches},
+          {"pipeline", std::string(name_of(p.schedule.pipeline))},
+          {"virtual_stages", p.schedule.virtual_stages},
+          {"zero", p.exchange.zero},
+          {"keep_gathered", p.exchange.keep_gathered},
+          {"recompute", p.schedule.recompute},
+          {"sequence_parallel", p.mesh.sequence_parallel},
+          {"bucket", p.exchange.bucket.value},
+          {"shares", p.schedule.shares},
           {"layers", layers_json(p)},
-          {"stages", p.stages},
+          {"stages", p.placement.stages},
           {"rank_to_device", std::move(devices)}};
 }
 

@@ -15,7 +15,7 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
 
 job::Job load_for(const Context& context, const std::string& path, int ranks) {
   job::Job job = load(path, context.set);
-  if (job.plan.world_size() == ranks || job.where.contains("cluster.world_size") ||
+  if (job.plan.mesh.world_size() == ranks || job.where.contains("cluster.world_size") ||
       job.cluster.shared_cores() == 0)
     return job;
   std::vector<std::string> set = context.set;

@@ -24,11 +24,11 @@ constexpr std::array shape_keys{
 std::vector<std::string> without_plan(const job::Job& job) {
   const plan::Plan& plan = job.plan;
   std::vector<std::string> out{
-      "method.plan=", fmt::format("train.global_batch={}", plan.global_batch),
+      "method.plan=", fmt::format("train.global_batch={}", plan.schedule.global_batch),
       fmt::format("train.optimizer={}", name_of(plan.optimizer)),
       fmt::format("method.precision={}", precision_name(plan.precision))};
-  if (plan.rank_to_device.size() < job.cluster.devices().size()) {
-    std::vector<Id> devices = plan.rank_to_device;
+  if (plan.placement.rank_to_device.size() < job.cluster.devices().size()) {
+    std::vector<Id> devices = plan.placement.rank_to_device;
     std::sort(devices.begin(), devices.end());
     std::vector<std::string> names;
     for (Id device : devices)

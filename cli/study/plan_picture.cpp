@@ -8,7 +8,7 @@
 
 #include "cli/study/load.h"
 #include "engine/base/names.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 
 namespace rehearse::cli {
 namespace {
@@ -17,11 +17,11 @@ using Json = nlohmann::ordered_json;
 
 /// The stage that each rank of the mesh plays.
 std::map<Id, int> stage_of_ranks(const plan::Plan& plan) {
-  const planner::Mesh mesh(plan);
+  const planner::RankGrid grid(plan);
   std::map<Id, int> out;
-  for (int p = 0; p < plan.pp; ++p)
-    for (int d = 0; d < plan.dp; ++d)
-      for (int t = 0; t < plan.tp; ++t) out[mesh.rank(p, d, t)] = p;
+  for (int p = 0; p < plan.mesh.pp; ++p)
+    for (int d = 0; d < plan.mesh.dp; ++d)
+      for (int t = 0; t < plan.mesh.tp; ++t) out[grid.rank(p, d, t)] = p;
   return out;
 }
 
@@ -29,7 +29,7 @@ Json nodes_json(const job::Job& job) {
   const plan::Plan& plan = job.plan;
   const std::map<Id, int> stage = stage_of_ranks(plan);
   std::map<Id, Id> rank_on;  // servers have no stage and are not drawn
-  for (const auto& [rank, unused] : stage) rank_on[plan.rank_to_device[rank]] = rank;
+  for (const auto& [rank, unused] : stage) rank_on[plan.placement.rank_to_device[rank]] = rank;
   std::map<Id, Json> nodes;
   for (Id d = 0; d < job.cluster.devices().size(); ++d) {
     const cluster::Device& device = job.cluster.devices()[d];
@@ -50,16 +50,16 @@ Json nodes_json(const job::Job& job) {
 Json layers_json(const job::Job& job, const costs::Profile* profile) {
   const plan::Plan& plan = job.plan;
   Json out = Json::array();
-  for (std::size_t c = 0; c < plan.stages.size() && !plan.layers.empty(); ++c)
-    for (Id segment : plan.stages[c]) {
+  for (std::size_t c = 0; c < plan.placement.stages.size() && !plan.exchange.layers.empty(); ++c)
+    for (Id segment : plan.placement.stages[c]) {
       Json variance = nullptr;
       if (profile != nullptr)
         for (const tensors::LayerVariance& v : profile->variances)
           if (v.model == job.model.name && v.segment == segment) variance = v.per_element;
       out.push_back({{"name", job.model.segments[segment].name},
-                     {"stage", c % static_cast<std::size_t>(plan.pp)},
-                     {"density", plan.layers[segment].density},
-                     {"reduction", name_of(plan.layers[segment].reduction)},
+                     {"stage", c % static_cast<std::size_t>(plan.mesh.pp)},
+                     {"density", plan.exchange.layers[segment].density},
+                     {"reduction", name_of(plan.exchange.layers[segment].reduction)},
                      {"variance", std::move(variance)}});
     }
   return out;
@@ -68,12 +68,12 @@ Json layers_json(const job::Job& job, const costs::Profile* profile) {
 /// One text a stage; with virtual stages it has several runs of segments.
 Json stages_json(const job::Job& job) {
   const plan::Plan& plan = job.plan;
-  std::vector<std::string> out(static_cast<std::size_t>(plan.pp));
-  for (std::size_t c = 0; c < plan.stages.size(); ++c) {
+  std::vector<std::string> out(static_cast<std::size_t>(plan.mesh.pp));
+  for (std::size_t c = 0; c < plan.placement.stages.size(); ++c) {
     std::string& text = out[c % out.size()];
     if (!text.empty()) text += ", ";
-    text += job.model.segments[plan.stages[c].front()].name + " .. " +
-            job.model.segments[plan.stages[c].back()].name;
+    text += job.model.segments[plan.placement.stages[c].front()].name + " .. " +
+            job.model.segments[plan.placement.stages[c].back()].name;
   }
   return out;
 }

@@ -79,7 +79,7 @@ Rehearsal begin_rehearsal(const job::Job& job) {
   const link::LinkedProgram linked = link::link(compile(job), job.model);
   std::map<Id, std::int64_t> need;  // ranks that share a device add up
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)
-    need[job.plan.rank_to_device[rank]] += linked.memory[linked.role_of[rank]].total();
+    need[job.plan.placement.rank_to_device[rank]] += linked.memory[linked.role_of[rank]].total();
   for (const auto& [device, bytes] : need) {
     const std::string& name = job.cluster.devices()[device].name;
     out.peak_memory[name] = bytes;

@@ -90,9 +90,9 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
   for (int i = 0; i < runs.seeds; ++i) {
     cluster::Disturbance disturbance = job.disturb;
     disturbance.seed += static_cast<std::uint64_t>(i);
-    const cluster::Disturber disturber(disturbance, job.plan.world_size());
+    const cluster::Disturber disturber(disturbance, job.plan.mesh.world_size());
     execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
-                                   job.plan.global_batch, steps);
+                                   job.plan.schedule.global_batch, steps);
     std::optional<execution::ChromeTrace> trace;
     std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
@@ -112,7 +112,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   const job::Job& job = runs.job;
   sim::SeedOptions options;
   options.seeds = runs.seeds;
-  options.samples_per_step = job.plan.global_batch;
+  options.samples_per_step = job.plan.schedule.global_batch;
   options.steps = runs.options.steps;
   options.sim.fidelity =
       runs.options.level == Level::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
@@ -148,7 +148,7 @@ std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& co
     out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
                               fmt::join(kinds, ", ")));
   }
-  if (study.memory.size() > 1 && job.plan.shares.empty())
+  if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
     out.emplace_back("unlike devices get equal work: the slowest sets the pace");
   const int cores = job.cluster.shared_cores();
   if (cores > 0 && study.world_size > cores)
@@ -184,7 +184,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   planner::check_memory(linked, job.plan, job.model, job.cluster);
   const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(linked, job.model, job.cluster, job.plan.rank_to_device,
+  const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
                            job.plan.optimizer, profile ? &*profile : nullptr, slow);
   out.costs_s = watch.lap();
 
@@ -203,7 +203,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   out.method = job.plan.method;
   out.subject = subject_of(job.model, job.cluster, job.plan);
   out.world_size = linked.program.world_size;
-  out.servers = job.plan.servers;
+  out.servers = job.plan.mesh.servers;
   out.mesh = linked.program.mesh;
   for (Id device : costs.rank_to_device())
     out.devices.push_back(job.cluster.devices()[device].name);
@@ -213,8 +213,8 @@ Study study(const job::Job& job, const StudyOptions& options) {
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
   out.collectives = collectives_used(linked.program);
-  out.automatic = job.plan.collective == program::Algorithm::automatic;
-  out.memory = planner::device_needs(linked, job.cluster, job.plan.rank_to_device);
+  out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
+  out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);

@@ -39,12 +39,12 @@ Change change_of(const job::Job& job, const plan::Plan& first) {
   before.plan = first;
   Change out;
   out.from = link::link(compile(before));
-  const std::vector<Id>& devices = first.rank_to_device;
+  const std::vector<Id>& devices = first.placement.rank_to_device;
   out.migration =
       migration::migrate(out.from, link::link(compile(job)), job.model,
                          {.distance = migration::distance_on(job.cluster, devices),
                           .played = {},
-                          .plays = migration::players(devices, job.plan.rank_to_device)});
+                          .plays = migration::players(devices, job.plan.placement.rank_to_device)});
   out.linked = link::link(out.migration.program);
   out.memory = planner::device_needs(out.linked, job.cluster, devices);
   for (const planner::DeviceNeed& need : out.memory)
@@ -61,7 +61,7 @@ Change change_of(const job::Job& job, const plan::Plan& first) {
 double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const costs::Costs& costs,
                   Level level, const costs::Profile* profile, const std::vector<double>& slow,
                   const std::string& trace) {
-  const cluster::Disturber disturber(job.disturb, job.plan.world_size());
+  const cluster::Disturber disturber(job.disturb, job.plan.mesh.world_size());
   const auto traced = [&](const auto& play) {
     if (trace.empty()) {
       execution::Tee nobody({});
@@ -112,7 +112,7 @@ MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Lev
   const std::optional<costs::Profile> profile = profile_of(job);
   const costs::Profile* measured = profile ? &*profile : nullptr;
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(change.linked, job.model, job.cluster, first.rank_to_device,
+  const costs::Costs costs(change.linked, job.model, job.cluster, first.placement.rank_to_device,
                            job.plan.optimizer, measured, slow);
 
   MigrationStudy out{.from = first.method,

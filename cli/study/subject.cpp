@@ -14,7 +14,7 @@ Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluste
   return {.model = model.name,
           .cluster = cluster.name(),
           .precision = precision_name(plan.precision),
-          .global_batch = plan.global_batch,
+          .global_batch = plan.schedule.global_batch,
           .seq_len = model.seq_len};
 }
 

@@ -35,8 +35,8 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
                                    own_path(), "plan", path};
   for (const std::string& one : set) command.insert(command.end(), {"--set", one});
   command.insert(command.end(),
-                 {"--set", fmt::format("cluster.world_size={}", job.plan.world_size()), "--profile",
-                  file("warm-up.profile.json"), "-o", file("plan.toml"), "--quiet"});
+                 {"--set", fmt::format("cluster.world_size={}", job.plan.mesh.world_size()),
+                  "--profile", file("warm-up.profile.json"), "-o", file("plan.toml"), "--quiet"});
   const Finished planned = run_program(command, true);
   if (planned.status == timed_out)
     throw BackendError(

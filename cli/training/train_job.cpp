@@ -56,8 +56,8 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
   Prepared out{.job = load_for(context, options.job, ranks)};
   job::Job& job = out.job;
   const std::optional<plan::Decision> decided = decide_plan(job, teller);
-  if (!options.profile_out.empty() && job.plan.observe == 0)
-    job.plan.observe = tensors::default_observe_stride;
+  if (!options.profile_out.empty() && job.plan.exchange.observe == 0)
+    job.plan.exchange.observe = tensors::default_observe_stride;
   planner::ReplaceOnce::Decide decide;
   if (decided) decide = decide_after_warm_up(job, options.job, context.set);
   out.run = adaptive_run(job, decided ? &*decided : nullptr, std::move(decide));
@@ -86,12 +86,13 @@ int launch_all(const Context& context, const TrainFlags& options) {
   if (!options.resume && !options.overwrite && !job.train.out.empty())
     runtime::check_unused(job.train.out);
   planner::check_memory(link::link(compile(job), job.model), job.plan, job.model, job.cluster);
-  if (job.plan.world_size() != options.nproc)
-    throw InputError(
-        fmt::format("--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
-                    "as many, or set cluster.world_size",
-                    options.nproc, job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp,
-                    job.plan.servers > 0 ? fmt::format(" + {} servers", job.plan.servers) : ""));
+  if (job.plan.mesh.world_size() != options.nproc)
+    throw InputError(fmt::format(
+        "--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
+        "as many, or set cluster.world_size",
+        options.nproc, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp,
+        job.plan.mesh.tp,
+        job.plan.mesh.servers > 0 ? fmt::format(" + {} servers", job.plan.mesh.servers) : ""));
   if (run.warms_up) {
     job::Job first = job;
     first.plan = run.first;
@@ -113,7 +114,7 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
         {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
   add_subject(subject_of(job.model, job.cluster, job.plan), out);
-  out.update(nlohmann::ordered_json{{"world_size", job.plan.world_size()},
+  out.update(nlohmann::ordered_json{{"world_size", job.plan.mesh.world_size()},
                                     {"first_step", s.first_step},
                                     {"end_step", s.end_step},
                                     {"first_loss", s.first_loss},  // null where it is not a number

@@ -89,7 +89,7 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
 void check_precision(const Config& section, const plan::Plan& plan,
                      const cluster::Cluster& cluster) {
   if (plan.precision == program::DType::f32) return;
-  for (Id device : plan.rank_to_device) {
+  for (Id device : plan.placement.rank_to_device) {
     const cluster::DeviceKind& kind = cluster.kind_of(device);
     const bool bf16 = plan.precision == program::DType::bf16;
     if ((bf16 ? kind.peak_bf16 : kind.peak_f16).value > 0) continue;
@@ -112,14 +112,15 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const Config cluster = file.section("cluster"), method = file.section("method");
   const methods::Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
-  job.plan.servers = static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  job.plan.mesh.servers =
+      static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
   // Before a cluster of so many ranks is made.
   if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
     throw method.error("pp",
                        fmt::format("{} stages need at least as many layers; {} has {}; at "
                                    "most {}",
                                    *keys.pp, job.model.name, job.model.layers, job.model.layers));
-  job.cluster = open_cluster(cluster, keys, job.plan.servers);
+  job.cluster = open_cluster(cluster, keys, job.plan.mesh.servers);
   check_profile(cluster, job);
 
   std::vector<Id> devices = choose_devices(cluster, keys.devices, job.cluster);
@@ -137,9 +138,9 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
     fill_mesh_and_batch(file, keys, static_cast<int>(world), strategy, job.model, plan);
   }
   plan.clip = keys.train.clip > 0;
-  plan.rank_to_device = std::move(devices);
-  for (const Id device : plan.rank_to_device)
-    plan.node_of.push_back(job.cluster.devices()[device].node);
+  plan.placement.rank_to_device = std::move(devices);
+  for (const Id device : plan.placement.rank_to_device)
+    plan.placement.node_of.push_back(job.cluster.devices()[device].node);
   check_precision(method, plan, job.cluster);
 }
 
@@ -170,13 +171,13 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
         key, fmt::format("{}: the plan {} says {}; leave it out", here, keys.plan_file, there));
   };
   const plan::Plan& plan = job.plan;
-  if (keys.world_size && *keys.world_size != plan.world_size())
-    throw differs(cluster, "world_size", *keys.world_size, plan.world_size());
+  if (keys.world_size && *keys.world_size != plan.mesh.world_size())
+    throw differs(cluster, "world_size", *keys.world_size, plan.mesh.world_size());
   if (!keys.devices.empty())
     throw cluster.error(
         "devices", fmt::format("the plan {} says which devices; leave it out", keys.plan_file));
-  if (keys.global_batch && *keys.global_batch != plan.global_batch)
-    throw differs(train, "global_batch", *keys.global_batch, plan.global_batch);
+  if (keys.global_batch && *keys.global_batch != plan.schedule.global_batch)
+    throw differs(train, "global_batch", *keys.global_batch, plan.schedule.global_batch);
   if (train.has("optimizer") && keys.plan.optimizer != plan.optimizer)
     throw differs(train, "optimizer", name_of(keys.plan.optimizer), name_of(plan.optimizer));
   if ((keys.train.clip > 0) != plan.clip)
@@ -194,17 +195,17 @@ void prepare_plan(const Config& method, Job& job) {
       throw method.error(
           key, fmt::format("{}: method \"{}\" implies {}", written, stated.method, implied));
   };
-  agree("zero", stated.zero, job.plan.zero);
-  agree("virtual_stages", stated.virtual_stages, job.plan.virtual_stages);
-  agree("servers", stated.servers, job.plan.servers);
-  agree("staleness", stated.staleness, job.plan.staleness);
+  agree("zero", stated.exchange.zero, job.plan.exchange.zero);
+  agree("virtual_stages", stated.schedule.virtual_stages, job.plan.schedule.virtual_stages);
+  agree("servers", stated.mesh.servers, job.plan.mesh.servers);
+  agree("staleness", stated.schedule.staleness, job.plan.schedule.staleness);
 }
 
 /// Gloo has rings alone, and every executor plays what the run plays.
 bool plays_rings(const Job& job) { return job.run.transport == Transport::gloo; }
 
 void check_transport(const Config& run, const Job& job) {
-  const program::Algorithm stated = job.plan.collective;
+  const program::Algorithm stated = job.plan.exchange.collective;
   if (plays_rings(job) && stated != program::Algorithm::automatic &&
       stated != program::Algorithm::ring)
     throw run.error("transport",
@@ -216,15 +217,16 @@ void check_transport(const Config& run, const Job& job) {
 /// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
 void check_countable(const Config& train, const Job& job) {
   const model::ModelSpec& m = job.model;
-  const double tokens = double(job.plan.global_batch) * m.seq_len;
+  const double tokens = double(job.plan.schedule.global_batch) * m.seq_len;
   const double a_token = 8.0 * m.hidden + 4.0 * m.ffn + 4.0 * double(m.heads) * m.seq_len;
   const double bytes = 8 * tokens * (a_token * m.layers + m.padded_vocab);
   if (bytes < 4e18) return;
-  throw train.error("global_batch",
-                    fmt::format("{} samples of {} tokens: a step of {} would keep {:.1e} bytes, "
-                                "more than can be counted; at most {:.0f} samples",
-                                job.plan.global_batch, m.seq_len, m.name, bytes,
-                                std::max(1.0, job.plan.global_batch * (4e18 / bytes) - 1)));
+  throw train.error(
+      "global_batch",
+      fmt::format("{} samples of {} tokens: a step of {} would keep {:.1e} bytes, "
+                  "more than can be counted; at most {:.0f} samples",
+                  job.plan.schedule.global_batch, m.seq_len, m.name, bytes,
+                  std::max(1.0, job.plan.schedule.global_batch * (4e18 / bytes) - 1)));
 }
 
 void fill_job(const Config& file, Job& job, bool to_plan) {
@@ -259,7 +261,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.run = keys.run;
   check_transport(file.section("run"), job);
   job.disturb = std::move(keys.disturb);
-  const std::size_t world = job.plan.rank_to_device.size();
+  const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
     if (job.disturb.stragglers[i].rank >= world)
       throw file.section("disturb").sections("stragglers")[i].error(
@@ -319,9 +321,9 @@ InputError located(const Job& job, const InputError& error) {
 program::Program compile(const Job& job) {
   try {
     plan::Plan plan = job.plan;
-    if (plays_rings(job)) plan.collective = program::Algorithm::ring;
+    if (plays_rings(job)) plan.exchange.collective = program::Algorithm::ring;
     return methods::choose_collectives(methods::compile(plan, job.model), job.cluster,
-                                       plan.rank_to_device);
+                                       plan.placement.rank_to_device);
   } catch (const InputError& error) {
     throw located(job, error);
   }

@@ -39,52 +39,53 @@ void read_method(const Config& c, JobKeys& keys) {
   keys.pp = c.maybe_integer("pp", ranks);
   keys.dp = c.maybe_integer("dp", ranks);
   keys.tp = c.maybe_integer("tp", ranks);
-  plan.order = c.text("order", "pp,dp,tp",
-                      {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
-  plan.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
+  plan.mesh.order =
+      c.text("order", "pp,dp,tp",
+             {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
+  plan.exchange.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batches = c.maybe_integer("micro_batches", count);
   for (const std::int64_t share : c.integers("shares", samples))
-    plan.shares.push_back(static_cast<int>(share));
-  keys.dp_of_shares = !plan.shares.empty() && !keys.dp;
-  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.shares.size());
-  plan.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
-  plan.bucket = c.bytes("bucket", plan.bucket, between(1, 1e15));
+    plan.schedule.shares.push_back(static_cast<int>(share));
+  keys.dp_of_shares = !plan.schedule.shares.empty() && !keys.dp;
+  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.schedule.shares.size());
+  plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
+  plan.exchange.bucket = c.bytes("bucket", plan.exchange.bucket, between(1, 1e15));
   plan.precision =
       choose<program::DType>(c, "precision", {"fp32", "bf16", "fp16"},
                              {program::DType::f32, program::DType::bf16, program::DType::f16});
-  plan.recompute = c.flag("recompute", false);
-  plan.sequence_parallel = c.flag("sequence_parallel", false);
-  plan.keep_gathered = c.flag("keep_gathered", false);
-  plan.collective = choose<program::Algorithm>(
+  plan.schedule.recompute = c.flag("recompute", false);
+  plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
+  plan.exchange.keep_gathered = c.flag("keep_gathered", false);
+  plan.exchange.collective = choose<program::Algorithm>(
       c, "collective",
       {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"},
       {program::Algorithm::automatic, program::Algorithm::ring, program::Algorithm::double_tree,
        program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
        program::Algorithm::direct});
-  plan.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
-  plan.selector = choose<program::Selector>(
+  plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
+  plan.exchange.selector = choose<program::Selector>(
       c, "selector", names_of<program::Selector>(),
       {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold});
-  plan.feedback = choose<program::Feedback>(
+  plan.exchange.feedback = choose<program::Feedback>(
       c, "feedback", names_of<program::Feedback>(),
       {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal});
   using Reductions = std::optional<plan::Reduction>;
-  plan.reduction = choose<Reductions>(
+  plan.exchange.reduction = choose<Reductions>(
       c, "reduction", {"automatic", "dense", "sparse", "two_level"},
       {Reductions{}, plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level});
   using Codings = std::optional<program::Coding>;
-  plan.coding = choose<Codings>(
+  plan.exchange.coding = choose<Codings>(
       c, "coding", {"automatic", "index32", "bitmap", "delta16"},
       {Codings{}, program::Coding::index32, program::Coding::bitmap, program::Coding::delta16});
   const Limits part{.least = 0, .most = 1};
-  plan.s_min = c.number("s_min", plan.s_min, part);
-  plan.s_max = c.number("s_max", plan.s_max, part);
-  if (plan.s_min > plan.s_max || plan.s_max == 1)
-    throw c.error(plan.s_max == 1 ? "s_max" : "s_min",
-                  plan.s_max == 1
-                      ? "1 would keep nothing; it must be below 1"
-                      : fmt::format("{} is above method.s_max {}", plan.s_min, plan.s_max));
-  plan.staleness = static_cast<int>(c.integer("staleness", 0, natural));
+  plan.exchange.s_min = c.number("s_min", plan.exchange.s_min, part);
+  plan.exchange.s_max = c.number("s_max", plan.exchange.s_max, part);
+  if (plan.exchange.s_min > plan.exchange.s_max || plan.exchange.s_max == 1)
+    throw c.error(plan.exchange.s_max == 1 ? "s_max" : "s_min",
+                  plan.exchange.s_max == 1 ? "1 would keep nothing; it must be below 1"
+                                           : fmt::format("{} is above method.s_max {}",
+                                                         plan.exchange.s_min, plan.exchange.s_max));
+  plan.schedule.staleness = static_cast<int>(c.integer("staleness", 0, natural));
   keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
 }
 

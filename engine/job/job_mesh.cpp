@@ -49,13 +49,13 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Co
 }
 
 int default_micro_batches(const plan::Plan& plan) {
-  if (plan.pp == 1) return 1;
+  if (plan.mesh.pp == 1) return 1;
   int most = 1, multiple = 0;
-  for (const int m : divisors(std::max(1, plan.global_batch / plan.dp))) {
+  for (const int m : divisors(std::max(1, plan.schedule.global_batch / plan.mesh.dp))) {
     most = m;
-    if (m % plan.pp != 0) continue;
+    if (m % plan.mesh.pp != 0) continue;
     multiple = m;
-    if (m >= 4 * plan.pp) break;
+    if (m >= 4 * plan.mesh.pp) break;
   }
   return multiple > 0 ? multiple : most;
 }
@@ -69,43 +69,47 @@ int default_micro_batches(const plan::Plan& plan) {
 /// Shares that are given fix the global batch by the micro-batches, or these by it.
 void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   const std::int64_t at_once =
-      std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
-  const std::int64_t unstated = plan.pp == 1 ? 1 : 4 * plan.pp;
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(
+      std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), std::int64_t{0});
+  const std::int64_t unstated = plan.mesh.pp == 1 ? 1 : 4 * plan.mesh.pp;
+  plan.schedule.micro_batches = static_cast<int>(keys.micro_batches.value_or(
       keys.global_batch ? std::max<std::int64_t>(1, *keys.global_batch / at_once) : unstated));
-  const std::int64_t batch = keys.global_batch.value_or(at_once * plan.micro_batches);
+  const std::int64_t batch = keys.global_batch.value_or(at_once * plan.schedule.micro_batches);
   if (batch > std::numeric_limits<int>::max())
     refuse_in(file, "method", keys.micro_batches ? "micro_batches" : "shares",
               fmt::format(
                   "shares of {} samples and {} micro-batches are a global batch of {}; at most {}",
-                  at_once, plan.micro_batches, batch, std::numeric_limits<int>::max()));
-  plan.global_batch = static_cast<int>(batch);
+                  at_once, plan.schedule.micro_batches, batch, std::numeric_limits<int>::max()));
+  plan.schedule.global_batch = static_cast<int>(batch);
 }
 
 /// Global batch and micro-batches.
 void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
-  if (!plan.shares.empty()) return fill_shared_batch(file, keys, plan);
-  plan.global_batch =
-      static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * plan.pp * plan.dp * plan.tp));
-  if (plan.global_batch % plan.dp != 0)
+  if (!plan.schedule.shares.empty()) return fill_shared_batch(file, keys, plan);
+  plan.schedule.global_batch = static_cast<int>(
+      keys.global_batch.value_or(std::int64_t{16} * plan.mesh.pp * plan.mesh.dp * plan.mesh.tp));
+  if (plan.schedule.global_batch % plan.mesh.dp != 0)
     refuse_in(
         file, "train", "global_batch",
-        fmt::format(
-            "{}: must be a multiple of dp {}; nearest: {}", plan.global_batch, plan.dp,
-            std::max(1, int((std::int64_t{plan.global_batch} + plan.dp / 2) / plan.dp)) * plan.dp));
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
-  const int share = plan.global_batch / plan.dp;
-  if (plan.micro_batches > share)
+        fmt::format("{}: must be a multiple of dp {}; nearest: {}", plan.schedule.global_batch,
+                    plan.mesh.dp,
+                    std::max(1, int((std::int64_t{plan.schedule.global_batch} + plan.mesh.dp / 2) /
+                                    plan.mesh.dp)) *
+                        plan.mesh.dp));
+  plan.schedule.micro_batches =
+      static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
+  const int share = plan.schedule.global_batch / plan.mesh.dp;
+  if (plan.schedule.micro_batches > share)
     refuse_in(file, "method", "micro_batches",
               fmt::format("{}: each of {} replicas has only {} samples of "
                           "train.global_batch {}; at most {}",
-                          plan.micro_batches, plan.dp, share, plan.global_batch, share));
-  if (share % plan.micro_batches != 0 && !keys.global_batch)
+                          plan.schedule.micro_batches, plan.mesh.dp, share,
+                          plan.schedule.global_batch, share));
+  if (share % plan.schedule.micro_batches != 0 && !keys.global_batch)
     refuse_in(file, "method", "micro_batches",
               fmt::format("{}: must divide the {} samples of each of {} replicas; "
                           "nearest: {}",
-                          plan.micro_batches, share, plan.dp,
-                          nearest_divisor(share, plan.micro_batches)));
+                          plan.schedule.micro_batches, share, plan.mesh.dp,
+                          nearest_divisor(share, plan.schedule.micro_batches)));
 }
 
 /// What to do about a mesh that does not fit: the first near one that the job would run under.
@@ -114,13 +118,14 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks,
                    const plan::Plan& plan, const plan::Plan& implied) {
   constexpr int most_tries = 32;  // each balances the stages of a model
   int tries = 0;
-  for (const Sizes& s : meshes_near({plan.pp, plan.dp, plan.tp}, ranks, method.combines, model,
-                                    implied.virtual_stages)) {
-    if (!plan.shares.empty() && s.dp != static_cast<int>(plan.shares.size())) continue;
+  for (const Sizes& s : meshes_near({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}, ranks,
+                                    method.combines, model, implied.schedule.virtual_stages)) {
+    if (!plan.schedule.shares.empty() && s.dp != static_cast<int>(plan.schedule.shares.size()))
+      continue;
     if (++tries > most_tries) break;
     const auto found = unless_refused([&] {
       plan::Plan tried = plan;
-      tried.pp = s.pp, tried.dp = s.dp, tried.tp = s.tp;
+      tried.mesh.pp = s.pp, tried.mesh.dp = s.dp, tried.mesh.tp = s.tp;
       fill_batch(file, keys, tried);
       methods::prepare(std::move(tried), model);
     });
@@ -143,13 +148,13 @@ void fill_sizes(const JobKeys& keys, int ranks, const methods::Strategy& method,
     return best;
   };
   const int left = std::max(1, ranks / product({keys.pp, keys.dp}));
-  plan.tp = static_cast<int>(
+  plan.mesh.tp = static_cast<int>(
       keys.tp.value_or(wanted(method.tp, left, [&](int tp) { return plan::splits(model, tp); })));
-  const int deep = std::max(1, ranks / product({keys.dp, plan.tp}));
-  plan.pp = static_cast<int>(keys.pp.value_or(
+  const int deep = std::max(1, ranks / product({keys.dp, plan.mesh.tp}));
+  plan.mesh.pp = static_cast<int>(keys.pp.value_or(
       wanted(method.pp, deep, [&](int pp) { return pp * chunks_a_stage <= model.layers; })));
-  plan.dp = static_cast<int>(
-      keys.dp.value_or(std::max<std::int64_t>(1, ranks / (std::int64_t{plan.pp} * plan.tp))));
+  plan.mesh.dp = static_cast<int>(keys.dp.value_or(
+      std::max<std::int64_t>(1, ranks / (std::int64_t{plan.mesh.pp} * plan.mesh.tp))));
 }
 
 /// The stated key that a mesh of the wrong size is the fault of.
@@ -164,26 +169,26 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods
   const Config section = file.section("method");
   plan::Plan implied = plan;
   if (method.defaults != nullptr) method.defaults(implied);
-  const int ranks = world - plan.servers;
+  const int ranks = world - plan.mesh.servers;
   if (ranks < 1)
     throw section.error("servers", fmt::format("{} of {} ranks leave no worker; at most {}",
-                                               plan.servers, world, world - 1));
-  fill_sizes(keys, ranks, method, model, implied.virtual_stages, plan);
+                                               plan.mesh.servers, world, world - 1));
+  fill_sizes(keys, ranks, method, model, implied.schedule.virtual_stages, plan);
   const auto near = [&] { return advice(file, keys, ranks, method, model, plan, implied); };
-  const auto size = std::int64_t{plan.pp} * plan.dp * plan.tp;
+  const auto size = std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.tp;
   if (size != ranks)
     throw section.error(
         guilty(keys),
         fmt::format("{}{}{} = {} ranks, but the world has {}; {}",
                     keys.dp_of_shares ? fmt::format("[{}] is one number for each replica: ",
-                                                    fmt::join(plan.shares, ", "))
+                                                    fmt::join(plan.schedule.shares, ", "))
                                       : "",
-                    text({plan.pp, plan.dp, plan.tp}),
-                    plan.servers > 0 ? fmt::format(" + {} servers", plan.servers) : "",
-                    size + plan.servers, world, near()));
-  if (method.combines.tp && !plan::splits(model, plan.tp))
-    throw section.error(
-        "tp", fmt::format("{}: {}; {}", plan.tp, plan::split_rule(model, plan.tp), near()));
+                    text({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}),
+                    plan.mesh.servers > 0 ? fmt::format(" + {} servers", plan.mesh.servers) : "",
+                    size + plan.mesh.servers, world, near()));
+  if (method.combines.tp && !plan::splits(model, plan.mesh.tp))
+    throw section.error("tp", fmt::format("{}: {}; {}", plan.mesh.tp,
+                                          plan::split_rule(model, plan.mesh.tp), near()));
 }
 
 }  // namespace
@@ -197,21 +202,22 @@ int product(const std::vector<std::optional<std::int64_t>>& sizes) {
 
 void leave_mesh(const Config& file, const JobKeys& keys, int world, const model::ModelSpec& model,
                 plan::Plan& plan) {
-  plan.pp = static_cast<int>(keys.pp.value_or(1));
-  plan.tp = static_cast<int>(keys.tp.value_or(1));
+  plan.mesh.pp = static_cast<int>(keys.pp.value_or(1));
+  plan.mesh.tp = static_cast<int>(keys.tp.value_or(1));
   const int stated = product({keys.pp, keys.dp, keys.tp});
-  plan.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / stated)));
+  plan.mesh.dp = static_cast<int>(keys.dp.value_or(std::max(1, world / stated)));
   if (world % stated != 0 || (keys.pp && keys.dp && keys.tp && stated != world)) {
     const methods::Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
-    const auto near = meshes_near({plan.pp, plan.dp, plan.tp}, world, any, model, 1);
+    const auto near = meshes_near({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}, world, any, model, 1);
     throw file.section("method").error(
         guilty(keys),
         fmt::format("no mesh of the {} ranks has the sizes that are stated; {}set "
                     "cluster.world_size",
                     world, near.empty() ? "" : fmt::format("nearest: {}; or ", text(near[0]))));
   }
-  plan.global_batch = static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
-  plan.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
+  plan.schedule.global_batch =
+      static_cast<int>(keys.global_batch.value_or(std::int64_t{16} * world));
+  plan.schedule.micro_batches = static_cast<int>(keys.micro_batches.value_or(1));
 }
 
 void fill_mesh_and_batch(const Config& file, const JobKeys& keys, int world,

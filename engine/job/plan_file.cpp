@@ -130,46 +130,48 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   };
   plan::Plan plan;
   plan.method = c.text("method", std::nullopt);
-  plan.pp = whole(c, "pp", count), plan.dp = whole(c, "dp", count), plan.tp = whole(c, "tp", count);
-  plan.order = c.text("order", std::nullopt);
-  plan.servers = whole(c, "servers", natural);
-  plan.zero = whole(c, "zero", between(0, 3));
-  plan.sequence_parallel = flag_at(c, "sequence_parallel");
-  plan.global_batch = whole(c, "global_batch", count);
-  plan.micro_batches = whole(c, "micro_batches", count);
+  plan.mesh.pp = whole(c, "pp", count), plan.mesh.dp = whole(c, "dp", count),
+  plan.mesh.tp = whole(c, "tp", count);
+  plan.mesh.order = c.text("order", std::nullopt);
+  plan.mesh.servers = whole(c, "servers", natural);
+  plan.exchange.zero = whole(c, "zero", between(0, 3));
+  plan.mesh.sequence_parallel = flag_at(c, "sequence_parallel");
+  plan.schedule.global_batch = whole(c, "global_batch", count);
+  plan.schedule.micro_batches = whole(c, "micro_batches", count);
   for (std::int64_t share : integers("shares", count))
-    plan.shares.push_back(static_cast<int>(share));
-  plan.virtual_stages = whole(c, "virtual_stages", count);
-  plan.staleness = whole(c, "staleness", natural);
-  plan.stages = read_stages(c, segments);
-  plan.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
+    plan.schedule.shares.push_back(static_cast<int>(share));
+  plan.schedule.virtual_stages = whole(c, "virtual_stages", count);
+  plan.schedule.staleness = whole(c, "staleness", natural);
+  plan.placement.stages = read_stages(c, segments);
+  plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
   plan.precision = choice_at<program::DType>(c, "precision");
-  plan.recompute = flag_at(c, "recompute");
-  plan.keep_gathered = flag_at(c, "keep_gathered");
+  plan.schedule.recompute = flag_at(c, "recompute");
+  plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
   plan.clip = flag_at(c, "clip");
-  plan.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
-  plan.s_min = c.number("s_min", std::nullopt, between(0, 1));
-  plan.s_max = c.number("s_max", std::nullopt, between(0, 1));
-  plan.selector = choice_at<program::Selector>(c, "selector");
-  plan.feedback = choice_at<program::Feedback>(c, "feedback");
-  plan.reduction = maybe_at<plan::Reduction>(c, "reduction");
-  plan.coding = maybe_at<program::Coding>(c, "coding");
-  plan.observe = whole(c, "observe", natural);
-  plan.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
+  plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
+  plan.exchange.s_min = c.number("s_min", std::nullopt, between(0, 1));
+  plan.exchange.s_max = c.number("s_max", std::nullopt, between(0, 1));
+  plan.exchange.selector = choice_at<program::Selector>(c, "selector");
+  plan.exchange.feedback = choice_at<program::Feedback>(c, "feedback");
+  plan.exchange.reduction = maybe_at<plan::Reduction>(c, "reduction");
+  plan.exchange.coding = maybe_at<program::Coding>(c, "coding");
+  plan.exchange.observe = whole(c, "observe", natural);
+  plan.schedule.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
   for (std::int64_t node : integers("node_of", natural))
-    plan.node_of.push_back(static_cast<Id>(node));
-  plan.collective = choice_at<program::Algorithm>(c, "collective");
+    plan.placement.node_of.push_back(static_cast<Id>(node));
+  plan.exchange.collective = choice_at<program::Algorithm>(c, "collective");
   plan.optimizer = choice_at<plan::Optimizer>(c, "optimizer");
   for (const std::string& name :
        list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
-    plan.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
-  const std::int64_t world = std::int64_t{plan.pp} * plan.dp * plan.tp + plan.servers;
-  for (const auto& [key, size] :
-       {std::pair("node_of", plan.node_of.size()), {"rank_to_device", plan.rank_to_device.size()}})
+    plan.placement.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
+  const std::int64_t world =
+      std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.tp + plan.mesh.servers;
+  for (const auto& [key, size] : {std::pair("node_of", plan.placement.node_of.size()),
+                                  {"rank_to_device", plan.placement.rank_to_device.size()}})
     if (size != 0 && static_cast<std::int64_t>(size) != world)
       throw c.error(
           key, fmt::format("has {} entries, but pp x dp x tp + servers are {} ranks", size, world));
-  plan.layers = read_layers(c, segments);
+  plan.exchange.layers = read_layers(c, segments);
   return plan;
 }
 

@@ -80,7 +80,7 @@ class Writer {
 /// Stages as the first and the last segment of each: they are consecutive.
 std::vector<std::string> stage_texts(const plan::Plan& plan, const model::ModelSpec& model) {
   std::vector<std::string> out;
-  for (const auto& stage : plan.stages)
+  for (const auto& stage : plan.placement.stages)
     out.push_back(model.segments[stage.front()].name + " .. " + model.segments[stage.back()].name);
   return out;
 }
@@ -98,41 +98,41 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
                 const cluster::Cluster& cluster) {
   w.table("plan");
   w.text("method", plan.method);
-  w.number("pp", plan.pp), w.number("dp", plan.dp), w.number("tp", plan.tp);
-  w.text("order", plan.order);
-  w.number("servers", plan.servers);
-  w.number("zero", plan.zero);
-  w.flag("sequence_parallel", plan.sequence_parallel);
-  w.number("global_batch", plan.global_batch);
-  w.number("micro_batches", plan.micro_batches);
-  w.numbers("shares", plan.shares);
-  w.number("virtual_stages", plan.virtual_stages);
-  w.number("staleness", plan.staleness);
+  w.number("pp", plan.mesh.pp), w.number("dp", plan.mesh.dp), w.number("tp", plan.mesh.tp);
+  w.text("order", plan.mesh.order);
+  w.number("servers", plan.mesh.servers);
+  w.number("zero", plan.exchange.zero);
+  w.flag("sequence_parallel", plan.mesh.sequence_parallel);
+  w.number("global_batch", plan.schedule.global_batch);
+  w.number("micro_batches", plan.schedule.micro_batches);
+  w.numbers("shares", plan.schedule.shares);
+  w.number("virtual_stages", plan.schedule.virtual_stages);
+  w.number("staleness", plan.schedule.staleness);
   w.texts("stages", stage_texts(plan, model));
-  w.number("bucket_bytes", plan.bucket.value);
+  w.number("bucket_bytes", plan.exchange.bucket.value);
   w.choice("precision", plan.precision);
-  w.flag("recompute", plan.recompute);
-  w.flag("keep_gathered", plan.keep_gathered);
+  w.flag("recompute", plan.schedule.recompute);
+  w.flag("keep_gathered", plan.exchange.keep_gathered);
   w.flag("clip", plan.clip);
-  w.number("density", plan.density);
-  w.number("s_min", plan.s_min), w.number("s_max", plan.s_max);
-  w.choice("selector", plan.selector);
-  w.choice("feedback", plan.feedback);
-  w.maybe("reduction", plan.reduction), w.maybe("coding", plan.coding);
-  w.number("observe", plan.observe);
-  w.choice("pipeline", plan.pipeline);
-  w.numbers("node_of", plan.node_of);
-  w.choice("collective", plan.collective);
+  w.number("density", plan.exchange.density);
+  w.number("s_min", plan.exchange.s_min), w.number("s_max", plan.exchange.s_max);
+  w.choice("selector", plan.exchange.selector);
+  w.choice("feedback", plan.exchange.feedback);
+  w.maybe("reduction", plan.exchange.reduction), w.maybe("coding", plan.exchange.coding);
+  w.number("observe", plan.exchange.observe);
+  w.choice("pipeline", plan.schedule.pipeline);
+  w.numbers("node_of", plan.placement.node_of);
+  w.choice("collective", plan.exchange.collective);
   w.choice("optimizer", plan.optimizer);
   std::vector<std::string> devices;
-  for (Id device : plan.rank_to_device) devices.push_back(cluster.devices()[device].name);
+  for (Id device : plan.placement.rank_to_device) devices.push_back(cluster.devices()[device].name);
   w.texts("rank_to_device", devices);
   std::vector<std::string> layers;
-  for (std::size_t s = 0; s < plan.layers.size(); ++s)
+  for (std::size_t s = 0; s < plan.exchange.layers.size(); ++s)
     layers.push_back(fmt::format("{{ segment = {}, density = {}, reduction = {}, coding = {} }}",
-                                 quote(model.segments[s].name), plan.layers[s].density,
-                                 quote(std::string(name_of(plan.layers[s].reduction))),
-                                 quote(std::string(name_of(plan.layers[s].coding)))));
+                                 quote(model.segments[s].name), plan.exchange.layers[s].density,
+                                 quote(std::string(name_of(plan.exchange.layers[s].reduction))),
+                                 quote(std::string(name_of(plan.exchange.layers[s].coding)))));
   if (!layers.empty()) w.raw("layers", fmt::format("[\n  {},\n]", fmt::join(layers, ",\n  ")));
 }
 
@@ -172,12 +172,12 @@ void write_why(Writer& w, const plan::Decision& d) {
 /// Lists are by segment, by rank and by stage: what does not fit cannot be read again.
 void check(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   std::size_t next = 0;
-  bool good = plan.layers.empty() || plan.layers.size() == model.segments.size();
-  for (const auto& stage : plan.stages) {
+  bool good = plan.exchange.layers.empty() || plan.exchange.layers.size() == model.segments.size();
+  for (const auto& stage : plan.placement.stages) {
     good = good && !stage.empty();
     for (Id segment : stage) good = good && segment == next++;
   }
-  for (Id device : plan.rank_to_device) good = good && device < cluster.devices().size();
+  for (Id device : plan.placement.rank_to_device) good = good && device < cluster.devices().size();
   if (!good || next != model.segments.size())
     throw ProgramError("a plan that is not complete cannot be written to a file");
 }

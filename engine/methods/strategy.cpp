@@ -56,19 +56,19 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
     throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
                                      plan.method, allowed)});
   };
-  if (plan.pp > 1 && !can.pp)
-    refuse("pp", std::to_string(plan.pp),
+  if (plan.mesh.pp > 1 && !can.pp)
+    refuse("pp", std::to_string(plan.mesh.pp),
            fmt::format("pp must be 1; pipelines: {}",
                        fmt::join(methods_with([](const Combines& c) { return c.pp; }), ", ")));
-  if (plan.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.tp), "tp must be 1");
-  if (plan.zero > can.max_zero)
-    refuse("zero", std::to_string(plan.zero), fmt::format("at most {}", can.max_zero));
-  if (plan.virtual_stages > 1 && !can.interleave)
+  if (plan.mesh.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.mesh.tp), "tp must be 1");
+  if (plan.exchange.zero > can.max_zero)
+    refuse("zero", std::to_string(plan.exchange.zero), fmt::format("at most {}", can.max_zero));
+  if (plan.schedule.virtual_stages > 1 && !can.interleave)
     refuse(
-        "virtual_stages", std::to_string(plan.virtual_stages),
+        "virtual_stages", std::to_string(plan.schedule.virtual_stages),
         fmt::format("must be 1; more: {}",
                     fmt::join(methods_with([](const Combines& c) { return c.interleave; }), ", ")));
-  if (plan.recompute && !can.recompute) refuse("recompute", "true", "must be false");
+  if (plan.schedule.recompute && !can.recompute) refuse("recompute", "true", "must be false");
   if (plan.clip && !can.clip)
     throw Refused(
         {"train.clip",
@@ -78,16 +78,16 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (plan.precision == program::DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");
-  if (plan.servers > 0 && !can.servers)
-    refuse("servers", std::to_string(plan.servers), "only parameter servers have them");
-  if (!plan.shares.empty() && !can.shares)
-    refuse("shares", fmt::format("[{}]", fmt::join(plan.shares, ", ")),
+  if (plan.mesh.servers > 0 && !can.servers)
+    refuse("servers", std::to_string(plan.mesh.servers), "only parameter servers have them");
+  if (!plan.schedule.shares.empty() && !can.shares)
+    refuse("shares", fmt::format("[{}]", fmt::join(plan.schedule.shares, ", ")),
            "every rank takes equally many samples");
-  if (!plan.layers.empty() && !can.sparse)
-    refuse("layers", fmt::format("of {} segments", plan.layers.size()),
+  if (!plan.exchange.layers.empty() && !can.sparse)
+    refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
            "its gradients are summed whole");
-  if (plan.staleness > 0 && !can.staleness)
-    refuse("staleness", std::to_string(plan.staleness), "must be 0");
+  if (plan.schedule.staleness > 0 && !can.staleness)
+    refuse("staleness", std::to_string(plan.schedule.staleness), "must be 0");
 }
 
 }  // namespace

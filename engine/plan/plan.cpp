@@ -17,11 +17,11 @@ namespace {
 
 void check_order(const Plan& plan) {
   std::vector<std::string> axes;
-  std::istringstream in(plan.order);
+  std::istringstream in(plan.mesh.order);
   for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
   std::sort(axes.begin(), axes.end());
   if (axes != std::vector<std::string>{"dp", "pp", "tp"})
-    refuse("order", '"' + plan.order + '"',
+    refuse("order", '"' + plan.mesh.order + '"',
            "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
 }
 
@@ -64,36 +64,39 @@ std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts,
 }
 
 void check_tensor_groups(const Plan& plan, const model::ModelSpec& model) {
-  if (const std::string rule = split_rule(model, plan.tp); !rule.empty())
-    refuse("tp", std::to_string(plan.tp),
-           fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.tp)));
-  if (plan.sequence_parallel && model.seq_len % plan.tp != 0)
+  if (const std::string rule = split_rule(model, plan.mesh.tp); !rule.empty())
+    refuse(
+        "tp", std::to_string(plan.mesh.tp),
+        fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.mesh.tp)));
+  if (plan.mesh.sequence_parallel && model.seq_len % plan.mesh.tp != 0)
     refuse("sequence_parallel", "true",
-           fmt::format("tp {} must divide the sequence length {}", plan.tp, model.seq_len));
+           fmt::format("tp {} must divide the sequence length {}", plan.mesh.tp, model.seq_len));
 }
 
 void check_batch(const Plan& plan) {
-  const std::int64_t per = std::int64_t{plan.dp} * plan.micro_batches;
-  if (!plan.shares.empty()) {
-    const auto sum = std::accumulate(plan.shares.begin(), plan.shares.end(), std::int64_t{0});
-    const std::string value = fmt::format("[{}]", fmt::join(plan.shares, ", "));
-    if (static_cast<int>(plan.shares.size()) != plan.dp)
+  const std::int64_t per = std::int64_t{plan.mesh.dp} * plan.schedule.micro_batches;
+  if (!plan.schedule.shares.empty()) {
+    const auto sum =
+        std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), std::int64_t{0});
+    const std::string value = fmt::format("[{}]", fmt::join(plan.schedule.shares, ", "));
+    if (static_cast<int>(plan.schedule.shares.size()) != plan.mesh.dp)
       refuse("shares", value,
-             fmt::format("must have one number for each of the {} dp ranks", plan.dp));
-    if (*std::min_element(plan.shares.begin(), plan.shares.end()) < 1)
+             fmt::format("must have one number for each of the {} dp ranks", plan.mesh.dp));
+    if (*std::min_element(plan.schedule.shares.begin(), plan.schedule.shares.end()) < 1)
       refuse("shares", value, "must be at least 1 each");
-    if (sum != plan.global_batch / plan.micro_batches ||
-        plan.global_batch % plan.micro_batches != 0)
+    if (sum != plan.schedule.global_batch / plan.schedule.micro_batches ||
+        plan.schedule.global_batch % plan.schedule.micro_batches != 0)
       refuse("shares", value,
              fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
-                         plan.global_batch, plan.micro_batches, sum));
-  } else if (plan.global_batch < 1 || plan.global_batch % per != 0) {
+                         plan.schedule.global_batch, plan.schedule.micro_batches, sum));
+  } else if (plan.schedule.global_batch < 1 || plan.schedule.global_batch % per != 0) {
     throw Refused(
         {"train.global_batch",
-         fmt::format("train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; "
-                     "nearest: {}",
-                     plan.global_batch, plan.dp, plan.micro_batches, per,
-                     std::max<std::int64_t>(1, (plan.global_batch + per / 2) / per) * per)});
+         fmt::format(
+             "train.global_batch: {}: must be a multiple of dp {} x micro_batches {} = {}; "
+             "nearest: {}",
+             plan.schedule.global_batch, plan.mesh.dp, plan.schedule.micro_batches, per,
+             std::max<std::int64_t>(1, (plan.schedule.global_batch + per / 2) / per) * per)});
   }
 }
 
@@ -101,18 +104,19 @@ void check_batch(const Plan& plan) {
 void check_passes(const Plan& plan, const model::ModelSpec& model) {
   const std::int64_t passes = passes_of(plan, model);
   if (passes > most_passes)
-    refuse("micro_batches", std::to_string(plan.micro_batches),
-           fmt::format("{} segments take {} passes a step, and a program has at most {}; at most "
-                       "{} micro-batches",
-                       model.segments.size(), passes, most_passes,
-                       std::max<std::int64_t>(1, most_passes * plan.micro_batches / passes)));
+    refuse(
+        "micro_batches", std::to_string(plan.schedule.micro_batches),
+        fmt::format("{} segments take {} passes a step, and a program has at most {}; at most "
+                    "{} micro-batches",
+                    model.segments.size(), passes, most_passes,
+                    std::max<std::int64_t>(1, most_passes * plan.schedule.micro_batches / passes)));
 }
 
 }  // namespace
 
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model) {
-  return static_cast<std::int64_t>(model.segments.size()) * plan.micro_batches *
-         (plan.recompute ? 3 : 2);
+  return static_cast<std::int64_t>(model.segments.size()) * plan.schedule.micro_batches *
+         (plan.schedule.recompute ? 3 : 2);
 }
 
 bool splits(const model::ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
@@ -131,47 +135,51 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
     if (value < least)
       refuse(key, std::to_string(value), fmt::format("must be at least {}", least));
   };
-  at_least("pp", plan.pp, 1), at_least("dp", plan.dp, 1), at_least("tp", plan.tp, 1);
-  at_least("micro_batches", plan.micro_batches, 1),
-      at_least("virtual_stages", plan.virtual_stages, 1);
-  at_least("servers", plan.servers, 0), at_least("staleness", plan.staleness, 0);
+  at_least("pp", plan.mesh.pp, 1), at_least("dp", plan.mesh.dp, 1), at_least("tp", plan.mesh.tp, 1);
+  at_least("micro_batches", plan.schedule.micro_batches, 1),
+      at_least("virtual_stages", plan.schedule.virtual_stages, 1);
+  at_least("servers", plan.mesh.servers, 0), at_least("staleness", plan.schedule.staleness, 0);
   // A wait reaches back over versions - age steps, in eight bits (Lag).
-  if (constexpr int most = decltype(program::After::lag)::most - 1; plan.staleness > most)
-    refuse("staleness", std::to_string(plan.staleness), fmt::format("must be at most {}", most));
+  if (constexpr int most = decltype(program::After::lag)::most - 1; plan.schedule.staleness > most)
+    refuse("staleness", std::to_string(plan.schedule.staleness),
+           fmt::format("must be at most {}", most));
   // An index has sixteen bits, and forward and backward of a micro-batch may have one each.
-  if (constexpr int most = (decltype(program::Ref::index)::most + 1) / 2; plan.micro_batches > most)
-    refuse("micro_batches", std::to_string(plan.micro_batches),
+  if (constexpr int most = (decltype(program::Ref::index)::most + 1) / 2;
+      plan.schedule.micro_batches > most)
+    refuse("micro_batches", std::to_string(plan.schedule.micro_batches),
            fmt::format("must be at most {}", most));
   check_order(plan);
-  if (plan.zero < 0 || plan.zero > 3)
-    refuse("zero", std::to_string(plan.zero), "must be 0, 1, 2 or 3");
-  if (plan.density <= 0 || plan.density > 1)
-    refuse("density", fmt::format("{}", plan.density), "must be in (0, 1]");
+  if (plan.exchange.zero < 0 || plan.exchange.zero > 3)
+    refuse("zero", std::to_string(plan.exchange.zero), "must be 0, 1, 2 or 3");
+  if (plan.exchange.density <= 0 || plan.exchange.density > 1)
+    refuse("density", fmt::format("{}", plan.exchange.density), "must be in (0, 1]");
   check_tensor_groups(plan, model);
   check_batch(plan);
   check_passes(plan, model);
-  const int chunks = plan.pp * plan.virtual_stages;
-  if (plan.stages.empty()) {
+  const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
+  if (plan.placement.stages.empty()) {
     if (chunks > model.layers && chunks > 1)
-      refuse(plan.virtual_stages > 1 ? "virtual_stages" : "pp",
-             std::to_string(plan.virtual_stages > 1 ? plan.virtual_stages : plan.pp),
+      refuse(plan.schedule.virtual_stages > 1 ? "virtual_stages" : "pp",
+             std::to_string(plan.schedule.virtual_stages > 1 ? plan.schedule.virtual_stages
+                                                             : plan.mesh.pp),
              fmt::format("{} model chunks need at least as many layers; {} has {}", chunks,
                          model.name, model.layers));
-    plan.stages = partition(model, chunks, plan.samples(), plan.tp);
+    plan.placement.stages = partition(model, chunks, plan.samples(), plan.mesh.tp);
   }
   Id next = 0;
-  for (const auto& stage : plan.stages) {
+  for (const auto& stage : plan.placement.stages) {
     if (stage.empty()) refuse("stages", "[]", "every stage needs at least one segment");
     for (Id s : stage)
       if (s != next++)
         refuse("stages", std::to_string(s), "stages hold consecutive segments, each once");
   }
-  if (static_cast<int>(plan.stages.size()) != chunks || next != model.segments.size())
-    refuse("stages", std::to_string(plan.stages.size()),
+  if (static_cast<int>(plan.placement.stages.size()) != chunks || next != model.segments.size())
+    refuse("stages", std::to_string(plan.placement.stages.size()),
            fmt::format("{} chunks must hold all {} segments of {}", chunks, model.segments.size(),
                        model.name));
-  if (plan.rank_to_device.empty())
-    for (int r = 0; r < plan.world_size(); ++r) plan.rank_to_device.push_back(static_cast<Id>(r));
+  if (plan.placement.rank_to_device.empty())
+    for (int r = 0; r < plan.mesh.world_size(); ++r)
+      plan.placement.rank_to_device.push_back(static_cast<Id>(r));
   return plan;
 }
 

@@ -33,25 +33,33 @@ struct LayerExchange {
   program::Coding coding = program::Coding::index32;
 };
 
-struct Plan {
-  std::string method = "ddp";
+/// How many ranks there are, along which axes, and in which order.
+struct Mesh {
   int pp = 1, dp = 1, tp = 1;
   std::string order = "pp,dp,tp";  // outermost first: tp ranks are neighbours
   int servers = 0;                 // parameter-server shards, on ranks of their own behind the mesh
-  int zero = 0;                    // 0 to 3
-  bool sequence_parallel = false;
+  bool sequence_parallel = false;  // of the tp ranks
+
+  int world_size() const { return pp * dp * tp + servers; }
+};
+
+/// Which samples a step consumes, and in which passes.
+struct Schedule {
   int global_batch = 0;          // samples a step, over all dp ranks and micro-batches
   int micro_batches = 1;         // per dp rank and step
   std::vector<int> shares = {};  // samples of a micro-batch on each dp rank; empty: equally many
   int virtual_stages = 1;        // model chunks a pipeline rank (interleaved 1F1B)
   int staleness = 0;             // steps a worker may run ahead (stale-synchronous)
-  std::vector<std::vector<Id>> stages =
-      {};  // segments of each model chunk; chunk c runs on stage c mod pp
-  Bytes bucket = Bytes(25e6);
-  program::DType precision = program::DType::f32;
+  Pipeline pipeline = Pipeline::one_f_one_b;  // of method "adaptive" where pp > 1
   bool recompute = false;
-  bool keep_gathered = false;        // ZeRO-3: keep gathered weights from forward to backward
-  bool clip = false;                 // global-norm clipping: a collective of the program
+};
+
+/// What becomes of weights and gradients over the data-parallel ranks.
+struct Exchange {
+  int zero = 0;                // 0 to 3
+  bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
+  Bytes bucket = Bytes(25e6);
+  program::Algorithm collective = program::Algorithm::automatic;
   double density = 0.1;              // part of a gradient that a sparsifier keeps
   double s_min = 0.7, s_max = 0.95;  // what the adaptive method clamps a layer's sparsity to
   program::Selector selector = program::Selector::top_k;
@@ -60,17 +68,30 @@ struct Plan {
   std::optional<program::Coding> coding = {};
   std::vector<LayerExchange> layers = {};  // by segment, of method "adaptive"; empty: all dense
   int observe = 0;  // every how many-th gradient entry is observed for its variance; 0: none
-  Pipeline pipeline = Pipeline::one_f_one_b;  // of method "adaptive" where pp > 1
-  std::vector<Id> node_of = {};               // by rank, for two-level exchanges
-  program::Algorithm collective = program::Algorithm::automatic;
-  Optimizer optimizer = Optimizer::adamw;
-  std::vector<Id> rank_to_device = {};
+};
 
-  int world_size() const { return pp * dp * tp + servers; }
+/// Where the model and the ranks go.
+struct Placement {
+  std::vector<std::vector<Id>> stages = {};  // segments of each model chunk; chunk c runs on stage
+                                             // c mod pp
+  std::vector<Id> rank_to_device = {};
+  std::vector<Id> node_of = {};  // by rank, for two-level exchanges
+};
+
+struct Plan {
+  std::string method = "ddp";
+  Mesh mesh = {};
+  Schedule schedule = {};
+  Exchange exchange = {};
+  Placement placement = {};
+  program::DType precision = program::DType::f32;
+  bool clip = false;  // global-norm clipping: a collective of the program
+  Optimizer optimizer = Optimizer::adamw;
+
   /// Samples of one micro-batch on a rank at this place of the dp axis.
   int samples(int dp_rank = 0) const {
-    return shares.empty() ? global_batch / (dp * micro_batches)
-                          : shares[static_cast<std::size_t>(dp_rank)];
+    return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)
+                                   : schedule.shares[static_cast<std::size_t>(dp_rank)];
   }
 };
 

@@ -39,8 +39,8 @@ std::optional<plan::Plan> warm_up_plan(const job::Job& job, const plan::Decision
   } else if (decided != nullptr) {
     first = decided->warm_up;
   }
-  if (first && decided != nullptr && first->observe == 0)
-    first->observe = tensors::default_observe_stride;
+  if (first && decided != nullptr && first->exchange.observe == 0)
+    first->exchange.observe = tensors::default_observe_stride;
   return first;
 }
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/methods/strategy.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 
 namespace rehearse::planner {
 
@@ -26,8 +26,8 @@ double Bounds::seconds(const plan::Plan& plan) {
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
-  if (plan.dp > 1 && plan.layers.empty() && network_known_)
-    for (int s = 0; s < plan.pp; ++s) most = std::max(most, network_seconds(plan, s));
+  if (plan.mesh.dp > 1 && plan.exchange.layers.empty() && network_known_)
+    for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
   return most * (1 - 1e-6);  // parts of a tensor are whole elements, sums go in another order
 }
 
@@ -40,22 +40,25 @@ double Bounds::local_seconds(const plan::Plan& plan) {
 }
 
 const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
-  std::vector<int> shape{plan.pp, plan.tp, plan.samples()};
-  shape.insert(shape.end(), plan.shares.begin(), plan.shares.end());
-  if (mesh_.shape == shape && mesh_.order == plan.order && mesh_.devices == plan.rank_to_device)
+  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples()};
+  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+  if (mesh_.shape == shape && mesh_.order == plan.mesh.order &&
+      mesh_.devices == plan.placement.rank_to_device)
     return mesh_;
-  MeshGroups mesh{.shape = std::move(shape), .order = plan.order, .devices = plan.rank_to_device};
-  const planner::Mesh at(plan);
+  MeshGroups mesh{.shape = std::move(shape),
+                  .order = plan.mesh.order,
+                  .devices = plan.placement.rank_to_device};
+  const RankGrid at(plan);
   std::set<std::pair<int, std::vector<std::vector<Player>>>> seen;
-  for (int d = 0; d < plan.dp; ++d) {
+  for (int d = 0; d < plan.mesh.dp; ++d) {
     Replica replica{.samples = plan.samples(d)};
     std::vector<std::vector<Id>> groups;
-    for (int s = 0; s < plan.pp; ++s) {
+    for (int s = 0; s < plan.mesh.pp; ++s) {
       std::set<Player> kinds;
       auto& group = groups.emplace_back();
-      for (int t = 0; t < plan.tp; ++t) {
+      for (int t = 0; t < plan.mesh.tp; ++t) {
         const Id rank = at.rank(s, d, t);
-        group.push_back(plan.rank_to_device[rank]);
+        group.push_back(plan.placement.rank_to_device[rank]);
         kinds.emplace(cluster_.devices()[group.back()].kind, pace_.empty() ? 1 : pace_[rank]);
       }
       replica.kinds.emplace_back(kinds.begin(), kinds.end());
@@ -64,21 +67,22 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
     for (const auto& group : groups) replica.tensor_groups.push_back(prices_.groups({group}, {0}));
     mesh.replicas.push_back(std::move(replica));
   }
-  for (int s = 0; s < plan.pp; ++s) {
+  for (int s = 0; s < plan.mesh.pp; ++s) {
     std::vector<std::vector<Id>> groups;
-    for (int t = 0; t < plan.tp; ++t) {
+    for (int t = 0; t < plan.mesh.tp; ++t) {
       auto& group = groups.emplace_back();
-      for (int d = 0; d < plan.dp; ++d) group.push_back(plan.rank_to_device[at.rank(s, d, t)]);
+      for (int d = 0; d < plan.mesh.dp; ++d)
+        group.push_back(plan.placement.rank_to_device[at.rank(s, d, t)]);
     }
     mesh.data_groups.push_back(
-        prices_.groups(groups, std::vector<int>(static_cast<std::size_t>(plan.tp), 0)));
+        prices_.groups(groups, std::vector<int>(static_cast<std::size_t>(plan.mesh.tp), 0)));
   }
   return mesh_ = std::move(mesh);
 }
 
 const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
                                           bool recompute) {
-  auto [it, fresh] = passes_.try_emplace({kind, samples, plan.tp, recompute});
+  auto [it, fresh] = passes_.try_emplace({kind, samples, plan.mesh.tp, recompute});
   if (!fresh) return it->second;
   const cluster::DeviceKind& device = cluster_.kinds()[kind];
   it->second = {0};
@@ -87,7 +91,7 @@ const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan
     for (const program::Pass pass :
          {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
       if (pass != program::Pass::recompute || recompute)
-        seconds += local_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds;
+        seconds += local_.pass(device, s, pass, samples, plan.mesh.tp, plan.precision).seconds;
     it->second.push_back(it->second.back() + seconds);
   }
   return it->second;
@@ -101,7 +105,7 @@ double Bounds::fastest(Id group, program::Move move, std::int64_t elements, prog
 
 Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, int stage,
                                 std::size_t chunk, bool recompute, bool network) {
-  const auto& segments = plan.stages[chunk];
+  const auto& segments = plan.placement.stages[chunk];
   Work work{.segments = static_cast<int>(segments.size())};
   double without = 0;  // recomputation
   for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(stage)]) {
@@ -112,10 +116,10 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
     longest(work.seconds, recompute);
     longest(without, false);
   }
-  if (plan.tp == 1 || segments.size() < 2 || !network) return work;
+  if (plan.mesh.tp == 1 || segments.size() < 2 || !network) return work;
   const Id group = replica.tensor_groups[static_cast<std::size_t>(stage)];
   const std::int64_t elements = std::int64_t{replica.samples} * model_.seq_len * model_.hidden;
-  const double one = plan.sequence_parallel
+  const double one = plan.mesh.sequence_parallel
                          ? fastest(group, program::Move::reduce_scatter, elements, plan.precision) +
                                fastest(group, program::Move::all_gather, elements, plan.precision)
                          : fastest(group, program::Move::all_reduce, elements, plan.precision);
@@ -127,33 +131,34 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
 
 double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
   double most = 0, down = 0;
-  for (int s = 0; s < plan.pp; ++s) {
+  for (int s = 0; s < plan.mesh.pp; ++s) {
     double all = 0, first = 0;
-    for (auto c = static_cast<std::size_t>(s); c < plan.stages.size();
-         c += static_cast<std::size_t>(plan.pp)) {
-      all += chunk_work(plan, replica, s, c, plan.recompute, network).seconds;
+    for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
+         c += static_cast<std::size_t>(plan.mesh.pp)) {
+      all += chunk_work(plan, replica, s, c, plan.schedule.recompute, network).seconds;
       // Recomputation may come before the gradient that its backward waits for.
       if (c == static_cast<std::size_t>(s))
         first = chunk_work(plan, replica, s, c, false, network).seconds;
     }
-    most = std::max(most, down + plan.micro_batches * all);
+    most = std::max(most, down + plan.schedule.micro_batches * all);
     down += first;
   }
   return most;
 }
 
 const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
-  if (pp_ == plan.pp && tp_ == plan.tp && stages_ == plan.stages) return elements_;
-  pp_ = plan.pp, tp_ = plan.tp, stages_ = plan.stages;
+  if (pp_ == plan.mesh.pp && tp_ == plan.mesh.tp && stages_ == plan.placement.stages)
+    return elements_;
+  pp_ = plan.mesh.pp, tp_ = plan.mesh.tp, stages_ = plan.placement.stages;
   elements_.clear();
-  for (int stage = 0; stage < plan.pp; ++stage) {
+  for (int stage = 0; stage < plan.mesh.pp; ++stage) {
     std::set<Id> groups;
-    for (auto c = static_cast<std::size_t>(stage); c < plan.stages.size();
-         c += static_cast<std::size_t>(plan.pp))
-      for (const Id s : plan.stages[c])
+    for (auto c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
+         c += static_cast<std::size_t>(plan.mesh.pp))
+      for (const Id s : plan.placement.stages[c])
         groups.insert(model_.segments[s].groups.begin(), model_.segments[s].groups.end());
     auto& sum = elements_.emplace_back(0);
-    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.tp);
+    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.mesh.tp);
   }
   return elements_;
 }
@@ -161,20 +166,20 @@ const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
 double Bounds::network_seconds(const plan::Plan& plan, int stage) {
   const Id group = mesh_of(plan).data_groups[static_cast<std::size_t>(stage)];
   const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
-  switch (plan.zero) {
+  switch (plan.exchange.zero) {
     case 0:
       return fastest(group, program::Move::all_reduce, elements, plan.precision);
     case 3:
-      return (plan.keep_gathered ? 1 : 2 * plan.micro_batches) *
+      return (plan.exchange.keep_gathered ? 1 : 2 * plan.schedule.micro_batches) *
              fastest(group, program::Move::all_gather, elements, plan.precision);
     default:
-      return (plan.zero == 2 ? plan.micro_batches : 1) *
+      return (plan.exchange.zero == 2 ? plan.schedule.micro_batches : 1) *
              fastest(group, program::Move::reduce_scatter, elements, plan.precision);
   }
 }
 
 const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
-  auto [it, fresh] = saved_.try_emplace({samples, plan.tp, plan.recompute});
+  auto [it, fresh] = saved_.try_emplace({samples, plan.mesh.tp, plan.schedule.recompute});
   if (!fresh) return it->second;
   it->second = {0};
   const auto boundary = static_cast<double>(std::int64_t{samples} * model_.seq_len * model_.hidden *
@@ -182,9 +187,9 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
   for (Id s = 0; s < model_.segments.size(); ++s) {
     // Recomputation keeps the input only, with sequence parallelism a part of it.
     const double kept =
-        plan.recompute
-            ? (s == 0 ? 0 : boundary / plan.tp)
-            : static_cast<double>(saved_bytes(model_, s, samples, plan.tp, plan.precision));
+        plan.schedule.recompute
+            ? (s == 0 ? 0 : boundary / plan.mesh.tp)
+            : static_cast<double>(saved_bytes(model_, s, samples, plan.mesh.tp, plan.precision));
     it->second.push_back(it->second.back() + kept);
   }
   return it->second;
@@ -193,20 +198,22 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
 MemoryNeed Bounds::memory(const plan::Plan& plan) {
   MemoryNeed most;
   const methods::PassOrder order = methods::strategy_named(plan.method).order(plan, model_);
-  const double element = static_cast<double>(size_of(plan.precision)), dp = plan.dp;
+  const double element = static_cast<double>(size_of(plan.precision)), dp = plan.mesh.dp;
   const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8.0 : 4.0) +
                            (plan.precision == program::DType::f32 ? 0.0 : 4.0);
-  const double each = element / (plan.zero >= 3 ? dp : 1) + element / (plan.zero >= 2 ? dp : 1) +
-                      optimizer / (plan.zero >= 1 ? dp : 1);
-  for (int s = 0; s < plan.pp; ++s) {
+  const double each = element / (plan.exchange.zero >= 3 ? dp : 1) +
+                      element / (plan.exchange.zero >= 2 ? dp : 1) +
+                      optimizer / (plan.exchange.zero >= 1 ? dp : 1);
+  for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {
       const auto& sums = saved(replica.samples, plan);
       const int alive = order.in_flight(plan, s);
       double least = std::numeric_limits<double>::infinity();
-      for (auto c = static_cast<std::size_t>(s); c < plan.stages.size();
-           c += static_cast<std::size_t>(plan.pp))
-        least = std::min(least, sums[plan.stages[c].back() + 1] - sums[plan.stages[c].front()]);
+      for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
+           c += static_cast<std::size_t>(plan.mesh.pp))
+        least = std::min(least, sums[plan.placement.stages[c].back() + 1] -
+                                    sums[plan.placement.stages[c].front()]);
       const double bytes = states + alive * least;
       for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(s)])
         add_need(most, bytes, cluster_.kinds()[kind]);

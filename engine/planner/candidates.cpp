@@ -14,7 +14,7 @@
 #include "engine/base/names.h"
 #include "engine/costs/local_prices.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 #include "engine/planner/shares.h"
 
 namespace rehearse::planner {
@@ -39,15 +39,15 @@ class Enumeration {
         profile_(profile),
         model_(job.model),
         prices_(job.model, profile),
-        pace_(rank_slowdowns(job.disturb, job.plan.rank_to_device.size())) {}
+        pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())) {}
 
   Candidates run() {
-    const auto world = static_cast<int>(job_.plan.rank_to_device.size());
-    for (const int pp : choices("pp", job_.plan.pp, divisors(world)))
-      for (const int tp : choices("tp", job_.plan.tp, divisors(std::max(1, world / pp)))) {
+    const auto world = static_cast<int>(job_.plan.placement.rank_to_device.size());
+    for (const int pp : choices("pp", job_.plan.mesh.pp, divisors(world)))
+      for (const int tp : choices("tp", job_.plan.mesh.tp, divisors(std::max(1, world / pp)))) {
         if (pp * tp > world || world % (pp * tp) != 0) continue;
         const int dp = world / (pp * tp);
-        if (states("dp") && dp != job_.plan.dp) continue;
+        if (states("dp") && dp != job_.plan.mesh.dp) continue;
         mesh(pp, dp, tp);
       }
     for (auto& [reason, count] : refused_)
@@ -69,9 +69,9 @@ class Enumeration {
 
   void mesh(int pp, int dp, int tp) {
     plan::Plan plan = job_.plan;
-    plan.pp = pp, plan.dp = dp, plan.tp = tp;
-    plan.stages.clear(), plan.shares.clear(), plan.layers.clear();
-    plan.virtual_stages = 1;
+    plan.mesh.pp = pp, plan.mesh.dp = dp, plan.mesh.tp = tp;
+    plan.placement.stages.clear(), plan.schedule.shares.clear(), plan.exchange.layers.clear();
+    plan.schedule.virtual_stages = 1;
     if (pp > 1 && pp > model_.layers)
       return count(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
                    fmt::format("pp {}", model_.layers));
@@ -84,17 +84,17 @@ class Enumeration {
       return count(
           fmt::format("cluster.profile has times of {}, but none with tp {}", model_.name, tp),
           fmt::format("rehearse profile --tp 1,{} measures them", tp));
-    if (plan.global_batch < dp)
+    if (plan.schedule.global_batch < dp)
       return count("train.global_batch must give each replica a sample",
                    fmt::format("train.global_batch={}", dp));
     for (const std::string& order : orders(plan)) {
-      plan.order = order;
-      for (const int m :
-           choices("micro_batches", job_.plan.micro_batches, divisors(plan.global_batch))) {
-        plan.micro_batches = m;
-        if (m * dp > plan.global_batch) continue;
+      plan.mesh.order = order;
+      for (const int m : choices("micro_batches", job_.plan.schedule.micro_batches,
+                                 divisors(plan.schedule.global_batch))) {
+        plan.schedule.micro_batches = m;
+        if (m * dp > plan.schedule.global_batch) continue;
         for (const std::vector<int>& shares : share_choices(plan)) {
-          plan.shares = shares;
+          plan.schedule.shares = shares;
           schedules(plan);
         }
       }
@@ -106,7 +106,7 @@ class Enumeration {
   bool only_assumed(int tp) const {
     if (profile_ == nullptr) return false;
     std::set<Id> kinds;
-    for (const Id device : job_.plan.rank_to_device)
+    for (const Id device : job_.plan.placement.rank_to_device)
       kinds.insert(job_.cluster.devices()[device].kind);
     const model::Segment& first = model_.segments.front();
     return std::any_of(kinds.begin(), kinds.end(), [&](Id kind) {
@@ -122,7 +122,7 @@ class Enumeration {
 
   /// Axes of size 1 stand anywhere: once each.
   std::vector<std::string> orders(const plan::Plan& plan) const {
-    if (states("order")) return {job_.plan.order};
+    if (states("order")) return {job_.plan.mesh.order};
     std::vector<std::string> out;
     std::set<std::string> seen;
     for (const char* order :
@@ -131,7 +131,8 @@ class Enumeration {
       for (const std::string_view axis :
            {std::string_view(order, 2), std::string_view(order + 3, 2),
             std::string_view(order + 6, 2)})
-        if ((axis == "pp" ? plan.pp : axis == "dp" ? plan.dp : plan.tp) > 1) real += axis;
+        if ((axis == "pp" ? plan.mesh.pp : axis == "dp" ? plan.mesh.dp : plan.mesh.tp) > 1)
+          real += axis;
       if (seen.insert(real).second) out.emplace_back(order);
     }
     return out;
@@ -140,9 +141,9 @@ class Enumeration {
   /// Equal shares where they divide, and shares by speed where replicas differ.
   std::vector<std::vector<int>> share_choices(const plan::Plan& plan) {
     std::vector<std::vector<int>> out;
-    const int total = plan.global_batch / plan.micro_batches;
-    if (total % plan.dp == 0) out.emplace_back();
-    if (plan.dp == 1 || (!job_.adaptive.placement && !out.empty())) return out;
+    const int total = plan.schedule.global_batch / plan.schedule.micro_batches;
+    if (total % plan.mesh.dp == 0) out.emplace_back();
+    if (plan.mesh.dp == 1 || (!job_.adaptive.placement && !out.empty())) return out;
     const auto speeds = replica_seconds(plan);
     if (out.empty() ||
         std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {
@@ -156,13 +157,13 @@ class Enumeration {
 
   /// By dp rank: seconds a sample of the slowest of its ranks.
   std::vector<double> replica_seconds(const plan::Plan& plan) {
-    std::vector<double> out(static_cast<std::size_t>(plan.dp), 0.0);
-    const Mesh at(plan);
-    for (int d = 0; d < plan.dp; ++d)
-      for (int p = 0; p < plan.pp; ++p)
-        for (int t = 0; t < plan.tp; ++t) {
+    std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp), 0.0);
+    const RankGrid at(plan);
+    for (int d = 0; d < plan.mesh.dp; ++d)
+      for (int p = 0; p < plan.mesh.pp; ++p)
+        for (int t = 0; t < plan.mesh.tp; ++t) {
           const Id rank = at.rank(p, d, t);
-          const Id kind = job_.cluster.devices()[plan.rank_to_device[rank]].kind;
+          const Id kind = job_.cluster.devices()[plan.placement.rank_to_device[rank]].kind;
           double& replica = out[static_cast<std::size_t>(d)];
           replica =
               std::max(replica, sample_seconds(kind, plan) * (pace_.empty() ? 1 : pace_[rank]));
@@ -171,36 +172,38 @@ class Enumeration {
   }
 
   double sample_seconds(Id kind, const plan::Plan& plan) {
-    const int samples = std::max(1, plan.global_batch / (plan.dp * plan.micro_batches));
-    auto [it, fresh] = sample_seconds_.try_emplace({kind, samples, plan.tp}, 0.0);
+    const int samples =
+        std::max(1, plan.schedule.global_batch / (plan.mesh.dp * plan.schedule.micro_batches));
+    auto [it, fresh] = sample_seconds_.try_emplace({kind, samples, plan.mesh.tp}, 0.0);
     if (!fresh) return it->second;
     const cluster::DeviceKind& device = job_.cluster.kinds()[kind];
     for (Id s = 0; s < model_.segments.size(); ++s)
       for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
         it->second +=
-            prices_.pass(device, s, pass, samples, plan.tp, plan.precision).seconds / samples;
+            prices_.pass(device, s, pass, samples, plan.mesh.tp, plan.precision).seconds / samples;
     return it->second;
   }
 
   void schedules(plan::Plan plan) {
     for (const auto& [name, strategy] : methods::strategies()) {
-      if (!strategy.proposed || strategy.combines.pp != (plan.pp > 1)) continue;
-      if (!plan.shares.empty() && !strategy.combines.shares) continue;
+      if (!strategy.proposed || strategy.combines.pp != (plan.mesh.pp > 1)) continue;
+      if (!plan.schedule.shares.empty() && !strategy.combines.shares) continue;
       plan.method = name;
-      plan.pipeline = *strategy.proposed;
-      plan.virtual_stages = 1;
-      if (plan.pp == 1) {
+      plan.schedule.pipeline = *strategy.proposed;
+      plan.schedule.virtual_stages = 1;
+      if (plan.mesh.pp == 1) {
         sharding(plan);
         continue;
       }
       if (!strategy.combines.interleave) {
-        if (!states("virtual_stages") || job_.plan.virtual_stages == 1) sharding(plan);
+        if (!states("virtual_stages") || job_.plan.schedule.virtual_stages == 1) sharding(plan);
         continue;
       }
-      if (plan.micro_batches % plan.pp != 0) continue;
-      for (const int v : choices("virtual_stages", job_.plan.virtual_stages, {2, 3, 4, 6, 8})) {
-        if (v < 2 || plan.pp * v > model_.layers) continue;
-        plan.virtual_stages = v;
+      if (plan.schedule.micro_batches % plan.mesh.pp != 0) continue;
+      for (const int v :
+           choices("virtual_stages", job_.plan.schedule.virtual_stages, {2, 3, 4, 6, 8})) {
+        if (v < 2 || plan.mesh.pp * v > model_.layers) continue;
+        plan.schedule.virtual_stages = v;
         sharding(plan);
       }
     }
@@ -211,17 +214,18 @@ class Enumeration {
     const int plain = methods::strategy_named(method).combines.max_zero;
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int most = stated.planned ? std::max(plain, stated.combines.max_zero) : plain;
-    for (const int zero : choices("zero", job_.plan.zero, {0, 1, 2, 3})) {
-      if (zero > most || (zero > 0 && plan.dp == 1)) continue;
-      plan.zero = zero;
+    for (const int zero : choices("zero", job_.plan.exchange.zero, {0, 1, 2, 3})) {
+      if (zero > most || (zero > 0 && plan.mesh.dp == 1)) continue;
+      plan.exchange.zero = zero;
       plan.method = zero > plain ? job_.plan.method : method;
-      for (const bool recompute : flags("recompute", job_.plan.recompute, true))
-        for (const bool sequence : flags("sequence_parallel", job_.plan.sequence_parallel,
-                                         plan.tp > 1 && model_.seq_len % plan.tp == 0))
-          for (const bool keep : flags("keep_gathered", job_.plan.keep_gathered, zero == 3))
+      for (const bool recompute : flags("recompute", job_.plan.schedule.recompute, true))
+        for (const bool sequence : flags("sequence_parallel", job_.plan.mesh.sequence_parallel,
+                                         plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))
+          for (const bool keep :
+               flags("keep_gathered", job_.plan.exchange.keep_gathered, zero == 3))
             for (const Bytes bucket : buckets(plan)) {
-              plan.recompute = recompute, plan.sequence_parallel = sequence;
-              plan.keep_gathered = keep, plan.bucket = bucket;
+              plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
+              plan.exchange.keep_gathered = keep, plan.exchange.bucket = bucket;
               add(plan);
             }
     }
@@ -232,18 +236,20 @@ class Enumeration {
     return both ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
   std::vector<Bytes> buckets(const plan::Plan& plan) {
-    if (states("bucket") || plan.dp == 1 || plan.zero == 3) return {job_.plan.bucket};
+    if (states("bucket") || plan.mesh.dp == 1 || plan.exchange.zero == 3)
+      return {job_.plan.exchange.bucket};
     out_.bucket_sizes = 3;
-    return {plan::Plan().bucket, Bytes(5e6), Bytes(100e6)};
+    return {plan::Plan().exchange.bucket, Bytes(5e6), Bytes(100e6)};
   }
 
   void add(const plan::Plan& plan) {
     plan::Plan with_stages = plan;
-    const std::tuple key{plan.pp, plan.virtual_stages, plan.tp};
-    if (const auto it = stages_.find(key); it != stages_.end()) with_stages.stages = it->second;
+    const std::tuple key{plan.mesh.pp, plan.schedule.virtual_stages, plan.mesh.tp};
+    if (const auto it = stages_.find(key); it != stages_.end())
+      with_stages.placement.stages = it->second;
     auto ready = unless_refused([&] { return methods::prepare(std::move(with_stages), model_); });
     if (!ready) return count(ready.error().key, ready.error().text);
-    stages_.try_emplace(key, ready->stages);
+    stages_.try_emplace(key, ready->placement.stages);
     out_.plans.push_back(*std::move(ready));
   }
 
@@ -273,7 +279,7 @@ std::vector<std::string> stated_choices(const job::Job& job) {
 
 bool must_be_sparse(const job::Job& job) {
   return methods::planned(job.plan.method) &&
-         job.plan.reduction.value_or(plan::Reduction::dense) != plan::Reduction::dense;
+         job.plan.exchange.reduction.value_or(plan::Reduction::dense) != plan::Reduction::dense;
 }
 
 }  // namespace rehearse::planner

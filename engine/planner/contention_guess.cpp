@@ -8,8 +8,9 @@
 namespace rehearse::planner {
 
 std::string ContentionGuess::class_of(const plan::Plan& plan) {
-  return fmt::format("{} {} {} {} {} {} {} {}", plan.pp, plan.dp, plan.tp, plan.order,
-                     name_of(plan.pipeline), plan.zero, plan.keep_gathered, plan.layers.empty());
+  return fmt::format("{} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp,
+                     plan.mesh.order, name_of(plan.schedule.pipeline), plan.exchange.zero,
+                     plan.exchange.keep_gathered, plan.exchange.layers.empty());
 }
 
 ContentionGuess::Ratios ContentionGuess::known(const plan::Plan& plan) const {

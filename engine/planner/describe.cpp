@@ -26,13 +26,14 @@ std::string yes_no(bool b) { return b ? "yes" : "no"; }
 /// "whole", "sparse in 12 of 26 layers, two-level in 8".
 std::string gradients_text(const plan::Plan& p) {
   const auto count = [&](plan::Reduction reduction) {
-    return std::count_if(p.layers.begin(), p.layers.end(),
+    return std::count_if(p.exchange.layers.begin(), p.exchange.layers.end(),
                          [&](const plan::LayerExchange& x) { return x.reduction == reduction; });
   };
   const auto sparse = count(plan::Reduction::sparse), two_level = count(plan::Reduction::two_level);
   if (sparse + two_level == 0) return "whole";
-  if (sparse == 0) return fmt::format("two-level in {} of {} segments", two_level, p.layers.size());
-  return fmt::format("sparse in {} of {} segments{}", sparse, p.layers.size(),
+  if (sparse == 0)
+    return fmt::format("two-level in {} of {} segments", two_level, p.exchange.layers.size());
+  return fmt::format("sparse in {} of {} segments{}", sparse, p.exchange.layers.size(),
                      two_level > 0 ? fmt::format(", two-level in {}", two_level) : std::string());
 }
 
@@ -41,29 +42,35 @@ const std::vector<std::pair<const char*, std::function<std::string(const plan::P
 dimensions() {
   static const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>
       all{{"mesh", mesh_text},
-          {"order of axes", [](const plan::Plan& p) { return p.order; }},
-          {"micro-batches", [](const plan::Plan& p) { return std::to_string(p.micro_batches); }},
+          {"order of axes", [](const plan::Plan& p) { return p.mesh.order; }},
+          {"micro-batches",
+           [](const plan::Plan& p) { return std::to_string(p.schedule.micro_batches); }},
           {"schedule",
            [](const plan::Plan& p) {
-             if (p.pp == 1) return std::string("no pipeline");
-             std::string out(name_of(p.pipeline));
-             if (p.virtual_stages > 1) out += fmt::format(", {} chunks a stage", p.virtual_stages);
+             if (p.mesh.pp == 1) return std::string("no pipeline");
+             std::string out(name_of(p.schedule.pipeline));
+             if (p.schedule.virtual_stages > 1)
+               out += fmt::format(", {} chunks a stage", p.schedule.virtual_stages);
              return out;
            }},
-          {"ZeRO level", [](const plan::Plan& p) { return std::to_string(p.zero); }},
-          {"weights kept gathered", [](const plan::Plan& p) { return yes_no(p.keep_gathered); }},
-          {"recomputation", [](const plan::Plan& p) { return yes_no(p.recompute); }},
-          {"sequence parallelism", [](const plan::Plan& p) { return yes_no(p.sequence_parallel); }},
-          {"bucket", [](const plan::Plan& p) { return to_text(p.bucket); }},
+          {"ZeRO level", [](const plan::Plan& p) { return std::to_string(p.exchange.zero); }},
+          {"weights kept gathered",
+           [](const plan::Plan& p) { return yes_no(p.exchange.keep_gathered); }},
+          {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
+          {"sequence parallelism",
+           [](const plan::Plan& p) { return yes_no(p.mesh.sequence_parallel); }},
+          {"bucket", [](const plan::Plan& p) { return to_text(p.exchange.bucket); }},
           {"samples a replica",
            [](const plan::Plan& p) {
-             if (p.shares.empty()) return std::string("equal");
-             const auto [least, most] = std::minmax_element(p.shares.begin(), p.shares.end());
+             if (p.schedule.shares.empty()) return std::string("equal");
+             const auto [least, most] =
+                 std::minmax_element(p.schedule.shares.begin(), p.schedule.shares.end());
              return fmt::format("by speed, {} to {}", *least, *most);
            }},
           {"gradients", gradients_text},
           {"devices", [](const plan::Plan& p) {
-             return std::is_sorted(p.rank_to_device.begin(), p.rank_to_device.end())
+             return std::is_sorted(p.placement.rank_to_device.begin(),
+                                   p.placement.rank_to_device.end())
                         ? std::string("in order")
                         : std::string("placed");
            }}};
@@ -106,11 +113,11 @@ class Describer {
   /// The fastest finalist that sums gradients whole; if none is, the fastest that was scored.
   Id warm_up() const {
     for (const Id i : search_.finalists)
-      if (plan(i).layers.empty()) return i;
+      if (plan(i).exchange.layers.empty()) return i;
     Id best = best_;
     for (Id i = 0; i < search_.scored.size(); ++i)
-      if (of(i).state == State::scored && plan(i).layers.empty() &&
-          (!plan(best).layers.empty() || of(i).seconds < of(best).seconds))
+      if (of(i).state == State::scored && plan(i).exchange.layers.empty() &&
+          (!plan(best).exchange.layers.empty() || of(i).seconds < of(best).seconds))
         best = i;
     return best;
   }
@@ -118,7 +125,7 @@ class Describer {
   /// "rank 3 takes 2 times as long, rank 17 1.5 times: taken as known speeds".
   std::string stragglers_text() const {
     std::vector<std::string> ranks;
-    const auto pace = rank_slowdowns(job_.disturb, job_.plan.rank_to_device.size());
+    const auto pace = rank_slowdowns(job_.disturb, job_.plan.placement.rank_to_device.size());
     for (Id rank = 0; rank < pace.size(); ++rank)
       if (pace[rank] != 1) ranks.push_back(fmt::format("rank {} x {:g}", rank, pace[rank]));
     if (ranks.empty()) return "";
@@ -260,27 +267,28 @@ class Describer {
 }  // namespace
 
 std::string mesh_text(const plan::Plan& plan) {
-  return fmt::format("pp {} x dp {} x tp {}", plan.pp, plan.dp, plan.tp);
+  return fmt::format("pp {} x dp {} x tp {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp);
 }
 
 std::string summary_of(const plan::Plan& plan) {
   std::vector<std::string> parts{mesh_text(plan)};
-  parts.push_back(
-      fmt::format("{} micro-batch{}", plan.micro_batches, plan.micro_batches == 1 ? "" : "es"));
-  if (plan.pp > 1)
-    parts.push_back(
-        plan.virtual_stages > 1
-            ? fmt::format("{} with {} chunks a stage", name_of(plan.pipeline), plan.virtual_stages)
-            : std::string(name_of(plan.pipeline)));
-  if (plan.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.zero));
-  if (plan.keep_gathered) parts.emplace_back("weights kept gathered");
-  if (plan.recompute) parts.emplace_back("recomputation");
-  if (plan.sequence_parallel) parts.emplace_back("sequence parallelism");
+  parts.push_back(fmt::format("{} micro-batch{}", plan.schedule.micro_batches,
+                              plan.schedule.micro_batches == 1 ? "" : "es"));
+  if (plan.mesh.pp > 1)
+    parts.push_back(plan.schedule.virtual_stages > 1
+                        ? fmt::format("{} with {} chunks a stage", name_of(plan.schedule.pipeline),
+                                      plan.schedule.virtual_stages)
+                        : std::string(name_of(plan.schedule.pipeline)));
+  if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
+  if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.schedule.recompute) parts.emplace_back("recomputation");
+  if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");
   if (const std::string gradients = gradients_text(plan); gradients != "whole")
     parts.push_back("gradients " + gradients);
-  if (!plan.shares.empty()) parts.emplace_back("samples by speed");
-  if (plan.order != "pp,dp,tp") parts.push_back("order " + plan.order);
-  if (plan.dp > 1 && plan.zero < 3) parts.push_back("buckets of " + to_text(plan.bucket));
+  if (!plan.schedule.shares.empty()) parts.emplace_back("samples by speed");
+  if (plan.mesh.order != "pp,dp,tp") parts.push_back("order " + plan.mesh.order);
+  if (plan.mesh.dp > 1 && plan.exchange.zero < 3)
+    parts.push_back("buckets of " + to_text(plan.exchange.bucket));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -29,16 +29,16 @@ Estimate::Estimate(const model::ModelSpec& model, const plan::Plan& plan,
 
 void Estimate::stand(const Assignment& assignment) {
   at_ = assignment;
-  const Mesh mesh(plan_);
-  players_.assign(static_cast<std::size_t>(plan_.pp), {});
-  for (int p = 0; p < plan_.pp; ++p)
-    for (int d = 0; d < plan_.dp; ++d) {
+  const RankGrid mesh(plan_);
+  players_.assign(static_cast<std::size_t>(plan_.mesh.pp), {});
+  for (int p = 0; p < plan_.mesh.pp; ++p)
+    for (int d = 0; d < plan_.mesh.dp; ++d) {
       double hop = 0;
-      for (int t = 0; t < plan_.tp && plan_.tp > 1; ++t)
-        hop = std::max(
-            hop, distances_(at_[mesh.rank(p, d, t)], at_[mesh.rank(p, d, (t + 1) % plan_.tp)]));
+      for (int t = 0; t < plan_.mesh.tp && plan_.mesh.tp > 1; ++t)
+        hop = std::max(hop, distances_(at_[mesh.rank(p, d, t)],
+                                       at_[mesh.rank(p, d, (t + 1) % plan_.mesh.tp)]));
       std::vector<std::pair<Id, double>> kinds;
-      for (int t = 0; t < plan_.tp; ++t) {
+      for (int t = 0; t < plan_.mesh.tp; ++t) {
         const Id rank = mesh.rank(p, d, t);
         const std::pair kind(cluster_.devices()[devices_[at_[rank]]].kind,
                              pace_.empty() ? 1.0 : pace_[rank]);
@@ -52,15 +52,15 @@ void Estimate::stand(const Assignment& assignment) {
 double Estimate::seconds_of(const Player& player, int samples, std::size_t begin,
                             std::size_t end) const {
   const double compute = player.pace * table_.seconds(player.kind, samples, begin, end);
-  if (plan_.tp == 1) return compute;
-  const double passes = plan_.recompute ? 3 : 2;
-  return compute + passes * static_cast<double>(end - begin) * ring_part(plan_.tp) *
+  if (plan_.mesh.tp == 1) return compute;
+  const double passes = plan_.schedule.recompute ? 3 : 2;
+  return compute + passes * static_cast<double>(end - begin) * ring_part(plan_.mesh.tp) *
                        boundary_bytes(model_, plan_, samples) * player.hop;
 }
 
 double Estimate::chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t end,
                                double memory_part) const {
-  const auto stage = chunk % static_cast<std::size_t>(plan_.pp);
+  const auto stage = chunk % static_cast<std::size_t>(plan_.mesh.pp);
   double worst = 0;
   const Player* last = nullptr;
   for (const Player& player : players_[stage]) {
@@ -70,7 +70,7 @@ double Estimate::chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t
     last = &player;
     if (same) continue;
     const double memory = cluster_.kinds()[player.kind].usable().value;
-    if (plan_.virtual_stages == 1 &&
+    if (plan_.schedule.virtual_stages == 1 &&
         table_.bytes(static_cast<int>(stage), samples, begin, end) > memory_part * memory)
       return std::numeric_limits<double>::infinity();
     worst = std::max(worst, seconds_of(player, samples, begin, end));
@@ -88,10 +88,10 @@ double Estimate::replica_seconds(int stage, int replica, std::size_t begin, std:
 
 std::vector<double> Estimate::speeds() const {
   std::vector<double> out;
-  for (int d = 0; d < plan_.dp; ++d) {
-    std::vector<double> busy(static_cast<std::size_t>(plan_.pp), 0.0);
-    for (std::size_t c = 0; c < plan_.stages.size(); ++c) {
-      const auto [begin, end] = bounds(plan_.stages[c]);
+  for (int d = 0; d < plan_.mesh.dp; ++d) {
+    std::vector<double> busy(static_cast<std::size_t>(plan_.mesh.pp), 0.0);
+    for (std::size_t c = 0; c < plan_.placement.stages.size(); ++c) {
+      const auto [begin, end] = bounds(plan_.placement.stages[c]);
       const std::size_t stage = c % busy.size();
       busy[stage] += replica_seconds(static_cast<int>(stage), d, begin, end);
     }
@@ -101,51 +101,51 @@ std::vector<double> Estimate::speeds() const {
 }
 
 double Estimate::step_seconds() const {
-  const Mesh mesh(plan_);
+  const RankGrid mesh(plan_);
   double worst = 0;
-  for (int d = 0; d < plan_.dp; ++d) {
-    std::vector<double> busy(static_cast<std::size_t>(plan_.pp), 0.0);
+  for (int d = 0; d < plan_.mesh.dp; ++d) {
+    std::vector<double> busy(static_cast<std::size_t>(plan_.mesh.pp), 0.0);
     double fill = 0, hops = 0;
     const double boundary = boundary_bytes(model_, plan_, plan_.samples(d));
-    for (std::size_t c = 0; c < plan_.stages.size(); ++c) {
-      const auto [begin, end] = bounds(plan_.stages[c]);
+    for (std::size_t c = 0; c < plan_.placement.stages.size(); ++c) {
+      const auto [begin, end] = bounds(plan_.placement.stages[c]);
       const auto stage = static_cast<int>(c % busy.size());
       busy[c % busy.size()] += replica_seconds(stage, d, begin, end);
-      if (c + 1 == plan_.stages.size()) continue;
-      const int next = (stage + 1) % plan_.pp;
+      if (c + 1 == plan_.placement.stages.size()) continue;
+      const int next = (stage + 1) % plan_.mesh.pp;
       hops += 2 * boundary *
               distances_.slowest(at_[mesh.rank(stage, d, 0)], at_[mesh.rank(next, d, 0)]);
     }
     for (double b : busy) fill += b;
     // Of the first micro-batch's way through all chunks, 1 / virtual_stages is waiting.
     const double slowest = *std::max_element(busy.begin(), busy.end());
-    worst =
-        std::max(worst, slowest * plan_.micro_batches +
-                            (fill - slowest + hops) / plan_.virtual_stages + exposed_seconds(busy));
+    worst = std::max(worst, slowest * plan_.schedule.micro_batches +
+                                (fill - slowest + hops) / plan_.schedule.virtual_stages +
+                                exposed_seconds(busy));
   }
   return worst;
 }
 
 /// Ring seconds of the gradients of each stage.
 std::vector<double> Estimate::reduce_seconds() const {
-  const auto stages = static_cast<std::size_t>(plan_.pp);
+  const auto stages = static_cast<std::size_t>(plan_.mesh.pp);
   std::vector<double> bytes(stages, 0.0), out(stages, 0.0);
-  for (std::size_t c = 0; c < plan_.stages.size(); ++c)
-    bytes[c % stages] += gradient_bytes(model_, plan_, plan_.stages[c]);
-  const Mesh mesh(plan_);
+  for (std::size_t c = 0; c < plan_.placement.stages.size(); ++c)
+    bytes[c % stages] += gradient_bytes(model_, plan_, plan_.placement.stages[c]);
+  const RankGrid mesh(plan_);
   const auto node = [&](Id rank) { return cluster_.devices()[devices_[at_[rank]]].node; };
-  for (int p = 0; p < plan_.pp; ++p) {
+  for (int p = 0; p < plan_.mesh.pp; ++p) {
     std::vector<int> leaving(static_cast<std::size_t>(std::max(1, cluster_.nodes())), 0);
     const auto each_edge = [&](const auto& f) {
-      for (int t = 0; t < plan_.tp; ++t)
-        for (int d = 0; d < plan_.dp; ++d)
-          f(mesh.rank(p, d, t), mesh.rank(p, (d + 1) % plan_.dp, t));
+      for (int t = 0; t < plan_.mesh.tp; ++t)
+        for (int d = 0; d < plan_.mesh.dp; ++d)
+          f(mesh.rank(p, d, t), mesh.rank(p, (d + 1) % plan_.mesh.dp, t));
     };
     each_edge([&](Id a, Id b) { leaving[node(a)] += node(a) != node(b) ? 1 : 0; });
     double& worst = out[static_cast<std::size_t>(p)];
     each_edge([&](Id a, Id b) {
       const int together = node(a) == node(b) ? 1 : leaving[node(a)];
-      worst = std::max(worst, ring_part(plan_.dp) * bytes[static_cast<std::size_t>(p)] *
+      worst = std::max(worst, ring_part(plan_.mesh.dp) * bytes[static_cast<std::size_t>(p)] *
                                   distances_.slowest(at_[a], at_[b]) * together);
     });
   }
@@ -156,7 +156,7 @@ std::vector<double> Estimate::reduce_seconds() const {
 /// backward goes, and the stages before it still have theirs to do. The first stage's last bucket
 /// has nothing to hide behind.
 double Estimate::exposed_seconds(const std::vector<double>& busy) const {
-  if (plan_.dp == 1) return 0;
+  if (plan_.mesh.dp == 1) return 0;
   constexpr double backward = 2.0 / 3;  // of a micro-batch's seconds
   const std::vector<double> reduce = reduce_seconds();
   double hidden = 0, worst = 0;
@@ -164,8 +164,9 @@ double Estimate::exposed_seconds(const std::vector<double>& busy) const {
     hidden += backward * busy[p];
     worst = std::max(worst, reduce[p] - hidden);
   }
-  const double first = gradient_bytes(model_, plan_, plan_.stages[0]);
-  return std::max(worst, reduce[0] * std::min(1.0, plan_.bucket.value / std::max(first, 1.0)));
+  const double first = gradient_bytes(model_, plan_, plan_.placement.stages[0]);
+  return std::max(worst,
+                  reduce[0] * std::min(1.0, plan_.exchange.bucket.value / std::max(first, 1.0)));
 }
 
 }  // namespace rehearse::planner

@@ -6,8 +6,8 @@
 #pragma once
 #include <vector>
 
-#include "engine/planner/mesh.h"
 #include "engine/planner/partition.h"
+#include "engine/planner/rank_grid.h"
 
 namespace rehearse::planner {
 

@@ -29,11 +29,11 @@ Evaluator::Evaluator(const model::ModelSpec& model, const cluster::Cluster& clus
 
 link::LinkedProgram Evaluator::draft_of(const plan::Plan& plan) {
   return link::link_draft(methods::choose_collectives(methods::draft(plan, model_), cluster_,
-                                                      plan.rank_to_device, prices_));
+                                                      plan.placement.rank_to_device, prices_));
 }
 
 costs::Costs Evaluator::costs_of(const link::LinkedProgram& linked, const plan::Plan& plan) {
-  return {linked, model_,   cluster_, plan.rank_to_device, plan.optimizer, profile_,
+  return {linked, model_,   cluster_, plan.placement.rank_to_device, plan.optimizer, profile_,
           slow_,  &prices_, pace_};
 }
 
@@ -45,22 +45,22 @@ double Evaluator::seconds(const plan::Plan& plan) {
     bytes.push_back(least_bytes(role));
     ops_ += role.ops.size();
   }
-  least_ = fullest(bytes, linked, cluster_, plan.rank_to_device);
+  least_ = fullest(bytes, linked, cluster_, plan.placement.rank_to_device);
   const costs::Costs costs = costs_of(linked, plan);
   const auto ends = dry_run_folded(linked, costs, execution::fold(linked, costs), steps);
   return std::max(ends[steps - 1], ends[steps - 2]) - ends[steps - 2];
 }
 
 link::LinkedProgram Evaluator::link_fully(const plan::Plan& plan) const {
-  return link::link(
-      methods::choose_collectives(methods::compile(plan, model_), cluster_, plan.rank_to_device),
-      model_);
+  return link::link(methods::choose_collectives(methods::compile(plan, model_), cluster_,
+                                                plan.placement.rank_to_device),
+                    model_);
 }
 
 MemoryNeed Evaluator::memory(const link::LinkedProgram& linked, const plan::Plan& plan) const {
   std::vector<std::int64_t> bytes;
   for (const link::RoleMemory& m : linked.memory) bytes.push_back(m.total());
-  return fullest(bytes, linked, cluster_, plan.rank_to_device);
+  return fullest(bytes, linked, cluster_, plan.placement.rank_to_device);
 }
 
 std::vector<StageBalance> Evaluator::balance(const plan::Plan& plan) {
@@ -68,7 +68,7 @@ std::vector<StageBalance> Evaluator::balance(const plan::Plan& plan) {
   const costs::Costs costs = costs_of(linked, plan);
   const auto ends = dry_run_folded(linked, costs, execution::fold(linked, costs), steps);
   const double step = ends[steps - 1] - ends[steps - 2];
-  std::vector<StageBalance> out(static_cast<std::size_t>(plan.pp));
+  std::vector<StageBalance> out(static_cast<std::size_t>(plan.mesh.pp));
   std::vector<double> ranks(out.size(), 0.0);
   const std::size_t kinds = linked.program.roles.size() / out.size();  // of replicas
   for (Id r = 0; r < linked.program.roles.size(); ++r) {

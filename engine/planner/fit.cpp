@@ -36,12 +36,12 @@ struct Trial {
 };
 
 Trial with_micro_batches(Trial trial, int micro_batches) {
-  trial.plan.micro_batches = micro_batches;
+  trial.plan.schedule.micro_batches = micro_batches;
   trial.changes.push_back(fmt::format("method.micro_batches={}", micro_batches));
   return trial;
 }
 Trial with_recompute(Trial trial) {
-  trial.plan.recompute = true;
+  trial.plan.schedule.recompute = true;
   trial.changes.emplace_back("method.recompute=true");
   return trial;
 }
@@ -50,9 +50,9 @@ Trial with_recompute(Trial trial) {
 std::vector<Trial> with_zero(const Trial& trial) {
   std::vector<Trial> out;
   const methods::Strategy& strategy = methods::strategy_named(trial.plan.method);
-  for (int zero = trial.plan.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
+  for (int zero = trial.plan.exchange.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
     Trial next = trial;
-    next.plan.zero = zero;
+    next.plan.exchange.zero = zero;
     if (strategy.at_zero != nullptr) {
       next.plan.method = strategy.at_zero(zero);
       next.changes.push_back("method.name=" + next.plan.method);
@@ -73,10 +73,10 @@ bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::
 std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& start,
                                     const model::ModelSpec& model) {
   std::vector<int> out;
-  for (const int m : divisors(plan.global_batch / plan.dp)) {
+  for (const int m : divisors(plan.schedule.global_batch / plan.mesh.dp)) {
     plan::Plan next = plan;
-    next.micro_batches = m;
-    if (m > plan.micro_batches && small_enough(next, start, model)) out.push_back(m);
+    next.schedule.micro_batches = m;
+    if (m > plan.schedule.micro_batches && small_enough(next, start, model)) out.push_back(m);
   }
   return out;
 }
@@ -85,17 +85,17 @@ std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& mode
   std::vector<Trial> out;
   const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
   for (int m : more) out.push_back(with_micro_batches(start, m));
-  if (!start.plan.recompute) out.push_back(with_recompute(start));
+  if (!start.plan.schedule.recompute) out.push_back(with_recompute(start));
   const std::vector<Trial> sharded = with_zero(start);
   out.insert(out.end(), sharded.begin(), sharded.end());
   if (!more.empty()) {
-    if (!start.plan.recompute)
+    if (!start.plan.schedule.recompute)
       out.push_back(with_recompute(with_micro_batches(start, more.back())));
     for (const Trial& s : sharded) out.push_back(with_micro_batches(s, more.back()));
   }
   for (const Trial& s : sharded) {
     Trial all = more.empty() ? s : with_micro_batches(s, more.back());
-    out.push_back(all.plan.recompute ? all : with_recompute(all));
+    out.push_back(all.plan.schedule.recompute ? all : with_recompute(all));
   }
   return out;
 }
@@ -104,33 +104,33 @@ std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& mode
 std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
   const plan::Plan& plan = start.plan;
-  const int world = plan.pp * plan.dp * plan.tp;
-  for (int ways = 2; ways <= world / (plan.pp * plan.tp); ways *= 2)
+  const int world = plan.mesh.pp * plan.mesh.dp * plan.mesh.tp;
+  for (int ways = 2; ways <= world / (plan.mesh.pp * plan.mesh.tp); ways *= 2)
     for (int tp = ways; tp >= 1; tp /= 2) {
       Trial next = start;
-      next.plan.tp = plan.tp * tp;
-      next.plan.pp = plan.pp * (ways / tp);
-      if (world % (next.plan.tp * next.plan.pp) != 0) continue;
-      next.plan.dp = world / (next.plan.tp * next.plan.pp);
-      next.plan.stages.clear();
+      next.plan.mesh.tp = plan.mesh.tp * tp;
+      next.plan.mesh.pp = plan.mesh.pp * (ways / tp);
+      if (world % (next.plan.mesh.tp * next.plan.mesh.pp) != 0) continue;
+      next.plan.mesh.dp = world / (next.plan.mesh.tp * next.plan.mesh.pp);
+      next.plan.placement.stages.clear();
       const methods::Strategy& strategy = methods::strategy_named(plan.method);
-      if ((next.plan.pp > 1 && !strategy.combines.pp) ||
-          (next.plan.tp > 1 && !strategy.combines.tp)) {
+      if ((next.plan.mesh.pp > 1 && !strategy.combines.pp) ||
+          (next.plan.mesh.tp > 1 && !strategy.combines.tp)) {
         if (strategy.with_model_parallelism == nullptr) continue;
         next.plan.method = strategy.with_model_parallelism;
-        next.plan.zero = 0;
+        next.plan.exchange.zero = 0;
         next.changes.push_back("method.name=" + next.plan.method);
       }
-      next.changes.push_back(fmt::format("method.pp={}", next.plan.pp));
-      next.changes.push_back(fmt::format("method.dp={}", next.plan.dp));
-      next.changes.push_back(fmt::format("method.tp={}", next.plan.tp));
-      if (next.plan.global_batch % next.plan.dp != 0) continue;
-      next.plan.micro_batches = 0;  // the most that a search has the time for
+      next.changes.push_back(fmt::format("method.pp={}", next.plan.mesh.pp));
+      next.changes.push_back(fmt::format("method.dp={}", next.plan.mesh.dp));
+      next.changes.push_back(fmt::format("method.tp={}", next.plan.mesh.tp));
+      if (next.plan.schedule.global_batch % next.plan.mesh.dp != 0) continue;
+      next.plan.schedule.micro_batches = 0;  // the most that a search has the time for
       const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
       if (numbers.empty()) continue;
       next = with_micro_batches(next, numbers.back());
       out.push_back(next);
-      if (!next.plan.recompute) out.push_back(with_recompute(next));
+      if (!next.plan.schedule.recompute) out.push_back(with_recompute(next));
     }
   return out;
 }
@@ -163,7 +163,7 @@ class RemedySearch {
     const auto ready = unless_refused([&] { return methods::prepare(plan, model_); });
     // What servers hold is not in the bound.
     return ready && small_enough(*ready, plan_, model_) &&
-           (ready->servers > 0 || bounds_.memory(*ready).share <= 1);
+           (ready->mesh.servers > 0 || bounds_.memory(*ready).share <= 1);
   }
 
   std::optional<Remedy> try_out(const Trial& trial) {
@@ -173,8 +173,8 @@ class RemedySearch {
     const auto program = unless_refused([&] { return methods::compile(trial.plan, model_); });
     if (!program) return std::nullopt;
     Remedy remedy{trial.changes, 0};
-    for (const DeviceNeed& n :
-         device_needs(link::link(*program, model_), cluster_, trial.plan.rank_to_device)) {
+    for (const DeviceNeed& n : device_needs(link::link(*program, model_), cluster_,
+                                            trial.plan.placement.rank_to_device)) {
       if (!n.fits()) return std::nullopt;
       remedy.need = std::max(remedy.need, n.need);
     }
@@ -183,35 +183,37 @@ class RemedySearch {
 
   /// In as many micro-batches as a search has the time for, or else in as many as there are.
   std::optional<Remedy> smaller_batch() {
-    if (!plan_.shares.empty()) return std::nullopt;
+    if (!plan_.schedule.shares.empty()) return std::nullopt;
     plan::Plan one = plan_;
-    one.micro_batches = 1;
-    const auto most = std::min<std::int64_t>(plan_.global_batch / plan_.dp,
+    one.schedule.micro_batches = 1;
+    const auto most = std::min<std::int64_t>(plan_.schedule.global_batch / plan_.mesh.dp,
                                              most_tried_passes / passes_of(one, model_));
-    if (most > plan_.micro_batches)
+    if (most > plan_.schedule.micro_batches)
       if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
-    return smaller_batch(plan_.micro_batches);
+    return smaller_batch(plan_.schedule.micro_batches);
   }
 
   /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, a quarter fewer
   /// each time.
   std::optional<Remedy> smaller_batch(int micro_batches) {
     left_ = for_smaller_batches;
-    const int at_once = plan_.dp * micro_batches;
+    const int at_once = plan_.mesh.dp * micro_batches;
     const auto with = [&](int samples) {
       Trial trial{plan_, {}};
-      if (micro_batches != plan_.micro_batches)
+      if (micro_batches != plan_.schedule.micro_batches)
         trial = with_micro_batches(std::move(trial), micro_batches);
-      trial.plan.global_batch = at_once * samples;
-      trial.changes.push_back(fmt::format("train.global_batch={}", trial.plan.global_batch));
+      trial.plan.schedule.global_batch = at_once * samples;
+      trial.changes.push_back(
+          fmt::format("train.global_batch={}", trial.plan.schedule.global_batch));
       return trial;
     };
-    int fits = 0, beyond = plan_.global_batch / at_once + 1;  // memory never falls as samples grow
+    int fits = 0,
+        beyond = plan_.schedule.global_batch / at_once + 1;  // memory never falls as samples grow
     while (beyond - fits > 1) {
       const int middle = fits + (beyond - fits) / 2;
       (open(with(middle).plan) ? fits : beyond) = middle;
     }
-    if (at_once * fits == plan_.global_batch) --fits;
+    if (at_once * fits == plan_.schedule.global_batch) --fits;
     for (; fits > 0; fits -= (fits + 3) / 4)
       if (auto remedy = try_out(with(fits))) return remedy;
     return std::nullopt;
@@ -263,7 +265,7 @@ std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {
 
 void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
                   const model::ModelSpec& model, const cluster::Cluster& cluster) {
-  const auto needs = device_needs(linked, cluster, plan.rank_to_device);
+  const auto needs = device_needs(linked, cluster, plan.placement.rank_to_device);
   const DeviceNeed* worst = fullest(needs);
   if (worst == nullptr) return;
   const Id role = linked.role_of[worst->rank];

@@ -9,7 +9,7 @@
 #include "engine/link/workspace.h"
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 
 namespace rehearse::planner {
 namespace {
@@ -25,7 +25,9 @@ double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
   const bool low = plan.precision != program::DType::f32;
   const double param = low ? 2 : 4, grad = param;
   const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
-  const auto part = [&](int level) { return plan.zero >= level ? 1.0 / plan.dp : 1.0; };
+  const auto part = [&](int level) {
+    return plan.exchange.zero >= level ? 1.0 / plan.mesh.dp : 1.0;
+  };
   return param * weight_versions * part(3) + grad * part(2) + optimizer * part(1);
 }
 
@@ -61,7 +63,7 @@ SegmentTable::SegmentTable(const model::ModelSpec& model, const plan::Plan& plan
   for (const model::Segment& segment : model.segments) {
     double own = 0;
     for (Id group : segment.groups) {
-      const auto elements = static_cast<double>(elements_of(model.groups[group], plan.tp));
+      const auto elements = static_cast<double>(elements_of(model.groups[group], plan.mesh.tp));
       (seen.insert(group).second ? own : tied_) += elements;
     }
     elements_.push_back(elements_.back() + own);
@@ -71,12 +73,12 @@ SegmentTable::SegmentTable(const model::ModelSpec& model, const plan::Plan& plan
 std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
   const cluster::DeviceKind& device = cluster_.kinds()[kind];
   std::vector<program::Pass> passes{program::Pass::forward, program::Pass::backward};
-  if (plan_.recompute) passes.push_back(program::Pass::recompute);
+  if (plan_.schedule.recompute) passes.push_back(program::Pass::recompute);
   std::vector<double> sums{0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
     for (program::Pass pass : passes)
-      seconds += prices_.pass(device, s, pass, samples, plan_.tp, plan_.precision).seconds;
+      seconds += prices_.pass(device, s, pass, samples, plan_.mesh.tp, plan_.precision).seconds;
     sums.push_back(sums.back() + seconds);
   }
   return sums;
@@ -93,17 +95,17 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
   Activations& a = it->second;
   if (!fresh) return a;
   const double input =
-      boundary_bytes(model_, plan_, samples) / (plan_.sequence_parallel ? plan_.tp : 1);
+      boundary_bytes(model_, plan_, samples) / (plan_.mesh.sequence_parallel ? plan_.mesh.tp : 1);
   a.kept = {0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     a.saved.push_back(
-        static_cast<double>(saved_bytes(model_, s, samples, plan_.tp, plan_.precision)));
-    a.workspace.push_back(
-        static_cast<double>(std::max(link::workspace_bytes(model_, s, program::Pass::forward,
-                                                           samples, plan_.tp, plan_.precision),
-                                     link::workspace_bytes(model_, s, program::Pass::backward,
-                                                           samples, plan_.tp, plan_.precision))));
-    a.kept.push_back(a.kept.back() + input + (plan_.recompute ? 0 : a.saved.back()));
+        static_cast<double>(saved_bytes(model_, s, samples, plan_.mesh.tp, plan_.precision)));
+    a.workspace.push_back(static_cast<double>(
+        std::max(link::workspace_bytes(model_, s, program::Pass::forward, samples, plan_.mesh.tp,
+                                       plan_.precision),
+                 link::workspace_bytes(model_, s, program::Pass::backward, samples, plan_.mesh.tp,
+                                       plan_.precision))));
+    a.kept.push_back(a.kept.back() + input + (plan_.schedule.recompute ? 0 : a.saved.back()));
   }
   return a;
 }
@@ -114,10 +116,11 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
   const double elements = elements_[end] - elements_[begin] + (lone_head ? tied_ : 0);
   double working = 0;
   for (std::size_t s = begin; s < end; ++s)
-    working = std::max(working, a.workspace[s] + (plan_.recompute ? a.saved[s] : 0));
+    working = std::max(working, a.workspace[s] + (plan_.schedule.recompute ? a.saved[s] : 0));
   const double boundary = boundary_bytes(model_, plan_, samples);  // an output, two gradients
   // Of one chunk, when the rank's chunks hold equally many.
-  const double alive = static_cast<double>(order_.in_flight(plan_, stage)) / plan_.virtual_stages;
+  const double alive =
+      static_cast<double>(order_.in_flight(plan_, stage)) / plan_.schedule.virtual_stages;
   return elements * bytes_per_parameter_ + alive * (a.kept[end] - a.kept[begin]) + 3 * boundary +
          working;
 }

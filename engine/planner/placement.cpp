@@ -27,7 +27,7 @@ constexpr int rounds = 4;           // partition and shares follow each other
 constexpr double worth_it = 0.999;  // of equal shares' time: unequal ones are slower or this good
 
 std::vector<Id> devices_of(const cluster::Cluster& cluster, const plan::Plan& mesh) {
-  std::vector<Id> out = mesh.rank_to_device;
+  std::vector<Id> out = mesh.placement.rank_to_device;
   if (out.empty()) {
     out.resize(cluster.devices().size());
     std::iota(out.begin(), out.end(), Id{0});
@@ -53,7 +53,7 @@ class Placer {
       : model_(model),
         plan_(plan),
         devices_(devices),
-        unequal_(unequal && plan.dp > 1),
+        unequal_(unequal && plan.mesh.dp > 1),
         pace_(pace),
         distances_(cluster, devices, profile),
         table_(model, plan_, cluster, profile),
@@ -88,8 +88,8 @@ class Placer {
 
  private:
   std::size_t ranks() const {
-    return static_cast<std::size_t>(plan_.pp) * static_cast<std::size_t>(plan_.dp) *
-           static_cast<std::size_t>(plan_.tp);
+    return static_cast<std::size_t>(plan_.mesh.pp) * static_cast<std::size_t>(plan_.mesh.dp) *
+           static_cast<std::size_t>(plan_.mesh.tp);
   }
 
   Assignment in_order() const {
@@ -129,12 +129,12 @@ class Placer {
     if (!fastest_first)
       std::stable_sort(order.begin(), order.end(),
                        [&](Id a, Id b) { return seconds_of(a) > seconds_of(b); });
-    const Mesh mesh(plan_);
+    const RankGrid mesh(plan_);
     Assignment out(ranks());
     std::size_t next = 0;
-    for (int i = 0; i < (stages_outside ? plan_.pp : plan_.dp); ++i)
-      for (int k = 0; k < (stages_outside ? plan_.dp : plan_.pp); ++k)
-        for (int t = 0; t < plan_.tp; ++t)
+    for (int i = 0; i < (stages_outside ? plan_.mesh.pp : plan_.mesh.dp); ++i)
+      for (int k = 0; k < (stages_outside ? plan_.mesh.dp : plan_.mesh.pp); ++k)
+        for (int t = 0; t < plan_.mesh.tp; ++t)
           out[stages_outside ? mesh.rank(i, k, t) : mesh.rank(k, i, t)] = order[next++];
     return out;
   }
@@ -154,7 +154,8 @@ class Placer {
       greedy_ = local_ = cost_of(traffic, out[0], distances_);
       return out;
     }
-    const std::vector<double> seams = seams_of(plan_.global_batch / plan_.micro_batches);
+    const std::vector<double> seams =
+        seams_of(plan_.schedule.global_batch / plan_.schedule.micro_batches);
     colocated_ = eq1(seams, colocate(seams, nodes_, distances_), distances_);
     for (Assignment& a : out) a = local_search(traffic, std::move(a), distances_, kinds_);
     const Assignment greedy = greedy_assignment(traffic, ranks(), distances_);
@@ -171,20 +172,21 @@ class Placer {
 
   /// c_l of each layer: activations of so many samples of every micro-batch, and their gradients.
   std::vector<double> seams_of(int samples) const {
-    return std::vector<double>(static_cast<std::size_t>(model_.layers),
-                               2 * boundary_bytes(model_, plan_, samples) * plan_.micro_batches);
+    return std::vector<double>(
+        static_cast<std::size_t>(model_.layers),
+        2 * boundary_bytes(model_, plan_, samples) * plan_.schedule.micro_batches);
   }
 
   /// Eq. 1 of the layers where they stand, over all replicas.
   double seams(const Assignment& assignment) const {
     std::vector<int> stage_of(static_cast<std::size_t>(model_.layers));
-    for (std::size_t chunk = 0; chunk < plan_.stages.size(); ++chunk)
-      for (const Id segment : plan_.stages[chunk])
+    for (std::size_t chunk = 0; chunk < plan_.placement.stages.size(); ++chunk)
+      for (const Id segment : plan_.placement.stages[chunk])
         if (const int layer = model_.segments[segment].layer; layer >= 0)
-          stage_of[static_cast<std::size_t>(layer)] = static_cast<int>(chunk) % plan_.pp;
-    const Mesh mesh(plan_);
+          stage_of[static_cast<std::size_t>(layer)] = static_cast<int>(chunk) % plan_.mesh.pp;
+    const RankGrid mesh(plan_);
     double sum = 0;
-    for (int replica = 0; replica < plan_.dp; ++replica) {
+    for (int replica = 0; replica < plan_.mesh.dp; ++replica) {
       std::vector<Id> place;
       for (const int stage : stage_of) place.push_back(assignment[mesh.rank(stage, replica, 0)]);
       sum += eq1(seams_of(plan_.samples(replica)), place, distances_);
@@ -193,16 +195,16 @@ class Placer {
   }
 
   bool cut() {
-    const auto ends = partition(model_.segments.size(), plan_.stages.size(),
+    const auto ends = partition(model_.segments.size(), plan_.placement.stages.size(),
                                 [&](std::size_t chunk, std::size_t begin, std::size_t end) {
                                   return estimate_.chunk_seconds(chunk, begin, end, memory_part_);
                                 });
-    if (ends) plan_.stages = stages_of(*ends);
+    if (ends) plan_.placement.stages = stages_of(*ends);
     return ends.has_value();
   }
 
   Placement placed(const Assignment& assignment) {
-    const std::vector<int> before = plan_.shares;
+    const std::vector<int> before = plan_.schedule.shares;
     estimate_.stand(assignment);
     Placement out;
     out.seconds = std::numeric_limits<double>::infinity();
@@ -210,22 +212,23 @@ class Placer {
     const auto keep = [&](double bar) {
       const double seconds = estimate_.step_seconds();
       if (seconds >= out.seconds * bar) return;
-      out.seconds = seconds, out.stages = plan_.stages, out.shares = plan_.shares;
+      out.seconds = seconds, out.stages = plan_.placement.stages,
+      out.shares = plan_.schedule.shares;
       out.cost = cost_of(traffic_of(model_, plan_), assignment, distances_);
       out.seams = seams(assignment);
     };
     if (cut()) keep(1);
     for (int round = 0; unequal_ && round < rounds; ++round) {
       std::vector<int> shares =
-          apportion(estimate_.speeds(), plan_.global_batch / plan_.micro_batches);
+          apportion(estimate_.speeds(), plan_.schedule.global_batch / plan_.schedule.micro_batches);
       if (std::all_of(shares.begin(), shares.end(), [&](int s) { return s == shares[0]; }))
         shares.clear();
-      if (shares == plan_.shares) break;
-      plan_.shares = std::move(shares);
+      if (shares == plan_.schedule.shares) break;
+      plan_.schedule.shares = std::move(shares);
       if (!cut()) break;
       keep(out.shares.empty() ? worth_it : 1);
     }
-    plan_.shares = before;
+    plan_.schedule.shares = before;
     return out;
   }
 
@@ -249,16 +252,19 @@ std::vector<Placement> placements(const model::ModelSpec& model, const cluster::
                                   bool unequal, std::span<const double> pace) {
   const std::vector<Id> devices = devices_of(cluster, mesh);
   plan::Plan plan = mesh;
-  plan.stages.clear(), plan.shares.clear(), plan.layers.clear(), plan.rank_to_device.clear();
-  const auto ranks = static_cast<std::size_t>(plan.pp) * static_cast<std::size_t>(plan.dp) *
-                     static_cast<std::size_t>(plan.tp);
+  plan.placement.stages.clear(), plan.schedule.shares.clear(), plan.exchange.layers.clear(),
+      plan.placement.rank_to_device.clear();
+  const auto ranks = static_cast<std::size_t>(plan.mesh.pp) *
+                     static_cast<std::size_t>(plan.mesh.dp) *
+                     static_cast<std::size_t>(plan.mesh.tp);
   if (devices.size() < ranks)
-    refuse("pp", std::to_string(plan.pp),
-           fmt::format("pp {} x dp {} x tp {} = {} ranks, but {} devices", plan.pp, plan.dp,
-                       plan.tp, ranks, devices.size()));
-  const int micro_batch = plan.global_batch / std::max(1, plan.micro_batches);
-  if (unequal && plan.dp > 1 && micro_batch >= plan.dp && micro_batch % plan.dp != 0)
-    plan.shares = apportion(std::vector<double>(static_cast<std::size_t>(plan.dp), 1), micro_batch);
+    refuse("pp", std::to_string(plan.mesh.pp),
+           fmt::format("pp {} x dp {} x tp {} = {} ranks, but {} devices", plan.mesh.pp,
+                       plan.mesh.dp, plan.mesh.tp, ranks, devices.size()));
+  const int micro_batch = plan.schedule.global_batch / std::max(1, plan.schedule.micro_batches);
+  if (unequal && plan.mesh.dp > 1 && micro_batch >= plan.mesh.dp && micro_batch % plan.mesh.dp != 0)
+    plan.schedule.shares =
+        apportion(std::vector<double>(static_cast<std::size_t>(plan.mesh.dp), 1), micro_batch);
   plan = complete(std::move(plan), model);
   Placer placer(model, cluster, plan, devices, profile, unequal, pace);
   std::vector<Placement> out = placer.ranked(1);

@@ -44,13 +44,15 @@ constexpr int most_tried_without_a_key = 64;
 
 /// Mechanisms that a plan has beyond data parallelism over equal devices in order.
 int mechanisms(const plan::Plan& plan) {
-  const bool sparse = std::any_of(plan.layers.begin(), plan.layers.end(), [](const auto& layer) {
-    return layer.reduction != plan::Reduction::dense;
-  });
-  return (plan.pp > 1) + (plan.tp > 1) + (plan.virtual_stages > 1) + plan.zero + plan.recompute +
-         plan.sequence_parallel + plan.keep_gathered + !plan.shares.empty() + sparse +
-         (plan.micro_batches > 1) +
-         !std::is_sorted(plan.rank_to_device.begin(), plan.rank_to_device.end());
+  const bool sparse =
+      std::any_of(plan.exchange.layers.begin(), plan.exchange.layers.end(),
+                  [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
+  return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
+         plan.exchange.zero + plan.schedule.recompute + plan.mesh.sequence_parallel +
+         plan.exchange.keep_gathered + !plan.schedule.shares.empty() + sparse +
+         (plan.schedule.micro_batches > 1) +
+         !std::is_sorted(plan.placement.rank_to_device.begin(),
+                         plan.placement.rank_to_device.end());
 }
 
 class Planner {
@@ -60,7 +62,7 @@ class Planner {
         profile_(profile),
         options_(options),
         slow_(link_slowdowns(job.disturb, job.cluster)),
-        pace_(rank_slowdowns(job.disturb, job.plan.rank_to_device.size())),
+        pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
         bounds_(job.model, job.cluster, profile, slow_, pace_),
         evaluator_(job.model, job.cluster, profile, slow_, pace_) {
     search_.candidates = candidates(job, profile);
@@ -73,7 +75,8 @@ class Planner {
     bound();
     score();
     place_best();
-    if (methods::planned(job_.plan.method) && job_.plan.reduction != plan::Reduction::dense)
+    if (methods::planned(job_.plan.method) &&
+        job_.plan.exchange.reduction != plan::Reduction::dense)
       sparsify();
     choose_finalists();
     rescore();
@@ -190,7 +193,7 @@ class Planner {
   /// Devices and stages of the best plan of each mesh as placement has them (eq. 1), one candidate
   /// more each: what was scored so far stands in device order.
   void place_best() {
-    if (job_.plan.rank_to_device.size() > most_placed || options_.budget > 0 ||
+    if (job_.plan.placement.rank_to_device.size() > most_placed || options_.budget > 0 ||
         !job_.adaptive.placement)
       return;
     std::set<std::string> meshes;
@@ -199,16 +202,18 @@ class Planner {
       if (!meshes.insert(mesh_text(plan(i))).second) continue;
       plan::Plan placed = plan(i);
       const auto found = unless_refused([&] {
-        return place(job_.model, job_.cluster, placed, profile_, !placed.shares.empty(), pace_);
+        return place(job_.model, job_.cluster, placed, profile_, !placed.schedule.shares.empty(),
+                     pace_);
       });
       if (!found) continue;  // no partition fits: what stands in device order does
       search_.placements[mesh_text(placed)] = gap_text(*found);
-      placed.rank_to_device = found->rank_to_device;
-      placed.stages = found->stages;
-      placed.shares = found->shares;
-      placed.node_of = nodes_of(placed, job_.cluster);
-      if (placed.rank_to_device == plan(i).rank_to_device && placed.stages == plan(i).stages &&
-          placed.shares == plan(i).shares)
+      placed.placement.rank_to_device = found->rank_to_device;
+      placed.placement.stages = found->stages;
+      placed.schedule.shares = found->shares;
+      placed.placement.node_of = nodes_of(placed, job_.cluster);
+      if (placed.placement.rank_to_device == plan(i).placement.rank_to_device &&
+          placed.placement.stages == plan(i).placement.stages &&
+          placed.schedule.shares == plan(i).schedule.shares)
         continue;
       auto ready = unless_refused([&] { return methods::prepare(std::move(placed), job_.model); });
       if (ready) add(*std::move(ready));
@@ -231,17 +236,18 @@ class Planner {
       const plan::Plan& p = plan(i);
       // A layer is its own bucket, so one size of several stands for all; what was placed has one.
       const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
-                         p.bucket.value != plan::Plan().bucket.value;
+                         p.exchange.bucket.value != plan::Plan().exchange.bucket.value;
       // Gathered weights are whole.
-      if (again || p.dp == 1 || p.zero > 2 || at(i).state == Scored::State::too_large ||
-          at(i).state == Scored::State::refused)
+      if (again || p.mesh.dp == 1 || p.exchange.zero > 2 ||
+          at(i).state == Scored::State::too_large || at(i).state == Scored::State::refused)
         continue;
       plan::Plan sparse = p;
-      sparse.layers.resize(job_.model.segments.size());  // whose sums have no bound
+      sparse.exchange.layers.resize(job_.model.segments.size());  // whose sums have no bound
       order.emplace_back(bounds_.seconds(sparse), i);
     }
     std::sort(order.begin(), order.end());
-    int left = job_.plan.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
+    int left =
+        job_.plan.placement.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
     if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
     std::vector<double> best;  // of what may be chosen
     if (!must_be_sparse(job_))
@@ -251,8 +257,8 @@ class Planner {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
       plan::Plan sparse = plan(i);
       sparse.method = job_.plan.method;
-      sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
-      if (std::all_of(sparse.layers.begin(), sparse.layers.end(),
+      sparse.exchange.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
+      if (std::all_of(sparse.exchange.layers.begin(), sparse.exchange.layers.end(),
                       [](const auto& x) { return x.reduction == plan::Reduction::dense; }))
         continue;
       --left;
@@ -267,7 +273,8 @@ class Planner {
   void choose_finalists() {
     std::vector<Id> order = scored_in_order();
     if (must_be_sparse(job_))
-      std::erase_if(order, [&](Id i) { return plan(i).dp > 1 && plan(i).layers.empty(); });
+      std::erase_if(order,
+                    [&](Id i) { return plan(i).mesh.dp > 1 && plan(i).exchange.layers.empty(); });
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // first the best of each mesh, then whatever is best
@@ -335,7 +342,7 @@ class Planner {
                                                   : guess_.of_bound(plan(i), at(i).bound);
     };
     const auto open = [&](Id i) {
-      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).layers.empty()) &&
+      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).exchange.layers.empty()) &&
              (at(i).state == Scored::State::scored || at(i).state == Scored::State::pruned);
     };
     double best = least_rescored();

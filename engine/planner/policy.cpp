@@ -17,10 +17,10 @@ std::optional<Difference> difference(const plan::Plan& first, const plan::Plan& 
   const auto differ = [](const char* what, const auto& a, const auto& b) {
     return Difference{what, fmt::format("{}", a), fmt::format("{}", b)};
   };
-  if (first.world_size() != next.world_size())
-    return differ("world size", first.world_size(), next.world_size());
-  if (first.global_batch != next.global_batch)
-    return differ("global batch", first.global_batch, next.global_batch);
+  if (first.mesh.world_size() != next.mesh.world_size())
+    return differ("world size", first.mesh.world_size(), next.mesh.world_size());
+  if (first.schedule.global_batch != next.schedule.global_batch)
+    return differ("global batch", first.schedule.global_batch, next.schedule.global_batch);
   if (first.optimizer != next.optimizer)
     return differ("optimizer", name_of(first.optimizer), name_of(next.optimizer));
   if (first.clip != next.clip) return differ("clipping", first.clip, next.clip);
@@ -65,28 +65,29 @@ std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
 
 std::optional<plan::Plan> BalanceLoad::observe(const Measured& measured,
                                                const plan::Plan& current) {
-  if (measured.busy.empty() || current.dp == 1) return std::nullopt;
+  if (measured.busy.empty() || current.mesh.dp == 1) return std::nullopt;
   const program::Program mesh = methods::make_mesh(current);
-  std::vector<double> busy(static_cast<std::size_t>(current.dp));
+  std::vector<double> busy(static_cast<std::size_t>(current.mesh.dp));
   for (Id rank = 0; rank < measured.busy.size(); ++rank) {
     double& slowest = busy[static_cast<std::size_t>(tensors::place_along(mesh, "dp", rank).index)];
     slowest = std::max(slowest, measured.busy[rank]);
   }
   std::vector<double> seconds;
-  for (int i = 0; i < current.dp; ++i)
+  for (int i = 0; i < current.mesh.dp; ++i)
     seconds.push_back(busy[static_cast<std::size_t>(i)] / current.samples(i));
-  const std::vector<int> shares = shares_of(seconds, current.global_batch / current.micro_batches);
+  const std::vector<int> shares =
+      shares_of(seconds, current.schedule.global_batch / current.schedule.micro_batches);
   double before = 0, after = 0;
-  for (int i = 0; i < current.dp; ++i) {
+  for (int i = 0; i < current.mesh.dp; ++i) {
     before = std::max(before, busy[static_cast<std::size_t>(i)]);
     after =
         std::max(after, seconds[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(i)]);
   }
   if (after >= (1 - bound_) * before) return std::nullopt;
   plan::Plan plan = current;
-  plan.shares = shares;
+  plan.schedule.shares = shares;
   if (std::all_of(shares.begin(), shares.end(), [&](int share) { return share == shares[0]; }))
-    plan.shares.clear();
+    plan.schedule.shares.clear();
   return plan;
 }
 

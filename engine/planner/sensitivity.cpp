@@ -9,7 +9,7 @@
 
 #include "engine/base/units.h"
 #include "engine/cluster/disturbance.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 
 namespace rehearse::planner {
 namespace {
@@ -26,7 +26,9 @@ std::vector<Id> best_of_meshes(const Search& search) {
   const Id chosen = search.finalists.front();
   std::vector<Id> out{chosen};
   const auto& plans = search.candidates.plans;
-  const auto shape = [&](Id i) { return std::pair(mesh_text(plans[i]), plans[i].layers.empty()); };
+  const auto shape = [&](Id i) {
+    return std::pair(mesh_text(plans[i]), plans[i].exchange.layers.empty());
+  };
   std::set<std::pair<std::string, bool>> shapes{shape(chosen)};
   for (const Id i : order)
     if (out.size() < most_tried && shapes.insert(shape(i)).second) out.push_back(i);
@@ -41,7 +43,7 @@ std::string with_other_links(const job::Job& job, const Search& search,
   slow.resize(job.cluster.links().size(), 1.0);
   for (const Id link : links) slow[link] *= factor;
   Evaluator evaluator(job.model, job.cluster, profile, slow,
-                      rank_slowdowns(job.disturb, job.plan.rank_to_device.size()));
+                      rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size()));
   Id best = none;
   double least = 0;
   for (const Id i : tried)
@@ -110,15 +112,15 @@ std::vector<std::string> what_would_change(const job::Job& job, const Search& se
 }
 
 std::vector<std::string> plan_warnings(const plan::Plan& plan, const cluster::Cluster& cluster) {
-  if (plan.tp == 1) return {};
-  const Mesh at(plan);
+  if (plan.mesh.tp == 1) return {};
+  const RankGrid at(plan);
   double slowest = tensor_link_bound;
   Id from = none, to = none;
-  for (int s = 0; s < plan.pp; ++s)
-    for (int d = 0; d < plan.dp; ++d)
-      for (int t = 1; t < plan.tp; ++t) {
-        const Id a = plan.rank_to_device[at.rank(s, d, t - 1)],
-                 b = plan.rank_to_device[at.rank(s, d, t)];
+  for (int s = 0; s < plan.mesh.pp; ++s)
+    for (int d = 0; d < plan.mesh.dp; ++d)
+      for (int t = 1; t < plan.mesh.tp; ++t) {
+        const Id a = plan.placement.rank_to_device[at.rank(s, d, t - 1)],
+                 b = plan.placement.rank_to_device[at.rank(s, d, t)];
         if (a == b) continue;
         if (const double rate = cluster.bandwidth(a, b).value; rate < slowest)
           slowest = rate, from = a, to = b;

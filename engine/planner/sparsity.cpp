@@ -74,7 +74,7 @@ std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& mo
           model.name, s, model.segments[s].name));
     variance.push_back(found == known.end() ? 0 : found->second);
   }
-  const std::vector<double> s = sparsity(variance, plan.s_min, plan.s_max);
+  const std::vector<double> s = sparsity(variance, plan.exchange.s_min, plan.exchange.s_max);
   std::vector<double> out;
   std::size_t layer = 0;
   for (const bool one : owns) out.push_back(one ? 1 - s[layer++] : 1);
@@ -83,7 +83,8 @@ std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& mo
 
 std::vector<Id> nodes_of(const plan::Plan& plan, const cluster::Cluster& cluster) {
   std::vector<Id> node;
-  for (const Id device : plan.rank_to_device) node.push_back(cluster.devices()[device].node);
+  for (const Id device : plan.placement.rank_to_device)
+    node.push_back(cluster.devices()[device].node);
   return node;
 }
 
@@ -109,7 +110,7 @@ class Prices {
         program_(methods::make_mesh(plan)),
         owner_(owner_of(model)),
         node_(nodes_of(plan, cluster)),
-        stages_(static_cast<std::size_t>(plan.pp)) {}
+        stages_(static_cast<std::size_t>(plan.mesh.pp)) {}
 
   std::vector<ExchangeSeconds> all(Id segment, double density) {
     const int stage = stage_of(segment);
@@ -121,16 +122,16 @@ class Prices {
       for (const auto& [split, elements] : buckets(segment)) price(stage, one, elements, seconds);
       out.push_back(seconds);
     };
-    if (plan_.reduction.value_or(plan::Reduction::dense) == plan::Reduction::dense)
+    if (plan_.exchange.reduction.value_or(plan::Reduction::dense) == plan::Reduction::dense)
       add(plan::Reduction::dense, program::Coding::index32);
     for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
-      if (plan_.reduction.value_or(reduction) != reduction) continue;
-      if (reduction == plan::Reduction::two_level && !plan_.reduction &&
+      if (plan_.exchange.reduction.value_or(reduction) != reduction) continue;
+      if (reduction == plan::Reduction::two_level && !plan_.exchange.reduction &&
           !(groups(stage).two_level && copies_alike(segment)))
         continue;
       for (const program::Coding coding :
            {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16})
-        if (plan_.coding.value_or(coding) == coding) add(reduction, coding);
+        if (plan_.exchange.coding.value_or(coding) == coding) add(reduction, coding);
     }
     std::stable_sort(out.begin(), out.end(),
                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
@@ -139,9 +140,9 @@ class Prices {
 
  private:
   int stage_of(Id segment) const {
-    for (std::size_t c = 0; c < plan_.stages.size(); ++c)
-      for (const Id s : plan_.stages[c])
-        if (s == segment) return static_cast<int>(c) % plan_.pp;
+    for (std::size_t c = 0; c < plan_.placement.stages.size(); ++c)
+      for (const Id s : plan_.placement.stages[c])
+        if (s == segment) return static_cast<int>(c) % plan_.mesh.pp;
     return 0;
   }
 
@@ -150,7 +151,8 @@ class Prices {
     std::map<bool, std::int64_t> out;
     for (const Id g : model_.segments[segment].groups)
       if (owner_[g] == segment)
-        out[plan_.tp > 1 && model_.groups[g].split] += elements_of(model_.groups[g], plan_.tp);
+        out[plan_.mesh.tp > 1 && model_.groups[g].split] +=
+            elements_of(model_.groups[g], plan_.mesh.tp);
     return out;
   }
 
@@ -165,7 +167,7 @@ class Prices {
       std::map<Id, std::vector<Id>> by_node;
       auto& replicas = out.replicas.emplace_back();
       for (const Id rank : group) {
-        replicas.push_back(plan_.rank_to_device[rank]);
+        replicas.push_back(plan_.placement.rank_to_device[rank]);
         by_node[node_[rank]].push_back(replicas.back());
       }
       out.devices.insert(out.devices.end(), replicas.begin(), replicas.end());
@@ -206,24 +208,25 @@ class Prices {
     const auto& first = shapes.front().front();
     return std::all_of(shapes.begin(), shapes.end(), [&](const auto& shape) {
       return shape == shapes.front() &&
-             (plan_.tp == 1 || std::count(shape.begin(), shape.end(), first) == std::ssize(shape));
+             (plan_.mesh.tp == 1 ||
+              std::count(shape.begin(), shape.end(), first) == std::ssize(shape));
     });
   }
 
   void price(int stage, const plan::LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
     const Groups& g = groups(stage);
     const std::int64_t width = size_of(plan_.precision);
-    const bool zero = plan_.zero > 0;
+    const bool zero = plan_.exchange.zero > 0;
     const program::Move dense = zero ? program::Move::reduce_scatter : program::Move::all_reduce;
     if (x.reduction == plan::Reduction::dense) {
       out.transfer += seconds(stage, dense, g.replicas, n * width,
-                              collectives::algorithm_for(dense, plan_.collective));
+                              collectives::algorithm_for(dense, plan_.exchange.collective));
       return;
     }
     const bool two = x.reduction == plan::Reduction::two_level;
     const program::Kernel kernel{.of = n,
                                  .keep = program::entries_kept(n, x.density),
-                                 .selector = plan_.selector,
+                                 .selector = plan_.exchange.selector,
                                  .coding = x.coding};
     const std::int64_t packet = packet_bytes(kernel);
     const auto& across = two ? g.leaders : g.replicas;
@@ -239,7 +242,7 @@ class Prices {
     // Bytes as the linker counts them: read and written.
     out.select += local(g, program::KernelKind::select, n * width + 8 * n + packet);
     out.scatter +=
-        local(g, program::KernelKind::scatter_add, packets + 4 * (zero ? n / plan_.dp : n));
+        local(g, program::KernelKind::scatter_add, packets + 4 * (zero ? n / plan_.mesh.dp : n));
   }
 
   /// The slowest device's.
@@ -310,7 +313,7 @@ std::vector<plan::LayerExchange> choose_exchanges(const plan::Plan& plan,
                                                   const costs::Profile* profile) {
   const std::vector<double> density = densities(plan, model, profile);
   std::vector<plan::LayerExchange> out(model.segments.size());
-  if (plan.dp == 1) return out;
+  if (plan.mesh.dp == 1) return out;
   Prices prices(plan, model, cluster, profile);
   for (Id s = 0; s < out.size(); ++s) out[s] = fastest(prices, s, density[s]);
   return out;

@@ -44,7 +44,7 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor
              .world_size = c.linked.program.world_size,
              .program_hash = c.linked.hash,
              .seed = c.train.seed,
-             .global_batch = c.plan.global_batch,
+             .global_batch = c.plan.schedule.global_batch,
              .seq_len = c.model.seq_len,
              .record = record,
              .shards = {}};

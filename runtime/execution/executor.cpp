@@ -60,8 +60,8 @@ struct Executor::Impl {
         role(c.linked.program.roles[role_id]),
         maps(tensors::map_tensors(c.linked, c.model)),
         memory(c.linked.program, role_id, c.rank, given),
-        operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.global_batch, c.rank,
-                   maps[c.rank], c.network, memory, c.wiring),
+        operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.schedule.global_batch,
+                   c.rank, maps[c.rank], c.network, memory, c.wiring),
         main_lane(compute_lane(role)) {
     std::vector<TaskLane> lanes = lanes_of(c.linked.program, role);
     if (!lanes.empty()) step_end = last_of(lanes[main_lane]);

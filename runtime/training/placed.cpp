@@ -31,7 +31,7 @@ Wiring wiring_of(const LinkedPlan& plan, int number) {
 LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices)
     : job(with_plan(base, std::move(plan))),
       linked(link::link(compile(job), job.model)),
-      plays(migration::players(devices, job.plan.rank_to_device)) {
+      plays(migration::players(devices, job.plan.placement.rank_to_device)) {
   planner::check_memory(linked, job.plan, job.model, job.cluster);
 }
 
@@ -39,7 +39,7 @@ PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
                        const RunParts& parts)
     : plan(std::move(linked_plan)),
       number(place),
-      disturber(plan->job.disturb, plan->job.plan.world_size()),
+      disturber(plan->job.disturb, plan->job.plan.mesh.world_size()),
       context{plan->linked,
               plan->job.model,
               plan->job.plan,

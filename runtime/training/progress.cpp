@@ -38,7 +38,9 @@ Peak peak_of(const job::Job& job, const link::LinkedProgram& linked) {
     };
     if (std::none_of(role.ops.begin(), role.ops.end(), computes)) continue;
     for (const Id rank : role.ranks) {
-      const Id device = job.plan.rank_to_device.empty() ? rank : job.plan.rank_to_device.at(rank);
+      const Id device = job.plan.placement.rank_to_device.empty()
+                            ? rank
+                            : job.plan.placement.rank_to_device.at(rank);
       const cluster::DeviceKind& kind = job.cluster.kind_of(device);
       peak.flops += (job.plan.precision == program::DType::f32    ? kind.peak_f32
                      : job.plan.precision == program::DType::bf16 ? kind.peak_bf16
@@ -142,7 +144,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
     timed_.push_back(step);
     ended_.erase(ended_.begin(), std::next(before));
   }
-  const double tokens = double(job_.plan.global_batch) * job_.model.seq_len;
+  const double tokens = double(job_.plan.schedule.global_batch) * job_.model.seq_len;
   const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   if (metrics_.is_open()) {
@@ -232,7 +234,7 @@ void Progress::summarise(TrainSummary& summary) const {
   std::vector<double> sorted = times_;
   std::sort(sorted.begin(), sorted.end());
   summary.median_step_s = sorted[sorted.size() / 2];
-  const double tokens = double(job_.plan.global_batch) * job_.model.seq_len;
+  const double tokens = double(job_.plan.schedule.global_batch) * job_.model.seq_len;
   summary.tokens_per_s = tokens / summary.median_step_s;
   if (peak_flops_ > 0)
     summary.mfu = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value /

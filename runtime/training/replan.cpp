@@ -24,7 +24,8 @@ PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job) {
   PlanRecord record = read_manifest(checkpoint).record;
   if (record.placements == 0 || record.plan.empty()) return {};
   const plan::Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
-  if (plan.world_size() != job.plan.world_size() || plan.global_batch != job.plan.global_batch)
+  if (plan.mesh.world_size() != job.plan.mesh.world_size() ||
+      plan.schedule.global_batch != job.plan.schedule.global_batch)
     return {};
   return record;
 }

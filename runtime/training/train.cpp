@@ -52,7 +52,7 @@ DataSettings data_settings(const job::Job& job) {
       .path = job.train.data,
       .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
       .seq_len = job.model.seq_len,
-      .global_batch = job.plan.global_batch,
+      .global_batch = job.plan.schedule.global_batch,
       .vocab = job.model.vocab,
       .seed = job.train.seed};
 }
@@ -107,7 +107,8 @@ class Trainer {
         described_(described),
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
-        parts_{data, network_, control, job.plan.rank_to_device, traced() ? &trace_ : nullptr},
+        parts_{data, network_, control, job.plan.placement.rank_to_device,
+               traced() ? &trace_ : nullptr},
         current_(std::make_unique<PlacedPlan>(std::move(plan), placements, parts_)),
         progress_(job, current_->plan->linked, data, control, options.quiet) {}
 
@@ -263,8 +264,8 @@ class Trainer {
     for (const std::string& one :
          control_.gather(fmt::format("validation {}", step), fmt::format("{:.17g}", mine)))
       sum += std::stod(one);
-    const double loss =
-        sum / static_cast<double>(data_.validation_labels(0, batches * job_.plan.global_batch));
+    const double loss = sum / static_cast<double>(data_.validation_labels(
+                                  0, batches * job_.plan.schedule.global_batch));
     progress_.validation(step, loss, now() - began);
     return loss;
   }
@@ -312,17 +313,17 @@ class Trainer {
 
 TrainSummary train(const job::Job& job, const Environment& environment,
                    const TrainOptions& options) {
-  if (environment.world_size != job.plan.world_size())
+  if (environment.world_size != job.plan.mesh.world_size())
     throw InputError(fmt::format(
         "the job's mesh needs {} ranks (pp {} x dp {} x tp {} + {} servers), {} were started",
-        job.plan.world_size(), job.plan.pp, job.plan.dp, job.plan.tp, job.plan.servers,
-        environment.world_size));
+        job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.tp,
+        job.plan.mesh.servers, environment.world_size));
   set_threads(job, environment);
   plan::Plan first = job.plan;
   int placements = 0;
   std::shared_ptr<const LinkedPlan> plan;
   const auto link_first = [&] {
-    plan = std::make_shared<const LinkedPlan>(job, first, job.plan.rank_to_device);
+    plan = std::make_shared<const LinkedPlan>(job, first, job.plan.placement.rank_to_device);
   };
   link_first();
   if (job.train.data.empty())

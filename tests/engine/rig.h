@@ -68,9 +68,11 @@ inline cluster::Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
 inline cluster::Cluster fast(int n) { return star(n, BytesPerSecond(1e30), Seconds(0)); }
 
 inline plan::Plan plan_of(const std::string& method, int pp, int dp, int tp, int micro_batches) {
-  plan::Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
-  plan.global_batch = dp * micro_batches;
-  plan.bucket = Bytes(20000);
+  plan::Plan plan{.method = method,
+                  .mesh = {.pp = pp, .dp = dp, .tp = tp},
+                  .schedule = {.micro_batches = micro_batches}};
+  plan.schedule.global_batch = dp * micro_batches;
+  plan.exchange.bucket = Bytes(20000);
   return plan;
 }
 

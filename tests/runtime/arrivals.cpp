@@ -55,7 +55,7 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
   const link::LinkedProgram linked = link::link(compile(job));
   Turns turns(order);
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         RankRun rank(job, linked, environment);
         const bool works = rank.executor.role().free_running;
         const auto worker = static_cast<int>(linked.place_of[static_cast<Id>(environment.rank)]);
@@ -85,7 +85,7 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
         return losses.dump();
       });
   ServedRun run;
-  for (int worker = 0; worker < job.plan.dp; ++worker) {
+  for (int worker = 0; worker < job.plan.mesh.dp; ++worker) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(worker)];
     EXPECT_EQ(outcome.status, 0) << "rank " << worker << ": " << outcome.text;
     if (outcome.status != 0) return run;
@@ -97,10 +97,10 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
 
 ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order) {
   const Data data = data_of(job);
-  const int batch = job.plan.global_batch, length = job.model.seq_len;
+  const int batch = job.plan.schedule.global_batch, length = job.model.seq_len;
   ReferenceOptimizer server(job);
   std::vector<reference::Weights> answered;
-  for (int worker = 0; worker < job.plan.dp; ++worker) answered.push_back(server.copy());
+  for (int worker = 0; worker < job.plan.mesh.dp; ++worker) answered.push_back(server.copy());
   ServedRun run;
   run.losses.resize(answered.size());
   for (std::size_t turn = 0; turn < order.size(); ++turn) {
@@ -109,14 +109,14 @@ ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order)
     const at::Tensor tokens = at::empty({batch, length}, at::kLong);
     const at::Tensor labels = at::empty({batch, length}, at::kLong);
     data.training(step, 0, batch, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
-    const int count = batch / job.plan.dp, first = order[turn] * count;
+    const int count = batch / job.plan.mesh.dp, first = order[turn] * count;
     const at::Tensor own_tokens = tokens.narrow(0, first, count);
     const at::Tensor own_labels = labels.narrow(0, first, count);
     run.losses[worker].push_back(
         reference::loss_sum(job.model, answered[worker], own_tokens, own_labels).item<double>());
     server.update(reference::gradients(job.model, answered[worker], own_tokens, own_labels,
                                        1.0 / static_cast<double>(data.training_labels(step))),
-                  static_cast<std::int64_t>(turn) / job.plan.dp);
+                  static_cast<std::int64_t>(turn) / job.plan.mesh.dp);
     answered[worker] = server.copy();
   }
   run.weights = server.copy();

@@ -24,12 +24,12 @@ RankRun::RankRun(const job::Job& job, const link::LinkedProgram& linked,
                  const Environment& environment)
     : data({.path = job.train.data,
             .seq_len = job.model.seq_len,
-            .global_batch = job.plan.global_batch,
+            .global_batch = job.plan.schedule.global_batch,
             .vocab = job.model.vocab,
             .seed = job.train.seed}),
       control(environment, {.timeout = job.run.timeout, .heartbeat = job.run.heartbeat}),
       network(control, {.transport = job.run.transport}),
-      disturber(job.disturb, job.plan.world_size()),
+      disturber(job.disturb, job.plan.mesh.world_size()),
       executor({linked, job.model, job.plan, job.train, static_cast<Id>(environment.rank), data,
                 network, control, &disturber}) {
   executor.initialise();
@@ -47,10 +47,10 @@ job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t 
   model.groups.clear();
   model.segments.clear();
   job.model = build_model(model);
-  if (plan.global_batch == 0) plan.global_batch = 8;
-  plan.bucket = Bytes(60e3);
+  if (plan.schedule.global_batch == 0) plan.schedule.global_batch = 8;
+  plan.exchange.bucket = Bytes(60e3);
   job.plan = methods::prepare(plan, job.model);
-  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
+  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.mesh.world_size()));
   job.train.seq_len = job.model.seq_len;
   job.train.steps = steps;
   job.train.lr = 3e-3;
@@ -67,18 +67,17 @@ void write_training_data(const ScratchFolder& folder) {
 plan::Plan smallest_plan(const std::string& method) {
   const methods::Strategy& strategy = methods::strategy_named(method);
   plan::Plan plan{.method = method,
-                  .pp = std::min(strategy.pp, 2),
-                  .tp = std::min(strategy.tp, 2),
-                  .micro_batches = 2};
-  if (plan.pp * plan.tp == 1) plan.dp = 2;
-  if (plan.pp > 1) plan.micro_batches = 4;
+                  .mesh = {.pp = std::min(strategy.pp, 2), .tp = std::min(strategy.tp, 2)},
+                  .schedule = {.micro_batches = 2}};
+  if (plan.mesh.pp * plan.mesh.tp == 1) plan.mesh.dp = 2;
+  if (plan.mesh.pp > 1) plan.schedule.micro_batches = 4;
   return plan;
 }
 
 std::vector<execution::Interval> trace_of(const job::Job& job, int most_steps) {
   at::set_num_threads(1);  // no thread pool that a fork would break
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         execution::Recording recording;
         train(job, environment, {.trace_steps = most_steps, .sink = &recording, .quiet = true});
         std::string bytes(recording.intervals.size() * sizeof(execution::Interval), '\0');

@@ -21,13 +21,13 @@ namespace rehearse::runtime {
 inline job::Job sparse_job(plan::Plan plan, plan::Reduction reduction, double density,
                            const std::string& data, std::vector<Id> node_of = {0, 0, 1, 2}) {
   plan.method = "adaptive";
-  if (plan.micro_batches == 1 && plan.pp > 1) plan.micro_batches = 2;
+  if (plan.schedule.micro_batches == 1 && plan.mesh.pp > 1) plan.schedule.micro_batches = 2;
   job::Job job = conformance_job(plan, data, 20);
   const std::size_t segments = job.model.segments.size();
   for (std::size_t s = 0; s < segments; ++s)
-    job.plan.layers.push_back({density, reduction, program::Coding(s % 3)});
-  node_of.resize(static_cast<std::size_t>(job.plan.world_size()));
-  job.plan.node_of = std::move(node_of);
+    job.plan.exchange.layers.push_back({density, reduction, program::Coding(s % 3)});
+  node_of.resize(static_cast<std::size_t>(job.plan.mesh.world_size()));
+  job.plan.placement.node_of = std::move(node_of);
   job.plan = methods::prepare(job.plan, job.model);
   return job;
 }
@@ -77,7 +77,7 @@ inline std::vector<States> run_sparse(const job::Job& job, int steps,
                                       const std::function<void(RankRun&, int rank)>& between = {}) {
   const link::LinkedProgram linked = link::link(compile(job), job.model);
   at::set_num_threads(1);
-  const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+  const auto outcomes = run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
     RankRun rank(job, linked, environment);
     rank.steps(0, steps - 1);
     if (between) between(rank, environment.rank);

@@ -31,16 +31,16 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   if (const methods::Strategy& strategy = methods::strategy_named(plan.method);
       strategy.defaults != nullptr)
     strategy.defaults(implied);
-  if (plan.pp * implied.virtual_stages > 2) {
+  if (plan.mesh.pp * implied.schedule.virtual_stages > 2) {
     job.model.layers = 4;  // one for each model chunk
     job.model.groups.clear();
     job.model.segments.clear();
     job.model = build_model(job.model);
   }
-  if (plan.global_batch == 0) plan.global_batch = 8;
-  if (plan.bucket.value > 1e5) plan.bucket = Bytes(60e3);  // several buckets
+  if (plan.schedule.global_batch == 0) plan.schedule.global_batch = 8;
+  if (plan.exchange.bucket.value > 1e5) plan.exchange.bucket = Bytes(60e3);  // several buckets
   job.plan = methods::prepare(plan, job.model);
-  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.world_size()));
+  job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.mesh.world_size()));
   job.train.seq_len = 16;
   job.train.steps = 20;
   job.train.seed = 3;
@@ -58,7 +58,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
 TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options) {
   at::set_num_threads(1);  // no thread pool that a fork would break
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         TrainOptions quietly = options;
         quietly.quiet = true;
         const TrainSummary summary = train(job, environment, quietly);
@@ -81,7 +81,7 @@ TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options) 
 std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& options,
                                        const std::function<void(int rank)>& before) {
   at::set_num_threads(1);
-  return run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+  return run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
     if (before) before(environment.rank);
     TrainOptions quietly = options;
     quietly.quiet = true;
@@ -112,7 +112,7 @@ Data data_of(const job::Job& job) {
       {.path = job.train.data,
        .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
        .seq_len = job.model.seq_len,
-       .global_batch = job.plan.global_batch,
+       .global_batch = job.plan.schedule.global_batch,
        .vocab = job.model.vocab,
        .seed = job.train.seed});
 }
@@ -168,10 +168,11 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
   const job::Train& settings = job.train;
   const Data data = data_of(job);
   ReferenceOptimizer optimizer(job);
-  const int batch = job.plan.global_batch, length = model.seq_len;
+  const int batch = job.plan.schedule.global_batch, length = model.seq_len;
   const auto samples_of = [&](int worker) {
-    return rules.workers == job.plan.dp ? job.plan.samples(worker) * job.plan.micro_batches
-                                        : batch / rules.workers;
+    return rules.workers == job.plan.mesh.dp
+               ? job.plan.samples(worker) * job.plan.schedule.micro_batches
+               : batch / rules.workers;
   };
   std::deque<reference::Weights> history;  // newest first; a step computes with the last
   const auto keep = [&] {

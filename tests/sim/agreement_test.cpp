@@ -22,8 +22,8 @@ struct Case {
 
   /// Stages send to both sides at a time, on cables of their own.
   cluster::Cluster cluster() const {
-    return plan.pp > 1 || plan.servers > 0 ? meshed(plan.world_size())
-                                           : switched(plan.world_size());
+    return plan.mesh.pp > 1 || plan.mesh.servers > 0 ? meshed(plan.mesh.world_size())
+                                                     : switched(plan.mesh.world_size());
   }
 };
 std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
@@ -31,33 +31,46 @@ std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one
 std::vector<Case> uncontended() {
   std::vector<Case> cases;
   auto add = [&](const std::string& name, plan::Plan plan, double tolerance = 1e-6) {
-    plan.global_batch = plan.dp * plan.micro_batches * 2;
+    plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches * 2;
     cases.push_back({name, plan, tolerance});
   };
   for (const int n : {2, 4, 8}) {
     const std::string ranks = std::to_string(n);
-    add("ddp_ring_" + ranks, {.method = "ddp", .dp = n, .collective = program::Algorithm::ring});
+    add("ddp_ring_" + ranks,
+        {.method = "ddp", .mesh = {.dp = n}, .exchange = {.collective = program::Algorithm::ring}});
     add("ddp_halving_doubling_" + ranks,
-        {.method = "ddp", .dp = n, .collective = program::Algorithm::halving_doubling});
+        {.method = "ddp",
+         .mesh = {.dp = n},
+         .exchange = {.collective = program::Algorithm::halving_doubling}});
     add("ddp_double_tree_" + ranks,
-        {.method = "ddp", .dp = n, .collective = program::Algorithm::double_tree}, 0.02);
-    add("zero2_ring_" + ranks,
-        {.method = "zero2", .dp = n, .collective = program::Algorithm::ring});
+        {.method = "ddp",
+         .mesh = {.dp = n},
+         .exchange = {.collective = program::Algorithm::double_tree}},
+        0.02);
+    add("zero2_ring_" + ranks, {.method = "zero2",
+                                .mesh = {.dp = n},
+                                .exchange = {.collective = program::Algorithm::ring}});
   }
   for (const int n : {3, 6, 7})
     add("ddp_ring_" + std::to_string(n),
-        {.method = "ddp", .dp = n, .collective = program::Algorithm::ring});
+        {.method = "ddp", .mesh = {.dp = n}, .exchange = {.collective = program::Algorithm::ring}});
   for (const char* method : {"gpipe", "1f1b"})
     for (const int stages : {2, 4})
       add(std::string(method) + "_" + std::to_string(stages),
-          {.method = method, .pp = stages, .micro_batches = 8});
+          {.method = method, .mesh = {.pp = stages}, .schedule = {.micro_batches = 8}});
   // Two stages would share a cable with the sum of their tied embeddings.
-  add("pipedream_2bw_4", {.method = "pipedream-2bw", .pp = 4, .micro_batches = 8});
-  add("interleaved_2", {.method = "interleaved", .pp = 2, .micro_batches = 4, .virtual_stages = 2});
-  add("servers_sync", {.method = "ps-sync", .dp = 1, .servers = 1});
-  add("servers_stale", {.method = "ps-ssp", .dp = 1, .servers = 1, .staleness = 1});
-  add("servers_async", {.method = "ps-async", .dp = 1, .servers = 1});
-  add("tensor_2", {.method = "megatron", .tp = 2, .collective = program::Algorithm::ring});
+  add("pipedream_2bw_4",
+      {.method = "pipedream-2bw", .mesh = {.pp = 4}, .schedule = {.micro_batches = 8}});
+  add("interleaved_2", {.method = "interleaved",
+                        .mesh = {.pp = 2},
+                        .schedule = {.micro_batches = 4, .virtual_stages = 2}});
+  add("servers_sync", {.method = "ps-sync", .mesh = {.dp = 1, .servers = 1}});
+  add("servers_stale",
+      {.method = "ps-ssp", .mesh = {.dp = 1, .servers = 1}, .schedule = {.staleness = 1}});
+  add("servers_async", {.method = "ps-async", .mesh = {.dp = 1, .servers = 1}});
+  add("tensor_2", {.method = "megatron",
+                   .mesh = {.tp = 2},
+                   .exchange = {.collective = program::Algorithm::ring}});
   return cases;
 }
 
@@ -98,8 +111,10 @@ TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
   };
   for (const Shared shared :
        {Shared{program::Algorithm::ring, 0.01}, Shared{program::Algorithm::hierarchical, 0.05}}) {
-    plan::Plan plan = {.method = "megatron", .dp = 16, .tp = 2, .collective = shared.algorithm};
-    plan.global_batch = 32;
+    plan::Plan plan = {.method = "megatron",
+                       .mesh = {.dp = 16, .tp = 2},
+                       .exchange = {.collective = shared.algorithm}};
+    plan.schedule.global_batch = 32;
     const Bench bench(plan, cluster, "gpt2-124m");
     const double few = bench.sim(fluid).simulated.seconds;
     const double many = bench.sim(chunk).simulated.seconds;
@@ -109,8 +124,9 @@ TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
 
 TEST(Contended, LanesOfOneRankShareItsLink) {
   // ZeRO-3 gathers weights while it scatters gradients: the dry run lets each have the whole link.
-  plan::Plan plan = {.method = "zero3", .dp = 4, .collective = program::Algorithm::ring};
-  plan.global_batch = 4;
+  plan::Plan plan = {
+      .method = "zero3", .mesh = {.dp = 4}, .exchange = {.collective = program::Algorithm::ring}};
+  plan.schedule.global_batch = 4;
   const Bench bench(plan, switched(4, 1, 1e9), "gpt2-124m");
   const double alone = last_end(bench.dry());
   EXPECT_GT(bench.sim(fluid).simulated.seconds, 1.05 * alone);
@@ -119,9 +135,10 @@ TEST(Contended, LanesOfOneRankShareItsLink) {
 
 TEST(Chunk, ARingIsExactlyItsTransfers) {
   for (const int n : {2, 3, 8}) {
-    plan::Plan plan = {
-        .method = "ddp", .dp = n, .bucket = Bytes(1e12), .collective = program::Algorithm::ring};
-    plan.global_batch = n;
+    plan::Plan plan = {.method = "ddp",
+                       .mesh = {.dp = n},
+                       .exchange = {.bucket = Bytes(1e12), .collective = program::Algorithm::ring}};
+    plan.schedule.global_batch = n;
     const Bench bench(plan, switched(n));
     std::size_t rings = 0;
     for (const auto& event : bench.linked.events)

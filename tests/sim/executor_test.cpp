@@ -19,8 +19,10 @@ using testing::HasSubstr;
 const cluster::Disturbance jitter = {.seed = 3, .compute_sigma = 0.05, .link_sigma = 0.05};
 
 plan::Plan small_ddp(int ranks) {
-  return {
-      .method = "ddp", .dp = ranks, .global_batch = ranks, .collective = program::Algorithm::ring};
+  return {.method = "ddp",
+          .mesh = {.dp = ranks},
+          .schedule = {.global_batch = ranks},
+          .exchange = {.collective = program::Algorithm::ring}};
 }
 
 TEST(Simulate, TheSameSeedGivesTheSameBytes) {
@@ -37,8 +39,9 @@ TEST(Simulate, TheSameSeedGivesTheSameBytes) {
 
 TEST(Simulate, BypassChangesNothingAt64Ranks) {
   // Tensor-parallel groups have NVLink to themselves; stages and replicas share NICs.
-  const plan::Plan plan = {
-      .method = "1f1b", .pp = 4, .dp = 2, .tp = 8, .global_batch = 16, .micro_batches = 8};
+  const plan::Plan plan = {.method = "1f1b",
+                           .mesh = {.pp = 4, .dp = 2, .tp = 8},
+                           .schedule = {.global_batch = 16, .micro_batches = 8}};
   const Bench bench(plan, cluster::load_cluster("dgx-a100:8"), "bert-large");
   const Bench::Sim with = bench.sim({}, jitter, 2);
   const Bench::Sim without = bench.sim({.bypass = false}, jitter, 2);
@@ -50,13 +53,14 @@ TEST(Simulate, BypassChangesNothingAt64Ranks) {
 }
 
 TEST(Simulate, GivesTheMetricsOfTheDryRunWhereNothingContends) {
-  const plan::Plan plan = {
-      .method = "1f1b", .pp = 2, .dp = 2, .global_batch = 16, .micro_batches = 4};
+  const plan::Plan plan = {.method = "1f1b",
+                           .mesh = {.pp = 2, .dp = 2},
+                           .schedule = {.global_batch = 16, .micro_batches = 4}};
   const Bench bench(plan, meshed(4));
   const auto measured = [&](auto run) {
     execution::MetricsSink sink(bench.linked, bench.model, bench.cluster, bench.costs,
-                                plan.global_batch, {.warm_up = 1, .steady = 3});
-    run(cluster::Disturber(jitter, plan.world_size()), sink);
+                                plan.schedule.global_batch, {.warm_up = 1, .steady = 3});
+    run(cluster::Disturber(jitter, plan.mesh.world_size()), sink);
     const execution::Metrics m = sink.finish();
     return std::vector<double>{
         m.mean_step,       m.std_step,       m.robustness,      m.tokens_per_s,  m.mfu,

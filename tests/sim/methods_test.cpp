@@ -35,46 +35,49 @@ std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals&
   const methods::Combines& can = methods::strategies().at(method).combines;
   auto add = [&](plan::Plan plan, const std::string& what) {
     plan.method = method;
-    plan.bucket = Bytes(20000);
-    plan.collective = program::Algorithm::ring;
-    if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
-    plan.global_batch = plan.dp * plan.micro_batches * 2;
-    if (!plan.shares.empty())
-      plan.global_batch =
-          std::accumulate(plan.shares.begin(), plan.shares.end(), 0) * plan.micro_batches;
+    plan.exchange.bucket = Bytes(20000);
+    plan.exchange.collective = program::Algorithm::ring;
+    if (can.servers) plan.mesh.servers = plan.mesh.dp > 2 ? 2 : 1;
+    plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches * 2;
+    if (!plan.schedule.shares.empty())
+      plan.schedule.global_batch =
+          std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), 0) *
+          plan.schedule.micro_batches;
     if (refusals.refuses(plan, small_model())) return;
     cases.push_back({method + what, plan});
   };
   for (int pp = 1; pp <= (can.pp ? ranks : 1); ++pp)
     for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
       if (ranks % (pp * tp) != 0) continue;
-      plan::Plan plan = {
-          .pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = pp > 1 ? 4 : 2};
+      plan::Plan plan = {.mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp},
+                         .schedule = {.micro_batches = pp > 1 ? 4 : 2}};
       const std::string mesh =
           " pp" + std::to_string(pp) + " tp" + std::to_string(tp) + " of " + std::to_string(ranks);
       add(plan, mesh);
       for (int zero = 1; zero <= can.max_zero; ++zero)
-        plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
-      plan.zero = 0;
-      for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
-      if (!plan.shares.empty()) add(plan, mesh + " shares");
-      plan.shares.clear();
-      if (method == "adaptive" && plan.dp > 1) {
+        plan.exchange.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+      plan.exchange.zero = 0;
+      for (int i = 0; can.shares && i < plan.mesh.dp; ++i)
+        plan.schedule.shares.push_back(1 + i % 3);
+      if (!plan.schedule.shares.empty()) add(plan, mesh + " shares");
+      plan.schedule.shares.clear();
+      if (method == "adaptive" && plan.mesh.dp > 1) {
         // Every layer in another way, on nodes of three and of two places; tensor ranks share one.
         plan::Plan mixed = plan;
         for (Id s = 0; s < small_model().segments.size(); ++s)
-          mixed.layers.push_back({0.1, plan::Reduction((s + 1) % 3), program::Coding(s / 3 % 3)});
+          mixed.exchange.layers.push_back(
+              {0.1, plan::Reduction((s + 1) % 3), program::Coding(s / 3 % 3)});
         for (int rank = 0; rank < ranks; ++rank)
-          mixed.node_of.push_back(rank / tp < 3 ? 0 : 1 + (rank / tp - 3) / 2);
+          mixed.placement.node_of.push_back(rank / tp < 3 ? 0 : 1 + (rank / tp - 3) / 2);
         add(mixed, mesh + " mixed");
-        mixed.selector = program::Selector::threshold;
-        mixed.zero = 2;
+        mixed.exchange.selector = program::Selector::threshold;
+        mixed.exchange.zero = 2;
         add(mixed, mesh + " mixed threshold zero2");
       }
       plan.clip = can.clip;
-      plan.recompute = can.recompute;
-      plan.sequence_parallel = tp > 1;
-      plan.staleness = can.staleness ? 2 : 0;
+      plan.schedule.recompute = can.recompute;
+      plan.mesh.sequence_parallel = tp > 1;
+      plan.schedule.staleness = can.staleness ? 2 : 0;
       if (can.low_precision) plan.precision = program::DType::f16;
       add(plan, mesh + " all at once");
     }
@@ -89,7 +92,7 @@ TEST_P(Methods, RunExactlyAsTheDryRunSays) {
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
     for (const Case& one : cases_of(GetParam(), ranks, refusals)) {
       SCOPED_TRACE(one.name);
-      const Bench bench(one.plan, switched(one.plan.world_size(), 2, 1e18), small_model());
+      const Bench bench(one.plan, switched(one.plan.mesh.world_size(), 2, 1e18), small_model());
       const Times dry = bench.dry(jitter, 2);
       EXPECT_LE(difference(dry, bench.sim({.bypass = false}, jitter, 2).times), 1e-6);
       EXPECT_LE(difference(dry, bench.sim({.fidelity = Fidelity::chunk}, jitter, 2).times), 1e-6);

@@ -29,17 +29,19 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> out = {
-      {"zero1 to ddp", {.method = "zero1", .dp = 4}, {.method = "ddp", .dp = 4}},
+      {"zero1 to ddp",
+       {.method = "zero1", .mesh = {.dp = 4}},
+       {.method = "ddp", .mesh = {.dp = 4}}},
       {"zero3 to pp2 tp2",
-       {.method = "zero3", .dp = 4},
-       {.method = "megatron", .pp = 2, .tp = 2, .micro_batches = 2}},
+       {.method = "zero3", .mesh = {.dp = 4}},
+       {.method = "megatron", .mesh = {.pp = 2, .tp = 2}, .schedule = {.micro_batches = 2}}},
       {"tp4 to 1f1b",
-       {.method = "megatron", .tp = 4},
-       {.method = "1f1b", .pp = 4, .micro_batches = 4}},
+       {.method = "megatron", .mesh = {.tp = 4}},
+       {.method = "1f1b", .mesh = {.pp = 4}, .schedule = {.micro_batches = 4}}},
   };
   for (Case& one : out)
     for (plan::Plan* plan : {&one.from, &one.to})
-      plan->global_batch = 8, plan->bucket = Bytes(20000);
+      plan->schedule.global_batch = 8, plan->exchange.bucket = Bytes(20000);
   return out;
 }
 

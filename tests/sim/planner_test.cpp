@@ -33,13 +33,13 @@ cluster::Disturbance jitter(std::uint64_t seed) {
 
 link::LinkedProgram linked_of(const job::Job& job, const plan::Plan& plan) {
   return link::link(methods::choose_collectives(methods::compile(plan, job.model), job.cluster,
-                                                plan.rank_to_device),
+                                                plan.placement.rank_to_device),
                     job.model);
 }
 
 bool fits(const job::Job& job, const plan::Plan& plan) {
   for (const planner::DeviceNeed& need :
-       planner::device_needs(linked_of(job, plan), job.cluster, plan.rank_to_device))
+       planner::device_needs(linked_of(job, plan), job.cluster, plan.placement.rank_to_device))
     if (!need.fits()) return false;
   return true;
 }
@@ -48,10 +48,11 @@ bool fits(const job::Job& job, const plan::Plan& plan) {
 double simulated(const job::Job& job, const plan::Plan& plan, const cluster::Disturbance& disturb,
                  int seeds, execution::Steps steps) {
   const link::LinkedProgram linked = linked_of(job, plan);
-  const costs::Costs costs(linked, job.model, job.cluster, plan.rank_to_device, plan.optimizer);
+  const costs::Costs costs(linked, job.model, job.cluster, plan.placement.rank_to_device,
+                           plan.optimizer);
   SeedOptions options;
   options.seeds = seeds;
-  options.samples_per_step = plan.global_batch;
+  options.samples_per_step = plan.schedule.global_batch;
   options.steps = steps;
   double sum = 0;
   for (const SeedRun& run : run_seeds(linked, job.model, job.cluster, costs, disturb, options))
@@ -92,13 +93,13 @@ std::vector<plan::Plan> hand_plans(const job::Job& job) {
                                 {"megatron", 4, 2, 16},
                                 {"megatron", 2, 4, 8}};
   std::vector<plan::Plan> out;
-  const auto world = static_cast<int>(job.plan.rank_to_device.size());
+  const auto world = static_cast<int>(job.plan.placement.rank_to_device.size());
   for (const Hand& hand : hands) {
     if (world % (hand.pp * hand.tp) != 0) continue;
     plan::Plan plan = job.plan;
-    plan.method = hand.method, plan.pp = hand.pp, plan.tp = hand.tp;
-    plan.dp = world / hand.pp / hand.tp, plan.micro_batches = hand.micro_batches;
-    for (plan.recompute = false;; plan.recompute = true) {
+    plan.method = hand.method, plan.mesh.pp = hand.pp, plan.mesh.tp = hand.tp;
+    plan.mesh.dp = world / hand.pp / hand.tp, plan.schedule.micro_batches = hand.micro_batches;
+    for (plan.schedule.recompute = false;; plan.schedule.recompute = true) {
       try {
         const plan::Plan ready = methods::prepare(plan, job.model);
         if (fits(job, ready)) {
@@ -108,7 +109,7 @@ std::vector<plan::Plan> hand_plans(const job::Job& job) {
       } catch (const InputError&) {
         break;  // not on this mesh
       }
-      if (plan.recompute) break;
+      if (plan.schedule.recompute) break;
     }
   }
   return out;
@@ -163,11 +164,11 @@ TEST(KnownStragglers, GetFewerSamplesAndTheStepIsShorter) {
                                       stragglers + "method.pp = 1\nmethod.tp = 1\n"),
                              "job.toml");
   const plan::Decision decision = planner::decide(job, nullptr, {});
-  ASSERT_EQ(decision.plan.shares.size(), 32u) << planner::summary_of(decision.plan);
-  EXPECT_LT(decision.plan.shares[3], decision.plan.shares[4]);
-  EXPECT_LT(decision.plan.shares[17], decision.plan.shares[16]);
+  ASSERT_EQ(decision.plan.schedule.shares.size(), 32u) << planner::summary_of(decision.plan);
+  EXPECT_LT(decision.plan.schedule.shares[3], decision.plan.schedule.shares[4]);
+  EXPECT_LT(decision.plan.schedule.shares[17], decision.plan.schedule.shares[16]);
   plan::Plan equal = decision.plan;
-  equal.shares.clear();
+  equal.schedule.shares.clear();
   const auto seconds = [&](const plan::Plan& plan) {
     cluster::Disturbance disturb = jitter(7);
     disturb.stragglers = job.disturb.stragglers;
@@ -186,26 +187,27 @@ INSTANTIATE_TEST_SUITE_P(
         // parallelism. What sharding its update would save is nothing to so long a step.
         Case{"data", job("gpt2-124m", "dgx-a100:1", 256, "method.precision = \"fp32\""),
              [](const plan::Plan& p) {
-               return p.pp == 1 && p.tp == 1 && p.zero == 0 && !p.recompute;
+               return p.mesh.pp == 1 && p.mesh.tp == 1 && p.exchange.zero == 0 &&
+                      !p.schedule.recompute;
              }},
         Case{"dgx1_large", job("bert-large", "dgx1", 64)},
         // Seven billion parameters in single precision on 80 GB: only sharded weights leave room
         // for a rank's whole share in one micro-batch.
         Case{"zero3", job("llama-7b", "dgx-h100:1", 24, "method.precision = \"fp32\""),
-             [](const plan::Plan& p) { return p.zero == 3; }},
+             [](const plan::Plan& p) { return p.exchange.zero == 3; }},
         Case{"llama_fp32", job("llama-7b", "dgx-a100:2", 32,
                                "method.precision = \"fp32\"\nmethod.tp = 1\nmethod.pp = 1")},
         // One sample for eight devices on NVLink: the model itself must be cut.
         Case{"tensor", job("llama-7b", "dgx-a100:1", 1, "method.precision = \"bf16\""),
-             [](const plan::Plan& p) { return p.tp > 1; }},
+             [](const plan::Plan& p) { return p.mesh.tp > 1; }},
         // A large model on small devices behind slow links: only boundaries are cheap to send.
         Case{"pipeline", job("llama-7b", "paper-homogeneous", 64, "method.precision = \"fp16\""),
-             [](const plan::Plan& p) { return p.pp > 1; }},
+             [](const plan::Plan& p) { return p.mesh.pp > 1; }},
         // A sample a device behind slow links, and a job that gives up nine tenths of a gradient.
         Case{"sparse",
              job("bert-paper-110m", "paper", 32, "method.s_min = 0.9\nmethod.s_max = 0.99\n",
                  "adaptive"),
-             [](const plan::Plan& p) { return !p.layers.empty(); }},
+             [](const plan::Plan& p) { return !p.exchange.layers.empty(); }},
         Case{"dgx1_gpt", job("gpt2-124m", "dgx1", 128, "method.precision = \"fp16\"")},
         Case{"two_switches",
              job("gpt2-1.5b", contended("two-switches", 4), 256, "method.precision = \"bf16\"")},

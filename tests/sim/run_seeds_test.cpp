@@ -19,8 +19,8 @@ class Seeds : public testing::Test {
     return run_seeds(bench_.linked, bench_.model, bench_.cluster, bench_.costs,
                      {.seed = 11, .compute_sigma = 0.1}, options);
   }
-  Bench bench_ =
-      Bench({.method = "ddp", .dp = 8, .global_batch = 8}, cluster::load_cluster("paper"));
+  Bench bench_ = Bench({.method = "ddp", .mesh = {.dp = 8}, .schedule = {.global_batch = 8}},
+                       cluster::load_cluster("paper"));
 };
 
 TEST_F(Seeds, AreIndependentOfWhatRunsAtATime) {

@@ -11,11 +11,9 @@ namespace {
 
 plan::Plan servers(const char* method, int workers, int shards, int staleness = 0) {
   return {.method = method,
-          .dp = workers,
-          .servers = shards,
-          .global_batch = workers,
-          .staleness = staleness,
-          .bucket = Bytes(2e5)};
+          .mesh = {.dp = workers, .servers = shards},
+          .schedule = {.global_batch = workers, .staleness = staleness},
+          .exchange = {.bucket = Bytes(2e5)}};
 }
 
 /// Iterations that each worker has computed (role 0) by the end.

@@ -25,13 +25,13 @@ std::int64_t Activations::elements(const Sized& s, int samples) const {
     case Size::boundary:
       return tokens * model_.hidden;
     case Size::shard:
-      return tokens * model_.hidden / plan_.tp;
+      return tokens * model_.hidden / plan_.mesh.tp;
     case Size::saved:
-      return saved_bytes(model_, s.segment, samples, plan_.tp, plan_.precision);
+      return saved_bytes(model_, s.segment, samples, plan_.mesh.tp, plan_.precision);
     case Size::stats:
       return tokens * 3;
     case Size::all_stats:
-      return tokens * 3 * plan_.tp;
+      return tokens * 3 * plan_.mesh.tp;
   }
   return 0;
 }
@@ -51,7 +51,7 @@ Id Activations::boundary(Boundary what, Id segment, bool shard, bool per_pass) {
   if (view == none)
     view =
         add({.size = shard ? Size::shard : Size::boundary}, prefixes[at] + std::to_string(segment),
-            plan_.precision, plan_.micro_batches * (per_pass ? 2 : 1));
+            plan_.precision, plan_.schedule.micro_batches * (per_pass ? 2 : 1));
   return view;
 }
 
@@ -59,20 +59,20 @@ Id Activations::saved(Id segment) {
   Id& view = saved_[segment];
   if (view == none)
     view = add({.size = Size::saved, .segment = segment}, "saved" + std::to_string(segment),
-               program::DType::u8, plan_.micro_batches);
+               program::DType::u8, plan_.schedule.micro_batches);
   return view;
 }
 
 Id Activations::stats() {
   if (stats_ == none)
-    stats_ = add({.size = Size::stats}, "stats", program::DType::f32, plan_.micro_batches);
+    stats_ = add({.size = Size::stats}, "stats", program::DType::f32, plan_.schedule.micro_batches);
   return stats_;
 }
 
 Id Activations::all_stats() {
   if (all_stats_ == none)
-    all_stats_ =
-        add({.size = Size::all_stats}, "stats.all", program::DType::f32, plan_.micro_batches);
+    all_stats_ = add({.size = Size::all_stats}, "stats.all", program::DType::f32,
+                     plan_.schedule.micro_batches);
   return all_stats_;
 }
 

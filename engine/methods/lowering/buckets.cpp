@@ -21,17 +21,18 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
                                  const GradientSync& sync) {
   std::vector<Id> first_use(model.groups.size(), none);
   std::vector<Id> segments;
-  for (std::size_t c = static_cast<std::size_t>(stage); c < plan.stages.size();
-       c += static_cast<std::size_t>(plan.pp))
-    segments.insert(segments.end(), plan.stages[c].begin(), plan.stages[c].end());
+  for (std::size_t c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
+       c += static_cast<std::size_t>(plan.mesh.pp))
+    segments.insert(segments.end(), plan.placement.stages[c].begin(),
+                    plan.placement.stages[c].end());
   for (Id s : std::ranges::reverse_view(segments))
     for (Id g : model.segments[s].groups) first_use[g] = s;
 
   // Tied groups are used by segments of several stages: their copies meet over a group of their
   // own.
   std::vector<int> stage_of(model.segments.size(), -1);
-  for (std::size_t c = 0; c < plan.stages.size(); ++c)
-    for (Id s : plan.stages[c]) stage_of[s] = static_cast<int>(c) % plan.pp;
+  for (std::size_t c = 0; c < plan.placement.stages.size(); ++c)
+    for (Id s : plan.placement.stages[c]) stage_of[s] = static_cast<int>(c) % plan.mesh.pp;
   struct Users {
     int here = 0;                                            // segments of this stage
     int first = std::numeric_limits<int>::max(), last = -1;  // stages
@@ -95,7 +96,7 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
       made[kind.bucket].groups.push_back(g);
       made[kind.bucket].completes_at = s;
       kind.filled +=
-          static_cast<double>(elements_of(model.groups[g], plan.tp) * size_of(plan.precision));
+          static_cast<double>(elements_of(model.groups[g], plan.mesh.tp) * size_of(plan.precision));
       if (kind.filled >= limit && !per_segment) kind.open = false;
     }
   }
@@ -107,11 +108,11 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
     for (Id g : b.groups) {
       if (!model.groups[g].split && b.whole_begin < 0) b.whole_begin = end;
       b.begin.push_back(end);
-      end += elements_of(model.groups[g], plan.tp);
+      end += elements_of(model.groups[g], plan.mesh.tp);
     }
     b.begin.push_back(end);
     if (b.whole_begin < 0) b.whole_begin = end;
-    const std::int64_t parts = plan.zero > 0 ? plan.dp : 1;
+    const std::int64_t parts = plan.exchange.zero > 0 ? plan.mesh.dp : 1;
     b.elements = (end + parts - 1) / parts * parts;
   }
   return made;

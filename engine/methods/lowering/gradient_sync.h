@@ -20,9 +20,9 @@ class GradientSync {
   /// up to plan.bucket.
   virtual bool bucket_per_segment(const plan::Plan&) const { return false; }
   /// Groups that tp splits and groups that every tensor rank holds whole in buckets of their own.
-  virtual bool bucket_per_kind(const plan::Plan& plan) const { return plan.zero > 0; }
+  virtual bool bucket_per_kind(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
-    return plan.bucket.value;
+    return plan.exchange.bucket.value;
   }
   /// The storages of a bucket and its views.
   virtual void declare(Stage& stage, Bucket& bucket) const = 0;

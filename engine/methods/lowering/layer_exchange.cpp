@@ -11,7 +11,7 @@ namespace rehearse::methods {
 namespace {
 
 plan::Reduction uniform(const plan::Plan& plan) {
-  return plan.reduction.value_or(plan::Reduction::dense);
+  return plan.exchange.reduction.value_or(plan::Reduction::dense);
 }
 
 std::vector<std::vector<Id>> replicas(const program::Program& program) {
@@ -27,10 +27,10 @@ Id find_channel(const program::Program& program, const std::string& name) {
 }  // namespace
 
 bool uses(const plan::Plan& plan, plan::Reduction reduction) {
-  if (plan.layers.empty()) return uniform(plan) == reduction;
-  return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const plan::LayerExchange& layer) {
-    return layer.reduction == reduction;
-  });
+  if (plan.exchange.layers.empty()) return uniform(plan) == reduction;
+  return std::any_of(
+      plan.exchange.layers.begin(), plan.exchange.layers.end(),
+      [&](const plan::LayerExchange& layer) { return layer.reduction == reduction; });
 }
 bool chooses(const plan::Plan& plan) {
   return uses(plan, plan::Reduction::sparse) || uses(plan, plan::Reduction::two_level);
@@ -39,15 +39,15 @@ bool chooses(const plan::Plan& plan) {
 BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   const plan::Plan& plan = stage.plan();
   if (!stage.dp()) return {};
-  plan::LayerExchange layer{.density = plan.density,
+  plan::LayerExchange layer{.density = plan.exchange.density,
                             .reduction = uniform(plan),
-                            .coding = plan.coding.value_or(program::Coding::index32)};
-  if (!plan.layers.empty()) {
+                            .coding = plan.exchange.coding.value_or(program::Coding::index32)};
+  if (!plan.exchange.layers.empty()) {
     const auto& segments = stage.model().segments;
     const auto uses_it = [&](const model::Segment& s) {
       return std::find(s.groups.begin(), s.groups.end(), bucket.groups.front()) != s.groups.end();
     };
-    layer = plan.layers.at(static_cast<std::size_t>(
+    layer = plan.exchange.layers.at(static_cast<std::size_t>(
         std::find_if(segments.begin(), segments.end(), uses_it) - segments.begin()));
   }
   const std::int64_t n = bucket.begin.back();
@@ -55,20 +55,20 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
           .kernel = {.kind = program::KernelKind::select,
                      .of = n,
                      .keep = program::entries_kept(n, layer.density),
-                     .selector = plan.selector,
-                     .feedback = plan.feedback,
+                     .selector = plan.exchange.selector,
+                     .feedback = plan.exchange.feedback,
                      .coding = layer.coding}};
 }
 
 std::vector<Id> node_leaders(const plan::Plan& plan, const program::Program& program) {
   if (!axis_named(program, "dp")) return {};
-  if (plan.node_of.size() != static_cast<std::size_t>(plan.world_size()))
+  if (plan.placement.node_of.size() != static_cast<std::size_t>(plan.mesh.world_size()))
     refuse("reduction", "two_level", "needs to know the node of every rank");
-  std::vector<Id> leader(plan.node_of.size(), none);
+  std::vector<Id> leader(plan.placement.node_of.size(), none);
   for (const auto& group : replicas(program)) {
     std::map<Id, Id> lowest;  // by node
     for (const Id rank : group)
-      leader[rank] = lowest.try_emplace(plan.node_of[rank], rank).first->second;
+      leader[rank] = lowest.try_emplace(plan.placement.node_of[rank], rank).first->second;
   }
   return leader;
 }
@@ -101,7 +101,7 @@ void check_copies(const Stage& stage, const Bucket& bucket) {
   const program::Program& p = stage.program();
   const Id tied = bucket.tied ? find_channel(p, "tied") : none;
   if (!stage.tp() && tied == none) return;
-  const auto& node_of = stage.plan().node_of;
+  const auto& node_of = stage.plan().placement.node_of;
   // For each rank of a group, the first that shares its node.
   std::map<Id, std::vector<std::ptrdiff_t>> shape;  // by rank
   for (const auto& group : replicas(p)) {

@@ -32,13 +32,14 @@ program::Ref OptimizerOps::scale() const {
 
 int OptimizerOps::stride(const Bucket& bucket, const model::ModelSpec& model) const {
   std::vector<std::int64_t> elements;
-  for (Id group : bucket.groups) elements.push_back(elements_of(model.groups[group], plan_.tp));
-  return tensors::observe_stride(elements, plan_.observe);
+  for (Id group : bucket.groups)
+    elements.push_back(elements_of(model.groups[group], plan_.mesh.tp));
+  return tensors::observe_stride(elements, plan_.exchange.observe);
 }
 
 void OptimizerOps::observe(const Bucket& bucket, program::Ref grad, std::int64_t elements,
                            int stride, int shift) {
-  if (plan_.observe == 0 || bucket.tied_copy) return;  // the embedding's own counts
+  if (plan_.exchange.observe == 0 || bucket.tied_copy) return;  // the embedding's own counts
   const Id variance =
       role_.storage({.name = "variance." + bucket.name,
                      .life = program::Life::state,

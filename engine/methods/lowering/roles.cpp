@@ -9,7 +9,7 @@
 namespace rehearse::methods {
 
 std::string StageRole::name(const plan::Plan& plan) const {
-  return (plan.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
+  return (plan.mesh.pp > 1 ? "stage" + std::to_string(stage) : "worker") +
          (kinds > 1 ? "." + std::to_string(kind) : "");
 }
 
@@ -20,11 +20,13 @@ program::Axes axis_named(const program::Program& p, const std::string& name) {
 }
 
 program::Program make_mesh(const plan::Plan& plan) {
-  program::Program p{.method = plan.method, .world_size = plan.world_size()};
-  std::string rest = plan.order + ",";
+  program::Program p{.method = plan.method, .world_size = plan.mesh.world_size()};
+  std::string rest = plan.mesh.order + ",";
   for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
     const std::string name = rest.substr(0, comma);
-    p.mesh.push_back({name, name == "pp" ? plan.pp : name == "dp" ? plan.dp : plan.tp});
+    p.mesh.push_back({name, name == "pp"   ? plan.mesh.pp
+                            : name == "dp" ? plan.mesh.dp
+                                           : plan.mesh.tp});
   }
   return p;
 }
@@ -85,7 +87,7 @@ Leadership leadership(const program::Program& program, const std::vector<Id>& ra
 std::vector<StageRole> stage_roles(const program::Program& program, const plan::Plan& plan,
                                    const GradientSync& sync) {
   std::vector<std::vector<Id>> stages;
-  for (int s = 0; s < plan.pp; ++s) stages.push_back(ranks_of_stage(program, s));
+  for (int s = 0; s < plan.mesh.pp; ++s) stages.push_back(ranks_of_stage(program, s));
   const std::vector<Id> leaders = sync.leaders(plan, program);
   std::vector<Leadership> led;
   if (!leaders.empty())
@@ -109,7 +111,7 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
   }
   const int kinds = *std::max_element(kind.begin(), kind.end()) + 1;
   std::vector<StageRole> roles;
-  for (int s = 0; s < plan.pp; ++s)
+  for (int s = 0; s < plan.mesh.pp; ++s)
     for (int k = 0; k < kinds; ++k) {
       const auto& ranks = stages[static_cast<std::size_t>(s)];
       StageRole role{.stage = s, .kind = k, .kinds = kinds};

@@ -23,7 +23,7 @@ class Sharded final : public GradientSync {
     program::RoleBuilder& role = stage.role();
     const plan::Plan& plan = stage.plan();
     const program::DType dtype = plan.precision;
-    const std::int64_t shard = b.elements / plan.dp;
+    const std::int64_t shard = b.elements / plan.mesh.dp;
     BucketViews& views = b.views;
     const Id weight = role.storage({.name = "W." + b.name,
                                     .life = program::Life::state,
@@ -31,10 +31,11 @@ class Sharded final : public GradientSync {
                                     .elements = level_ == 3 ? shard : b.elements});
     if (level_ == 3) {
       views.own_weight = weight;
-      views.weight = role.storage({.name = "Wg." + b.name,
-                                   .dtype = dtype,
-                                   .elements = b.elements,
-                                   .indices = plan.keep_gathered ? 1 : 2 * plan.micro_batches});
+      views.weight = role.storage(
+          {.name = "Wg." + b.name,
+           .dtype = dtype,
+           .elements = b.elements,
+           .indices = plan.exchange.keep_gathered ? 1 : 2 * plan.schedule.micro_batches});
     } else {
       views.weight = weight;
       views.own_weight = stage.own_part(weight, b);
@@ -44,7 +45,7 @@ class Sharded final : public GradientSync {
                                .life = level_ >= 2 ? program::Life::value : program::Life::buffer,
                                .dtype = dtype,
                                .elements = b.elements,
-                               .indices = level_ >= 2 ? plan.micro_batches : 1});
+                               .indices = level_ >= 2 ? plan.schedule.micro_batches : 1});
     stage.declare_grads_of_groups(b);
     views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
                                             .life = program::Life::buffer,
@@ -97,7 +98,8 @@ class Sharded final : public GradientSync {
 
  private:
   static int gathered_index(const plan::Plan& plan, program::Pass pass, int microbatch) {
-    return plan.keep_gathered ? 0 : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
+    return plan.exchange.keep_gathered ? 0
+                                       : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
   }
   int level_;
 };
@@ -110,7 +112,7 @@ const GradientSync& sharded(int level) {
 }
 
 const GradientSync& gradient_sync(const plan::Plan& plan) {
-  return plan.zero > 0 && plan.dp > 1 ? sharded(plan.zero) : replicated();
+  return plan.exchange.zero > 0 && plan.mesh.dp > 1 ? sharded(plan.exchange.zero) : replicated();
 }
 
 }  // namespace rehearse::methods

@@ -20,9 +20,11 @@ namespace {
 
 class Sparse final : public GradientSync {
  public:
-  bool bucket_per_segment(const plan::Plan& plan) const override { return !plan.layers.empty(); }
+  bool bucket_per_segment(const plan::Plan& plan) const override {
+    return !plan.exchange.layers.empty();
+  }
   bool bucket_per_kind(const plan::Plan& plan) const override {
-    return plan.zero > 0 || chooses(plan);
+    return plan.exchange.zero > 0 || chooses(plan);
   }
 
   std::vector<Id> leaders(const plan::Plan& plan, const program::Program& program) const override {
@@ -34,22 +36,22 @@ class Sparse final : public GradientSync {
     program::RoleBuilder& role = stage.role();
     BucketViews& views = b.views;
     const bool zero = shards(stage);
-    const std::int64_t shard = zero ? b.elements / plan.dp : b.elements;
+    const std::int64_t shard = zero ? b.elements / plan.mesh.dp : b.elements;
     views.weight = views.own_weight = role.storage({.name = "W." + b.name,
                                                     .life = program::Life::state,
                                                     .dtype = plan.precision,
                                                     .elements = b.elements});
-    views.grad = views.sum =
-        role.storage({.name = "G." + b.name,
-                      .life = plan.zero == 2 && zero ? program::Life::value : program::Life::buffer,
-                      .dtype = plan.precision,
-                      .elements = b.elements});
+    views.grad = views.sum = role.storage(
+        {.name = "G." + b.name,
+         .life = plan.exchange.zero == 2 && zero ? program::Life::value : program::Life::buffer,
+         .dtype = plan.precision,
+         .elements = b.elements});
     stage.declare_groups(b);
     if (zero) views.own_weight = stage.own_part(views.weight, b);
     const BucketExchange x = exchange_of(stage, b);
     if (x.reduction != plan::Reduction::dense && plan.precision != program::DType::f32)
       views.sum = role.storage({.name = "S." + b.name, .elements = shard});
-    else if (zero && plan.zero == 2)
+    else if (zero && plan.exchange.zero == 2)
       views.sum = role.storage({.name = "S." + b.name,
                                 .life = program::Life::buffer,
                                 .dtype = plan.precision,
@@ -105,7 +107,7 @@ class Sparse final : public GradientSync {
   }
 
  private:
-  static bool shards(const Stage& stage) { return stage.dp() && stage.plan().zero > 0; }
+  static bool shards(const Stage& stage) { return stage.dp() && stage.plan().exchange.zero > 0; }
   static program::Layout shard_of(const Stage& stage) {
     return {.shard = shards(stage) ? stage.dp() : program::Axes{0}};
   }
@@ -114,7 +116,7 @@ class Sparse final : public GradientSync {
     return stage.dp() && stage.plan().precision == program::DType::f16 && chooses(stage.plan());
   }
   static std::int64_t packets_in(const Stage& stage, const BucketExchange& x) {
-    return x.reduction == plan::Reduction::two_level ? stage.who().leaders : stage.plan().dp;
+    return x.reduction == plan::Reduction::two_level ? stage.who().leaders : stage.plan().mesh.dp;
   }
   static bool sends(const Stage& stage, const BucketExchange& x) {
     return x.reduction == plan::Reduction::sparse || stage.who().leader;

@@ -24,7 +24,7 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
   role_.lane("compute");
   weights_.assign(model.groups.size(), none);
   grads_ = bucket_of_ = weights_;
-  touched_.resize(model.groups.size() * static_cast<std::size_t>(plan.micro_batches));
+  touched_.resize(model.groups.size() * static_cast<std::size_t>(plan.schedule.micro_batches));
   for (Id b = 0; b < buckets_.size(); ++b)
     for (Id g : buckets_[b].groups) bucket_of_[g] = b;
   for (Bucket& b : buckets_) sync_.declare(*this, b);
@@ -68,7 +68,7 @@ Id Stage::axis_channel(program::Axes axes) {
 program::Collective Stage::collective(Id channel, program::Move move) const {
   return {.channel = channel,
           .move = move,
-          .algorithm = collectives::algorithm_for(move, plan_.collective)};
+          .algorithm = collectives::algorithm_for(move, plan_.exchange.collective)};
 }
 
 program::Compute Stage::compute(Id segment, program::Pass pass, const Action& action) const {
@@ -83,10 +83,10 @@ void Stage::computed(Id op) {
 
 /// The copy of a segment's input: the boundary itself, or gathered along the sequence for one use.
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
-  if (!(plan_.sequence_parallel && tp_))
+  if (!(plan_.mesh.sequence_parallel && tp_))
     return activations_.boundary(Boundary::input, segment, false);
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
-  const int index = action.microbatch + (for_backward ? plan_.micro_batches : 0);
+  const int index = action.microbatch + (for_backward ? plan_.schedule.micro_batches : 0);
   role_.op("tp",
            program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
            {ref(activations_.boundary(Boundary::input, segment, true), program::Slot::source,
@@ -106,13 +106,13 @@ std::vector<program::Ref> Stage::params(Id segment, const Action& action) {
 
 void Stage::transfer(bool sending, Id segment, Boundary what, int from, int to,
                      const Action& action) {
-  const bool shard = plan_.sequence_parallel && tp_, forward = what == Boundary::input;
+  const bool shard = plan_.mesh.sequence_parallel && tp_, forward = what == Boundary::input;
   const Id view = activations_.boundary(what, segment, shard);
   const Id link = channel(program_, forward ? "activations" : "gradients");
   const program::Layout layout{.shard = shard ? tp_ : program::Axes{0}};
   const char* lane =
       forward ? (sending ? "act.send" : "act.recv") : (sending ? "grad.send" : "grad.recv");
-  const Id peer = static_cast<Id>((sending ? to : from) % plan_.pp * who_.kinds + who_.kind);
+  const Id peer = static_cast<Id>((sending ? to : from) % plan_.mesh.pp * who_.kinds + who_.kind);
   if (sending) {
     role_.op(lane, program::Send{.channel = link, .peer = peer},
              {ref(view, program::Slot::source, program::Mode::read, action.microbatch, 0, layout)},
@@ -134,7 +134,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
              embedding = segment.kind == model::SegmentKind::embedding;
   for (Id g : segment.groups)
     sync_.before_use(*this, bucket_of(g), program::Pass::forward, mb, action.shift);
-  const bool sharded_sequence = plan_.sequence_parallel && tp_;
+  const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
 
   std::vector<program::Ref> refs = params(s, action);
   if (!embedding)
@@ -149,7 +149,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
                                 s + 1, false);
     refs.push_back(ref(out, program::Slot::output, program::Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!plan_.recompute)
+  if (!plan_.schedule.recompute)
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", compute(s, program::Pass::forward, action), std::move(refs),
                     action.shift));
@@ -179,14 +179,14 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   const int mb = action.microbatch;
   const bool head = segment.kind == model::SegmentKind::head,
              embedding = segment.kind == model::SegmentKind::embedding;
-  const bool sharded_sequence = plan_.sequence_parallel && tp_;
+  const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
   for (Id g : segment.groups)
     sync_.before_use(*this, bucket_of(g), program::Pass::backward, mb, action.shift);
 
-  const int gathered = sharded_sequence ? mb + plan_.micro_batches : mb;
+  const int gathered = sharded_sequence ? mb + plan_.schedule.micro_batches : mb;
   const Id input = embedding ? none : readable_input(s, action, true);
   const Id kept = activations_.saved(s);
-  if (plan_.recompute) {
+  if (plan_.schedule.recompute) {
     std::vector<program::Ref> again = params(s, action);
     if (!embedding)
       again.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
@@ -226,7 +226,7 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     // The first backward into an instance writes, the others add; a tied group is touched twice in
     // a micro-batch.
     const std::size_t touch =
-        g * static_cast<std::size_t>(plan_.micro_batches) + static_cast<std::size_t>(mb);
+        g * static_cast<std::size_t>(plan_.schedule.micro_batches) + static_cast<std::size_t>(mb);
     const bool first = !touched_[touch] && mb == index;
     touched_[touch] = true;
     refs.push_back(ref(grad(g), program::Slot::grad,
@@ -255,9 +255,9 @@ void Stage::run_segment_backward(Id s, const Action& action) {
 }
 
 void Stage::forward(const Action& action) {
-  const int chunk = action.chunk * plan_.pp + who_.stage;
-  const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
-  const int chunks = static_cast<int>(plan_.stages.size());
+  const int chunk = action.chunk * plan_.mesh.pp + who_.stage;
+  const auto& segments = plan_.placement.stages[static_cast<std::size_t>(chunk)];
+  const int chunks = static_cast<int>(plan_.placement.stages.size());
   if (chunk > 0) transfer(false, segments.front(), Boundary::input, chunk - 1, chunk, action);
   for (Id s : segments) run_segment_forward(s, action);
   if (chunk + 1 < chunks)
@@ -265,12 +265,12 @@ void Stage::forward(const Action& action) {
 }
 
 void Stage::backward(const Action& action) {
-  const int chunk = action.chunk * plan_.pp + who_.stage;
-  const auto& segments = plan_.stages[static_cast<std::size_t>(chunk)];
-  const int chunks = static_cast<int>(plan_.stages.size());
+  const int chunk = action.chunk * plan_.mesh.pp + who_.stage;
+  const auto& segments = plan_.placement.stages[static_cast<std::size_t>(chunk)];
+  const int chunks = static_cast<int>(plan_.placement.stages.size());
   if (chunk + 1 < chunks)
     transfer(false, segments.back() + 1, Boundary::grad, chunk + 1, chunk, action);
-  const bool last = action.microbatch == plan_.micro_batches - 1;
+  const bool last = action.microbatch == plan_.schedule.micro_batches - 1;
   for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
     run_segment_backward(*s, action);
     if (s + 1 == segments.rend() && chunk > 0)
@@ -284,7 +284,7 @@ void Stage::lower(const std::vector<Action>& actions) {
   const bool placed = std::any_of(actions.begin(), actions.end(),
                                   [](const Action& a) { return a.update.has_value(); });
   std::size_t segments = 0;
-  for (const auto& chunk : plan_.stages) segments = std::max(segments, chunk.size());
+  for (const auto& chunk : plan_.placement.stages) segments = std::max(segments, chunk.size());
   role_.expect(actions.size() * (segments * (tp_ ? 2 : 1) + 2));
   computes_.reserve(actions.size());
   history_.reserve(actions.size() * segments);
@@ -295,7 +295,7 @@ void Stage::lower(const std::vector<Action>& actions) {
     else
       backward(action);
     const bool last = action.pass == program::Pass::backward && action.chunk == 0 &&
-                      action.microbatch == plan_.micro_batches - 1;
+                      action.microbatch == plan_.schedule.micro_batches - 1;
     if (action.update)
       sync_.finish(*this, *action.update);
     else if (last && !placed)
@@ -324,7 +324,7 @@ const PassOrder one_by_one{
     .actions =
         [](const plan::Plan& plan, int) {
           std::vector<Action> actions;
-          for (int mb = 0; mb < plan.micro_batches; ++mb) {
+          for (int mb = 0; mb < plan.schedule.micro_batches; ++mb) {
             actions.push_back({.pass = program::Pass::forward, .microbatch = mb});
             actions.push_back({.pass = program::Pass::backward, .microbatch = mb});
           }

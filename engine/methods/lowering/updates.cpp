@@ -54,7 +54,7 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
   for (const Bucket& bucket : stage.buckets()) {
     const program::View view = role.role().views[bucket.views.sum];
     // Each gradient counts once: copies on tensor ranks share their weight, a tied copy has none.
-    const double copies = 1.0 / stage.plan().tp;
+    const double copies = 1.0 / stage.plan().mesh.tp;
     if (bucket.tied_copy) continue;
     if (!stage.tp() || bucket.whole_begin == bucket.begin.back()) {
       measure(bucket.views.sum, 1);
@@ -82,7 +82,7 @@ void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int 
   OptimizerOps& optimizer = stage.optimizer();
   const program::Ref sum =
       ref(bucket.views.sum, program::Slot::grad, program::Mode::read, 0, 0, shard);
-  if (stage.plan().observe > 0)
+  if (stage.plan().exchange.observe > 0)
     optimizer.observe(bucket, sum, elements_of(stage.program(), stage.role().role(), sum),
                       optimizer.stride(bucket, stage.model()), shift);
   optimizer.update(

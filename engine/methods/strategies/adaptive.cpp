@@ -11,9 +11,9 @@ namespace rehearse::methods {
 namespace {
 
 PassOrder order_of(const plan::Plan& plan, const model::ModelSpec&) {
-  if (plan.virtual_stages > 1) return interleave;
-  if (plan.pp == 1) return one_by_one;
-  switch (plan.pipeline) {
+  if (plan.schedule.virtual_stages > 1) return interleave;
+  if (plan.mesh.pp == 1) return one_by_one;
+  switch (plan.schedule.pipeline) {
     case plan::Pipeline::gpipe:
       return all_forward_all_backward;
     case plan::Pipeline::interleaved:
@@ -37,16 +37,18 @@ const Register adaptive(
      .defaults =
          [](plan::Plan& plan) {
            // More than one chunk a rank is what interleaving is.
-           if (plan.virtual_stages > 1) plan.pipeline = plan::Pipeline::interleaved;
+           if (plan.schedule.virtual_stages > 1)
+             plan.schedule.pipeline = plan::Pipeline::interleaved;
          },
      .check =
          [](const plan::Plan& plan, const model::ModelSpec& model) {
-           if (!plan.layers.empty() && plan.layers.size() != model.segments.size())
-             refuse("layers", fmt::format("{}", plan.layers.size()),
+           if (!plan.exchange.layers.empty() &&
+               plan.exchange.layers.size() != model.segments.size())
+             refuse("layers", fmt::format("{}", plan.exchange.layers.size()),
                     fmt::format("must be one exchange for each of the {} segments of {}",
                                 model.segments.size(), model.name));
-           if (plan.pp > 1 && plan.pipeline == plan::Pipeline::interleaved &&
-               plan.virtual_stages < 2)
+           if (plan.mesh.pp > 1 && plan.schedule.pipeline == plan::Pipeline::interleaved &&
+               plan.schedule.virtual_stages < 2)
              refuse("virtual_stages", "1", "an interleaved pipeline needs at least 2");
            if (order_of(plan, model).actions == interleave.actions) check_interleaving(plan);
          },

@@ -10,11 +10,11 @@ const PassOrder all_forward_all_backward{
         [](const plan::Plan& plan, int) {
           std::vector<Action> actions;
           for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
-            for (int mb = 0; mb < plan.micro_batches; ++mb)
+            for (int mb = 0; mb < plan.schedule.micro_batches; ++mb)
               actions.push_back({.pass = pass, .microbatch = mb});
           return actions;
         },
-    .in_flight = [](const plan::Plan& plan, int) { return plan.micro_batches; },
+    .in_flight = [](const plan::Plan& plan, int) { return plan.schedule.micro_batches; },
 };
 
 namespace {

@@ -10,23 +10,27 @@
 namespace rehearse::methods {
 
 void check_interleaving(const plan::Plan& plan) {
-  if (plan.pp < 2) refuse("pp", "1", "interleaved needs a pipeline of at least 2 stages");
-  if (plan.micro_batches % plan.pp != 0)
-    refuse("micro_batches", std::to_string(plan.micro_batches),
-           fmt::format("interleaved needs a multiple of pp {}; nearest: {}", plan.pp,
-                       std::max(1, (plan.micro_batches + plan.pp / 2) / plan.pp) * plan.pp));
+  if (plan.mesh.pp < 2) refuse("pp", "1", "interleaved needs a pipeline of at least 2 stages");
+  if (plan.schedule.micro_batches % plan.mesh.pp != 0)
+    refuse(
+        "micro_batches", std::to_string(plan.schedule.micro_batches),
+        fmt::format("interleaved needs a multiple of pp {}; nearest: {}", plan.mesh.pp,
+                    std::max(1, (plan.schedule.micro_batches + plan.mesh.pp / 2) / plan.mesh.pp) *
+                        plan.mesh.pp));
 }
 
 namespace {
 
 /// Forwards before the first backward.
 int warm_up_of(const plan::Plan& plan, int stage) {
-  return std::min((plan.pp - stage - 1) * 2 + (plan.virtual_stages - 1) * plan.pp,
-                  plan.micro_batches * plan.virtual_stages);
+  return std::min(
+      (plan.mesh.pp - stage - 1) * 2 + (plan.schedule.virtual_stages - 1) * plan.mesh.pp,
+      plan.schedule.micro_batches * plan.schedule.virtual_stages);
 }
 
 std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
-  const int v = plan.virtual_stages, pp = plan.pp, total = plan.micro_batches * v;
+  const int v = plan.schedule.virtual_stages, pp = plan.mesh.pp,
+            total = plan.schedule.micro_batches * v;
   // The k-th virtual micro-batch: groups of pp micro-batches pass through all chunks before the
   // next group starts.
   auto action = [&](int k, program::Pass pass) {
@@ -48,7 +52,8 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
 
 const PassOrder interleave{
     .actions = actions_of, .in_flight = [](const plan::Plan& plan, int stage) {
-      return std::min(warm_up_of(plan, stage) + 1, plan.micro_batches * plan.virtual_stages);
+      return std::min(warm_up_of(plan, stage) + 1,
+                      plan.schedule.micro_batches * plan.schedule.virtual_stages);
     }};
 
 namespace {
@@ -61,7 +66,7 @@ const Register interleaved(
      .pp = 4,
      .defaults =
          [](plan::Plan& plan) {
-           if (plan.virtual_stages == 1) plan.virtual_stages = 2;
+           if (plan.schedule.virtual_stages == 1) plan.schedule.virtual_stages = 2;
          },
      .check = [](const plan::Plan& plan, const model::ModelSpec&) { check_interleaving(plan); },
      .order = [](const plan::Plan&, const model::ModelSpec&) { return interleave; },

@@ -9,18 +9,20 @@ namespace rehearse::methods {
 const PassOrder one_forward_one_backward{
     .actions =
         [](const plan::Plan& plan, int stage) {
-          const int warm_up = std::min(plan.pp - stage - 1, plan.micro_batches);
+          const int warm_up = std::min(plan.mesh.pp - stage - 1, plan.schedule.micro_batches);
           std::vector<Action> actions;
-          for (int k = 0; k < plan.micro_batches + warm_up; ++k) {
-            if (k < plan.micro_batches)
+          for (int k = 0; k < plan.schedule.micro_batches + warm_up; ++k) {
+            if (k < plan.schedule.micro_batches)
               actions.push_back({.pass = program::Pass::forward, .microbatch = k});
             if (k >= warm_up)
               actions.push_back({.pass = program::Pass::backward, .microbatch = k - warm_up});
           }
           return actions;
         },
-    .in_flight = [](const plan::Plan& plan,
-                    int stage) { return std::min(plan.pp - stage, plan.micro_batches); },
+    .in_flight =
+        [](const plan::Plan& plan, int stage) {
+          return std::min(plan.mesh.pp - stage, plan.schedule.micro_batches);
+        },
 };
 
 namespace {

@@ -18,7 +18,7 @@ namespace rehearse::methods {
 namespace {
 
 int server_of(const plan::Plan& plan, std::size_t bucket) {
-  return static_cast<int>(bucket) % plan.servers;
+  return static_cast<int>(bucket) % plan.mesh.servers;
 }
 
 std::string on_server(const char* what, int server) { return fmt::format("{}.{}", what, server); }
@@ -27,9 +27,10 @@ Id server_role(int server) { return static_cast<Id>(1 + server); }  // the worke
 
 /// All workers and one server.
 Id star(program::Program& program, const plan::Plan& plan, const char* what, int server) {
-  std::vector<Id> colour(static_cast<Id>(plan.world_size()), none);
-  for (int worker = 0; worker < plan.dp; ++worker) colour[static_cast<std::size_t>(worker)] = 0;
-  colour[static_cast<std::size_t>(plan.dp) + static_cast<std::size_t>(server)] = 0;
+  std::vector<Id> colour(static_cast<Id>(plan.mesh.world_size()), none);
+  for (int worker = 0; worker < plan.mesh.dp; ++worker)
+    colour[static_cast<std::size_t>(worker)] = 0;
+  colour[static_cast<std::size_t>(plan.mesh.dp) + static_cast<std::size_t>(server)] = 0;
   // One bit for all stars, however many: no layout names one of them.
   return channel(program, on_server(what, server),
                  {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
@@ -47,10 +48,10 @@ class Served : public Replicated {
 
  protected:
   bool owns_optimizer() const override { return false; }
-  int weight_versions(const plan::Plan& plan) const override { return 1 + plan.staleness; }
-  int weight_age(const plan::Plan& plan) const override { return 1 + plan.staleness; }
+  int weight_versions(const plan::Plan& plan) const override { return 1 + plan.schedule.staleness; }
+  int weight_age(const plan::Plan& plan) const override { return 1 + plan.schedule.staleness; }
   int grad_versions(const plan::Plan& plan, const model::ModelSpec&) const override {
-    return plan.staleness > 0 ? 2 : 1;
+    return plan.schedule.staleness > 0 ? 2 : 1;
   }
 
   void exchange(Stage& stage, const Bucket& bucket, int shift) const override {
@@ -83,7 +84,7 @@ class Served : public Replicated {
 class ServedAtOnce final : public Served {
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
     // One message a server and step: a mailbox does not say which bucket arrives.
-    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.servers;
+    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.mesh.servers;
   }
   void push(Stage& stage, program::Ref grad, int server, int shift) const override {
     stage.role().op(on_server("push", server),
@@ -132,19 +133,19 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
   const GradientSync& sync = AtOnce ? at_once(plan) : in_step(plan);
   Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
   const auto& buckets = workers.buckets();
-  if (buckets.size() < static_cast<std::size_t>(plan.servers))
-    refuse("servers", std::to_string(plan.servers),
+  if (buckets.size() < static_cast<std::size_t>(plan.mesh.servers))
+    refuse("servers", std::to_string(plan.mesh.servers),
            fmt::format("the weights of {} make {} shards; nearest: {}", model.name, buckets.size(),
                        buckets.size()));
   workers.lower(one_by_one.actions(plan, 0));
   program.roles.push_back(workers.role().take());
   program.roles.back().free_running = AtOnce;
-  for (int s = 0; s < plan.servers; ++s) {
-    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.dp + s)});
+  for (int s = 0; s < plan.mesh.servers; ++s) {
+    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.mesh.dp + s)});
     role.lane("compute");
     OptimizerOps optimizer(role, plan);
     for (std::size_t b = static_cast<std::size_t>(s); b < buckets.size();
-         b += static_cast<std::size_t>(plan.servers)) {
+         b += static_cast<std::size_t>(plan.mesh.servers)) {
       const Bucket shard = shard_of(role, optimizer, plan, buckets[b]);
       const program::Ref grads = ref(shard.views.sum, program::Slot::target, program::Mode::write),
                          weights =
@@ -152,7 +153,7 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
       if constexpr (AtOnce) {
         const Id push = channel(program, on_server("push", s)),
                  pull = channel(program, on_server("pull", s));
-        for (int contribution = 0; contribution < plan.dp; ++contribution) {
+        for (int contribution = 0; contribution < plan.mesh.dp; ++contribution) {
           role.op("compute", program::Take{.channel = push}, {grads});
           // The step's first update comes on top of the last step's.
           optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
@@ -165,7 +166,7 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
                                     .algorithm = program::Algorithm::direct,
                                     .root = server_role(s)},
                 {grads});
-        if (plan.observe > 0)
+        if (plan.exchange.observe > 0)
           optimizer.observe(shard, grads, shard.elements, optimizer.stride(shard, model));
         optimizer.update(shard, weights, grads);
         role.op("pull",
@@ -183,10 +184,10 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
 
 template <bool AtOnce>
 void check(const plan::Plan& plan, const model::ModelSpec&) {
-  if (plan.servers < 1)
-    refuse("servers", std::to_string(plan.servers),
+  if (plan.mesh.servers < 1)
+    refuse("servers", std::to_string(plan.mesh.servers),
            fmt::format("{} needs at least 1 server", plan.method));
-  if (AtOnce && plan.observe > 0)
+  if (AtOnce && plan.exchange.observe > 0)
     refuse("name", plan.method,
            "applies every worker's gradient as it arrives: there is no gradient of a step whose "
            "variance could be observed; ps-sync has one");
@@ -198,7 +199,7 @@ Strategy parameter_server(const char* summary, const char* source, bool stalenes
       .summary = summary,
       .source = source,
       .combines = {.servers = true, .staleness = staleness, .clip = false, .low_precision = false},
-      .defaults = [](plan::Plan& plan) { plan.servers = std::max(plan.servers, 1); },
+      .defaults = [](plan::Plan& plan) { plan.mesh.servers = std::max(plan.mesh.servers, 1); },
       .check = check<AtOnce>,
       .sync = AtOnce ? at_once : in_step,
       .compile = serve<AtOnce>};
@@ -214,7 +215,8 @@ Strategy stale_synchronous() {
   Strategy strategy = parameter_server<false>(
       "parameter servers, weights a fixed number of steps old", "Ho et al., NeurIPS 2013", true);
   strategy.defaults = [](plan::Plan& plan) {
-    plan.servers = std::max(plan.servers, 1), plan.staleness = std::max(plan.staleness, 1);
+    plan.mesh.servers = std::max(plan.mesh.servers, 1),
+    plan.schedule.staleness = std::max(plan.schedule.staleness, 1);
   };
   return strategy;
 }

@@ -15,7 +15,7 @@ namespace {
 /// and the update moves to the end of the next batch, just before its weights are read. Otherwise
 /// it waits for one forward only.
 bool late(const plan::Plan& plan, const model::ModelSpec& model) {
-  return plan.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
+  return plan.mesh.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
 }
 
 class TwoVersions final : public Replicated {
@@ -28,7 +28,7 @@ class TwoVersions final : public Replicated {
 
 template <bool Late>
 std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
-  const int m = plan.micro_batches, warm_up = plan.pp - stage - 1;
+  const int m = plan.schedule.micro_batches, warm_up = plan.mesh.pp - stage - 1;
   std::vector<Action> actions;
   for (int k = 0; k < m; ++k) {
     actions.push_back({.pass = program::Pass::forward, .microbatch = k});
@@ -45,7 +45,7 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
 template <bool Late>
 constexpr PassOrder without_flush{
     .actions = actions_of<Late>,
-    .in_flight = [](const plan::Plan& plan, int stage) { return plan.pp - stage; }};
+    .in_flight = [](const plan::Plan& plan, int stage) { return plan.mesh.pp - stage; }};
 
 const Register pipedream_2bw(
     "pipedream-2bw",
@@ -55,10 +55,10 @@ const Register pipedream_2bw(
      .pp = 4,
      .check =
          [](const plan::Plan& plan, const model::ModelSpec&) {
-           if (plan.micro_batches < plan.pp)
-             refuse("micro_batches", std::to_string(plan.micro_batches),
+           if (plan.schedule.micro_batches < plan.mesh.pp)
+             refuse("micro_batches", std::to_string(plan.schedule.micro_batches),
                     fmt::format("pipedream-2bw needs at least as many as stages; nearest: {}",
-                                plan.pp));
+                                plan.mesh.pp));
          },
      .order =
          [](const plan::Plan& plan, const model::ModelSpec& model) {

@@ -15,12 +15,12 @@ Strategy zero(const char* what) {
           .combines = {.tp = true, .max_zero = 3, .shares = true},
           .defaults =
               [](plan::Plan& plan) {
-                if (plan.zero != 0 && plan.zero != Level)
-                  refuse("zero", std::to_string(plan.zero),
+                if (plan.exchange.zero != 0 && plan.exchange.zero != Level)
+                  refuse("zero", std::to_string(plan.exchange.zero),
                          fmt::format("method \"zero{}\" is level {}; leave the key out or use "
                                      "method \"ddp\"",
                                      Level, Level));
-                plan.zero = Level;
+                plan.exchange.zero = Level;
               },
           .baseline = Level == 2,
           .at_zero = [](int level) { return fmt::format("zero{}", level); },

@@ -59,9 +59,9 @@ double step_seconds(const Row& row, const cluster::DeviceKind* kind = nullptr) {
   if (kind != nullptr) alone.add_device("gpu", alone.add_kind(*kind), 0);
   const link::LinkedProgram linked = link::link(methods::compile(job.plan, job.model));
   const Costs costs(linked, job.model, kind != nullptr ? alone : job.cluster,
-                    job.plan.rank_to_device, job.plan.optimizer);
+                    job.plan.placement.rank_to_device, job.plan.optimizer);
   LastEnd sink;
-  dry_run(linked, costs, cluster::Disturber(job.disturb, job.plan.world_size()), 1, sink);
+  dry_run(linked, costs, cluster::Disturber(job.disturb, job.plan.mesh.world_size()), 1, sink);
   return sink.end;
 }
 

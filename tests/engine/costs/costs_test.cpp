@@ -166,10 +166,10 @@ TEST(Costs, SendsOfARoleShareLinks) {
   }
   for (int tp : {1, 4}) {
     plan::Plan plan = test::plan_of("1f1b", 2, 1, tp, 1);
-    if (tp == 1) plan.rank_to_device = {0, 4};
+    if (tp == 1) plan.placement.rank_to_device = {0, 4};
     const model::ModelSpec model = test::small_model(2);
     const link::LinkedProgram linked = link::link(methods::compile(plan, model));
-    const Costs costs(linked, model, c, plan.rank_to_device);
+    const Costs costs(linked, model, c, plan.placement.rank_to_device);
     int sends = 0;
     for (Id r = 0; r < linked.program.roles.size(); ++r)
       for (Id o = 0; o < linked.program.roles[r].ops.size(); ++o)
@@ -247,7 +247,7 @@ TEST(Costs, AutomaticBecomesTheFastestOnTheCluster) {
     const model::ModelSpec model = model::load_model(spec, 0);
     const cluster::Cluster cluster = cluster::load_cluster(platform);
     plan::Plan plan = test::plan_of("ddp", 1, ranks, 1, 1);
-    plan.bucket = Bytes(25e6);
+    plan.exchange.bucket = Bytes(25e6);
     const program::Program automatic = methods::compile(plan, model);
     const program::Program chosen = methods::choose_collectives(automatic, cluster, {});
     const link::LinkedProgram linked = link::link(chosen), before = link::link(automatic);
@@ -276,7 +276,7 @@ TEST(Costs, WhoMeetsAgreesOnTheAlgorithm) {
     SCOPED_TRACE(name);
     const methods::Combines& can = strategy.combines;
     plan::Plan plan = test::plan_of(name, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
-    plan.servers = can.servers ? 2 : 0;
+    plan.mesh.servers = can.servers ? 2 : 0;
     const program::Program program =
         methods::choose_collectives(methods::compile(plan, model), cluster, {});
     EXPECT_EQ(to_text(program::parse_program(to_text(program))), to_text(program));
@@ -296,7 +296,7 @@ TEST(Costs, WhoMeetsAgreesOnTheAlgorithm) {
 
 TEST(Costs, TheUsersAlgorithmStays) {
   plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
-  plan.collective = program::Algorithm::double_tree;
+  plan.exchange.collective = program::Algorithm::double_tree;
   const program::Program program = methods::compile(plan, test::small_model(2));
   EXPECT_EQ(to_text(methods::choose_collectives(program, test::fast(4), {})), to_text(program));
 }

@@ -33,14 +33,14 @@ struct Passes : TraceSink {
 // ride along on the outer ones and are less than 2% of a stage.
 double bubble_of(plan::Plan plan, int layers) {
   const model::ModelSpec model = test::small_model(layers);
-  const int chunks = plan.pp * plan.virtual_stages;
-  plan.stages.assign(static_cast<std::size_t>(chunks), {});
+  const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
+  plan.placement.stages.assign(static_cast<std::size_t>(chunks), {});
   for (Id s = 0; s < model.segments.size(); ++s) {
     const int layer = model.segments[s].layer;
     const int chunk = layer >= 0 ? layer * chunks / layers : s == 0 ? 0 : chunks - 1;
-    plan.stages[static_cast<std::size_t>(chunk)].push_back(s);
+    plan.placement.stages[static_cast<std::size_t>(chunk)].push_back(s);
   }
-  const test::Rig rig(plan, model, test::fast(plan.pp));
+  const test::Rig rig(plan, model, test::fast(plan.mesh.pp));
   Passes passes(rig.linked);
   rig.run(passes);
   double busiest = 0;
@@ -61,7 +61,7 @@ TEST(DryRun, BubblesOfInterleavedPipelines) {
   for (const auto& [stages, m, chunks] :
        std::vector<std::tuple<int, int, int>>{{2, 4, 2}, {4, 4, 2}, {4, 8, 4}}) {
     plan::Plan plan = test::plan_of("interleaved", stages, 1, 1, m);
-    plan.virtual_stages = chunks;
+    plan.schedule.virtual_stages = chunks;
     EXPECT_NEAR(bubble_of(plan, 256), double(stages - 1) / (chunks * m + stages - 1), 0.02)
         << "S=" << stages << " M=" << m << " V=" << chunks;
   }
@@ -138,7 +138,7 @@ std::vector<std::pair<std::string, plan::Plan>> in_order_plans() {
       for (int tp : {1, 2}) {
         if ((pp > 1 && !can.pp) || (tp > 1 && !can.tp)) continue;
         plan::Plan plan = test::plan_of(name, pp, 2, tp, 4);
-        plan.servers = can.servers ? 1 : 0;
+        plan.mesh.servers = can.servers ? 1 : 0;
         if (refusals.refuses(plan, test::small_model(4)) ||
             needs_events(link::link(methods::compile(plan, test::small_model(4)))))
           continue;
@@ -157,7 +157,7 @@ TEST(DryRun, EventsEqualMaxPlus) {
   for (const auto& [name, plan] : plans) {
     SCOPED_TRACE(name);
     const test::Rig rig(plan, test::small_model(4),
-                        test::star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+                        test::star(plan.mesh.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
     Recording a, b;
     const DryRun x = rig.run(a, 4, d, false), y = rig.run(b, 4, d, true);
     EXPECT_EQ(x.instances, y.instances);
@@ -174,7 +174,7 @@ TEST(DryRun, EveryOpOfEveryStepRunsOnceAfterWhatItWaitsFor) {
   for (const auto& [name, plan] : in_order_plans()) {
     SCOPED_TRACE(name);
     const test::Rig rig(plan, test::small_model(4),
-                        test::star(plan.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
+                        test::star(plan.mesh.world_size(), BytesPerSecond(1e9), Seconds(2e-6)));
     Recording trace;
     cluster::Disturbance d;
     d.compute_sigma = 0.3;
@@ -215,7 +215,7 @@ TEST(DryRun, SameSeedSameTraceAnotherSeedAnother) {
 // A worker slowed five times holds nobody up: the other does at least three times its updates.
 TEST(DryRun, AsynchronousWorkersRunAtTheirOwnPace) {
   plan::Plan plan = test::plan_of("ps-async", 1, 2, 1, 1);
-  plan.servers = 1;
+  plan.mesh.servers = 1;
   const test::Rig rig(plan, test::small_model(8),
                       test::star(3, BytesPerSecond(1e12), Seconds(1e-9)));
   ASSERT_TRUE(needs_events(rig.linked));

@@ -57,11 +57,11 @@ TEST(Fold, UnlikeDevicesAndLinksStayApart) {
   for (const char* method : {"ddp", "1f1b", "megatron", "interleaved"}) {
     SCOPED_TRACE(method);
     plan::Plan plan{.method = method};
-    plan.pp = std::string(method) == "ddp" ? 1 : 4;
-    plan.tp = std::string(method) == "megatron" ? 2 : 1;
-    plan.dp = 32 / plan.pp / plan.tp;
-    plan.micro_batches = plan.pp;
-    plan.global_batch = 512;
+    plan.mesh.pp = std::string(method) == "ddp" ? 1 : 4;
+    plan.mesh.tp = std::string(method) == "megatron" ? 2 : 1;
+    plan.mesh.dp = 32 / plan.mesh.pp / plan.mesh.tp;
+    plan.schedule.micro_batches = plan.mesh.pp;
+    plan.schedule.global_batch = 512;
     const test::Rig rig(plan, model, cluster::load_cluster("paper"));
     const Fold f = fold(rig.linked, rig.costs);
     std::size_t classes = 0;
@@ -104,8 +104,9 @@ TEST(Draft, TakesTheTimeOfTheWholeLink) {
 TEST(Prices, RememberedOnesAreTheSame) {
   const model::ModelSpec model = model::load_model("bert-paper-110m", 0);
   const cluster::Cluster cluster = cluster::load_cluster("paper");
-  plan::Plan plan{.method = "megatron", .pp = 2, .dp = 8, .tp = 2, .global_batch = 512};
-  plan.micro_batches = 4;
+  plan::Plan plan{
+      .method = "megatron", .mesh = {.pp = 2, .dp = 8, .tp = 2}, .schedule = {.global_batch = 512}};
+  plan.schedule.micro_batches = 4;
   costs::CollectivePrices prices(cluster);
   for (int again = 0; again < 2; ++again) {
     const link::LinkedProgram plain =

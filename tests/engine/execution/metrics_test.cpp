@@ -68,10 +68,11 @@ TEST(Metrics, EqualBruteForceOverTheTrace) {
     const methods::Combines& can = methods::strategy_named(method).combines;
     const plan::Plan plan = test::plan_of(method, can.pp ? 2 : 1, 2, can.tp ? 2 : 1, 4);
     const test::Rig rig(plan, test::small_model(4),
-                        test::star(plan.world_size(), BytesPerSecond(3e8), Seconds(2e-6)));
+                        test::star(plan.mesh.world_size(), BytesPerSecond(3e8), Seconds(2e-6)));
     const Steps steps{.warm_up = 2, .steady = 5};
     Recording trace;
-    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
+    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.schedule.global_batch,
+                     steps);
     Tee both({&trace, &sink});
     rig.run(both, steps.warm_up + steps.steady, d);
     const Metrics metrics = sink.finish();
@@ -99,7 +100,7 @@ TEST(Metrics, EqualBruteForceOverTheTrace) {
       // trace, so allow for the few that straddle the border.
       any_sum -= length(before[rank]);
     }
-    const double span = ends[6] - ends[1], ranks = plan.world_size();
+    const double span = ends[6] - ends[1], ranks = plan.mesh.world_size();
     EXPECT_NEAR(metrics.mean_step, span / steps.steady, 1e-12 * span);
     EXPECT_EQ(metrics.step_times.size(), 5U);
     EXPECT_NEAR(metrics.bubble_fraction, 1 - busy_sum / span / ranks, 1e-9);
@@ -107,12 +108,12 @@ TEST(Metrics, EqualBruteForceOverTheTrace) {
     EXPECT_NEAR(metrics.exposed_comm_s, (any_sum - busy_sum) / ranks / steps.steady,
                 0.02 * metrics.mean_step);
     EXPECT_GT(metrics.exposed_comm_s, 0);
-    EXPECT_NEAR(metrics.samples_per_s, plan.global_batch / metrics.mean_step, 1e-6);
+    EXPECT_NEAR(metrics.samples_per_s, plan.schedule.global_batch / metrics.mean_step, 1e-6);
     EXPECT_NEAR(metrics.tokens_per_s, 12 * metrics.samples_per_s, 1e-6);
-    EXPECT_NEAR(
-        metrics.mfu,
-        model_flops(rig.model, 12 * plan.global_batch).value / (metrics.mean_step * ranks * 1e30),
-        1e-9);
+    EXPECT_NEAR(metrics.mfu,
+                model_flops(rig.model, 12 * plan.schedule.global_batch).value /
+                    (metrics.mean_step * ranks * 1e30),
+                1e-9);
     EXPECT_LT(metrics.robustness, 1);
   }
 }
@@ -188,11 +189,12 @@ TEST(Energy, OfLikeDevicesFollowsFromTheBubble) {
     SCOPED_TRACE(method);
     const plan::Plan plan =
         test::plan_of(method, methods::strategy_named(method).combines.pp ? 2 : 1, 2, 1, 4);
-    const test::Rig rig(plan, test::small_model(4), powered(plan.world_size(), false));
+    const test::Rig rig(plan, test::small_model(4), powered(plan.mesh.world_size(), false));
     const Metrics m =
         rig.metrics({.warm_up = 2, .steady = 5}, {.seed = 2, .compute_sigma = 0.2}, 8);
     EXPECT_GT(m.bubble_fraction, 0.01);
-    const double expected = plan.world_size() * m.mean_step * (100 + 300 * (1 - m.bubble_fraction));
+    const double expected =
+        plan.mesh.world_size() * m.mean_step * (100 + 300 * (1 - m.bubble_fraction));
     EXPECT_NEAR(m.joules_per_step / expected, 1, 1e-9);
   }
 }
@@ -201,17 +203,18 @@ TEST(Energy, OfUnlikeDevicesAndServersIsWhatTheTraceSays) {
   for (const char* method : {"ddp", "ps-sync"}) {
     SCOPED_TRACE(method);
     plan::Plan plan = test::plan_of(method, 1, 3, 1, 1);
-    if (methods::strategy_named(method).combines.servers) plan.servers = 1;
-    const test::Rig rig(plan, test::small_model(2), powered(plan.world_size(), true));
+    if (methods::strategy_named(method).combines.servers) plan.mesh.servers = 1;
+    const test::Rig rig(plan, test::small_model(2), powered(plan.mesh.world_size(), true));
     const Steps steps{.warm_up = 1, .steady = 3};
     Recording all;
-    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.global_batch, steps);
+    MetricsSink sink(rig.linked, rig.model, rig.cluster, rig.costs, plan.schedule.global_batch,
+                     steps);
     Tee tee({&all, &sink});
     rig.run(tee, steps.warm_up + steps.steady);
     const Metrics m = sink.finish();
     double expected = 0;
-    for (int rank = 0; rank < plan.world_size(); ++rank) {
-      const bool unlike = rank + 1 == plan.world_size();
+    for (int rank = 0; rank < plan.mesh.world_size(); ++rank) {
+      const bool unlike = rank + 1 == plan.mesh.world_size();
       const double idle = unlike ? 50 : 100, busy = unlike ? 300 : 400;
       double working = 0;
       for (const Interval& i : all.intervals) {

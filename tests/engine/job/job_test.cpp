@@ -38,8 +38,8 @@ std::string error_of(const std::vector<std::string>& overrides,
 
 std::string mesh(const Job& job) {
   std::ostringstream out;
-  out << "pp " << job.plan.pp << " dp " << job.plan.dp << " tp " << job.plan.tp << " M "
-      << job.plan.micro_batches << " batch " << job.plan.global_batch;
+  out << "pp " << job.plan.mesh.pp << " dp " << job.plan.mesh.dp << " tp " << job.plan.mesh.tp
+      << " M " << job.plan.schedule.micro_batches << " batch " << job.plan.schedule.global_batch;
   return out.str();
 }
 
@@ -48,11 +48,11 @@ TEST(Job, FiveLinesAreEnough) {
   EXPECT_EQ(mesh(job), "pp 1 dp 32 tp 1 M 1 batch 512");
   EXPECT_EQ(job.model.name, "gpt2-124m");
   EXPECT_EQ(job.train.seq_len, job.model.seq_len);
-  EXPECT_EQ(job.plan.rank_to_device.size(), 32U);
-  EXPECT_EQ(job.plan.rank_to_device[31], 31U);
+  EXPECT_EQ(job.plan.placement.rank_to_device.size(), 32U);
+  EXPECT_EQ(job.plan.placement.rank_to_device[31], 31U);
   EXPECT_FALSE(job.plan.clip);
   EXPECT_EQ(job.train.warmup_steps, 10);
-  EXPECT_FALSE(job.plan.stages.empty());
+  EXPECT_FALSE(job.plan.placement.stages.empty());
 }
 
 TEST(Job, SharesSayTheBatchAndTheWorld) {
@@ -82,8 +82,8 @@ TEST(Job, DefaultsFollowTheMethod) {
   EXPECT_EQ(mesh(parse({"method.name=megatron"})), "pp 2 dp 8 tp 2 M 8 batch 512");
   EXPECT_EQ(mesh(parse({"method.name=interleaved", "cluster.world_size=6"})),
             "pp 3 dp 2 tp 1 M 12 batch 96");
-  EXPECT_EQ(parse({"method.name=interleaved"}).plan.virtual_stages, 2);
-  EXPECT_EQ(parse({"method.name=zero2"}).plan.zero, 2);
+  EXPECT_EQ(parse({"method.name=interleaved"}).plan.schedule.virtual_stages, 2);
+  EXPECT_EQ(parse({"method.name=zero2"}).plan.exchange.zero, 2);
   EXPECT_EQ(mesh(parse({"train.global_batch=64"})), "pp 1 dp 32 tp 1 M 1 batch 64");
   EXPECT_TRUE(parse({"train.clip=1.0"}).plan.clip);
 }
@@ -100,27 +100,28 @@ TEST(Job, EveryMethodHasAFiveLineJobOnEveryPlatform) {
 TEST(Job, ThisMachineHasAsManyRanksAsTheMesh) {
   const std::string here = "cluster.name=this-machine";
   EXPECT_EQ(parse({here, "method.dp=5"}).cluster.devices().size(), 5U);
-  EXPECT_EQ(parse({here, "cluster.world_size=3"}).plan.dp, 3);
+  EXPECT_EQ(parse({here, "cluster.world_size=3"}).plan.mesh.dp, 3);
   EXPECT_EQ(parse({here, "method.name=1f1b", "method.pp=2", "method.dp=2", "method.tp=2"})
                 .cluster.devices()
                 .size(),
             8U);
   const Job server = parse({here, "method.name=ps-sync", "method.dp=2"});
-  EXPECT_EQ(server.plan.servers, 1);
+  EXPECT_EQ(server.plan.mesh.servers, 1);
   EXPECT_EQ(server.cluster.devices().size(), 3U);
-  EXPECT_EQ(parse({here}).plan.dp, parse({here}).cluster.shared_cores());
+  EXPECT_EQ(parse({here}).plan.mesh.dp, parse({here}).cluster.shared_cores());
   EXPECT_THAT(error_of({"cluster.name=this-machine:2", "method.dp=4"}),
               HasSubstr("4 ranks, but the world has 2"));
 }
 
 TEST(Job, DevicesAreChosenByNameNodeOrKind) {
   const Job v100 = parse({"cluster.devices=[\"V100 PCIe 32GB\"]"});
-  EXPECT_EQ(v100.plan.dp, 8);
-  EXPECT_EQ(v100.plan.rank_to_device, (std::vector<Id>{18, 19, 22, 23, 26, 27, 30, 31}));
-  EXPECT_EQ(parse({"cluster.devices=[\"node9\", \"node0/gpu1\"]"}).plan.rank_to_device,
+  EXPECT_EQ(v100.plan.mesh.dp, 8);
+  EXPECT_EQ(v100.plan.placement.rank_to_device, (std::vector<Id>{18, 19, 22, 23, 26, 27, 30, 31}));
+  EXPECT_EQ(parse({"cluster.devices=[\"node9\", \"node0/gpu1\"]"}).plan.placement.rank_to_device,
             (std::vector<Id>{20, 21, 22, 23, 1}));
-  EXPECT_EQ(parse({"cluster.world_size=2", "cluster.devices=[\"node9\"]"}).plan.rank_to_device,
-            (std::vector<Id>{20, 21}));
+  EXPECT_EQ(
+      parse({"cluster.world_size=2", "cluster.devices=[\"node9\"]"}).plan.placement.rank_to_device,
+      (std::vector<Id>{20, 21}));
   EXPECT_EQ(error_of({"cluster.devices=[\"node0/gpu2\"]"}),
             "--set cluster.devices=[\"node0/gpu2\"]: key \"cluster.devices\": \"node0/gpu2\" is no "
             "device, node or kind of paper; did you mean \"node0/gpu0\"?");
@@ -221,8 +222,8 @@ TEST(Job, ReadsEverySection) {
   EXPECT_DOUBLE_EQ(job.disturb.compute_sigma, 0.05);
   ASSERT_EQ(job.disturb.stragglers.size(), 1U);
   EXPECT_EQ(job.disturb.stragglers[0].rank, 3U);
-  EXPECT_EQ(job.plan.collective, program::Algorithm::hierarchical);
-  EXPECT_DOUBLE_EQ(job.plan.bucket.value, 1048576);
+  EXPECT_EQ(job.plan.exchange.collective, program::Algorithm::hierarchical);
+  EXPECT_DOUBLE_EQ(job.plan.exchange.bucket.value, 1048576);
   EXPECT_EQ(job.train.seed, 7U);
   EXPECT_EQ(job.where.at("method.name"), "job.toml:3");
   EXPECT_EQ(job.where.at("run.threads"), "--set run.threads=2");

@@ -24,11 +24,13 @@ using testing::HasSubstr;
 /// Every member of a plan; a new one does not compile here until it is listed, which is a reminder
 /// to write it to the file.
 auto members_of(const plan::Plan& plan) {
-  const auto& [method, pp, dp, tp, order, servers, zero, sequence_parallel, global_batch,
-               micro_batches, shares, virtual_stages, staleness, stages, bucket, precision,
-               recompute, keep_gathered, clip, density, s_min, s_max, selector, feedback, reduction,
-               coding, layers, observe, pipeline, node_of, collective, optimizer, rank_to_device] =
-      plan;
+  const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer] = plan;
+  const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
+  const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline,
+               recompute] = schedule;
+  const auto& [zero, keep_gathered, bucket, collective, density, s_min, s_max, selector, feedback,
+               reduction, coding, layers, observe] = exchange;
+  const auto& [stages, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
   for (const plan::LayerExchange& e : layers) {
     const auto& [part, how, spelt] = e;
@@ -84,37 +86,40 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   for (auto it = methods::strategies().begin();
        const int skip : {draw(0, int(methods::strategies().size()) - 1)})
     p.method = std::next(it, skip)->first;
-  p.pp = draw(1, 3), p.dp = draw(1, 4), p.tp = draw(1, 2);
-  p.order = draw.coin() ? "tp,dp,pp" : "dp,pp,tp";
-  p.servers = draw(0, 2), p.zero = draw(0, 3);
-  p.sequence_parallel = draw.coin(), p.recompute = draw.coin(), p.keep_gathered = draw.coin();
+  p.mesh.pp = draw(1, 3), p.mesh.dp = draw(1, 4), p.mesh.tp = draw(1, 2);
+  p.mesh.order = draw.coin() ? "tp,dp,pp" : "dp,pp,tp";
+  p.mesh.servers = draw(0, 2), p.exchange.zero = draw(0, 3);
+  p.mesh.sequence_parallel = draw.coin(), p.schedule.recompute = draw.coin(),
+  p.exchange.keep_gathered = draw.coin();
   p.clip = draw.coin();
-  p.micro_batches = draw(1, 9), p.global_batch = draw(1, 999), p.virtual_stages = draw(1, 3);
-  for (int i = draw(0, 3); i > 0; --i) p.shares.push_back(draw(1, 99));
-  p.staleness = draw(0, 4), p.observe = draw(0, 64);
+  p.schedule.micro_batches = draw(1, 9), p.schedule.global_batch = draw(1, 999),
+  p.schedule.virtual_stages = draw(1, 3);
+  for (int i = draw(0, 3); i > 0; --i) p.schedule.shares.push_back(draw(1, 99));
+  p.schedule.staleness = draw(0, 4), p.exchange.observe = draw(0, 64);
   for (Id s = 0; s < model.segments.size(); ++s) {
-    if (s == 0 || draw(0, 3) == 0) p.stages.emplace_back();
-    p.stages.back().push_back(s);
+    if (s == 0 || draw(0, 3) == 0) p.placement.stages.emplace_back();
+    p.placement.stages.back().push_back(s);
   }
-  p.bucket = Bytes(draw.coin() ? 25e6 : 1e9 * draw.part());
+  p.exchange.bucket = Bytes(draw.coin() ? 25e6 : 1e9 * draw.part());
   p.precision = static_cast<program::DType>(draw(0, 2));
-  p.density = draw.part(), p.s_min = draw.part(), p.s_max = draw.part();
-  p.selector = static_cast<program::Selector>(draw(0, 2)),
-  p.feedback = static_cast<program::Feedback>(draw(0, 2));
-  if (draw.coin()) p.reduction = static_cast<plan::Reduction>(draw(0, 2));
-  if (draw.coin()) p.coding = static_cast<program::Coding>(draw(0, 2));
+  p.exchange.density = draw.part(), p.exchange.s_min = draw.part(), p.exchange.s_max = draw.part();
+  p.exchange.selector = static_cast<program::Selector>(draw(0, 2)),
+  p.exchange.feedback = static_cast<program::Feedback>(draw(0, 2));
+  if (draw.coin()) p.exchange.reduction = static_cast<plan::Reduction>(draw(0, 2));
+  if (draw.coin()) p.exchange.coding = static_cast<program::Coding>(draw(0, 2));
   if (draw.coin())
     for (std::size_t s = 0; s < model.segments.size(); ++s)
-      p.layers.push_back({draw.part(), static_cast<plan::Reduction>(draw(0, 2)),
-                          static_cast<program::Coding>(draw(0, 2))});
-  p.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
-  const int world = p.world_size();
+      p.exchange.layers.push_back({draw.part(), static_cast<plan::Reduction>(draw(0, 2)),
+                                   static_cast<program::Coding>(draw(0, 2))});
+  p.schedule.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
+  const int world = p.mesh.world_size();
   for (int i = draw.coin() ? world : 0; i > 0; --i)
-    p.node_of.push_back(static_cast<Id>(draw(0, 3)));
-  p.collective = static_cast<program::Algorithm>(draw(0, 5));
+    p.placement.node_of.push_back(static_cast<Id>(draw(0, 3)));
+  p.exchange.collective = static_cast<program::Algorithm>(draw(0, 5));
   p.optimizer = static_cast<plan::Optimizer>(draw(0, 1));
   for (int i = draw.coin() ? world : 0; i > 0; --i)
-    p.rank_to_device.push_back(static_cast<Id>(draw(0, int(cluster.devices().size()) - 1)));
+    p.placement.rank_to_device.push_back(
+        static_cast<Id>(draw(0, int(cluster.devices().size()) - 1)));
   return p;
 }
 
@@ -170,7 +175,7 @@ TEST(PlanFile, EveryMethodCompilesToTheSameProgram) {
   const cluster::Cluster cluster = test::fast(6);
   for (const auto& [name, strategy] : methods::strategies()) {
     plan::Plan plan = test::plan_of(name, strategy.combines.pp ? 2 : 1, 2, 1, 4);
-    if (strategy.combines.servers) plan.servers = 1;
+    if (strategy.combines.servers) plan.mesh.servers = 1;
     plan = methods::prepare(std::move(plan), model());
     const std::string text =
         to_toml({.plan = plan}, made_for(model(), cluster, nullptr), model(), cluster);
@@ -267,7 +272,7 @@ class Planned : public testing::Test {
                                   "cluster.world_size = 4\ntrain.global_batch = 16\n",
                               "job.toml");
     plan_ = job.plan;
-    std::swap(plan_.rank_to_device[0], plan_.rank_to_device[3]);
+    std::swap(plan_.placement.rank_to_device[0], plan_.placement.rank_to_device[3]);
     std::ofstream(path_) << to_toml({.plan = plan_}, made_for(job.model, job.cluster, nullptr),
                                     job.model, job.cluster);
   }

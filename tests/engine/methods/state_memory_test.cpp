@@ -24,8 +24,8 @@ model::ModelSpec untied(int layers) {
 }
 
 link::RoleMemory memory_of(plan::Plan plan, const model::ModelSpec& model, std::size_t role = 0) {
-  plan.global_batch = plan.dp * plan.micro_batches;
-  plan.bucket = Bytes(60000);
+  plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches;
+  plan.exchange.bucket = Bytes(60000);
   return link::link(compile(plan, model)).memory[role];
 }
 
@@ -39,8 +39,11 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
       const double k = precision == program::DType::f32 ? 8 : 12;
       for (int level = 0; level <= 3; ++level) {
         if (n == 1 && level > 0) continue;
-        const link::RoleMemory memory =
-            memory_of({.method = "ddp", .dp = n, .zero = level, .precision = precision}, model);
+        const link::RoleMemory memory = memory_of({.method = "ddp",
+                                                   .mesh = {.dp = n},
+                                                   .exchange = {.zero = level},
+                                                   .precision = precision},
+                                                  model);
         const double weights = width * parameters / (level == 3 ? n : 1);
         const double optimizer = k * parameters / (level >= 1 ? n : 1);
         const double gradients = width * parameters / (level >= 2 ? n : 1);
@@ -57,7 +60,7 @@ TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
   const model::ModelSpec model = untied(8);
   std::int64_t twice = 0;
   for (const std::size_t stage : {0, 1}) {
-    const plan::Plan plan{.pp = 2, .micro_batches = 4};
+    const plan::Plan plan{.mesh = {.pp = 2}, .schedule = {.micro_batches = 4}};
     plan::Plan once = plan, two = plan;
     once.method = "1f1b", two.method = "pipedream-2bw";
     const link::RoleMemory flushed = memory_of(once, model, stage),

@@ -54,24 +54,25 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
   const Combines& can = strategy_named(method).combines;
   auto add = [&](plan::Plan plan, const std::string& what) {
     plan.method = method;
-    plan.bucket = Bytes(20000);
-    if (can.servers) plan.servers = plan.dp > 2 ? 2 : 1;
-    plan.global_batch = plan.dp * plan.micro_batches * 2;
-    if (!plan.shares.empty())
-      plan.global_batch =
-          std::accumulate(plan.shares.begin(), plan.shares.end(), 0) * plan.micro_batches;
+    plan.exchange.bucket = Bytes(20000);
+    if (can.servers) plan.mesh.servers = plan.mesh.dp > 2 ? 2 : 1;
+    plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches * 2;
+    if (!plan.schedule.shares.empty())
+      plan.schedule.global_batch =
+          std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), 0) *
+          plan.schedule.micro_batches;
     if (refusals->refuses(plan, small_model(layers))) return;
     cases.push_back({method + what, plan, layers});
   };
   // Every layer in another way, on nodes with three, two and one ranks.
   auto mixed = [&](plan::Plan plan) {
     for (Id s = 0; s < small_model(layers).segments.size(); ++s)
-      plan.layers.push_back({.density = 0.1,
-                             .reduction = plan::Reduction((s + 1) % 3),
-                             .coding = program::Coding(s / 3 % 3)});
+      plan.exchange.layers.push_back({.density = 0.1,
+                                      .reduction = plan::Reduction((s + 1) % 3),
+                                      .coding = program::Coding(s / 3 % 3)});
     for (int rank = 0; rank < ranks; ++rank) {  // tensor ranks share a node
-      const int at = rank / plan.tp;
-      plan.node_of.push_back(at < 3 ? 0 : 1 + (at - 3) / 2);
+      const int at = rank / plan.mesh.tp;
+      plan.placement.node_of.push_back(at < 3 ? 0 : 1 + (at - 3) / 2);
     }
     return plan;
   };
@@ -79,41 +80,44 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
     for (int tp = 1; tp <= (can.tp ? ranks : 1); ++tp) {
       if (ranks % (pp * tp) != 0) continue;
       for (const int mb : {1, 4}) {
-        plan::Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
-        const std::string mesh = " pp" + std::to_string(pp) + " dp" + std::to_string(plan.dp) +
+        plan::Plan plan{.mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp},
+                        .schedule = {.micro_batches = mb}};
+        const std::string mesh = " pp" + std::to_string(pp) + " dp" + std::to_string(plan.mesh.dp) +
                                  " tp" + std::to_string(tp) + " m" + std::to_string(mb);
         add(plan, mesh);
         for (int zero = 1; zero <= can.max_zero; ++zero)
-          plan.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
-        plan.zero = 0;
-        if (can.shares && plan.dp > 1) {
+          plan.exchange.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+        plan.exchange.zero = 0;
+        if (can.shares && plan.mesh.dp > 1) {
           // Two ranks alike where there are three: kinds of several ranks and of one.
-          for (int i = 0; i < plan.dp; ++i) plan.shares.push_back(i % 2 == 0 ? 1 : 3);
+          for (int i = 0; i < plan.mesh.dp; ++i) plan.schedule.shares.push_back(i % 2 == 0 ? 1 : 3);
           add(plan, mesh + " shares");
-          plan.zero = can.max_zero, add(plan, mesh + " shares zero"), plan.zero = 0;
-          plan.shares.clear();
+          plan.exchange.zero = can.max_zero, add(plan, mesh + " shares zero"),
+          plan.exchange.zero = 0;
+          plan.schedule.shares.clear();
         }
         if (can.recompute)
-          plan.recompute = true, add(plan, mesh + " recompute"), plan.recompute = false;
+          plan.schedule.recompute = true, add(plan, mesh + " recompute"),
+          plan.schedule.recompute = false;
         if (can.clip) plan.clip = true, add(plan, mesh + " clip"), plan.clip = false;
         if (can.low_precision)
           plan.precision = program::DType::f16, add(plan, mesh + " f16"),
           plan.precision = program::DType::f32;
-        if (tp > 1) plan.sequence_parallel = true, add(plan, mesh + " sp");
-        if (method != "adaptive" || plan.dp == 1) continue;
+        if (tp > 1) plan.mesh.sequence_parallel = true, add(plan, mesh + " sp");
+        if (method != "adaptive" || plan.mesh.dp == 1) continue;
         plan = mixed(plan);
         add(plan, mesh + " mixed");
         if (mb > 1) continue;
-        plan.selector = program::Selector::threshold;
+        plan.exchange.selector = program::Selector::threshold;
         add(plan, mesh + " mixed threshold");
         for (const int zero : {0, 2})
           for (const program::DType precision : {program::DType::f16, program::DType::bf16})
-            plan.precision = precision, plan.zero = zero,
+            plan.precision = precision, plan.exchange.zero = zero,
             add(plan, mesh + " mixed zero" + std::to_string(zero) + ' ' +
                           std::string(name_of(precision)));
-        plan.precision = program::DType::f32, plan.zero = 1;
-        plan.shares.assign(static_cast<std::size_t>(plan.dp), 1);
-        plan.shares.front() = plan.dp + 1;
+        plan.precision = program::DType::f32, plan.exchange.zero = 1;
+        plan.schedule.shares.assign(static_cast<std::size_t>(plan.mesh.dp), 1);
+        plan.schedule.shares.front() = plan.mesh.dp + 1;
         add(plan, mesh + " mixed unequal");
       }
     }
@@ -149,7 +153,9 @@ TEST_P(Methods, LinkWhereShardsArePadded) {
   for (const model::Family family : {model::Family::gpt, model::Family::bert})
     for (const int ranks : {3, 6, 7, 12})
       for (const Case& c : cases_of(GetParam(), ranks, 4)) {
-        if (!c.plan.layers.empty() || c.plan.pp > 4 || c.plan.tp > 4 || c.plan.tp == 3) continue;
+        if (!c.plan.exchange.layers.empty() || c.plan.mesh.pp > 4 || c.plan.mesh.tp > 4 ||
+            c.plan.mesh.tp == 3)
+          continue;
         SCOPED_TRACE(c.name);
         EXPECT_NO_THROW(link::link(compile(c.plan, odd_model(family))));
       }
@@ -161,18 +167,19 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   if (!strategy_named(GetParam()).combines.shares) {
     // Every rank takes equally many: who says otherwise is told.
     plan::Plan plan = cases_of(GetParam(), 6, 8).front().plan;
-    plan.shares.assign(static_cast<std::size_t>(plan.dp), plan.samples());
+    plan.schedule.shares.assign(static_cast<std::size_t>(plan.mesh.dp), plan.samples());
     EXPECT_NE(test::message_of([&] { prepare(plan, small_model(8)); }).find("method.shares: ["),
               std::string::npos);
     return;
   }
   int seen = 0;
   for (const Case& c : cases_of(GetParam(), 6, 8)) {
-    if (c.plan.shares.empty() || !c.plan.layers.empty()) continue;  // leaders are a kind too
+    if (c.plan.schedule.shares.empty() || !c.plan.exchange.layers.empty())
+      continue;  // leaders are a kind too
     SCOPED_TRACE(c.name);
     const link::LinkedProgram linked = link::link(compile(c.plan, small_model(c.layers)));
     const program::Program& p = linked.program;
-    ASSERT_EQ(p.roles.size(), static_cast<std::size_t>(2 * c.plan.pp));
+    ASSERT_EQ(p.roles.size(), static_cast<std::size_t>(2 * c.plan.mesh.pp));
     for (Id r = 0; r < p.roles.size(); ++r) {
       for (const Id rank : p.roles[r].ranks) {
         const int samples = c.plan.samples(tensors::place_along(p, "dp", rank).index);
@@ -278,12 +285,12 @@ TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
     for (const int v : {1, 2, 3})
       for (const int micro_batches : {1, 2, 3, 4, 6, 8, 12}) {
         plan::Plan plan{.method = GetParam(),
-                        .pp = pp,
-                        .global_batch = micro_batches,
-                        .micro_batches = micro_batches,
-                        .virtual_stages = v};
+                        .mesh = {.pp = pp},
+                        .schedule = {.global_batch = micro_batches,
+                                     .micro_batches = micro_batches,
+                                     .virtual_stages = v}};
         const auto ready = unless_refused([&] { return prepare(plan, model); });
-        if (!ready || ready->virtual_stages != v) continue;
+        if (!ready || ready->schedule.virtual_stages != v) continue;
         const PassOrder order = strategy.order(*ready, model);
         for (int stage = 0; stage < pp; ++stage) {
           SCOPED_TRACE(testing::Message() << "pp " << pp << " v " << v << " micro-batches "

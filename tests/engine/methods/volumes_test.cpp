@@ -28,76 +28,80 @@ model::ModelSpec model_of(int layers) {
 /// micro-batches; a: elements of a boundary activation,
 /// summed over replicas.
 std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
-  if (plan.dp == 1) plan.zero = 0;  // nothing to shard
+  if (plan.mesh.dp == 1) plan.exchange.zero = 0;  // nothing to shard
   // Exchanges of which any could be sparse go once a step, whatever is sharded.
-  if (strategy_named(plan.method).combines.sparse) plan.zero = std::min(plan.zero, 1);
-  const std::int64_t n = plan.dp, t = plan.tp, m = plan.micro_batches;
+  if (strategy_named(plan.method).combines.sparse)
+    plan.exchange.zero = std::min(plan.exchange.zero, 1);
+  const std::int64_t n = plan.mesh.dp, t = plan.mesh.tp, m = plan.schedule.micro_batches;
   // Of all replicas together, whatever their shares.
-  const std::int64_t samples = plan.global_batch / m;
+  const std::int64_t samples = plan.schedule.global_batch / m;
   const std::int64_t a = samples * model.seq_len * model.hidden;
-  const std::int64_t replicas = plan.dp * plan.tp;  // ranks of a stage
+  const std::int64_t replicas = plan.mesh.dp * plan.mesh.tp;  // ranks of a stage
   std::int64_t elements = 0;
-  const auto chunks = static_cast<int>(plan.stages.size());
+  const auto chunks = static_cast<int>(plan.placement.stages.size());
   std::int64_t head_stats = 0;
   auto uses = [&](int stage, Id group) {
-    for (int c = stage; c < chunks; c += plan.pp)
-      for (Id s : plan.stages[static_cast<std::size_t>(c)])
+    for (int c = stage; c < chunks; c += plan.mesh.pp)
+      for (Id s : plan.placement.stages[static_cast<std::size_t>(c)])
         for (Id g : model.segments[s].groups)
           if (g == group) return true;
     return false;
   };
-  for (int stage = 0; stage < plan.pp; ++stage) {
+  for (int stage = 0; stage < plan.mesh.pp; ++stage) {
     std::int64_t params = 0, whole = 0;
     for (Id g = 0; g < model.groups.size(); ++g) {
       if (!uses(stage, g)) continue;
-      params += elements_of(model.groups[g], plan.tp);
-      if (!model.groups[g].split) whole += elements_of(model.groups[g], plan.tp);
+      params += elements_of(model.groups[g], plan.mesh.tp);
+      if (!model.groups[g].split) whole += elements_of(model.groups[g], plan.mesh.tp);
     }
     // Over dp: all-reduce moves 2 (n-1)/n of the gradient a rank; ZeRO see lowering/sharded.cpp.
-    const std::int64_t times = plan.zero == 2   ? m + 1
-                               : plan.zero == 3 ? (plan.keep_gathered ? m + 1 : 3 * m)
-                                                : 2;
+    const std::int64_t times = plan.exchange.zero == 2 ? m + 1
+                               : plan.exchange.zero == 3
+                                   ? (plan.exchange.keep_gathered ? m + 1 : 3 * m)
+                                   : 2;
     elements +=
         times * (n - 1) * params * t;  // t groups of n ranks, each moving (n-1) times its elements
     // Over tp: what every tensor rank holds whole is summed as often as it is reduced.
-    elements += (plan.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
-    for (int c = stage; c < chunks; c += plan.pp)
-      for (Id s : plan.stages[static_cast<std::size_t>(c)]) {
+    elements += (plan.exchange.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
+    for (int c = stage; c < chunks; c += plan.mesh.pp)
+      for (Id s : plan.placement.stages[static_cast<std::size_t>(c)]) {
         const bool first = s == 0, last = s + 1 == model.segments.size();
         // An all-reduce in forward (not after the head) and one in backward (not before the
         // embedding): 2 (t-1) a a group. With sequence parallelism each is a reduce-scatter and an
         // all-gather, and backward gathers the input once more.
         elements += ((!last) + (!first)) * 2 * (t - 1) * a * m;
-        if (plan.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m;
+        if (plan.mesh.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m;
         if (last && t > 1) head_stats += (t - 1) * t * samples * model.seq_len * 3 * m;
       }
   }
-  elements += 2 * (chunks - 1) * m * a * t / (plan.sequence_parallel ? t : 1);
-  if (plan.pp > 1 &&
+  elements += 2 * (chunks - 1) * m * a * t / (plan.mesh.sequence_parallel ? t : 1);
+  if (plan.mesh.pp > 1 &&
       model.tied)  // two copies of the word embedding: 2 (2-1) of its elements a pair
-    elements += 2 * elements_of(model.groups[model.segments.front().groups[0]], plan.tp) * replicas;
+    elements +=
+        2 * elements_of(model.groups[model.segments.front().groups[0]], plan.mesh.tp) * replicas;
   if (plan.clip) {  // one scalar over all ranks that hold different gradients
-    const std::int64_t together = plan.pp * t * (plan.zero ? n : 1);
-    elements += 2 * (together - 1) * (plan.zero ? 1 : n);
+    const std::int64_t together = plan.mesh.pp * t * (plan.exchange.zero ? n : 1);
+    elements += 2 * (together - 1) * (plan.exchange.zero ? 1 : n);
   }
   return (elements + head_stats) * 4;
 }
 
 std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& model) {
-  const std::int64_t params = parameters_of(model), n = plan.dp;
-  if (plan.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
-  if (plan.reduction == plan::Reduction::sparse) {
+  const std::int64_t params = parameters_of(model), n = plan.mesh.dp;
+  if (plan.mesh.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
+  if (plan.exchange.reduction == plan::Reduction::sparse) {
     // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
     // what it does not are a bucket each, and rounding up happens bucket by bucket.
-    const std::int64_t t = plan.tp;
+    const std::int64_t t = plan.mesh.tp;
     std::int64_t split = 0, whole = 0;
     for (const model::ParamGroup& g : model.groups)
-      (t > 1 && g.split ? split : whole) += elements_of(g, plan.tp);
+      (t > 1 && g.split ? split : whole) += elements_of(g, plan.mesh.tp);
     std::int64_t pairs = 0;
     for (const std::int64_t part : {split, whole})
-      pairs += static_cast<std::int64_t>(std::ceil(plan.density * static_cast<double>(part)));
+      pairs +=
+          static_cast<std::int64_t>(std::ceil(plan.exchange.density * static_cast<double>(part)));
     // ZeRO's weights are still gathered: half of the dense volume.
-    const std::int64_t dense = (plan.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
+    const std::int64_t dense = (plan.exchange.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
     return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
   }
   return formula(plan, model);
@@ -110,21 +114,25 @@ TEST_P(Volumes, EqualTheFormula) {
   test::Refusals refusals;
   auto check = [&](plan::Plan plan, const model::ModelSpec& model) {
     plan.method = GetParam();
-    plan.bucket = Bytes(1e12);
-    plan.servers = can.servers ? 1 : 0;
+    plan.exchange.bucket = Bytes(1e12);
+    plan.mesh.servers = can.servers ? 1 : 0;
     const int at_once =
-        plan.shares.empty() ? plan.dp : std::accumulate(plan.shares.begin(), plan.shares.end(), 0);
-    plan.global_batch = at_once * plan.micro_batches;
+        plan.schedule.shares.empty()
+            ? plan.mesh.dp
+            : std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), 0);
+    plan.schedule.global_batch = at_once * plan.schedule.micro_batches;
     if (refusals.refuses(plan, model)) return;
     plan = prepare(plan, model);
     SCOPED_TRACE(testing::Message()
-                 << GetParam() << " pp" << plan.pp << " dp" << plan.dp << " tp" << plan.tp << " m"
-                 << plan.micro_batches << " zero" << plan.zero << " sp" << plan.sequence_parallel
-                 << " shares" << plan.shares.size());
+                 << GetParam() << " pp" << plan.mesh.pp << " dp" << plan.mesh.dp << " tp"
+                 << plan.mesh.tp << " m" << plan.schedule.micro_batches << " zero"
+                 << plan.exchange.zero << " sp" << plan.mesh.sequence_parallel << " shares"
+                 << plan.schedule.shares.size());
     const std::int64_t bytes = test::sent_bytes(link::link(compile(plan, model))),
                        expected = formula_of_method(plan, model);
-    if (plan.zero > 0 &&
-        (plan.dp & (plan.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
+    if (plan.exchange.zero > 0 &&
+        (plan.mesh.dp &
+         (plan.mesh.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
       EXPECT_GE(bytes, expected);
       EXPECT_LE(static_cast<double>(bytes), 1.005 * static_cast<double>(expected));
     } else {
@@ -137,17 +145,20 @@ TEST_P(Volumes, EqualTheFormula) {
         if (ranks % (pp * tp)) continue;
         const model::ModelSpec model = model_of(8);
         for (const int mb : {1, 3, 8}) {
-          plan::Plan plan{.pp = pp, .dp = ranks / pp / tp, .tp = tp, .micro_batches = mb};
+          plan::Plan plan{.mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp},
+                          .schedule = {.micro_batches = mb}};
           check(plan, model);
-          for (int i = 0; can.shares && i < plan.dp; ++i) plan.shares.push_back(1 + i % 3);
+          for (int i = 0; can.shares && i < plan.mesh.dp; ++i)
+            plan.schedule.shares.push_back(1 + i % 3);
           check(plan, model);
-          plan.shares.clear();
+          plan.schedule.shares.clear();
           plan.clip = can.clip;
           check(plan, model);
-          plan.sequence_parallel = tp > 1;
+          plan.mesh.sequence_parallel = tp > 1;
           check(plan, model);
-          for (plan.zero = 1; plan.zero <= can.max_zero; ++plan.zero) check(plan, model);
-          plan.zero = 3, plan.keep_gathered = true;
+          for (plan.exchange.zero = 1; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero)
+            check(plan, model);
+          plan.exchange.zero = 3, plan.exchange.keep_gathered = true;
           if (can.max_zero == 3) check(plan, model);
         }
       }

@@ -157,26 +157,30 @@ struct Named {
 };
 std::vector<Named> plans_on(int ranks, program::DType precision = program::DType::f32) {
   std::vector<Named> out = {
-      {"ddp", {.method = "ddp", .dp = ranks}},
-      {"zero1", {.method = "zero1", .dp = ranks}},
-      {"zero3", {.method = "zero3", .dp = ranks}},
-      {"1f1b", {.method = "1f1b", .pp = ranks, .micro_batches = ranks}},
-      {"tp", {.method = "megatron", .tp = ranks}},
-      {"pp2 tp2", {.method = "megatron", .pp = 2, .dp = ranks / 4, .tp = 2, .micro_batches = 2}},
-      {"tp2 zero2", {.method = "zero2", .dp = ranks / 2, .tp = 2}},
+      {"ddp", {.method = "ddp", .mesh = {.dp = ranks}}},
+      {"zero1", {.method = "zero1", .mesh = {.dp = ranks}}},
+      {"zero3", {.method = "zero3", .mesh = {.dp = ranks}}},
+      {"1f1b", {.method = "1f1b", .mesh = {.pp = ranks}, .schedule = {.micro_batches = ranks}}},
+      {"tp", {.method = "megatron", .mesh = {.tp = ranks}}},
+      {"pp2 tp2",
+       {.method = "megatron",
+        .mesh = {.pp = 2, .dp = ranks / 4, .tp = 2},
+        .schedule = {.micro_batches = 2}}},
+      {"tp2 zero2", {.method = "zero2", .mesh = {.dp = ranks / 2, .tp = 2}}},
       {"dp2 pp",
        {.method = "1f1b",
-        .pp = ranks / 2,
-        .dp = 2,
-        .order = "dp,pp,tp",
-        .micro_batches = ranks / 2}},
-      {"2bw", {.method = "pipedream-2bw", .pp = 2, .dp = ranks / 2, .micro_batches = 2}},
+        .mesh = {.pp = ranks / 2, .dp = 2, .order = "dp,pp,tp"},
+        .schedule = {.micro_batches = ranks / 2}}},
+      {"2bw",
+       {.method = "pipedream-2bw",
+        .mesh = {.pp = 2, .dp = ranks / 2},
+        .schedule = {.micro_batches = 2}}},
   };
   for (Named& one : out) {
     plan::Plan& plan = one.plan;
     plan.precision = precision;
-    plan.global_batch = ranks * 4;
-    plan.bucket = Bytes(20000);
+    plan.schedule.global_batch = ranks * 4;
+    plan.exchange.bucket = Bytes(20000);
   }
   return out;
 }
@@ -209,13 +213,16 @@ TEST(Migration, MovesSixteenBitsWithTheirMasters) {
 TEST(Migration, AddsEveryResidualExactlyOnce) {
   const model::ModelSpec model = test::small_model(4);
   const auto sparse = [](int dp, std::vector<int> shares) {
-    plan::Plan plan{.method = "topk-sync", .dp = dp, .global_batch = 12, .bucket = Bytes(20000)};
-    plan.shares = std::move(shares);
+    plan::Plan plan{.method = "topk-sync",
+                    .mesh = {.dp = dp},
+                    .schedule = {.global_batch = 12},
+                    .exchange = {.bucket = Bytes(20000)}};
+    plan.schedule.shares = std::move(shares);
     return plan;
   };
   for (const Bytes bucket : {Bytes(20000), Bytes(1e9)}) {
     plan::Plan to = sparse(4, {5, 3, 3, 1});
-    to.bucket = bucket;
+    to.exchange.bucket = bucket;
     const Moved m = moved(sparse(4, {}), to, model);
     if (HasFailure()) return;
     expect_arrived(m, model);
@@ -223,7 +230,7 @@ TEST(Migration, AddsEveryResidualExactlyOnce) {
     EXPECT_EQ(m.migration.sent_bytes, 0);  // each stays where it is
   }
   // Owed, and nowhere to go.
-  plan::Plan dense{.method = "ddp", .dp = 4, .global_batch = 12};
+  plan::Plan dense{.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 12}};
   EXPECT_THROW(moved(sparse(4, {}), dense, model), InputError);
   expect_arrived(moved(dense, sparse(4, {}), model), model);
 }
@@ -233,15 +240,19 @@ TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
   model.tied = false;
   model.groups.clear(), model.segments.clear();
   model = build_model(model);
-  const plan::Plan four = methods::prepare(
-      {.method = "topk-sync", .dp = 4, .global_batch = 8, .bucket = Bytes(20000)}, model);
+  const plan::Plan four = methods::prepare({.method = "topk-sync",
+                                            .mesh = {.dp = 4},
+                                            .schedule = {.global_batch = 8},
+                                            .exchange = {.bucket = Bytes(20000)}},
+                                           model);
   // A sparse exchange between the replicas of a pipeline and of tensor ranks.
   plan::Plan deep = four;
   deep.method = "1f1b";
-  deep.pp = 2, deep.dp = 2, deep.micro_batches = 2, deep.stages.clear();
+  deep.mesh.pp = 2, deep.mesh.dp = 2, deep.schedule.micro_batches = 2,
+  deep.placement.stages.clear();
   plan::Plan wide = four;
   wide.method = "megatron";
-  wide.dp = 2, wide.tp = 2;
+  wide.mesh.dp = 2, wide.mesh.tp = 2;
   const auto compiled = [&](const plan::Plan& plan, const methods::PassOrder& order) {
     return link::link(methods::infer_after(
         lower(methods::prepare(plan, model), model, order, methods::sparse(plan))));
@@ -279,9 +290,10 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
     return m.migration.sent_bytes;
   };
   const auto plan = [](const char* method, int pp, int dp, int tp) {
-    plan::Plan out{
-        .method = method, .pp = pp, .dp = dp, .tp = tp, .global_batch = 12, .micro_batches = pp};
-    out.bucket = Bytes(20000);
+    plan::Plan out{.method = method,
+                   .mesh = {.pp = pp, .dp = dp, .tp = tp},
+                   .schedule = {.global_batch = 12, .micro_batches = pp}};
+    out.exchange.bucket = Bytes(20000);
     return out;
   };
   // Whoever has all of it needs nothing: of every rank's own copy, whatever the buckets.
@@ -318,8 +330,9 @@ TEST(Migration, PrefersTheNearAndSharesTheWork) {
   // Two nodes of two ranks. Tensor ranks 0 and 1 lie on ranks 0, 2 and 1, 3 of dp,tp order: each
   // node has both halves, so nothing needs to cross nodes.
   const model::ModelSpec model = test::small_model(4);
-  plan::Plan from{.method = "megatron", .dp = 2, .tp = 2, .global_batch = 8};
-  plan::Plan to{.method = "ddp", .dp = 4, .global_batch = 8};
+  plan::Plan from{
+      .method = "megatron", .mesh = {.dp = 2, .tp = 2}, .schedule = {.global_batch = 8}};
+  plan::Plan to{.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}};
   const auto across = [&](const MigrationOptions& options) {
     const Moved m = moved(from, to, model, options);
     std::int64_t bytes = 0;
@@ -333,7 +346,7 @@ TEST(Migration, PrefersTheNearAndSharesTheWork) {
   EXPECT_EQ(across({.distance = distance}), 0);
   EXPECT_GT(across({.distance = [&](Id a, Id b) { return -distance(a, b); }}), 0);
   // All four have every weight; two of them the moments' halves twice: givers alternate.
-  from = {.method = "zero1", .dp = 4, .global_batch = 8};
+  from = {.method = "zero1", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}};
   const Moved m = moved(from, to, model);
   std::vector<std::int64_t> given(4);
   for (Id r = 0; r < 4; ++r)
@@ -346,8 +359,9 @@ TEST(Migration, PrefersTheNearAndSharesTheWork) {
 
 TEST(Migration, LeavesProcessesOnTheirDevices) {
   const model::ModelSpec model = test::small_model(4);
-  plan::Plan from{.method = "ddp", .dp = 4, .global_batch = 8};
-  plan::Plan to{.method = "1f1b", .pp = 4, .global_batch = 8, .micro_batches = 4};
+  plan::Plan from{.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}};
+  plan::Plan to{
+      .method = "1f1b", .mesh = {.pp = 4}, .schedule = {.global_batch = 8, .micro_batches = 4}};
   const std::vector<Id> plays = players({10, 11, 12, 13}, {13, 11, 10, 12});
   EXPECT_EQ(plays, (std::vector<Id>{2, 1, 3, 0}));
   const Moved m = moved(from, to, model, {.plays = plays});
@@ -358,14 +372,17 @@ TEST(Migration, LeavesProcessesOnTheirDevices) {
 
 TEST(Migration, RefusesWhatCannotFollow) {
   const model::ModelSpec model = test::small_model(4);
-  plan::Plan adam{.method = "ddp", .dp = 4, .global_batch = 8}, sgd = adam, two = adam;
+  plan::Plan adam{.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}}, sgd = adam,
+                                                                                        two = adam;
   sgd.optimizer = plan::Optimizer::sgd;
-  two.dp = 2;
+  two.mesh.dp = 2;
   EXPECT_THROW(moved(sgd, adam, model), InputError);
   EXPECT_THROW(moved(two, adam, model), InputError);
-  const plan::Plan free{.method = "ps-async", .dp = 3, .servers = 1, .global_batch = 9};
+  const plan::Plan free{
+      .method = "ps-async", .mesh = {.dp = 3, .servers = 1}, .schedule = {.global_batch = 9}};
   EXPECT_THROW(moved(adam, free, model), ProgramError);
-  const plan::Plan served{.method = "ps-sync", .dp = 3, .servers = 1, .global_batch = 9};
+  const plan::Plan served{
+      .method = "ps-sync", .mesh = {.dp = 3, .servers = 1}, .schedule = {.global_batch = 9}};
   expect_arrived(moved(served, adam, model), model);
   expect_arrived(moved(adam, served, model), model);
 }
@@ -374,8 +391,9 @@ TEST(Migration, TakesItsTimeInTheDryRun) {
   // Three quarters of two moments come in over a link of 1 GB/s, with nothing else to wait for.
   const model::ModelSpec model = test::small_model(8);
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(0));
-  const Moved m = moved({.method = "zero1", .dp = 4, .global_batch = 8},
-                        {.method = "ddp", .dp = 4, .global_batch = 8}, model);
+  const Moved m =
+      moved({.method = "zero1", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}},
+            {.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}}, model);
   const costs::Costs costs(m.linked, model, cluster, {});
   execution::Recording recording;
   const execution::DryRun run = dry_run(m.linked, costs, cluster::Disturber({}, 4), 1, recording);

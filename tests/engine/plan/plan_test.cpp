@@ -48,10 +48,12 @@ TEST(Plan, StagesAreCutAsThePlainDynamicProgramCutsThem) {
       work.push_back(
           work_of(model, s, program::Pass::forward, 1, 1, program::DType::f32).flops.value);
     for (int pp = 1; pp <= model.layers; ++pp) {
-      const Plan plan =
-          complete({.method = "1f1b", .pp = pp, .global_batch = pp, .micro_batches = pp}, model);
+      const Plan plan = complete({.method = "1f1b",
+                                  .mesh = {.pp = pp},
+                                  .schedule = {.global_batch = pp, .micro_batches = pp}},
+                                 model);
       std::vector<std::size_t> ends;
-      for (const auto& stage : plan.stages) ends.push_back(std::size_t{stage.back()} + 1);
+      for (const auto& stage : plan.placement.stages) ends.push_back(std::size_t{stage.back()} + 1);
       ASSERT_EQ(ends, plain_cuts(work, static_cast<std::size_t>(pp))) << name << " pp " << pp;
     }
   }
@@ -77,8 +79,9 @@ TEST(Plan, TensorGroupsDivideWhatIsCut) {
                                                      .kv_heads = 12});
   EXPECT_EQ(tensor_divisor(model), 4);
   const auto refusal = [&](int tp) {
-    return test::message_of(
-        [&] { complete({.method = "megatron", .tp = tp, .global_batch = 1}, model); });
+    return test::message_of([&] {
+      complete({.method = "megatron", .mesh = {.tp = tp}, .schedule = {.global_batch = 1}}, model);
+    });
   };
   for (const int tp : {1, 2, 4}) EXPECT_EQ(refusal(tp), "no error");
   EXPECT_THAT(refusal(5), AllOf(HasSubstr("48 heads"), HasSubstr("nearest: 4")));
@@ -101,8 +104,8 @@ TEST(Plan, ProgramsThatNoMachineHoldsAreRefusedWithWhatIsAccepted) {
 
 TEST(Plan, SharesThatLeave32BitsAreRefused) {
   Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
-  plan.shares = {2147483647, 2147483647};
-  plan.global_batch = -2;  // what their sum is in 32 bits
+  plan.schedule.shares = {2147483647, 2147483647};
+  plan.schedule.global_batch = -2;  // what their sum is in 32 bits
   EXPECT_THAT(test::message_of([&] { complete(plan, test::small_model(4)); }),
               HasSubstr("must sum to"));
 }

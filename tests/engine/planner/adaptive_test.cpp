@@ -45,8 +45,8 @@ TEST(AdaptiveRun, StaysWithTheJobsPlanUnlessAsked) {
 TEST(AdaptiveRun, FollowsOnePlanAfterTheOther) {
   const job::Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
   plan::Plan first = base.plan, second = base.plan;
-  second.method = "megatron", second.pp = 2, second.dp = 2, second.tp = 2;
-  second.micro_batches = 4, second.stages.clear();
+  second.method = "megatron", second.mesh.pp = 2, second.mesh.dp = 2, second.mesh.tp = 2;
+  second.schedule.micro_batches = 4, second.placement.stages.clear();
   const std::string a = plan_file("warm-up", first, base), b = plan_file("after", second, base);
   const job::Job job =
       job::parse_job(fmt::format("model.name = \"gpt2-124m\"\ncluster.name = \"paper\"\n"
@@ -76,7 +76,7 @@ TEST(AdaptiveRun, BalancesWhereAsked) {
 TEST(AdaptiveRun, RefusesAWarmUpThatCannotBeFollowed) {
   const job::Job base = job_of({"train.global_batch=64", "cluster.world_size=8"});
   plan::Plan other = base.plan;
-  other.global_batch = 32;
+  other.schedule.global_batch = 32;
   const auto error = [&](const std::string& file) -> std::string {
     try {
       adaptive_run(job_of({"train.global_batch=64", "cluster.world_size=8",

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "engine/planner/colocate.h"
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 #include "engine/planner/shares.h"
 
 namespace rehearse::planner {

@@ -45,16 +45,16 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
     const std::string key = change.substr(0, change.find('='));
     const std::string value = change.substr(change.find('=') + 1);
     if (key == "method.name")
-      plan.method = value, plan.zero = value.starts_with("zero") ? value.back() - '0' : 0;
+      plan.method = value, plan.exchange.zero = value.starts_with("zero") ? value.back() - '0' : 0;
     else if (key == "method.recompute")
-      plan.recompute = value == "true";
+      plan.schedule.recompute = value == "true";
     else
-      (key == "method.micro_batches" ? plan.micro_batches
-       : key == "method.zero"        ? plan.zero
-       : key == "method.pp"          ? plan.pp
-       : key == "method.dp"          ? plan.dp
-       : key == "method.tp"          ? plan.tp
-       : key == "train.global_batch" ? plan.global_batch
+      (key == "method.micro_batches" ? plan.schedule.micro_batches
+       : key == "method.zero"        ? plan.exchange.zero
+       : key == "method.pp"          ? plan.mesh.pp
+       : key == "method.dp"          ? plan.mesh.dp
+       : key == "method.tp"          ? plan.mesh.tp
+       : key == "train.global_batch" ? plan.schedule.global_batch
                                      : throw std::invalid_argument(change)) = std::stoi(value);
   }
   return plan;
@@ -64,8 +64,9 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
 TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = test::plan_of("zero1", 1, 4, 1, 1);
-  plan.global_batch = 4;  // one sample a replica: nothing but states is left to make smaller
-  plan.recompute = true;
+  plan.schedule.global_batch =
+      4;  // one sample a replica: nothing but states is left to make smaller
+  plan.schedule.recompute = true;
   plan::Plan whole = plan;
   whole.method = "zero3";
   const std::int64_t need = need_of(whole, model);
@@ -80,7 +81,7 @@ TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
 
 plan::Plan start() {
   plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
-  plan.global_batch = 4 * 4;
+  plan.schedule.global_batch = 4 * 4;
   return plan;
 }
 
@@ -117,7 +118,7 @@ TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
   const plan::Plan plan = start();
   const std::int64_t whole = need_of(plan, model);
   plan::Plan two = plan, four = plan, again = plan;
-  two.micro_batches = 2, four.micro_batches = 4, again.recompute = true;
+  two.schedule.micro_batches = 2, four.schedule.micro_batches = 4, again.schedule.recompute = true;
   const std::int64_t halves = need_of(two, model), quarters = need_of(four, model),
                      recomputed = need_of(again, model);
   ASSERT_GT(whole, halves);
@@ -202,11 +203,11 @@ struct CountedCompiles {
 TEST(Fit, ARefusalCompilesFewPrograms) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
-  plan.global_batch = 4;
+  plan.schedule.global_batch = 4;
   const std::int64_t one = need_of(plan, model);  // with a sample a rank
   const cluster::Cluster cluster = with_memory(4, one + one / 2);
   // As many divisors as a number of its size can have, none of which is small enough to be tried.
-  plan.global_batch = 4 * 367567200;
+  plan.schedule.global_batch = 4 * 367567200;
   const CountedCompiles compiles;
   const auto remedy = find_remedy(plan, model, cluster);
   EXPECT_LE(CountedCompiles::count, most_remedies);

@@ -11,8 +11,8 @@
 #include "engine/base/errors.h"
 #include "engine/link/workspace.h"
 #include "engine/planner/fit.h"
-#include "engine/planner/mesh.h"
 #include "engine/planner/partition.h"
+#include "engine/planner/rank_grid.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::planner {
@@ -24,25 +24,27 @@ double dry_run_seconds(plan::Plan plan, const model::ModelSpec& model,
                        const cluster::Cluster& cluster) {
   plan = methods::prepare(std::move(plan), model);
   const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
-  const costs::Costs costs(linked, model, cluster, plan.rank_to_device, plan.optimizer);
+  const costs::Costs costs(linked, model, cluster, plan.placement.rank_to_device, plan.optimizer);
   const cluster::Disturber disturber(cluster::Disturbance{}, linked.program.world_size);
-  execution::MetricsSink sink(linked, model, cluster, costs, plan.global_batch,
+  execution::MetricsSink sink(linked, model, cluster, costs, plan.schedule.global_batch,
                               {.warm_up = 1, .steady = 2});
   dry_run(linked, costs, disturber, 3, sink);
   return sink.finish().mean_step;
 }
 
 plan::Plan with(plan::Plan plan, const Placement& placement) {
-  plan.stages = placement.stages;
-  plan.shares = placement.shares;
-  plan.rank_to_device = placement.rank_to_device;
+  plan.placement.stages = placement.stages;
+  plan.schedule.shares = placement.shares;
+  plan.placement.rank_to_device = placement.rank_to_device;
   return plan;
 }
 
 plan::Plan mesh_of(const std::string& method, int pp, int dp, int tp, int micro_batches,
                    int batch) {
-  plan::Plan plan{.method = method, .pp = pp, .dp = dp, .tp = tp, .micro_batches = micro_batches};
-  plan.global_batch = batch;
+  plan::Plan plan{.method = method,
+                  .mesh = {.pp = pp, .dp = dp, .tp = tp},
+                  .schedule = {.micro_batches = micro_batches}};
+  plan.schedule.global_batch = batch;
   return plan;
 }
 
@@ -104,15 +106,16 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
         Case{"1f1b", program::DType::f32, true, 0}, Case{"gpipe", program::DType::f32, false, 0},
         Case{"1f1b", program::DType::f32, false, 1}}) {
     plan::Plan plan = mesh_of(c.method, 4, 2, 1, 8, 64);
-    plan.precision = c.precision, plan.recompute = c.recompute, plan.zero = c.zero;
+    plan.precision = c.precision, plan.schedule.recompute = c.recompute,
+    plan.exchange.zero = c.zero;
     plan = methods::prepare(std::move(plan), model);
     const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
     const SegmentTable table(model, plan, cluster, nullptr);
-    for (int stage = 0; stage < plan.pp; ++stage) {
-      const auto& segments = plan.stages[static_cast<std::size_t>(stage)];
+    for (int stage = 0; stage < plan.mesh.pp; ++stage) {
+      const auto& segments = plan.placement.stages[static_cast<std::size_t>(stage)];
       const double guess =
           table.bytes(stage, plan.samples(), segments.front(), segments.back() + 1);
-      const auto rank = Mesh(plan).rank(stage, 0, 0);
+      const auto rank = RankGrid(plan).rank(stage, 0, 0);
       const auto planned = static_cast<double>(linked.memory[linked.role_of[rank]].total());
       EXPECT_NEAR(guess / planned, 1, 0.15)
           << c.method << " stage " << stage << " zero " << c.zero << " recompute " << c.recompute;
@@ -120,7 +123,7 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
   }
 }
 
-TEST(Mesh, OfAPipelineIsEq1TimesTwo) {
+TEST(RankGrid, OfAPipelineIsEq1TimesTwo) {
   // Two stages of one rank: c_l = samples x tokens x hidden x 4 bytes = 2 x 12 x 24 x 4 = 2304 a
   // micro-batch, forward and back again, 3 micro-batches.
   const model::ModelSpec model = test::small_model(4);
@@ -152,9 +155,9 @@ TEST(Placement, TensorGroupsShareANode) {
   const model::ModelSpec model = model::load_model("gpt2-124m", 0);
   const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
   plan::Plan mesh = mesh_of("megatron", 2, 8, 2, 8, 256);
-  mesh.order = "tp,dp,pp";
+  mesh.mesh.order = "tp,dp,pp";
   const Placement placement = place(model, cluster, mesh, nullptr, false);
-  const Mesh ranks(mesh);
+  const RankGrid ranks(mesh);
   const auto node = [&](Id rank) { return cluster.devices()[placement.rank_to_device[rank]].node; };
   for (int p = 0; p < 2; ++p)
     for (int d = 0; d < 8; ++d) EXPECT_EQ(node(ranks.rank(p, d, 0)), node(ranks.rank(p, d, 1)));
@@ -179,7 +182,7 @@ TEST(Placement, UnlikeDevicesGetUnlikeStages) {
           work_of(model, segment, program::Pass::forward, 4, 1, program::DType::f16).flops.value;
     bool slow = false;
     for (int d = 0; d < 8; ++d) {
-      const Id rank = Mesh(mesh).rank(static_cast<int>(s), d, 0);
+      const Id rank = RankGrid(mesh).rank(static_cast<int>(s), d, 0);
       slow = slow || cluster.kind_of(placement.rank_to_device[rank]).name != "RTX 4090";
     }
     if (slow) most_with_v100 = std::max(most_with_v100, work);
@@ -211,7 +214,7 @@ TEST(Placement, SharesFollowSpeed) {
   EXPECT_LT(slow_share, fast_share);
   EXPECT_TRUE(place(model, cluster, mesh, nullptr, false).shares.empty());
   // A batch that equal shares cannot divide.
-  mesh.global_batch = 500;
+  mesh.schedule.global_batch = 500;
   const Placement odd = place(model, cluster, mesh, nullptr, true);
   EXPECT_EQ(std::accumulate(odd.shares.begin(), odd.shares.end(), 0), 500);
 }
@@ -302,7 +305,7 @@ TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {
   EXPECT_LT(tight.stages[on_small].size(), half);
   const plan::Plan plan = methods::prepare(with(mesh, tight), model);
   const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
-  for (const DeviceNeed& need : device_needs(linked, build(3.6e5), plan.rank_to_device))
+  for (const DeviceNeed& need : device_needs(linked, build(3.6e5), plan.placement.rank_to_device))
     EXPECT_TRUE(need.fits()) << need.kind << " " << need.need;
   EXPECT_FALSE(place(model, build(10), mesh, nullptr).fits);
 }

@@ -29,24 +29,24 @@ job::Job job_of(const std::string& method, const std::string& more = "") {
 }
 
 bool whole(const plan::Plan& plan) {
-  return std::all_of(plan.layers.begin(), plan.layers.end(),
+  return std::all_of(plan.exchange.layers.begin(), plan.exchange.layers.end(),
                      [](const auto& x) { return x.reduction == plan::Reduction::dense; });
 }
 
 TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
   const plan::Decision plain = decide(job_of("ddp"), nullptr, {});
   const plan::Decision sparse = decide(job_of("adaptive"), nullptr, {});
-  EXPECT_TRUE(plain.plan.layers.empty());
+  EXPECT_TRUE(plain.plan.exchange.layers.empty());
   EXPECT_FALSE(whole(sparse.plan));
   EXPECT_EQ(sparse.plan.method, "adaptive");
   EXPECT_LT(sparse.seconds, 0.9 * plain.seconds);
   // Two samples a rank: what eq. 3 gives each layer, summed the way that is fastest for it.
   const job::Job job = job_of("adaptive");
   const auto chosen = choose_exchanges(sparse.plan, job.model, job.cluster, nullptr);
-  ASSERT_EQ(chosen.size(), sparse.plan.layers.size());
+  ASSERT_EQ(chosen.size(), sparse.plan.exchange.layers.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    EXPECT_EQ(chosen[i].reduction, sparse.plan.layers[i].reduction);
-    EXPECT_EQ(chosen[i].density, sparse.plan.layers[i].density);
+    EXPECT_EQ(chosen[i].reduction, sparse.plan.exchange.layers[i].reduction);
+    EXPECT_EQ(chosen[i].density, sparse.plan.exchange.layers[i].density);
   }
   // It warms up under what the planner would choose if nothing could be sparse.
   EXPECT_EQ(summary_of(sparse.warm_up), summary_of(plain.plan));
@@ -54,7 +54,7 @@ TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
 
 TEST(AdaptivePlans, AreWholeWhereTheJobSaysSo) {
   EXPECT_TRUE(decide(job_of("adaptive", "method.reduction = \"dense\"\n"), nullptr, {})
-                  .plan.layers.empty());
+                  .plan.exchange.layers.empty());
 }
 
 TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
@@ -66,12 +66,12 @@ TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
                              "method.reduction = \"two_level\"\nmethod.coding = \"bitmap\"\n",
                              "job.toml"),
       nullptr, {});
-  ASSERT_GT(found.plan.dp, 1);
-  for (const plan::LayerExchange& x : found.plan.layers) {
+  ASSERT_GT(found.plan.mesh.dp, 1);
+  for (const plan::LayerExchange& x : found.plan.exchange.layers) {
     EXPECT_EQ(x.reduction, plan::Reduction::two_level);
     EXPECT_EQ(x.coding, program::Coding::bitmap);
   }
-  EXPECT_TRUE(found.warm_up.layers.empty());
+  EXPECT_TRUE(found.warm_up.exchange.layers.empty());
 }
 
 TEST(AdaptivePlans, FollowTheProfilesVariances) {
@@ -84,7 +84,7 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
   const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
   // The least variance, the first segment's, keeps 1 - s_max.
-  const auto& layers = found.plan.layers;
+  const auto& layers = found.plan.exchange.layers;
   ASSERT_NE(layers.front().reduction, plan::Reduction::dense);
   EXPECT_NEAR(layers.front().density, 0.01, 1e-12);
   for (std::size_t i = 1; i < layers.size(); ++i)
@@ -121,9 +121,9 @@ TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
     const plan::Decision found = decide(job, &profile, {});
     EXPECT_EQ(tensor_groups(found), tp == 1);
     // Who states it gets it all the same.
-    EXPECT_EQ(
-        decide(job::parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {}).plan.tp,
-        2);
+    EXPECT_EQ(decide(job::parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {})
+                  .plan.mesh.tp,
+              2);
   }
   EXPECT_FALSE(tensor_groups(decide(job, nullptr, {})));
 }
@@ -134,8 +134,9 @@ TEST(AdaptivePlans, WithoutPlacementDevicesStandInOrderWithEqualSamples) {
   const plan::Decision placed = decide(job::parse_job_to_plan(hetero, "job.toml"), nullptr, {});
   const plan::Decision blind = decide(
       job::parse_job_to_plan(hetero + "adaptive.placement = false\n", "job.toml"), nullptr, {});
-  EXPECT_TRUE(blind.plan.shares.empty());
-  EXPECT_TRUE(std::is_sorted(blind.plan.rank_to_device.begin(), blind.plan.rank_to_device.end()));
+  EXPECT_TRUE(blind.plan.schedule.shares.empty());
+  EXPECT_TRUE(std::is_sorted(blind.plan.placement.rank_to_device.begin(),
+                             blind.plan.placement.rank_to_device.end()));
   EXPECT_LT(placed.seconds, blind.seconds);
 }
 
@@ -145,7 +146,7 @@ TEST(AdaptivePlans, OfEquallyFastOnesThePlainIsTaken) {
       "job.toml");
   const plan::Decision found = decide(job, nullptr, {});
   // Sharding saves next to nothing of so long a step.
-  EXPECT_EQ(found.plan.zero, 0);
+  EXPECT_EQ(found.plan.exchange.zero, 0);
   ASSERT_FALSE(found.runners_up.empty());
   double fastest = found.seconds;
   for (const plan::RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
@@ -160,15 +161,15 @@ TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
       "method.precision = \"fp16\"\n",
       "job.toml");
   plan::Plan plan = job.plan;
-  plan.dp = 32, plan.micro_batches = 1, plan.zero = 1;
-  for (const Id device : plan.rank_to_device)
-    plan.shares.push_back(job.cluster.kind_of(device).name == "RTX 4090" ? 20 : 4);
-  plan.node_of = nodes_of(plan, job.cluster);
-  plan.layers.assign(job.model.segments.size(),
-                     {.density = 0.175, .reduction = plan::Reduction::two_level});
+  plan.mesh.dp = 32, plan.schedule.micro_batches = 1, plan.exchange.zero = 1;
+  for (const Id device : plan.placement.rank_to_device)
+    plan.schedule.shares.push_back(job.cluster.kind_of(device).name == "RTX 4090" ? 20 : 4);
+  plan.placement.node_of = nodes_of(plan, job.cluster);
+  plan.exchange.layers.assign(job.model.segments.size(),
+                              {.density = 0.175, .reduction = plan::Reduction::two_level});
   plan = methods::prepare(plan, job.model);
-  EXPECT_NO_THROW(link::link(methods::choose_collectives(methods::compile(plan, job.model),
-                                                         job.cluster, plan.rank_to_device)));
+  EXPECT_NO_THROW(link::link(methods::choose_collectives(
+      methods::compile(plan, job.model), job.cluster, plan.placement.rank_to_device)));
 }
 
 TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
@@ -177,8 +178,8 @@ TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
   job.plan = decided.plan;
   const AdaptiveRun run = adaptive_run(job, &decided);
   EXPECT_TRUE(run.warms_up);
-  EXPECT_TRUE(run.first.layers.empty());
-  EXPECT_EQ(run.first.observe, tensors::default_observe_stride);
+  EXPECT_TRUE(run.first.exchange.layers.empty());
+  EXPECT_EQ(run.first.exchange.observe, tensors::default_observe_stride);
   ASSERT_TRUE(run.policy);
   EXPECT_EQ(run.policy->next(0, 0), 7);
   EXPECT_EQ(run.policy->next(8, 1), std::nullopt);

@@ -76,7 +76,7 @@ TEST(Planner, SameQuestionSameAnswer) {
   const job::Job job = job_of("bert-paper-110m", "paper");
   const plan::Decision a = decide(job, nullptr, {}), b = decide(job, nullptr, {});
   EXPECT_EQ(explain(a), explain(b));
-  EXPECT_EQ(a.plan.rank_to_device, b.plan.rank_to_device);
+  EXPECT_EQ(a.plan.placement.rank_to_device, b.plan.placement.rank_to_device);
 }
 
 TEST(Planner, BudgetCountsCandidates) {
@@ -100,17 +100,17 @@ TEST(Planner, KeepsWhatTheJobStates) {
                                          "train.global_batch = 64\nmethod.tp = 2\n"
                                          "method.recompute = true\nmethod.precision = \"fp16\""),
                                   nullptr, {});
-  EXPECT_EQ(d.plan.tp, 2);
-  EXPECT_TRUE(d.plan.recompute);
+  EXPECT_EQ(d.plan.mesh.tp, 2);
+  EXPECT_TRUE(d.plan.schedule.recompute);
   EXPECT_EQ(d.plan.precision, program::DType::f16);
-  EXPECT_EQ(d.plan.global_batch, 64);
+  EXPECT_EQ(d.plan.schedule.global_batch, 64);
 }
 
 TEST(Planner, ThePlanFitsAndRuns) {
   const job::Job job = job_of("gpt2-1.5b", "paper", "method.precision = \"fp16\"");
   const plan::Decision d = decide(job, nullptr, {});
   const link::LinkedProgram linked = link::link(methods::compile(d.plan, job.model), job.model);
-  for (const DeviceNeed& need : device_needs(linked, job.cluster, d.plan.rank_to_device))
+  for (const DeviceNeed& need : device_needs(linked, job.cluster, d.plan.placement.rank_to_device))
     EXPECT_TRUE(need.fits());
   EXPECT_FALSE(d.choices.empty());
   EXPECT_FALSE(d.infeasible.empty());
@@ -124,14 +124,14 @@ TEST(Planner, FinalistsAreScoredAgain) {
   // Whoever computes least by this measure wins, whatever the dry run says.
   options.rescore = [&](const plan::Plan& plan) {
     ++scored;
-    return plan.recompute ? 1.0 : 2.0 + plan.micro_batches;
+    return plan.schedule.recompute ? 1.0 : 2.0 + plan.schedule.micro_batches;
   };
   options.finalists = 7;
   const plan::Decision d = decide(job, nullptr, options);
   EXPECT_EQ(scored, d.simulations);
   EXPECT_GE(scored, 7);
   EXPECT_LE(scored, 7 + 32);
-  EXPECT_EQ(d.seconds, d.plan.recompute ? 1.0 : 2.0 + d.plan.micro_batches);
+  EXPECT_EQ(d.seconds, d.plan.schedule.recompute ? 1.0 : 2.0 + d.plan.schedule.micro_batches);
   for (const plan::RunnerUp& r : d.runners_up) EXPECT_GE(r.seconds, d.seconds);
 }
 
@@ -152,16 +152,16 @@ TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
                                 "train.global_batch = 64\nmethod.precision = \"bf16\"\n"
                                 "method.bucket = \"25MB\"\n");
     const plan::Decision d = decide(job, nullptr, {});
-    EXPECT_EQ(kv_heads % d.plan.tp, 0) << summary_of(d.plan);
+    EXPECT_EQ(kv_heads % d.plan.mesh.tp, 0) << summary_of(d.plan);
     EXPECT_TRUE(
         std::any_of(d.infeasible.begin(), d.infeasible.end(), [](const plan::Infeasible& i) {
           return i.constraint.find("key-value heads") != std::string::npos &&
                  i.nearest.find("tp 8") != std::string::npos && i.candidates > 0;
         }));
     plan::Plan stated = d.plan;
-    stated.method = "megatron", stated.pp = 1, stated.tp = 16, stated.zero = 0;
-    stated.stages.clear();
-    stated.dp = static_cast<int>(job.plan.rank_to_device.size()) / 16;
+    stated.method = "megatron", stated.mesh.pp = 1, stated.mesh.tp = 16, stated.exchange.zero = 0;
+    stated.placement.stages.clear();
+    stated.mesh.dp = static_cast<int>(job.plan.placement.rank_to_device.size()) / 16;
     EXPECT_THAT(
         test::message_of([&] { methods::prepare(stated, job.model); }),
         testing::AllOf(testing::HasSubstr("method.tp: 16: must divide the 8 key-value heads"),
@@ -178,9 +178,9 @@ struct Fault {
     good = before;
     methods::strategies().at("ddp").compile = [](const plan::Plan& plan,
                                                  const model::ModelSpec& model) {
-      if (plan.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
-      if (plan.zero == 1) refuse("zero", "1", "refused for the test");
-      if (plan.zero == 2 && another_error) throw InputError("no refusal of a combination");
+      if (plan.mesh.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
+      if (plan.exchange.zero == 1) refuse("zero", "1", "refused for the test");
+      if (plan.exchange.zero == 2 && another_error) throw InputError("no refusal of a combination");
       return good(plan, model);
     };
   }
@@ -191,7 +191,7 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
   const job::Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
   const Fault fault;
   const plan::Decision d = decide(job, nullptr, {.prune = false});
-  EXPECT_NE(d.plan.tp == 2 && d.plan.pp == 1, true);
+  EXPECT_NE(d.plan.mesh.tp == 2 && d.plan.mesh.pp == 1, true);
   const auto infeasible = [&](const std::string& what) {
     const auto it = std::find_if(d.infeasible.begin(), d.infeasible.end(), [&](const auto& i) {
       return i.constraint.find(what) != std::string::npos;
@@ -222,10 +222,10 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
 TEST(Planner, GoesOnWhereContentionMayHurtLess) {
   const job::Job job = job_of("bert-paper-110m", "paper");
   const auto slow_unless_piped = [&](const plan::Plan& plan, const plan::Decision& first) {
-    return plan.pp > 1 ? 1.5 : 4 * first.dry_run_seconds + plan.micro_batches;
+    return plan.mesh.pp > 1 ? 1.5 : 4 * first.dry_run_seconds + plan.schedule.micro_batches;
   };
   const plan::Decision plain = decide(job, nullptr, {});
-  ASSERT_EQ(plain.plan.pp, 1) << "the dry run prefers a pipeline: the test needs another job";
+  ASSERT_EQ(plain.plan.mesh.pp, 1) << "the dry run prefers a pipeline: the test needs another job";
   PlannerOptions options;
   int simulated = 0;
   options.finalists = 4;
@@ -234,7 +234,7 @@ TEST(Planner, GoesOnWhereContentionMayHurtLess) {
     return slow_unless_piped(plan, plain);
   };
   const plan::Decision d = decide(job, nullptr, options);
-  EXPECT_GT(d.plan.pp, 1) << "no pipeline was simulated";
+  EXPECT_GT(d.plan.mesh.pp, 1) << "no pipeline was simulated";
   EXPECT_EQ(d.simulations, simulated);
   EXPECT_LE(simulated, 4 + 32);
   // Where simulations say what the dry run says, nothing more is simulated.
@@ -254,17 +254,17 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
       "disturb.stragglers = [{ rank = 3, factor = 2.0 }, { rank = 17, factor = 1.5 }]\n";
   const job::Job job = job_of("bert-paper-110m", "paper-homogeneous", stragglers);
   const plan::Decision d = decide(job, nullptr, {});
-  ASSERT_EQ(d.plan.shares.size(), 32u) << summary_of(d.plan);
+  ASSERT_EQ(d.plan.schedule.shares.size(), 32u) << summary_of(d.plan);
   for (std::size_t r = 0; r < 32; ++r)
     if (r != 3 && r != 17) {
-      EXPECT_LT(d.plan.shares[3], d.plan.shares[r]);
-      EXPECT_LT(d.plan.shares[17], d.plan.shares[r]);
+      EXPECT_LT(d.plan.schedule.shares[3], d.plan.schedule.shares[r]);
+      EXPECT_LT(d.plan.schedule.shares[17], d.plan.schedule.shares[r]);
     }
-  EXPECT_LT(d.plan.shares[3], d.plan.shares[17]);
+  EXPECT_LT(d.plan.schedule.shares[3], d.plan.schedule.shares[17]);
   EXPECT_THAT(explain(d), testing::HasSubstr("rank 3 x 2, rank 17 x 1.5: counted on"));
   // What equal samples would take, by the same dry run.
   plan::Plan equal = d.plan;
-  equal.shares.clear();
+  equal.schedule.shares.clear();
   Evaluator evaluator(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
   EXPECT_LT(evaluator.seconds(d.plan), 0.9 * evaluator.seconds(methods::prepare(equal, job.model)));
   // Bounds stay bounds.
@@ -275,7 +275,7 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
       job_of("bert-paper-110m", "paper-homogeneous",
              "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
              "disturb.compute_jitter = 0.1\ndisturb.straggler_probability = 0.2\n");
-  EXPECT_TRUE(decide(chance, nullptr, {}).plan.shares.empty());
+  EXPECT_TRUE(decide(chance, nullptr, {}).plan.schedule.shares.empty());
 }
 
 TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
@@ -315,17 +315,19 @@ TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
   }
   job::Job freer = job;
   freer.where.erase("method.pp");
-  EXPECT_GT(decide(freer, nullptr, {.finalists = 1}).plan.pp, 1);
+  EXPECT_GT(decide(freer, nullptr, {.finalists = 1}).plan.mesh.pp, 1);
 }
 
 TEST(Planner, WarnsOfTensorParallelismOverSlowLinks) {
   const job::Job paper = job_of("bert-paper-110m", "paper"),
                  dgx = job_of("gpt2-124m", "dgx-a100:1");
-  plan::Plan plan{.method = "megatron", .pp = 1, .dp = 16, .tp = 2, .global_batch = 512};
+  plan::Plan plan{.method = "megatron",
+                  .mesh = {.pp = 1, .dp = 16, .tp = 2},
+                  .schedule = {.global_batch = 512}};
   const auto warned = plan_warnings(methods::prepare(plan, paper.model), paper.cluster);
   ASSERT_EQ(warned.size(), 1u);
   EXPECT_NE(warned[0].find("tensor parallelism over a slow link"), std::string::npos);
-  plan.dp = 4, plan.global_batch = 64;
+  plan.mesh.dp = 4, plan.schedule.global_batch = 64;
   EXPECT_TRUE(plan_warnings(methods::prepare(plan, dgx.model), dgx.cluster).empty());
 }
 

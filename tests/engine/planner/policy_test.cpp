@@ -15,7 +15,7 @@ namespace rehearse::planner {
 namespace {
 
 TEST(ReplaceOnce, IsDueExactlyOnceAfterWarmUp) {
-  const plan::Plan to{.method = "1f1b", .pp = 2};
+  const plan::Plan to{.method = "1f1b", .mesh = {.pp = 2}};
   ReplaceOnce policy(50, [&](const Measured& measured, const plan::Plan& current) {
     EXPECT_EQ(measured.step, 50);
     EXPECT_EQ(current.method, "ddp");
@@ -69,30 +69,27 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
   EXPECT_EQ(policy.next(0, 0), 10);
   EXPECT_EQ(policy.next(10, 3), 10);
   EXPECT_EQ(policy.next(11, 0), 20);
-  plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
+  plan::Plan plan{.method = "ddp", .mesh = {.dp = 2}, .schedule = {.global_batch = 8}};
   // Four samples each; rank 1 takes three times as long for one: 1 + 1 + ... = 6 x 0.1 = 2 x 0.3.
   auto next = policy.observe({.step = 10, .busy = {0.4, 1.2}}, plan);
   ASSERT_TRUE(next.has_value());
-  EXPECT_EQ(next->shares, (std::vector<int>{6, 2}));
+  EXPECT_EQ(next->schedule.shares, (std::vector<int>{6, 2}));
   // From there on both are busy for 0.6 s: nothing to gain.
   EXPECT_FALSE(policy.observe({.step = 20, .busy = {0.6, 0.6}}, *next).has_value());
   // It becomes as fast as the other again: equal shares need no list.
   next = policy.observe({.step = 30, .busy = {0.6, 0.2}}, *next);
   ASSERT_TRUE(next.has_value());
-  EXPECT_TRUE(next->shares.empty());
+  EXPECT_TRUE(next->schedule.shares.empty());
   // Up to the bound it stays as it is: 0.44 -> 0.4 would be 9% less.
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {0.36, 0.44}}, plan).has_value());
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {}}, plan).has_value());
   // Of a replica the slowest member counts: ranks 0 and 1 are one replica of two stages.
   plan::Plan deep{.method = "1f1b",
-                  .pp = 2,
-                  .dp = 2,
-                  .order = "dp,pp,tp",
-                  .global_batch = 16,
-                  .micro_batches = 2};
+                  .mesh = {.pp = 2, .dp = 2, .order = "dp,pp,tp"},
+                  .schedule = {.global_batch = 16, .micro_batches = 2}};
   next = policy.observe({.step = 10, .busy = {0.4, 1.2, 0.4, 0.4}}, deep);
   ASSERT_TRUE(next.has_value());
-  EXPECT_EQ(next->shares, (std::vector<int>{2, 6}));
+  EXPECT_EQ(next->schedule.shares, (std::vector<int>{2, 6}));
 }
 
 TEST(Policies, AskWhoIsDue) {
@@ -108,7 +105,7 @@ TEST(Policies, AskWhoIsDue) {
   EXPECT_EQ(policies.next(1, 0), 20);
   EXPECT_EQ(policies.next(41, 0), 50);
   EXPECT_EQ(policies.next(41, 1), 60);
-  const plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 8};
+  const plan::Plan plan{.method = "ddp", .mesh = {.dp = 2}, .schedule = {.global_batch = 8}};
   EXPECT_FALSE(policies.observe({.step = 40, .busy = {1, 1}}, plan).has_value());
   EXPECT_TRUE(asked.empty());
   EXPECT_TRUE(policies.observe({.step = 50, .busy = {1, 1}}, plan).has_value());

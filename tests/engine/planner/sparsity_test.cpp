@@ -84,7 +84,7 @@ model::ModelSpec model_of(int layers, int hidden) {
 
 plan::Plan ready(plan::Plan plan, const model::ModelSpec& model) {
   plan.method = "adaptive";
-  plan.global_batch = plan.dp * plan.micro_batches;
+  plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches;
   return methods::prepare(plan, model);
 }
 
@@ -112,8 +112,8 @@ cluster::Cluster two_tier(int nodes, int gpus, double inside, double across) {
 TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
   // 10% in 8 bytes an entry: 31 x 0.8 n bytes a rank against a ring's 2 x 31/32 x 4 n.
   const model::ModelSpec model = model_of(2, 512);
-  plan::Plan plan = ready({.dp = 32}, model);
-  plan.coding = program::Coding::index32;
+  plan::Plan plan = ready({.mesh = {.dp = 32}}, model);
+  plan.exchange.coding = program::Coding::index32;
   const cluster::Cluster cluster = test::star(32, BytesPerSecond(1e9), Seconds(1e-6));
   const auto all = exchanges_of(plan, model, cluster, nullptr, 1, 0.1);
   ASSERT_EQ(all.size(), 2U);  // one rank a node: nothing to reduce inside
@@ -126,7 +126,7 @@ TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
 
 TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
   const model::ModelSpec model = model_of(2, 512);
-  const plan::Plan plan = ready({.dp = 8}, model);
+  const plan::Plan plan = ready({.mesh = {.dp = 8}}, model);
   const cluster::Cluster slow = two_tier(2, 4, 100e9, 1e9), even = two_tier(1, 8, 100e9, 1e9);
   const auto chosen = choose_exchanges(plan, model, slow, nullptr);
   ASSERT_EQ(chosen.size(), model.segments.size());
@@ -140,8 +140,8 @@ TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
 
 TEST(Exchanges, FollowTheProfilesVariances) {
   const model::ModelSpec model = model_of(2, 512);
-  plan::Plan plan = ready({.dp = 4}, model);
-  plan.reduction = plan::Reduction::sparse;
+  plan::Plan plan = ready({.mesh = {.dp = 4}}, model);
+  plan.exchange.reduction = plan::Reduction::sparse;
   costs::Profile profile;
   for (Id s = 0; s < model.segments.size(); ++s)
     profile.variances.push_back({.model = "small",
@@ -160,14 +160,14 @@ TEST(Exchanges, FollowTheProfilesVariances) {
 
 TEST(Exchanges, ThePlanMayLeaveNoChoice) {
   const model::ModelSpec model = model_of(1, 64);
-  plan::Plan plan = ready({.dp = 4}, model);
+  plan::Plan plan = ready({.mesh = {.dp = 4}}, model);
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 4U);
-  plan.coding = program::Coding::delta16;
+  plan.exchange.coding = program::Coding::delta16;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 2U);
-  plan.reduction = plan::Reduction::dense;
+  plan.exchange.reduction = plan::Reduction::dense;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 1U);
-  plan.reduction = plan::Reduction::two_level;
+  plan.exchange.reduction = plan::Reduction::two_level;
   EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction,
             plan::Reduction::two_level);
 }
@@ -184,15 +184,15 @@ TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
   const model::ModelSpec model = model_of(1, 256);
   for (const plan::Reduction reduction :
        {plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level}) {
-    plan::Plan plan{.dp = 6};
-    plan.layers.assign(model.segments.size(), {});
-    plan.layers[1] = {0.1, reduction, program::Coding::bitmap};
+    plan::Plan plan{.mesh = {.dp = 6}};
+    plan.exchange.layers.assign(model.segments.size(), {});
+    plan.exchange.layers[1] = {0.1, reduction, program::Coding::bitmap};
     plan = ready(plan, model);
-    plan.reduction = reduction, plan.coding = program::Coding::bitmap;
+    plan.exchange.reduction = reduction, plan.exchange.coding = program::Coding::bitmap;
     const cluster::Cluster cluster = two_tier(2, 3, 10e9, 1e9);
-    plan.node_of = nodes_of(plan, cluster);
-    const link::LinkedProgram linked = link::link(
-        methods::choose_collectives(methods::compile(plan, model), cluster, plan.rank_to_device));
+    plan.placement.node_of = nodes_of(plan, cluster);
+    const link::LinkedProgram linked = link::link(methods::choose_collectives(
+        methods::compile(plan, model), cluster, plan.placement.rank_to_device));
     const costs::Costs costs(linked, model, cluster, {});
     const auto predicted = exchanges_of(plan, model, cluster, nullptr, 1, 0.1).front();
     double seconds = 0;

@@ -175,8 +175,10 @@ TEST(ProgramText, GroupsAMillionRanksByColour) {
 
 // Each server has a group of its own; there were bits for 29.
 TEST(Strategies, HaveAsManyServersAsShards) {
-  const plan::Plan plan{
-      .method = "ps-sync", .dp = 2, .servers = 40, .global_batch = 2, .bucket = Bytes(1)};
+  const plan::Plan plan{.method = "ps-sync",
+                        .mesh = {.dp = 2, .servers = 40},
+                        .schedule = {.global_batch = 2},
+                        .exchange = {.bucket = Bytes(1)}};
   const link::LinkedProgram linked = link::link(methods::compile(plan, test::small_model(40)));
   EXPECT_EQ(linked.program.roles.size(), 41U);
 }
@@ -185,11 +187,13 @@ TEST(Strategies, RefuseCountsThatNoWaitOrIndexHolds) {
   const auto refusal = [](const plan::Plan& plan) {
     return test::message_of<InputError>([&] { methods::compile(plan, test::small_model(2)); });
   };
+  EXPECT_THAT(refusal({.method = "ps-ssp",
+                       .mesh = {.dp = 2, .servers = 1},
+                       .schedule = {.global_batch = 2, .staleness = 300}}),
+              AllOf(HasSubstr("method.staleness: 300"), HasSubstr("at most 254")));
   EXPECT_THAT(
-      refusal({.method = "ps-ssp", .dp = 2, .servers = 1, .global_batch = 2, .staleness = 300}),
-      AllOf(HasSubstr("method.staleness: 300"), HasSubstr("at most 254")));
-  EXPECT_THAT(refusal({.method = "ddp", .global_batch = 40000, .micro_batches = 40000}),
-              AllOf(HasSubstr("method.micro_batches: 40000"), HasSubstr("at most 32768")));
+      refusal({.method = "ddp", .schedule = {.global_batch = 40000, .micro_batches = 40000}}),
+      AllOf(HasSubstr("method.micro_batches: 40000"), HasSubstr("at most 32768")));
 }
 
 }  // namespace

@@ -137,20 +137,21 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
         for (int zero = 0; zero <= can.max_zero; ++zero)
           for (const program::DType precision : {program::DType::f32, program::DType::f16}) {
             if (ranks % (pp * tp) != 0) continue;
-            plan::Plan plan{.method = GetParam(), .pp = pp, .dp = ranks / pp / tp, .tp = tp};
-            if (can.servers) plan.servers = 1;
-            plan.zero = zero;
+            plan::Plan plan{.method = GetParam(),
+                            .mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp}};
+            if (can.servers) plan.mesh.servers = 1;
+            plan.exchange.zero = zero;
             plan.precision = precision;
-            plan.micro_batches = 4;
-            plan.bucket = Bytes(20000);
-            plan.global_batch = plan.dp * 8;
+            plan.schedule.micro_batches = 4;
+            plan.exchange.bucket = Bytes(20000);
+            plan.schedule.global_batch = plan.mesh.dp * 8;
             if (precision == program::DType::f16 && !can.low_precision) continue;
             if (refusals.refuses(plan, model)) continue;  // without being observed
             const program::Program program = methods::compile(plan, model);
             const bool by_arrival =
                 std::any_of(program.roles.begin(), program.roles.end(),
                             [](const program::Role& role) { return role.free_running; });
-            plan.observe = 1;
+            plan.exchange.observe = 1;
             SCOPED_TRACE(testing::Message() << "pp " << pp << " tp " << tp << " zero " << zero
                                             << " ranks " << ranks << " " << name_of(precision));
             if (by_arrival) {
@@ -170,7 +171,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
               EXPECT_NEAR(layer.square_norm / static_cast<double>(layer.elements), 2 + 9, 1e-10);
             }
             // A sample says the same of gradients that are all alike, from fewer coordinates.
-            plan.observe = 7;
+            plan.exchange.observe = 7;
             const link::LinkedProgram sampled = link::link(methods::compile(plan, model));
             for (const LayerVariance& layer : variances(sampled, model)) {
               EXPECT_NEAR(layer.per_element, 8.0 / 4, 1e-12);
@@ -187,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, ObservedMethods, testing::ValuesIn(test::all_
 
 TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
   plan::Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
-  plan.observe = 1;
+  plan.exchange.observe = 1;
   const model::ModelSpec model = test::small_model(2);
   const link::LinkedProgram linked = link::link(methods::compile(plan, model));
   const auto maps = map_tensors(linked, model);
@@ -213,7 +214,7 @@ TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
 
 TEST(Variance, PartialSumsAreNotObserved) {
   plan::Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
-  plan.observe = 3;
+  plan.exchange.observe = 3;
   const program::Program good = methods::compile(plan, test::small_model(2));
   const auto message = [&](auto change) {
     program::Program program = good;
@@ -244,7 +245,7 @@ TEST(Variance, PartialSumsAreNotObserved) {
 TEST(Variance, AKernelTouchesALineAnEntry) {
   for (const int stride : {1, 8, 61}) {
     plan::Plan plan = test::plan_of("ddp", 1, 1, 1, 1);
-    plan.observe = stride;
+    plan.exchange.observe = stride;
     const model::ModelSpec model = model::build_model({.name = "wide",
                                                        .layers = 1,
                                                        .hidden = 128,

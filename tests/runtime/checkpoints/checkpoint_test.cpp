@@ -74,13 +74,14 @@ TEST_P(Resume, OnTheSameMeshIsBitIdentical) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, Resume,
     testing::Values(
-        Case{"ddp", {.method = "ddp", .dp = 2}},
+        Case{"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
         Case{"ddp_f16_clipped",
-             {.method = "ddp", .dp = 2, .precision = program::DType::f16, .clip = true}},
-        Case{"zero3", {.method = "zero3", .dp = 2}},
-        Case{"topk", {.method = "topk-sync", .dp = 2, .optimizer = plan::Optimizer::sgd}},
-        Case{"two_versions", {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4}},
-        Case{"ssp", {.method = "ps-sync", .dp = 2, .servers = 1}}),
+             {.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::f16, .clip = true}},
+        Case{"zero3", {.method = "zero3", .mesh = {.dp = 2}}},
+        Case{"topk", {.method = "topk-sync", .mesh = {.dp = 2}, .optimizer = plan::Optimizer::sgd}},
+        Case{"two_versions",
+             {.method = "pipedream-2bw", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+        Case{"ssp", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}}),
     [](const auto& info) { return info.param.name; });
 
 class OtherMesh : public testing::TestWithParam<Case> {};
@@ -88,7 +89,8 @@ class OtherMesh : public testing::TestWithParam<Case> {};
 TEST_P(OtherMesh, GoesOnWhereTheFirstStopped) {
   ScratchFolder data, out;
   write_data(data);
-  const plan::Plan from{.method = "megatron", .dp = 2, .tp = 2, .optimizer = plan::Optimizer::sgd};
+  const plan::Plan from{
+      .method = "megatron", .mesh = {.dp = 2, .tp = 2}, .optimizer = plan::Optimizer::sgd};
   const TrainedRun straight = train_in_processes(job_of(from, data, out.file("whole")));
   if (HasFailure()) return;
   plan::Plan to = GetParam().plan;
@@ -105,17 +107,18 @@ TEST_P(OtherMesh, GoesOnWhereTheFirstStopped) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Methods, OtherMesh,
-    testing::Values(Case{"ddp_2", {.method = "ddp", .dp = 2}},
-                    Case{"zero3_4", {.method = "zero3", .dp = 4}},
-                    Case{"pipeline_2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},
-                    Case{"servers", {.method = "ps-sync", .dp = 2, .servers = 2}}),
+    testing::Values(Case{"ddp_2", {.method = "ddp", .mesh = {.dp = 2}}},
+                    Case{"zero3_4", {.method = "zero3", .mesh = {.dp = 4}}},
+                    Case{"pipeline_2",
+                         {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+                    Case{"servers", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}}),
     [](const auto& info) { return info.param.name; });
 
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
     write_data(data_);
-    job_ = job_of({.method = "ddp", .dp = 2}, data_, out_.path());
+    job_ = job_of({.method = "ddp", .mesh = {.dp = 2}}, data_, out_.path());
     run_ = train_in_processes(job_);
   }
   std::string shard() const { return run_.checkpoint + "/rank-00000.safetensors"; }

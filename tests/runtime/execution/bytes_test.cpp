@@ -62,7 +62,7 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
   const link::LinkedProgram linked = link::link(compile(job));
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         RankRun rank(job, linked, environment);
         rank.steps(0, 1);  // makes the connections
         const std::int64_t before = kernel_bytes_sent(), counted = rank.executor.bytes_sent();
@@ -90,19 +90,24 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, SentBytes,
     testing::ValuesIn(std::vector<BytesCase>{
-        {"ddp", {.method = "ddp", .dp = 2}},
-        {"ddp_3", {.method = "ddp", .dp = 3, .global_batch = 9}},
-        {"ddp_by_gloo", {.method = "ddp", .dp = 2}, job::Transport::gloo},
-        {"ddp_3_by_gloo", {.method = "ddp", .dp = 3, .global_batch = 9}, job::Transport::gloo},
-        {"zero2_by_gloo", {.method = "zero2", .dp = 2}, job::Transport::gloo},
-        {"zero1", {.method = "zero1", .dp = 2}},
-        {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}},
-        {"zero3_accumulating", {.method = "zero3", .dp = 2, .micro_batches = 2}},
-        {"megatron_tp2", {.method = "megatron", .tp = 2}},
-        {"one_f_one_b_pp2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},
-        {"topk_sync", {.method = "topk-sync", .dp = 2}},
-        {"ps_sync_2_1", {.method = "ps-sync", .dp = 2, .servers = 1}},
-        {"ps_sync_2_2", {.method = "ps-sync", .dp = 2, .servers = 2}},
+        {"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+        {"ddp_3", {.method = "ddp", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
+        {"ddp_by_gloo", {.method = "ddp", .mesh = {.dp = 2}}, job::Transport::gloo},
+        {"ddp_3_by_gloo",
+         {.method = "ddp", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}},
+         job::Transport::gloo},
+        {"zero2_by_gloo", {.method = "zero2", .mesh = {.dp = 2}}, job::Transport::gloo},
+        {"zero1", {.method = "zero1", .mesh = {.dp = 2}}},
+        {"zero2_accumulating",
+         {.method = "zero2", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}}},
+        {"zero3_accumulating",
+         {.method = "zero3", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}}},
+        {"megatron_tp2", {.method = "megatron", .mesh = {.tp = 2}}},
+        {"one_f_one_b_pp2",
+         {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+        {"topk_sync", {.method = "topk-sync", .mesh = {.dp = 2}}},
+        {"ps_sync_2_1", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}},
+        {"ps_sync_2_2", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}},
     }),
     [](const auto& info) { return info.param.name; });
 

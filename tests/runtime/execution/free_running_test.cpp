@@ -47,8 +47,9 @@ TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
   at::set_num_threads(1);
   ScratchFolder data, out;
   write_training_data(data);
-  job::Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 128},
-                                 data.path(), 12);
+  job::Job job = conformance_job(
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 128}},
+      data.path(), 12);
   job.disturb.stragglers = {{.rank = 0, .factor = 5}};
   const link::LinkedProgram linked = link::link(compile(job));
   const std::vector<Outcome> outcomes = run_ranks(3, [&](const Environment& environment) {

@@ -25,7 +25,7 @@ struct Measured {
 std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         static models::CountingAllocator counting;
         c10::SetCPUAllocator(&counting, 1);
         const std::int64_t before = models::CountingAllocator::live();
@@ -63,8 +63,8 @@ job::Job memory_job(plan::Plan plan, const std::string& data) {
   job.model.groups.clear();
   job.model.segments.clear();
   job.model = build_model(job.model);
-  if (plan.global_batch == 0) plan.global_batch = 16;
-  plan.bucket = Bytes(60e3);
+  if (plan.schedule.global_batch == 0) plan.schedule.global_batch = 16;
+  plan.exchange.bucket = Bytes(60e3);
   job.plan = methods::prepare(plan, job.model);
   job.train.seq_len = job.model.seq_len;
   return job;
@@ -106,24 +106,33 @@ INSTANTIATE_TEST_SUITE_P(
     Methods, PlannedMemory,
     testing::ValuesIn(std::vector<MemoryCase>{
         {"alone", {.method = "ddp"}, 0.95, 1.05},
-        {"ddp", {.method = "ddp", .dp = 2}},
-        {"ddp_recomputing", {.method = "ddp", .dp = 2, .recompute = true}},
+        {"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+        {"ddp_recomputing", {.method = "ddp", .mesh = {.dp = 2}, .schedule = {.recompute = true}}},
         {"one_f_one_b_pp2_recomputing",
-         {.method = "1f1b", .pp = 2, .micro_batches = 4, .recompute = true}},
-        {"ddp_bf16", {.method = "ddp", .dp = 2, .precision = program::DType::bf16}, 0.95, 1.05},
-        {"zero1", {.method = "zero1", .dp = 2}},
-        {"zero2_accumulating", {.method = "zero2", .dp = 2, .micro_batches = 2}, 0.85},
+         {.method = "1f1b",
+          .mesh = {.pp = 2},
+          .schedule = {.micro_batches = 4, .recompute = true}}},
+        {"ddp_bf16",
+         {.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::bf16},
+         0.95,
+         1.05},
+        {"zero1", {.method = "zero1", .mesh = {.dp = 2}}},
+        {"zero2_accumulating",
+         {.method = "zero2", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}},
+         0.85},
         {"zero2_accumulating_beside_a_slow_rank",
-         {.method = "zero2", .dp = 2, .micro_batches = 2},
+         {.method = "zero2", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}},
          0.85,
          1.0001,
          5},
-        {"zero3", {.method = "zero3", .dp = 2}, 0.85},
-        {"megatron_tp2", {.method = "megatron", .tp = 2}},
-        {"one_f_one_b_pp2", {.method = "1f1b", .pp = 2, .micro_batches = 4}},
-        {"two_versions_pp2", {.method = "pipedream-2bw", .pp = 2, .micro_batches = 4}},
-        {"topk_sync", {.method = "topk-sync", .dp = 2}},
-        {"ps_sync", {.method = "ps-sync", .dp = 2, .servers = 1}},
+        {"zero3", {.method = "zero3", .mesh = {.dp = 2}}, 0.85},
+        {"megatron_tp2", {.method = "megatron", .mesh = {.tp = 2}}},
+        {"one_f_one_b_pp2",
+         {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+        {"two_versions_pp2",
+         {.method = "pipedream-2bw", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+        {"topk_sync", {.method = "topk-sync", .mesh = {.dp = 2}}},
+        {"ps_sync", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}},
     }),
     [](const auto& info) { return info.param.name; });
 
@@ -134,8 +143,8 @@ TEST(MeasuredMemory, OfAllShardedFallsWithTheRanks) {
   write_training_data(data);
   std::int64_t last = 0;
   for (const int n : {1, 2, 4}) {
-    const job::Job job =
-        memory_job({.method = "zero3", .dp = n, .global_batch = 4 * n}, data.path());
+    const job::Job job = memory_job(
+        {.method = "zero3", .mesh = {.dp = n}, .schedule = {.global_batch = 4 * n}}, data.path());
     const link::LinkedProgram linked = link::link(compile(job));
     const std::vector<Measured> all = measure(job, linked);
     std::int64_t peak = 0;

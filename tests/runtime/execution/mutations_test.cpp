@@ -21,7 +21,7 @@ reference::Weights train_program(const job::Job& job, const program::Program& pr
   at::set_num_threads(1);
   const link::LinkedProgram linked = link::link(program);
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         RankRun rank(job, linked, environment);
         rank.steps(0, job.train.steps);
         save_checkpoint(folder, job.train.steps,
@@ -60,9 +60,11 @@ program::Program without_channel(program::Program program, const std::string& na
 TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
   ScratchFolder data, out;
   write_data(data);
-  const job::Job job =
-      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4, .optimizer = plan::Optimizer::sgd},
-                data.path(), out.path());
+  const job::Job job = small_job({.method = "1f1b",
+                                  .mesh = {.pp = 2},
+                                  .schedule = {.micro_batches = 4},
+                                  .optimizer = plan::Optimizer::sgd},
+                                 data.path(), out.path());
   ASSERT_TRUE(job.model.tied);
   const program::Program program = compile(job);
   const reference::Weights right = train_program(job, program, out.file("right"));

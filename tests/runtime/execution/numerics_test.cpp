@@ -52,7 +52,7 @@ class TopK {
       : linked_(link::link(methods::compile(job.plan, job.model))),
         model_(job.model),
         map_(tensors::map_tensors(linked_, job.model)[0]),
-        residuals_(job.plan.dp) {
+        residuals_(job.plan.mesh.dp) {
     for (const program::Op& op : linked_.program.roles[0].ops)
       if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
           kernel != nullptr && kernel->kind == program::KernelKind::select)
@@ -121,33 +121,47 @@ std::vector<Case> cases_of(const std::string& method) {
   add(" by sgd", [](plan::Plan& p) { p.optimizer = plan::Optimizer::sgd; });
   if (can.clip)
     add(" clipped, recomputing",
-        [&](plan::Plan& p) { p.clip = true, p.recompute = can.recompute; });
+        [&](plan::Plan& p) { p.clip = true, p.schedule.recompute = can.recompute; });
   if (can.shares)
-    add(" unequal shares", [](plan::Plan& p) { p.dp = p.micro_batches = 2, p.shares = {3, 1}; });
+    add(" unequal shares", [](plan::Plan& p) {
+      p.mesh.dp = p.schedule.micro_batches = 2, p.schedule.shares = {3, 1};
+    });
   // A name that implies a level takes no other.
-  for (int zero = 1; zero <= (job.plan.zero == 0 ? can.max_zero : 0); ++zero)
-    add(" zero " + std::to_string(zero), [&](plan::Plan& p) { p.dp = 2, p.zero = zero; });
-  if (can.interleave) add(" interleaved", [](plan::Plan& p) { p.pp = 2, p.virtual_stages = 2; });
-  if (can.staleness) add(" staler", [](plan::Plan& p) { p.staleness = 2; });
+  for (int zero = 1; zero <= (job.plan.exchange.zero == 0 ? can.max_zero : 0); ++zero)
+    add(" zero " + std::to_string(zero),
+        [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.zero = zero; });
+  if (can.interleave)
+    add(" interleaved", [](plan::Plan& p) { p.mesh.pp = 2, p.schedule.virtual_stages = 2; });
+  if (can.staleness) add(" staler", [](plan::Plan& p) { p.schedule.staleness = 2; });
   // A gradient that comes to several servers in parts may be served in unlike orders by them, which
   // a test cannot prescribe: AsynchronousWorkersLearn.
-  if (can.servers && !by_arrival) add(" two servers", [](plan::Plan& p) { p.servers = 2; });
+  if (can.servers && !by_arrival) add(" two servers", [](plan::Plan& p) { p.mesh.servers = 2; });
   return cases;
 }
 
 std::vector<Case> all_cases() {
   std::vector<Case> all = {
       // Larger meshes, several techniques at once.
-      {"ddp of 4", {.method = "ddp", .dp = 4, .micro_batches = 2}},
-      {"zero2 of 4, clipped", {.method = "zero2", .dp = 4, .micro_batches = 2, .clip = true}},
-      {"zero3 of 4, kept", {.method = "zero3", .dp = 4, .keep_gathered = true}},
+      {"ddp of 4", {.method = "ddp", .mesh = {.dp = 4}, .schedule = {.micro_batches = 2}}},
+      {"zero2 of 4, clipped",
+       {.method = "zero2", .mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .clip = true}},
+      {"zero3 of 4, kept",
+       {.method = "zero3", .mesh = {.dp = 4}, .exchange = {.keep_gathered = true}}},
       {"megatron, sequence parallel, clipped",
-       {.method = "megatron", .dp = 2, .tp = 2, .sequence_parallel = true, .clip = true}},
-      {"1f1b of 4, clipped", {.method = "1f1b", .pp = 4, .micro_batches = 4, .clip = true}},
-      {"megatron of 8", {.method = "megatron", .pp = 2, .dp = 2, .tp = 2, .micro_batches = 2}},
+       {.method = "megatron", .mesh = {.dp = 2, .tp = 2, .sequence_parallel = true}, .clip = true}},
+      {"1f1b of 4, clipped",
+       {.method = "1f1b", .mesh = {.pp = 4}, .schedule = {.micro_batches = 4}, .clip = true}},
+      {"megatron of 8",
+       {.method = "megatron",
+        .mesh = {.pp = 2, .dp = 2, .tp = 2},
+        .schedule = {.micro_batches = 2}}},
       {"zero2 of 3, unequal shares, clipped",
-       {.method = "zero2", .dp = 3, .micro_batches = 2, .shares = {1, 2, 1}, .clip = true}},
-      {"topk-sync, nearly equal shares", {.method = "topk-sync", .dp = 2, .shares = {3, 5}}},
+       {.method = "zero2",
+        .mesh = {.dp = 3},
+        .schedule = {.micro_batches = 2, .shares = {1, 2, 1}},
+        .clip = true}},
+      {"topk-sync, nearly equal shares",
+       {.method = "topk-sync", .mesh = {.dp = 2}, .schedule = {.shares = {3, 5}}}},
   };
   for (const std::string& method : test::all_methods())
     for (Case& one : cases_of(method)) all.push_back(std::move(one));
@@ -218,7 +232,7 @@ TEST_P(Method, FollowsItsReference) {
     // Which entries are the largest may turn on a rounding error: few steps.
     job.train.steps = 10;
     rule.emplace(job);
-    rules.workers = job.plan.dp;
+    rules.workers = job.plan.mesh.dp;
     rules.combine = [&](int, const auto& by_worker) { return (*rule)(by_worker); };
   }
   const TrainedRun run = train_in_processes(job);
@@ -238,12 +252,12 @@ TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
   ScratchFolder data;
   write_data(data);
   for (const plan::Plan& plan :
-       {plan::Plan{.method = "megatron", .dp = 2, .tp = 2, .optimizer = plan::Optimizer::sgd},
+       {plan::Plan{
+            .method = "megatron", .mesh = {.dp = 2, .tp = 2}, .optimizer = plan::Optimizer::sgd},
         // Shards end in padding behind the parts that tensor ranks hold whole.
         plan::Plan{.method = "zero2",
-        .dp = 3,
-        .tp = 2,
-        .global_batch = 12,
+        .mesh = {.dp = 3, .tp = 2},
+        .schedule = {.global_batch = 12},
         .clip = true,
         .optimizer = plan::Optimizer::sgd}}) {
     SCOPED_TRACE(plan.method);
@@ -272,10 +286,8 @@ TEST(Numerics, DropoutDoesNotDependOnTheMesh) {
   };
   const std::vector<double> one = losses({.method = "ddp", .optimizer = plan::Optimizer::sgd});
   const std::vector<double> many = losses({.method = "megatron",
-                                           .pp = 2,
-                                           .dp = 2,
-                                           .tp = 2,
-                                           .micro_batches = 2,
+                                           .mesh = {.pp = 2, .dp = 2, .tp = 2},
+                                           .schedule = {.micro_batches = 2},
                                            .optimizer = plan::Optimizer::sgd});
   if (HasFailure()) return;
   ASSERT_EQ(one.size(), many.size());
@@ -292,8 +304,9 @@ TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
   ScratchFolder data, out;
   write_data(data);
   const auto losses = [&](program::DType precision) {
-    const job::Job job = small_job(
-        {.method = "zero2", .dp = 2, .precision = precision, .clip = true}, data.path(), "");
+    const job::Job job =
+        small_job({.method = "zero2", .mesh = {.dp = 2}, .precision = precision, .clip = true},
+                  data.path(), "");
     return train_in_processes(job).losses;
   };
   const std::vector<double> full = losses(program::DType::f32);
@@ -310,9 +323,9 @@ TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
 TEST(Numerics, AsynchronousWorkersLearn) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job =
-      small_job({.method = "ps-async", .dp = 2, .servers = 2, .optimizer = plan::Optimizer::sgd},
-                data.path(), out.path());
+  job::Job job = small_job(
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = 2}, .optimizer = plan::Optimizer::sgd},
+      data.path(), out.path());
   job.train.eval_every = 10;
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
@@ -324,8 +337,9 @@ TEST(Numerics, AsynchronousWorkersLearn) {
 TEST(Numerics, ADroppedMicroBatchShows) {
   ScratchFolder data, out;
   write_data(data);
-  const job::Job job = small_job({.method = "ddp", .dp = 2, .optimizer = plan::Optimizer::sgd},
-                                 data.path(), out.path());
+  const job::Job job =
+      small_job({.method = "ddp", .mesh = {.dp = 2}, .optimizer = plan::Optimizer::sgd},
+                data.path(), out.path());
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
   const ReferenceRun broken = train_reference(job, {.dropped_samples = 1});

@@ -42,8 +42,8 @@ INSTANTIATE_TEST_SUITE_P(All, Order, testing::ValuesIn(test::all_methods()), tes
 TEST(OrderOf, AWrongTraceIsFound) {
   ScratchFolder data;
   write_training_data(data);
-  const job::Job job =
-      conformance_job({.method = "1f1b", .pp = 2, .micro_batches = 4}, data.path(), steps);
+  const job::Job job = conformance_job(
+      {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}, data.path(), steps);
   const link::LinkedProgram linked = link::link(compile(job));
   const std::vector<execution::Interval> trace = trace_of(job, steps);
   if (HasFailure()) return;
@@ -91,7 +91,8 @@ TEST(OrderOf, TwoVersionsLetTheNextBatchBeginBeforeTheUpdate) {
   write_training_data(data);
   const auto early_forwards = [&](const std::string& method) {
     const job::Job job =
-        conformance_job({.method = method, .pp = 2, .micro_batches = 4}, data.path(), steps);
+        conformance_job({.method = method, .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}},
+                        data.path(), steps);
     const link::LinkedProgram linked = link::link(compile(job));
     const std::vector<execution::Interval> trace = trace_of(job, steps);
     int count = 0;
@@ -116,8 +117,9 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
   ScratchFolder data;
   write_training_data(data);
   constexpr int updates_wanted = 2 * 30;
-  job::Job job = conformance_job({.method = "ps-async", .dp = 2, .servers = 1, .global_batch = 64},
-                                 data.path(), updates_wanted / 2);
+  job::Job job = conformance_job(
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 64}},
+      data.path(), updates_wanted / 2);
   // So slow that no scheduler makes up for it: the factor multiplies what the rank itself took.
   job.disturb.stragglers = {{.rank = 0, .factor = 20}};
   const link::LinkedProgram linked = link::link(compile(job));

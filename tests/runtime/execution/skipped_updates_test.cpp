@@ -109,11 +109,11 @@ std::string check_rank(const job::Job& job, const link::LinkedProgram& linked,
 TEST(SkippedUpdates, CountForNoBiasCorrection) {
   at::set_num_threads(1);
   for (const plan::Plan& plan :
-       {plan::Plan{.method = "ddp", .dp = 2, .precision = program::DType::f16},
-        plan::Plan{.method = "zero2", .dp = 2, .precision = program::DType::f16},
+       {plan::Plan{.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::f16},
+        plan::Plan{.method = "zero2", .mesh = {.dp = 2}, .precision = program::DType::f16},
         plan::Plan{.method = "pipedream-2bw",
-        .pp = 2,
-        .micro_batches = 4,
+        .mesh = {.pp = 2},
+        .schedule = {.micro_batches = 4},
         .precision = program::DType::f16}}) {
     SCOPED_TRACE(plan.method);
     ScratchFolder data, out;
@@ -123,7 +123,7 @@ TEST(SkippedUpdates, CountForNoBiasCorrection) {
     job.train.decay = job::Decay::constant;
     const link::LinkedProgram linked = link::link(compile(job));
     const std::vector<Outcome> outcomes =
-        run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+        run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
           return check_rank(job, linked, environment, out.path());
         });
     for (const Outcome& outcome : outcomes) {

@@ -23,7 +23,7 @@ struct Sent {
 /// What each rank sends in one step after a first one.
 std::vector<Sent> send_one_step(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
-  const auto outcomes = run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+  const auto outcomes = run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
     RankRun rank(job, linked, environment);
     rank.steps(0, 1);
     const std::int64_t before = kernel_bytes_sent(), counted = rank.executor.bytes_sent();
@@ -61,7 +61,7 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
   const auto [reduction, selector] = GetParam();
   ScratchFolder data;
   write_training_data(data);
-  plan::Plan plan{.dp = 4, .selector = selector};
+  plan::Plan plan{.mesh = {.dp = 4}, .exchange = {.selector = selector}};
   const job::Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
   const link::LinkedProgram linked = link::link(compile(job), job.model);
   const std::vector<Sent> ranks = send_one_step(job, linked);

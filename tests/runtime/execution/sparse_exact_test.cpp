@@ -36,11 +36,11 @@ Groups gradient(const job::Job& job, const Data& data, const Groups& weights, st
   const int samples = job.plan.samples();
   Groups grads = zeros_of(model);
   std::vector<bool> touched(grads.size());
-  for (int mb = 0; mb < job.plan.micro_batches; ++mb) {
+  for (int mb = 0; mb < job.plan.schedule.micro_batches; ++mb) {
     models::Batch batch{
         .tokens = at::empty({samples, model.seq_len}, at::kLong),
         .labels = at::empty({samples, model.seq_len}, at::kLong),
-        .first_sample = (std::int64_t{worker} * job.plan.micro_batches + mb) * samples,
+        .first_sample = (std::int64_t{worker} * job.plan.schedule.micro_batches + mb) * samples,
         .step = step,
         .seed = job.train.seed,
         .loss_scale = 1.0 / static_cast<double>(data.training_labels(step))};
@@ -140,7 +140,7 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
   const model::ModelSpec& model = job.model;
   const Data data({.path = job.train.data,
                    .seq_len = model.seq_len,
-                   .global_batch = job.plan.global_batch,
+                   .global_batch = job.plan.schedule.global_batch,
                    .vocab = model.vocab,
                    .seed = job.train.seed});
   const std::vector<Chosen> buckets = chosen_in(job);
@@ -150,14 +150,15 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
   std::map<std::pair<std::size_t, Id>, Sender> senders;  // (bucket, node or rank)
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<Groups> by_worker;
-    for (int worker = 0; worker < job.plan.dp; ++worker)
+    for (int worker = 0; worker < job.plan.mesh.dp; ++worker)
       by_worker.push_back(gradient(job, data, weights, step, worker));
     Groups sum = zeros_of(model);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       std::map<Id, std::vector<float>> parts;  // what each who sends has to send
       for (Id worker = 0; worker < by_worker.size(); ++worker) {
         const std::vector<float> mine = flat(buckets[b], by_worker[worker]);
-        const Id who = reduction == plan::Reduction::two_level ? job.plan.node_of[worker] : worker;
+        const Id who =
+            reduction == plan::Reduction::two_level ? job.plan.placement.node_of[worker] : worker;
         auto [it, fresh] = parts.try_emplace(who, mine);
         if (!fresh)
           for (std::size_t i = 0; i < mine.size(); ++i) it->second[i] += mine[i];
@@ -241,22 +242,29 @@ std::vector<Case> cases() {
   for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level})
     for (const program::Feedback form :
          {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal})
-      out.push_back({fmt::format("{}_{}", name_of(reduction), name_of(form)),
-                     {.dp = 4, .feedback = form, .optimizer = plan::Optimizer::sgd},
-                     reduction});
+      out.push_back(
+          {fmt::format("{}_{}", name_of(reduction), name_of(form)),
+           {.mesh = {.dp = 4}, .exchange = {.feedback = form}, .optimizer = plan::Optimizer::sgd},
+           reduction});
   for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
     const std::string how(name_of(reduction));
-    out.push_back({how + "_adamw", {.dp = 4}, reduction});
-    out.push_back({how + "_random", {.dp = 4, .selector = program::Selector::random_k}, reduction});
-    out.push_back(
-        {how + "_threshold", {.dp = 4, .selector = program::Selector::threshold}, reduction});
-    out.push_back(
-        {how + "_zero1_accumulating", {.dp = 4, .zero = 1, .micro_batches = 2}, reduction});
-    out.push_back(
-        {how + "_zero2_accumulating", {.dp = 4, .zero = 2, .micro_batches = 2}, reduction});
-    out.push_back({how + "_zero2_threshold",
-                   {.dp = 4, .zero = 2, .selector = program::Selector::threshold},
+    out.push_back({how + "_adamw", {.mesh = {.dp = 4}}, reduction});
+    out.push_back({how + "_random",
+                   {.mesh = {.dp = 4}, .exchange = {.selector = program::Selector::random_k}},
                    reduction});
+    out.push_back({how + "_threshold",
+                   {.mesh = {.dp = 4}, .exchange = {.selector = program::Selector::threshold}},
+                   reduction});
+    out.push_back({how + "_zero1_accumulating",
+                   {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 1}},
+                   reduction});
+    out.push_back({how + "_zero2_accumulating",
+                   {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 2}},
+                   reduction});
+    out.push_back(
+        {how + "_zero2_threshold",
+         {.mesh = {.dp = 4}, .exchange = {.zero = 2, .selector = program::Selector::threshold}},
+         reduction});
   }
   return out;
 }

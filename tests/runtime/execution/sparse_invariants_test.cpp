@@ -111,31 +111,31 @@ std::vector<Case> cases() {
       plan.optimizer = plan::Optimizer::sgd;
       out.push_back({fmt::format("{}_{}", how, name), plan, reduction});
     };
-    add("dp4", {.dp = 4});
-    add("dp4_clipped", {.dp = 4, .clip = true});
-    add("tp2_dp2", {.dp = 2, .tp = 2});
-    add("zero2_dp4", {.dp = 4, .zero = 2, .micro_batches = 2});
-    add("zero1_tp2_dp2", {.dp = 2, .tp = 2, .zero = 1});
-    add("bf16_dp4", {.dp = 4, .precision = program::DType::bf16});
-    add("fp16_zero2_dp4", {.dp = 4, .zero = 2, .precision = program::DType::f16});
-    add("unequal_dp3", {.dp = 3, .global_batch = 8, .shares = {4, 2, 2}});
+    add("dp4", {.mesh = {.dp = 4}});
+    add("dp4_clipped", {.mesh = {.dp = 4}, .clip = true});
+    add("tp2_dp2", {.mesh = {.dp = 2, .tp = 2}});
+    add("zero2_dp4",
+        {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 2}});
+    add("zero1_tp2_dp2", {.mesh = {.dp = 2, .tp = 2}, .exchange = {.zero = 1}});
+    add("bf16_dp4", {.mesh = {.dp = 4}, .precision = program::DType::bf16});
+    add("fp16_zero2_dp4",
+        {.mesh = {.dp = 4}, .exchange = {.zero = 2}, .precision = program::DType::f16});
+    add("unequal_dp3", {.mesh = {.dp = 3}, .schedule = {.global_batch = 8, .shares = {4, 2, 2}}});
   }
   // Copies of the word embedding on two stages: replicas of both lie alike on nodes.
   out.push_back({"sparse_tied_pp2_dp2",
-                 {.pp = 2, .dp = 2, .optimizer = plan::Optimizer::sgd},
+                 {.mesh = {.pp = 2, .dp = 2}, .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
   out.push_back({"sparse_tied_interleaved_random",
-                 {.pp = 2,
-                  .dp = 2,
-                  .virtual_stages = 2,
-                  .selector = program::Selector::random_k,
+                 {.mesh = {.pp = 2, .dp = 2},
+                  .schedule = {.virtual_stages = 2},
+                  .exchange = {.selector = program::Selector::random_k},
                   .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
   out.push_back({"sparse_tied_threshold_gpipe",
-                 {.pp = 2,
-                  .dp = 2,
-                  .selector = program::Selector::threshold,
-                  .pipeline = plan::Pipeline::gpipe,
+                 {.mesh = {.pp = 2, .dp = 2},
+                  .schedule = {.pipeline = plan::Pipeline::gpipe},
+                  .exchange = {.selector = program::Selector::threshold},
                   .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
   return out;
@@ -153,7 +153,7 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
   const job::Job job = sparse_job(plan, GetParam().reduction, 0.1, data.path());
   constexpr int steps = 4;
   const std::string before = data.path() + "/before-";
-  const int culprit = plan.pp * plan.dp * plan.tp - 1;
+  const int culprit = plan.mesh.pp * plan.mesh.dp * plan.mesh.tp - 1;
   const std::vector<States> after = run_sparse(job, steps, [&](RankRun& run, int rank) {
     write_text(before + std::to_string(rank), packed(states_of(run.executor, steps - 1)));
     if (rank != culprit) return;
@@ -186,17 +186,18 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
   EXPECT_TRUE(seen.contains("R."));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SparseOverflow,
-                         testing::ValuesIn(std::vector<Case>{
-                             {"sparse_dp4", {.dp = 4}, plan::Reduction::sparse},
-                             {"sparse_threshold_zero2",
-                              {.dp = 4, .zero = 2, .selector = program::Selector::threshold},
-                              plan::Reduction::sparse},
-                             {"two_level_dp4", {.dp = 4}, plan::Reduction::two_level},
-                             {"sparse_pp2_dp2", {.pp = 2, .dp = 2}, plan::Reduction::sparse},
-                             {"sparse_tp2_dp2", {.dp = 2, .tp = 2}, plan::Reduction::sparse},
-                         }),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, SparseOverflow,
+    testing::ValuesIn(std::vector<Case>{
+        {"sparse_dp4", {.mesh = {.dp = 4}}, plan::Reduction::sparse},
+        {"sparse_threshold_zero2",
+         {.mesh = {.dp = 4}, .exchange = {.zero = 2, .selector = program::Selector::threshold}},
+         plan::Reduction::sparse},
+        {"two_level_dp4", {.mesh = {.dp = 4}}, plan::Reduction::two_level},
+        {"sparse_pp2_dp2", {.mesh = {.pp = 2, .dp = 2}}, plan::Reduction::sparse},
+        {"sparse_tp2_dp2", {.mesh = {.dp = 2, .tp = 2}}, plan::Reduction::sparse},
+    }),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace rehearse::runtime

@@ -84,7 +84,7 @@ TEST(Observe, StopsAtWhatIsNotFinite) {
 std::vector<tensors::LayerVariance> observed_in_processes(const job::Job& job) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
-      run_ranks(job.plan.world_size(), [&](const Environment& environment) {
+      run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         costs::Profile profile;
         profile.variances = train(job, environment, {.quiet = true}).variances;
         return to_json(profile);
@@ -104,7 +104,7 @@ struct Method {
 
 job::Job job_of(const Method& method, const ScratchFolder& folder, int observe) {
   plan::Plan plan = method.plan;
-  plan.observe = observe;
+  plan.exchange.observe = observe;
   job::Job job = small_job(plan, folder.path(), "");
   job.train.steps = 6;
   job.train.eval_batches = 0;
@@ -112,13 +112,18 @@ job::Job job_of(const Method& method, const ScratchFolder& folder, int observe) 
 }
 
 std::vector<Method> layouts() {
-  return {{"ddp", {.method = "ddp", .dp = 2}},
-          {"zero1", {.method = "zero1", .dp = 2, .zero = 1}},
-          {"zero2", {.method = "zero2", .dp = 3, .zero = 2, .global_batch = 12}},
-          {"zero3", {.method = "zero3", .dp = 2, .zero = 3}},
-          {"pipeline", {.method = "1f1b", .pp = 2, .dp = 2, .micro_batches = 2}},
-          {"megatron", {.method = "megatron", .dp = 2, .tp = 2}},
-          {"server", {.method = "ps-sync", .dp = 2, .servers = 1}}};
+  return {{"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+          {"zero1", {.method = "zero1", .mesh = {.dp = 2}, .exchange = {.zero = 1}}},
+          {"zero2",
+           {.method = "zero2",
+            .mesh = {.dp = 3},
+            .schedule = {.global_batch = 12},
+            .exchange = {.zero = 2}}},
+          {"zero3", {.method = "zero3", .mesh = {.dp = 2}, .exchange = {.zero = 3}}},
+          {"pipeline",
+           {.method = "1f1b", .mesh = {.pp = 2, .dp = 2}, .schedule = {.micro_batches = 2}}},
+          {"megatron", {.method = "megatron", .mesh = {.dp = 2, .tp = 2}}},
+          {"server", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}}};
 }
 
 class ObservedRun : public testing::TestWithParam<Method> {};
@@ -164,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ObservedRun, testing::ValuesIn(layouts()),
 TEST(ObservedSample, IsCloseToTheWhole) {
   const ScratchFolder folder;
   write_data(folder);
-  const Method ddp{"ddp", {.method = "ddp", .dp = 2}};
+  const Method ddp{"ddp", {.method = "ddp", .mesh = {.dp = 2}}};
   const auto whole = observed_in_processes(job_of(ddp, folder, 1));
   const auto sampled = observed_in_processes(job_of(ddp, folder, tensors::default_observe_stride));
   ASSERT_EQ(whole.size(), sampled.size());
@@ -185,8 +190,9 @@ TEST(ObservedSample, IsCloseToTheWhole) {
 TEST(ObservedRuns, InHalfPrecisionTakeTheLossScaleOut) {
   const ScratchFolder folder;
   write_data(folder);
-  const auto single = observed_in_processes(job_of({"", {.method = "ddp", .dp = 2}}, folder, 1));
-  plan::Plan plan{.method = "ddp", .dp = 2, .precision = program::DType::f16};
+  const auto single =
+      observed_in_processes(job_of({"", {.method = "ddp", .mesh = {.dp = 2}}}, folder, 1));
+  plan::Plan plan{.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::f16};
   const auto half = observed_in_processes(job_of({"", plan}, folder, 1));
   ASSERT_EQ(single.size(), half.size());
   for (std::size_t i = 0; i < single.size(); ++i) {
@@ -202,8 +208,8 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
   const ScratchFolder folder, plain, watched;
   write_data(folder);
   const auto job = [&](const std::string& out, int observe, int steps) {
-    plan::Plan plan{.method = "zero2", .dp = 2, .zero = 2};
-    plan.observe = observe;
+    plan::Plan plan{.method = "zero2", .mesh = {.dp = 2}, .exchange = {.zero = 2}};
+    plan.exchange.observe = observe;
     job::Job job = small_job(plan, folder.path(), out);
     job.train.steps = steps;
     return job;
@@ -225,8 +231,8 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
 TEST(ObservedRuns, NameLayerAndStepOfGradientsThatAreNotFinite) {
   const ScratchFolder folder;
   write_data(folder);
-  job::Job job =
-      job_of({"", {.method = "ddp", .dp = 2, .optimizer = plan::Optimizer::sgd}}, folder, 1);
+  job::Job job = job_of(
+      {"", {.method = "ddp", .mesh = {.dp = 2}, .optimizer = plan::Optimizer::sgd}}, folder, 1);
   job.train.lr = 1e30;
   job.train.warmup_steps = 0;
   for (const Outcome& outcome : fail_in_processes(job, {})) {

@@ -37,10 +37,10 @@ std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.nam
 
 /// Both plans complete, with the batch and the optimizer of the job.
 plan::Plan second_plan(plan::Plan plan, const job::Job& job) {
-  plan.global_batch = job.plan.global_batch;
+  plan.schedule.global_batch = job.plan.schedule.global_batch;
   plan.optimizer = job.plan.optimizer;
   plan.clip = job.plan.clip;
-  plan.bucket = Bytes(30e3);  // not the first plan's
+  plan.exchange.bucket = Bytes(30e3);  // not the first plan's
   return methods::prepare(plan, job.model);
 }
 
@@ -56,8 +56,8 @@ job::Job first_job(const Case& c, plan::Optimizer optimizer, const std::string& 
     job.model = build_model(job.model);
     plan::Plan again = c.from;
     again.optimizer = optimizer;
-    again.global_batch = job.plan.global_batch;
-    again.bucket = job.plan.bucket;
+    again.schedule.global_batch = job.plan.schedule.global_batch;
+    again.exchange.bucket = job.plan.exchange.bucket;
     job.plan = methods::prepare(again, job.model);
   }
   return job;
@@ -101,27 +101,28 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, Replaced,
     testing::ValuesIn(std::vector<Case>{
         {"ddp_to_1f1b",
-         {.method = "ddp", .dp = 2},
-         {.method = "1f1b", .pp = 2, .micro_batches = 4}},
+         {.method = "ddp", .mesh = {.dp = 2}},
+         {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
         {"zero2_to_megatron_pp2_tp2",
-         {.method = "zero2", .dp = 4, .micro_batches = 2},
-         {.method = "megatron", .pp = 2, .tp = 2, .micro_batches = 2}},
+         {.method = "zero2", .mesh = {.dp = 4}, .schedule = {.micro_batches = 2}},
+         {.method = "megatron", .mesh = {.pp = 2, .tp = 2}, .schedule = {.micro_batches = 2}}},
         {"megatron_tp2_to_zero3",
-         {.method = "megatron", .dp = 2, .tp = 2},
-         {.method = "zero3", .dp = 4}},
+         {.method = "megatron", .mesh = {.dp = 2, .tp = 2}},
+         {.method = "zero3", .mesh = {.dp = 4}}},
         {"ddp_to_unequal_shares",
-         {.method = "ddp", .dp = 2},
-         {.method = "ddp", .dp = 2, .micro_batches = 2, .shares = {3, 1}}},
+         {.method = "ddp", .mesh = {.dp = 2}},
+         {.method = "ddp", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2, .shares = {3, 1}}}},
         {"ddp_to_ranks_on_other_devices",
-         {.method = "ddp", .dp = 4},
+         {.method = "ddp", .mesh = {.dp = 4}},
          {.method = "megatron",
-          .pp = 2,
-          .tp = 2,
-          .micro_batches = 2,
-          .rank_to_device = {2, 0, 3, 1}}},
+          .mesh = {.pp = 2, .tp = 2},
+          .schedule = {.micro_batches = 2},
+          .placement = {.rank_to_device = {2, 0, 3, 1}}}},
         {"zero1_clipped_to_pp_dp_unequal_shares",
-         {.method = "zero1", .dp = 4, .clip = true},
-         {.method = "1f1b", .pp = 2, .dp = 2, .micro_batches = 2, .shares = {1, 3}}},
+         {.method = "zero1", .mesh = {.dp = 4}, .clip = true},
+         {.method = "1f1b",
+          .mesh = {.pp = 2, .dp = 2},
+          .schedule = {.micro_batches = 2, .shares = {1, 3}}}},
     }),
     [](const auto& info) { return info.param.name; });
 
@@ -132,8 +133,9 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
   const int change = GetParam();
   ScratchFolder data, out;
   write_data(data);
-  const Case c = {
-      "", {.method = "zero2", .dp = 2}, {.method = "1f1b", .pp = 2, .micro_batches = 4}};
+  const Case c = {"",
+                  {.method = "zero2", .mesh = {.dp = 2}},
+                  {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}};
   const auto job_into = [&](const std::string& name) {
     job::Job job = first_job(c, plan::Optimizer::adamw, data.path(), out.file(name));
     job.train.steps = 8;
@@ -179,7 +181,7 @@ class Asked final : public planner::Policy {
 TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.path());
   job.run.timeout = Seconds(5);
   job.run.heartbeat = Seconds(0.5);
   const auto messages = [&](const std::shared_ptr<planner::Policy>& policy) {
@@ -196,8 +198,8 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   for (const std::string& text :
        messages(std::make_shared<Asked>([] { throw InputError("no plan fits into 2 x 80 GB"); })))
     EXPECT_THAT(text, HasSubstr("no plan fits into 2 x 80 GB"));
-  const plan::Plan other =
-      methods::prepare({.method = "ddp", .dp = 4, .global_batch = 8}, job.model);
+  const plan::Plan other = methods::prepare(
+      {.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}}, job.model);
   for (const std::string& text : messages(std::make_shared<planner::ReplaceOnce>(
            5, [&](const planner::Measured&, const plan::Plan&) { return other; })))
     EXPECT_THAT(text, HasSubstr("the new plan has world size 4, the run has 2"));
@@ -209,7 +211,7 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
 TEST(PolicyRun, ASignalWhilePlanningSavesAndEnds) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.path());
   TrainOptions options;
   options.policy = std::make_shared<Asked>([] { raise(SIGINT); });
   options.quiet = true;
@@ -231,7 +233,8 @@ TEST(PolicyRun, ASignalWhilePlanningSavesAndEnds) {
 TEST(PolicyRun, TellsOfTheChangeInMetricsAndTrace) {
   ScratchFolder data, out;
   write_data(data);
-  const Case c = {"", {.method = "zero1", .dp = 2}, {.method = "megatron", .tp = 2}};
+  const Case c = {
+      "", {.method = "zero1", .mesh = {.dp = 2}}, {.method = "megatron", .mesh = {.tp = 2}}};
   const job::Job job = first_job(c, plan::Optimizer::adamw, data.path(), out.path());
   TrainOptions options = replacing(job, c.to, 7);
   options.trace = out.file("trace.json");
@@ -271,7 +274,10 @@ double median(std::vector<double> values) {
 TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
   ScratchFolder data, out;
   write_data(data);
-  plan::Plan plan{.method = "ddp", .dp = 2, .global_batch = 64, .optimizer = plan::Optimizer::sgd};
+  plan::Plan plan{.method = "ddp",
+                  .mesh = {.dp = 2},
+                  .schedule = {.global_batch = 64},
+                  .optimizer = plan::Optimizer::sgd};
   job::Job job = small_job(plan, data.path(), out.path());
   job.disturb.stragglers.push_back({.rank = 1, .factor = 5});
   const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {

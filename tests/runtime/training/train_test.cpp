@@ -40,7 +40,7 @@ std::vector<json> lines_of(const std::string& path) {
 TEST(Train, ASignalSavesAndEndsEveryRankAtOneStep) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.path());
+  job::Job job = small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.path());
   job.train.steps = 1'000'000;
   const std::vector<Outcome> outcomes = run_ranks(
       2,
@@ -72,8 +72,8 @@ TEST(Train, ASignalSavesAndEndsEveryRankAtOneStep) {
 TEST(Train, WritesMetricsAndATraceOfEveryRank) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job =
-      small_job({.method = "1f1b", .pp = 2, .micro_batches = 4}, data.path(), out.path());
+  job::Job job = small_job({.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}},
+                           data.path(), out.path());
   job.train.eval_every = 10;
   train_in_processes(job, {.trace = out.file("trace.json"), .trace_steps = 3});
   if (HasFailure()) return;
@@ -98,7 +98,8 @@ TEST(Train, WritesMetricsAndATraceOfEveryRank) {
 TEST(Train, RefusesBeforeTheFirstStep) {
   ScratchFolder data, out;
   write_data(data);
-  const job::Job good = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("out"));
+  const job::Job good =
+      small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.file("out"));
   const auto message = [](const job::Job& job, int ranks) {
     try {
       train(job, {.rank = 0, .world_size = ranks}, {.quiet = true});
@@ -122,7 +123,8 @@ std::vector<std::string> texts_of(const std::vector<Outcome>& outcomes) {
 TEST(Train, EveryRankRefusesAFolder) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("file") + "/below");
+  job::Job job =
+      small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.file("file") + "/below");
   write_text(out.file("file"), "in the way");
   EXPECT_THAT(texts_of(fail_in_processes(job, {})), Each(HasSubstr("cannot write there")));
   job.train.out = out.file("out");
@@ -145,7 +147,7 @@ TEST(Train, EveryRankRefusesAFolder) {
 TEST(HuggingFace, WeightsGoOutAndComeBack) {
   ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job({.method = "ddp", .dp = 2}, data.path(), out.file("first"));
+  job::Job job = small_job({.method = "ddp", .mesh = {.dp = 2}}, data.path(), out.file("first"));
   job.train.steps = 3;
   const TrainedRun first = train_in_processes(job);
   if (HasFailure()) return;
@@ -167,7 +169,8 @@ TEST(HuggingFace, WeightsGoOutAndComeBack) {
             ours.at("transformer.h.1.mlp.c_fc.weight")[7][5].item<float>());
 
   // With a learning rate of 0 the weights that came in go out again, from another mesh.
-  job::Job second = small_job({.method = "megatron", .tp = 2}, data.path(), out.file("second"));
+  job::Job second =
+      small_job({.method = "megatron", .mesh = {.tp = 2}}, data.path(), out.file("second"));
   second.train.steps = 1;
   second.train.lr = 0;
   const TrainedRun again = train_in_processes(second, {.import_weights = file});

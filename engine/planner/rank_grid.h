@@ -10,9 +10,9 @@
 namespace rehearse::planner {
 
 /// Ranks of the mesh are numbered row by row in the plan's order of axes; servers come behind.
-class Mesh {
+class RankGrid {
  public:
-  explicit Mesh(const plan::Plan& plan);
+  explicit RankGrid(const plan::Plan& plan);
   Id rank(int stage, int replica, int shard) const {
     return static_cast<Id>(stage * pp_ + replica * dp_ + shard * tp_);
   }

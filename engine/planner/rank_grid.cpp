@@ -1,5 +1,5 @@
 // See mesh.h.
-#include "engine/planner/mesh.h"
+#include "engine/planner/rank_grid.h"
 
 #include <set>
 #include <sstream>
@@ -30,15 +30,15 @@ class Sum {
 
 }  // namespace
 
-Mesh::Mesh(const plan::Plan& plan) {
+RankGrid::RankGrid(const plan::Plan& plan) {
   std::vector<std::string> axes;
-  std::istringstream in(plan.order);
+  std::istringstream in(plan.mesh.order);
   for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
   int stride = 1;
   for (std::size_t i = axes.size(); i-- > 0;) {
-    if (axes[i] == "pp") pp_ = stride, stride *= plan.pp;
-    if (axes[i] == "dp") dp_ = stride, stride *= plan.dp;
-    if (axes[i] == "tp") tp_ = stride, stride *= plan.tp;
+    if (axes[i] == "pp") pp_ = stride, stride *= plan.mesh.pp;
+    if (axes[i] == "dp") dp_ = stride, stride *= plan.mesh.dp;
+    if (axes[i] == "tp") tp_ = stride, stride *= plan.mesh.tp;
   }
 }
 
@@ -54,32 +54,33 @@ double gradient_bytes(const model::ModelSpec& model, const plan::Plan& plan,
     groups.insert(model.segments[segment].groups.begin(), model.segments[segment].groups.end());
   double elements = 0;
   for (Id group : groups)
-    elements += static_cast<double>(elements_of(model.groups[group], plan.tp));
+    elements += static_cast<double>(elements_of(model.groups[group], plan.mesh.tp));
   return elements * static_cast<double>(size_of(plan.precision));
 }
 
 std::vector<RankTraffic> traffic_of(const model::ModelSpec& model, const plan::Plan& plan) {
   std::vector<RankTraffic> out;
   Sum sum(out);
-  const Mesh mesh(plan);
-  const int chunks = static_cast<int>(plan.stages.size());
-  const double tensor_part = plan.sequence_parallel ? 1.0 / plan.tp : 1.0;
+  const RankGrid mesh(plan);
+  const int chunks = static_cast<int>(plan.placement.stages.size());
+  const double tensor_part = plan.mesh.sequence_parallel ? 1.0 / plan.mesh.tp : 1.0;
   for (int c = 0; c < chunks; ++c) {
-    const auto& segments = plan.stages[static_cast<std::size_t>(c)];
-    const int stage = c % plan.pp, next = (c + 1) % plan.pp;
-    const double passes = plan.recompute ? 3 : 2;
-    for (int d = 0; d < plan.dp; ++d) {
-      const double step = boundary_bytes(model, plan, plan.samples(d)) * plan.micro_batches;
-      for (int t = 0; t < plan.tp && c + 1 < chunks; ++t) {
+    const auto& segments = plan.placement.stages[static_cast<std::size_t>(c)];
+    const int stage = c % plan.mesh.pp, next = (c + 1) % plan.mesh.pp;
+    const double passes = plan.schedule.recompute ? 3 : 2;
+    for (int d = 0; d < plan.mesh.dp; ++d) {
+      const double step =
+          boundary_bytes(model, plan, plan.samples(d)) * plan.schedule.micro_batches;
+      for (int t = 0; t < plan.mesh.tp && c + 1 < chunks; ++t) {
         sum.add(mesh.rank(stage, d, t), mesh.rank(next, d, t), step * tensor_part);
         sum.add(mesh.rank(next, d, t), mesh.rank(stage, d, t), step * tensor_part);
       }
-      sum.ring(plan.tp, passes * static_cast<double>(segments.size()) * step,
+      sum.ring(plan.mesh.tp, passes * static_cast<double>(segments.size()) * step,
                [&](int t) { return mesh.rank(stage, d, t); });
     }
     const double gradient = gradient_bytes(model, plan, segments);
-    for (int t = 0; t < plan.tp; ++t)
-      sum.ring(plan.dp, gradient, [&](int d) { return mesh.rank(stage, d, t); });
+    for (int t = 0; t < plan.mesh.tp; ++t)
+      sum.ring(plan.mesh.dp, gradient, [&](int d) { return mesh.rank(stage, d, t); });
   }
   return out;
 }
