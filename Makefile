@@ -1,5 +1,5 @@
-# The commands of the project. Each sets up and builds what it needs first, and nothing else, which takes no time when nothing is
-# missing: the first comparison of `make demo` is simulated before LibTorch and the tests are there.
+# The commands of the project. Each target sets up and builds only what it needs. If nothing is missing, this takes no time. So `make demo`
+# can simulate its first comparison before LibTorch is installed and the tests are built.
 
 BUILD := build
 JOBS ?= 2
@@ -10,26 +10,26 @@ SHELL := /bin/bash
 .PHONY: help setup simulator build configure demo test lint format bench fuzz gpu clean
 
 help:
-	@echo "make demo     compare methods by simulation, then really train a small model"
+	@echo "make demo     compare methods by simulation, then train a small model in real processes"
 	@echo "make build    the command, build/bin/rehearse"
 	@echo "make test     build and run all tests"
 	@echo "make lint     formatting, clang-tidy, ruff and architecture checks"
 	@echo "make format   format every C++ and Python file"
 	@echo "make bench    the speed figures"
-	@echo "make fuzz     fuzzers of all that reads a file, SECONDS each (60)"
+	@echo "make fuzz     fuzz every reader of files, SECONDS each (60)"
 	@echo "make gpu      the CUDA and NCCL plug-in (toolkit, or PyPI's nvcc)"
 	@echo "make setup    only set up: Debian packages, SimGrid, LibTorch, Python environment"
-	@echo "make clean    remove the build folder (what was set up stays in the cache)"
+	@echo "make clean    remove the build folders (the cache of make setup stays)"
 
 setup:
 	@tools/setup
 
-# $(call on,OPTION...): configures with these options on, unless it was.
+# $(call on,OPTION...): configures with these options on, unless they are on already.
 on = @([ -e $(BUILD)/build.ninja ] && for o in $(1); do grep -qx "$$o:BOOL=ON" $(BUILD)/CMakeCache.txt || exit; done) || \
   cmake --preset release $(1:%=-D%=ON) >/dev/null
 program = @cmake --build $(BUILD) -j $(JOBS) --target rehearse
 
-# The command as far as it needs no LibTorch, of a folder that was not configured yet.
+# The command without the part that needs LibTorch. A build folder that is already configured keeps its options.
 simulator:
 	@tools/setup packages simgrid
 	@[ -e $(BUILD)/build.ninja ] || cmake --preset release -DREHEARSE_RUNTIME=OFF -DREHEARSE_TESTS=OFF >/dev/null

@@ -1,6 +1,8 @@
-// Forward and backward of each segment of GPT-2 124M (2 samples of 256 tokens) by our blocks,
-// against the same segment written with LibTorch's own operations and differentiated by autograd.
-// The two take turns, so that a busy machine slows both; the ratio is of medians.
+// Compares forward and backward of GPT-2 124M's segments (2 samples of 256 tokens) by our blocks
+// with the same segments written with LibTorch's operations and differentiated by autograd. The two
+// take turns, so that other load on the machine slows both. The ratio is that of the medians.
+//
+// Shapes: B samples, T tokens per sample, H hidden, V padded vocabulary.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -21,7 +23,7 @@ namespace {
 
 using at::Tensor;
 
-/// Seconds on the clock and of processor time, of all threads together.
+/// Wall-clock seconds, and CPU seconds of all threads together.
 struct Times {
   std::vector<double> wall = {}, processor = {};
 
@@ -39,7 +41,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The tensors of one segment as leaves that autograd fills.
+/// The parameters of one segment as leaves, for which autograd computes gradients, as matrices and
+/// vectors: the weight (3, heads, head_dim, H) of query, key and value becomes (3 H, H), their bias
+/// (3, heads, head_dim) becomes (3 H), and the output weight (H, heads, head_dim) becomes (H, H).
 std::vector<Tensor> leaves_of(const model::ModelSpec& m, Id segment,
                               const std::vector<Tensor>& flat) {
   std::vector<Tensor> leaves;
@@ -55,6 +59,8 @@ std::vector<Tensor> leaves_of(const model::ModelSpec& m, Id segment,
   return leaves;
 }
 
+/// Forward of one segment. x and the result: (B, T, H). The embedding does not use x; the head
+/// returns the loss, a scalar.
 Tensor plain_forward(const model::ModelSpec& m, model::SegmentKind kind,
                      const std::vector<Tensor>& w, const Tensor& x, const models::Batch& batch) {
   const auto norm = [&](const Tensor& weight, const Tensor& bias) {
@@ -65,7 +71,7 @@ Tensor plain_forward(const model::ModelSpec& m, model::SegmentKind kind,
       return at::embedding(w[0], batch.tokens) + w[1].narrow(0, 0, batch.tokens.size(1));
     case model::SegmentKind::attention: {
       const auto parts = at::linear(norm(w[3], w[4]), w[0], w[1]).split(m.hidden, 2);
-      const auto heads = [&](const Tensor& t) {
+      const auto heads = [&](const Tensor& t) {  // (B, T, H) -> (B, heads, T, head_dim)
         return t.view({x.size(0), x.size(1), m.heads, -1}).transpose(1, 2);
       };
       const Tensor a = at::scaled_dot_product_attention(heads(parts[0]), heads(parts[1]),
@@ -74,7 +80,7 @@ Tensor plain_forward(const model::ModelSpec& m, model::SegmentKind kind,
     }
     case model::SegmentKind::mlp:
       return x + at::linear(at::gelu(at::linear(norm(w[3], w[4]), w[0], w[1]), "tanh"), w[2], w[5]);
-    case model::SegmentKind::head:
+    case model::SegmentKind::head:  // logits (B T, V), labels (B T)
       return at::cross_entropy_loss(at::linear(norm(w[1], w[2]), w[0]).view({-1, m.padded_vocab}),
                                     batch.labels.view({-1}));
   }
@@ -138,6 +144,7 @@ void compare(const model::ModelSpec& m, Id segment, int samples, int rounds) {
 
 int main(int argc, char** argv) {
   using namespace rehearse;
+  using namespace rehearse::bench;
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   const model::ModelSpec m = model::load_model("gpt2-124m", 256);
   fmt::print("threads segment            blocks    autograd  ratio  processor\n");

@@ -1,6 +1,6 @@
-// Our sockets against Gloo between processes of this machine, in interleaved rounds: all-reduce and
-// reduce-scatter of 100 MB, all-reduce of 64 bytes, and a message there and back. The default of
-// run.transport was chosen on these figures.
+// Compares our socket transport with Gloo between processes of this machine: all-reduce and
+// reduce-scatter of 100 MB, all-reduce of 64 bytes, and a message there and back. The two take
+// turns in each round. These figures decided the default of run.transport.
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ constexpr int rounds = 9;
 struct Contest {
   const char* what = "";
   const char* unit = "";
-  double scale = 1;  // seconds to unit
+  double scale = 1;  // from seconds to `unit`
   std::function<void(runtime::Communicator&)> run = {};
 };
 
@@ -41,13 +41,13 @@ void print(const char* what, const char* unit, int ranks, std::vector<double> ou
       "gloo/sockets {:.2f} [{:.2f}, {:.2f}]\n",
       what, ours[middle], unit, ours[0], gloos[middle], unit, gloos[0], ratios[middle],
       ratios.front(), ratios.back());
-  // What Gloo has no algorithm for is ours under both names, no peer.
+  // Where Gloo has no algorithm, both transports run ours, so Gloo is not a peer.
   const bool peer = !std::string_view(what).ends_with("(ours)");
   bench::record({.name = fmt::format("{}, {} processes", what, ranks),
-          .measured = ours[middle],
-          .unit = unit,
-          .against = peer ? "Gloo" : "",
-          .reference = gloos[middle]});
+                 .measured = ours[middle],
+                 .unit = unit,
+                 .against = peer ? "Gloo" : "",
+                 .reference = gloos[middle]});
 }
 
 void be_rank(const runtime::Environment& environment) {
@@ -117,7 +117,8 @@ int main() {
     for (const int n : {2, 4}) {
       fmt::print("communication between {} processes\n", n);
       std::fflush(stdout);
-      if (const int status = runtime::launch({own_path()}, {n, Seconds(5)}); status != 0) return status;
+      if (const int status = runtime::launch({own_path()}, {n, Seconds(5)}); status != 0)
+        return status;
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "rehearse: {}\n", error.what());

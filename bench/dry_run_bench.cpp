@@ -1,6 +1,6 @@
-// How fast the dry run is: GPT-3 175B on pp 16 x tp 8 x dp 128 = 16,384 ranks, 1F1B with 128
-// micro-batches, jitter on every op, metrics and memory plan on. Prints instances, CPU seconds and
-// the process's peak memory. Arguments: pp tp dp micro-batches steps.
+// Measures the speed of the dry run: GPT-3 175B on pp 16 x tp 8 x dp 128 = 16,384 ranks, 1F1B with
+// 128 micro-batches, jitter on every local op, with metrics and memory plan. Prints instances, CPU
+// seconds and the process's peak memory. Arguments: pp tp dp micro-batches steps.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -15,8 +15,9 @@
 
 int main(int argc, char** argv) {
   using namespace rehearse;
+  using namespace rehearse::bench;
   auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
-  // CPU time of this one-threaded process: what one core needs, whatever else the machine does.
+  // CPU seconds of this single-threaded process, which do not depend on other load of the machine.
   auto now = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   auto since = [&](double start) { return now() - start; };
   plan::Plan plan{.method = "1f1b"};
@@ -73,17 +74,17 @@ int main(int argc, char** argv) {
              metrics.exposed_exact ? "" : " (a lower bound)", 100 * metrics.mfu);
   fmt::print("largest device        {}\n", to_text(Bytes(static_cast<double>(memory))));
   const std::string what = fmt::format("dry run, GPT-3 175B, {} ranks", linked.program.world_size);
-  // The goals are for 16,384 ranks.
+  // The goals hold for 16,384 ranks.
   const std::string against = linked.program.world_size == 16'384 ? "goal" : "";
   bench::record({.name = what, .measured = ran, .unit = "s", .against = against, .reference = 3});
   bench::record({.name = what + ": compiling and linking",
-          .measured = compiled,
-          .unit = "s",
-          .against = against,
-          .reference = 1});
+                 .measured = compiled,
+                 .unit = "s",
+                 .against = against,
+                 .reference = 1});
   bench::record({.name = what + ": with cluster, choices and costs",
-          .measured = compiled + built + chosen + costed + ran,
-          .unit = "s"});
+                 .measured = compiled + built + chosen + costed + ran,
+                 .unit = "s"});
   record({.name = what + ": memory",
           .measured = static_cast<double>(usage.ru_maxrss) / 1024,
           .unit = "MB",

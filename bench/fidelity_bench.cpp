@@ -1,6 +1,6 @@
-// How far the three fidelities are apart, and what each costs: one step time by the dry run
-// (nothing contends but the transfers of one op), by fluid flows, and by every chunk of every
-// collective. docs/simulator.md quotes the table.
+// Compares the step times of the three fidelities, and the wall time that fluid and chunk need.
+// Analytic: the dry run, in which only the transfers of one op contend. Fluid: one flow per pair
+// and phase. Chunk: every transfer of every round. docs/simulator.md quotes the table.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -33,10 +33,10 @@ struct Case {
 };
 
 struct Row {
-  double step = 0, wall = 0;
+  double step = 0, wall = 0;  // simulated seconds per step, wall-clock seconds per step
 };
 
-/// Mean step time of a run without disturbance, and wall seconds a step.
+/// `run` simulates `steps` steps and returns their seconds.
 template <class F>
 Row timed(F run) {
   const auto begin = std::chrono::steady_clock::now();
@@ -51,9 +51,9 @@ Row simulated(const link::LinkedProgram& linked, const costs::Costs& costs,
   return timed([&] {
     return std::stod(sim::in_processes(1, [&](int) {
       Ignore sink;
-      return fmt::format(
-          "{:.17g}",
-          sim::simulate(linked, costs, cluster, quiet, steps, sink, {.fidelity = fidelity}).seconds);
+      return fmt::format("{:.17g}", sim::simulate(linked, costs, cluster, quiet, steps, sink,
+                                                  {.fidelity = fidelity})
+                                        .seconds);
     })[0]);
   });
 }

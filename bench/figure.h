@@ -1,4 +1,4 @@
-// A row of the table with which `make bench` ends (tools/bench).
+// Records rows of the table that `make bench` prints at its end (tools/bench).
 #pragma once
 #include <cstdlib>
 #include <fstream>
@@ -7,16 +7,18 @@
 
 namespace rehearse::bench {
 
+/// One row: a measured value, and the value of a peer or a goal to compare it with.
 struct Figure {
   std::string name = {};
   double measured = 0;
   std::string unit = {};
-  std::string against = {};  // the peer, or "goal"; empty: nothing to compare with
-  double reference = 0;      // of the peer, in the same unit
+  std::string against = {};  // the peer's name, or "goal"; empty: nothing to compare with
+  double reference = 0;      // value of the peer or goal, in the same unit
   bool more_is_better = false;
 };
 
-/// Appends a row to the file that tools/bench names; does nothing when a program runs by itself.
+/// Appends the row to the file that REHEARSE_FIGURES names. tools/bench sets this variable; without
+/// it, nothing is written.
 inline void record(const Figure& f) {
   const char* path = std::getenv("REHEARSE_FIGURES");
   if (path == nullptr) return;

@@ -1,6 +1,7 @@
-// What observing gradients for their variance (Sun 2026, eq. 2) costs of a warm-up step: the time
-// of the observe kernels, from the executor's own timestamps, as a share of a step of 1,024 tokens
-// a rank; one process, one thread. Arguments: model, stride (default: that of a warm-up), steps.
+// Measures the cost of observing gradients for their variance (Sun 2026, eq. 2): the time of the
+// observe kernels as a share of a warm-up step of 1,024 tokens per rank, from the executor's
+// timestamps. One process, one thread. Arguments: model, stride (default: that of a warm-up),
+// steps.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -36,6 +37,7 @@ void write_tokens(const fs::path& file, int count) {
   }
 }
 
+/// Whether the op is an observe kernel.
 bool observes(const program::Op& op) {
   const auto* kernel = std::get_if<program::Kernel>(&op.work);
   return kernel != nullptr && kernel->kind == program::KernelKind::observe;
@@ -50,12 +52,12 @@ void measure(const std::string& model, int stride, int steps, const fs::path& fo
                   model, seq_len, tokens_a_rank / seq_len, steps, folder.string()),
       "bench");
   job.train.out.clear();
-  job.plan.observe = stride;
+  job.plan.exchange.observe = stride;
   execution::Recording recording;
   runtime::TrainOptions options{.trace_steps = steps, .quiet = true};
   options.sink = &recording;
   const runtime::TrainSummary summary = train(job, {}, options);
-  const program::Program program = compile(job);
+  const program::Program program = program_of(job);
   double observing = 0;
   int kernels = 0;
   for (const execution::Interval& i : recording.intervals)
@@ -66,10 +68,10 @@ void measure(const std::string& model, int stride, int steps, const fs::path& fo
       model, tokens_a_rank, stride, kernels / (steps - 1), 1e3 * observing,
       1e3 * summary.median_step_s, 100 * observing / summary.median_step_s);
   bench::record({.name = "observing gradients, share of a warm-up step",
-          .measured = 100 * observing / summary.median_step_s,
-          .unit = "%",
-          .against = "goal",
-          .reference = 2});
+                 .measured = 100 * observing / summary.median_step_s,
+                 .unit = "%",
+                 .against = "goal",
+                 .reference = 2});
 }
 
 }  // namespace
@@ -79,7 +81,8 @@ int main(int argc, char** argv) {
   try {
     if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
     write_tokens(fs::path(folder) / "bench_train_000.bin", 100'000);
-    measure(argc > 1 ? argv[1] : "gpt-demo", argc > 2 ? std::atoi(argv[2]) : tensors::default_observe_stride,
+    measure(argc > 1 ? argv[1] : "gpt-demo",
+            argc > 2 ? std::atoi(argv[2]) : tensors::default_observe_stride,
             argc > 3 ? std::atoi(argv[3]) : 6, folder);
     fs::remove_all(folder);
     return 0;

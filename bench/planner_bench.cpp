@@ -1,7 +1,9 @@
-// How fast planning is, in seconds of one core: the paper's model on the paper's cluster; how many
-// candidates a second are compiled and dry-run there, nothing pruned: the 2,000 with the least
-// bounds, which a search would try first, and a sample of all, most of which are long;
-// GPT-3 175B on 1,024 GPUs. Finalists are not simulated again. Argument: "quick" leaves out GPT-3.
+// Measures the speed of planning, in CPU seconds of one core:
+//   - the paper's model on the paper's cluster;
+//   - candidates compiled and dry-run per second there, without pruning: the 2,000 with the lowest
+//     bounds, which a search tries first, and every 100th of all, most of which are long programs;
+//   - GPT-3 175B on 1,024 GPUs (not with the argument "quick").
+// Finalists are not simulated again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,27 +20,27 @@ namespace {
 
 using namespace rehearse;
 
-// CPU time of this one-threaded process: what one core needs, whatever else the machine does.
+/// CPU seconds of this single-threaded process, which do not depend on other load of the machine.
 double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 job::Job job_of(const char* model, const char* cluster, const char* more) {
   return job::parse_job_to_plan(fmt::format("model.name = \"{}\"\ncluster.name = \"{}\"\n"
-                                       "method.name = \"ddp\"\n{}",
-                                       model, cluster, more),
-                           "bench");
+                                            "method.name = \"ddp\"\n{}",
+                                            model, cluster, more),
+                                "bench");
 }
 
-void plan(const job::Job& job, double goal) {
+void time_planning(const job::Job& job, double goal) {
   const double start = now();
   const plan::Decision d = planner::decide(job, nullptr, {});
   const double took = now() - start;
   fmt::print("{} on {}\n  planned in            {:.2f} s: {}, {:.4g} s a step\n", job.model.name,
              job.cluster.name(), took, planner::summary_of(d.plan), d.seconds);
   bench::record({.name = fmt::format("planning {} on {}", job.model.name, job.cluster.name()),
-          .measured = took,
-          .unit = "s",
-          .against = "goal",
-          .reference = goal});
+                 .measured = took,
+                 .unit = "s",
+                 .against = "goal",
+                 .reference = goal});
   int infeasible = 0;
   for (const plan::Infeasible& i : d.infeasible) infeasible += i.candidates;
   fmt::print("  candidates            {}: {} pruned by time, {} infeasible, {} dry-run\n",
@@ -58,11 +60,11 @@ void rate(planner::Evaluator& evaluator, const char* which,
       plans.size(), which, seconds, count / seconds, static_cast<double>(ops) / count,
       1e6 * seconds / static_cast<double>(ops));
   bench::record({.name = fmt::format("candidates compiled and dry-run, {}", which),
-          .measured = count / seconds,
-          .unit = "/s",
-          .against = goal == 0 ? "" : "goal",
-          .reference = goal,
-          .more_is_better = true});
+                 .measured = count / seconds,
+                 .unit = "/s",
+                 .against = goal == 0 ? "" : "goal",
+                 .reference = goal,
+                 .more_is_better = true});
 }
 
 void rates(const job::Job& job) {
@@ -87,10 +89,10 @@ void rates(const job::Job& job) {
 
 int main(int argc, char** argv) {
   const job::Job paper = job_of("bert-paper-110m", "paper", "");
-  plan(paper, 10);
+  time_planning(paper, 10);
   rates(paper);
   if (argc > 1 && std::strcmp(argv[1], "quick") == 0) return 0;
-  plan(
+  time_planning(
       job_of("gpt3-175b", "dgx-a100:128", "method.precision = \"bf16\"\ntrain.global_batch = 1536"),
       60);
 }

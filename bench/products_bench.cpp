@@ -1,8 +1,10 @@
-// Large fp32 products of a GPT-2 block's shapes by the two ways that models/product.cpp chooses
-// from, and by oneDNN's registered operator for linear layers, which refuses no processor (it
-// returns a new tensor and copies transposed operands, so the blocks do not use it). They take
-// turns; a ratio is of one round, the median of rounds is printed with the least and the largest.
-// Caps: ONEDNN_MAX_CPU_ISA=AVX2 for oneDNN; MKL uses what it finds. Argument: rounds.
+// Compares three ways to compute large fp32 matrix products with the shapes of a GPT-2 block: MKL
+// and oneDNN, from which the blocks choose (models/large_products.h), and oneDNN's registered
+// operator for linear layers. That operator refuses no processor, but the blocks do not use it: it
+// returns a new tensor and copies transposed operands. The three take turns. A ratio belongs to one
+// round; the median of the ratios is printed with the least and the largest.
+// ONEDNN_MAX_CPU_ISA=AVX2 limits oneDNN's instructions; MKL uses all that it finds. Argument:
+// rounds.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,7 +22,7 @@
 namespace rehearse::bench {
 namespace {
 
-/// Processor time: a busy machine makes a single thread wait, which is not the kernel's.
+/// CPU seconds of this thread. Wall-clock time would include waiting on a busy machine.
 double seconds(const std::function<void()>& work) {
   const auto now = [] {
     timespec time = {};
@@ -32,7 +34,8 @@ double seconds(const std::function<void()>& work) {
   return now() - begin;
 }
 
-/// a b by mkldnn::_linear_pointwise, whose weight is [out, in].
+/// The product of a (rows, in) and b (in, out) by mkldnn::_linear_pointwise, which takes b.t(), a
+/// weight of shape (out, in).
 void by_operator(const at::Tensor& a, const at::Tensor& b) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "");
@@ -50,7 +53,8 @@ struct Times {
   double best() const { return *std::ranges::min_element(values); }
 };
 
-/// "1.12 [1.01, 1.20]": how many times as fast as `plain`, round by round.
+/// "1.12 [1.01, 1.20]": the time of `plain` by the time of `other`, as median and range of the
+/// rounds; "refused" if `other` has no times.
 std::string gain(const Times& plain, const Times& other) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < other.values.size(); ++i)
@@ -98,13 +102,14 @@ void compare(const std::string& what, const at::Tensor& a, const at::Tensor& b, 
 
 int main(int argc, char** argv) {
   using namespace rehearse;
+  using namespace rehearse::bench;
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   at::set_num_threads(1);
   at::manual_seed(1);
-  fmt::print(
-      "LibTorch's vector instructions: {}. {}: {}.\n", models::vector_instructions(),
-      models::large_products().one_dnn ? "Large products by oneDNN" : "All products by LibTorch's own",
-      models::large_products().why);
+  fmt::print("LibTorch's vector instructions: {}. {}: {}.\n", models::vector_instructions(),
+             models::large_products().one_dnn ? "Large products by oneDNN"
+                                              : "All products by LibTorch's own",
+             models::large_products().why);
   fmt::print("{:<26} {:>6}   {:<20} {:<20}\n", "weight, 256 rows", "MKL", "oneDNN / MKL",
              "operator / MKL");
   for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{768, 768},

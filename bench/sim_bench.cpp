@@ -1,7 +1,7 @@
-// Speed of the simulator: a data-parallel step of the paper's model on 32 ranks, and a step of
-// GPT-3 175B on 1,024 ranks (16 pipeline stages, 8-way tensor and 8-way data parallelism, 64
-// micro-batches of 1F1B), with contention, jitter, metrics and fluid transfers; then 256 ranks and
-// every chunk of their rings.
+// Measures the speed of the simulator in three cases, with contention, jitter and metrics: a
+// data-parallel step of the paper's model on 32 ranks (fluid); a step of GPT-3 175B on 1,024 ranks
+// with pp 16 x dp 8 x tp 8 and 64 micro-batches of 1F1B (fluid); a data-parallel step of GPT-2 124M
+// on 256 ranks with ring all-reduces (chunk).
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -27,7 +27,7 @@ double now() {
   return since.count();
 }
 
-/// Seconds that this process has spent on a core.
+/// CPU seconds of this process.
 double on_core() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -41,10 +41,11 @@ struct Case {
   std::string name = {}, model = {}, cluster = {};
   plan::Plan plan = {};
   int steps = 1;
-  double target = 0;  // seconds a step; 0: none
+  double target = 0;  // goal in seconds per step; 0: none
   sim::Fidelity fidelity = sim::Fidelity::fluid;
 };
 
+/// Simulates one case and returns the text to print.
 std::string measure(const Case& one) {
   double mark = now();
   auto lap = [&mark] {
@@ -63,18 +64,19 @@ std::string measure(const Case& one) {
   execution::MetricsSink metrics(linked, model, cluster, costs, one.plan.schedule.global_batch,
                                  {.warm_up = 0, .steady = one.steps});
   const double before = on_core();
-  const sim::Simulated simulated =
-      sim::simulate(linked, costs, cluster, disturber, one.steps, metrics, {.fidelity = one.fidelity});
+  const sim::Simulated simulated = sim::simulate(linked, costs, cluster, disturber, one.steps,
+                                                 metrics, {.fidelity = one.fidelity});
   const double simulating = lap();
   const double cpu = on_core() - before;
   const execution::Metrics result = metrics.finish();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  bench::record({.name = fmt::format("simulated step, {}, {} ranks", one.name, linked.program.world_size),
-          .measured = 1e3 * simulating / one.steps,
-          .unit = "ms",
-          .against = one.target == 0 ? "" : "goal",
-          .reference = 1e3 * one.target});
+  bench::record(
+      {.name = fmt::format("simulated step, {}, {} ranks", one.name, linked.program.world_size),
+       .measured = 1e3 * simulating / one.steps,
+       .unit = "ms",
+       .against = one.target == 0 ? "" : "goal",
+       .reference = 1e3 * one.target});
   const std::string target =
       one.target == 0 ? ""
                       : fmt::format("; target {:g} ms{}", 1e3 * one.target,

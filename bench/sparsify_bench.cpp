@@ -1,7 +1,8 @@
-// Error feedback and selection of 10% of 25 million gradient entries on one core: exact top-k and a
-// warm threshold against one pass that reads gradient and residual and writes the residual, and
-// against the same step by at::topk. The contestants take turns within a round, so that what else
-// the machine does falls on all; the ratios of a round are what is reported.
+// Measures error feedback with the selection of 10% of 25 million gradient entries on one core.
+// Exact top-k and a warm threshold are compared with one pass that reads gradient and residual and
+// writes the residual. Exact top-k is also compared with the same step by at::topk. All of them run
+// in each round, so that other load on the machine slows all of them; the result is the median of
+// the rounds' ratios.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -33,7 +34,7 @@ class Contest {
     }
   }
 
-  /// Reads g and e, writes e.
+  /// One pass over memory: reads gradient and residual, writes the residual.
   void one_pass() {
     const float* g = gradient();
     float* e = residual_.data();
@@ -86,7 +87,7 @@ double median(std::vector<double> values) {
 
 void select_a_tenth(benchmark::State& state) {
   Contest contest;
-  contest.threshold();  // warms it, and touches all memory
+  contest.threshold();  // warms the threshold and touches all memory
   contest.exact();
   std::vector<double> exact, warm, topk, faster, kept;
   for (auto _ : state) {

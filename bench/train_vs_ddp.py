@@ -1,18 +1,18 @@
-"""Real training against PyTorch's own DistributedDataParallel, in interleaved rounds.
+"""Compares real training with PyTorch's DistributedDataParallel, in interleaved rounds.
 
-Both train the GPT-2 124M shape on the same synthetic tokens, fp32, AdamW, two processes of one
-thread each, the same batch. Ours is `rehearse train`; the peer is a minimal GPT-2 in plain PyTorch
-(scaled_dot_product_attention, fused AdamW, gradients as bucket views, Gloo), started like a user
-would start it. A round runs both, one after the other, the first to run changing from round to
-round; what a round gives is the median of its steps' tokens/s, the first step left out. Busy
-machines slow both, so the ratio of a round is the figure; of seven rounds the least and the
-largest ratio enclose the true median with 98% confidence (binomial, 1 - 2 / 2^7). Processor time
-is shown beside it: it does not see waiting, and it is what a busy machine blurs least.
+Both sides train the GPT-2 124M shape on the same synthetic tokens and the same batch, in fp32 with
+AdamW, with two processes of one thread each. Our side is `rehearse train`. The peer is a minimal
+GPT-2 in plain PyTorch (scaled_dot_product_attention, fused AdamW, gradients as bucket views, Gloo),
+started as a user would start it. Each round runs both sides, one after the other, and rounds
+alternate which side runs first. The result of a side is the median tokens/s of its steps without
+the first. A busy machine slows both sides, so the figure is the ratio of a round. The smallest and
+the largest ratio of seven rounds enclose the true median with 98% confidence (binomial, 1 - 2 / 2^7).
+CPU time is also shown: it does not include waiting, and a busy machine changes it least.
 
-On a processor with AVX-512 everything is done twice, with it and without: LibTorch, PyTorch and the
-oneDNN inside both heed variables that cap their instructions, alike on both sides. MKL heeds its
-own on Intel's processors; on others it uses AVX2 at most as it is. What has no cap is our
-optimizer, whose loops wait for memory.
+On a processor with AVX-512, everything runs twice, with and without it. Environment variables limit
+the instructions of LibTorch, PyTorch and the oneDNN inside both, in the same way on both sides. MKL
+follows its own variable on Intel processors; on other processors it uses at most AVX2 anyway. Our
+optimizer has no limit; its loops wait for memory.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 REHEARSE = HERE.parent.parent / "build" / "bin" / "rehearse"
 VOCAB = 50257
-ROWS = 50304  # of the table: padded to a multiple of 128, as `rehearse` does and here the peer too
+ROWS = 50304  # of the vocabulary table: padded to a multiple of 128 on both sides, as `rehearse` does
 CAPS = {
     "AVX-512": {},
     "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
@@ -41,7 +41,7 @@ SHAPES = {"gpt2-124m": (12, 768, 12), "quick": (2, 192, 6)}  # layers, hidden, h
 
 
 def write_job(folder, args):
-    """The job and its tokens; the same tokens are the peer's."""
+    """Writes the job and its tokens; the peer uses the same tokens."""
     import numpy
 
     layers, hidden, heads = SHAPES[args.shape]
@@ -64,7 +64,7 @@ def write_job(folder, args):
 
 
 def processor():
-    """Its name, family and model, and the instructions to measure with."""
+    """The processor's name, family and model, and the instruction sets to measure with."""
     said = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
     said = {key.strip(): value.strip() for key, value in said.items()}
     name = f"{said.get('model name', 'unknown')}, family {said.get('cpu family')}, model {said.get('model')}"
@@ -102,7 +102,7 @@ def peer(folder, args, steps, cap):
 
 
 def be_peer(args):
-    """One rank of plain PyTorch."""
+    """Runs as one rank of the PyTorch side."""
     import numpy
     import torch
     import torch.distributed
@@ -176,7 +176,7 @@ def processor_seconds():
 
 
 def record(name, measured, unit, reference, more_is_better, ratio):
-    """A row of the table of tools/bench; see bench/figure.h."""
+    """Writes a row for the table of tools/bench; see bench/figure.h."""
     if path := os.environ.get("REHEARSE_FIGURES"):
         row = {"name": name, "measured": measured, "unit": unit, "against": "PyTorch DDP", "reference": reference}
         with open(path, "a") as file:
@@ -186,11 +186,11 @@ def record(name, measured, unit, reference, more_is_better, ratio):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=6, help="of a run, the first of which is not counted")
+    parser.add_argument("--steps", type=int, default=6, help="steps of a run; the first is not counted")
     parser.add_argument("--seq", type=int, default=128)
-    parser.add_argument("--samples", type=int, default=2, help="of each process")
+    parser.add_argument("--samples", type=int, default=2, help="samples of each process")
     parser.add_argument("--shape", choices=SHAPES, default="gpt2-124m")
-    parser.add_argument("--quick", action="store_true", help="a small shape, three rounds: only to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a small shape and three rounds, only to check that it works")
     parser.add_argument("--json", metavar="FILE", help="write every step's time")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -209,7 +209,7 @@ def main():
         folder = Path(name)
         write_job(folder, args)
         start_up = {}
-        for side, run in sides.items():  # processor time of everything but the other steps
+        for side, run in sides.items():  # CPU time of everything except the other steps
             before = processor_seconds()
             run(folder, args, 1, {})
             start_up[side] = processor_seconds() - before
@@ -234,7 +234,7 @@ def main():
 
 
 def summarise(what, ours, peers):
-    """Prints and records the median ratio of a contest's rounds, with the least and the largest."""
+    """Prints and records the median ratio of all rounds, with the smallest and the largest."""
     ratios = sorted(a / b for a, b in zip(ours["speed"], peers["speed"], strict=True))
     a, b, middle = statistics.median(ours["speed"]), statistics.median(peers["speed"]), statistics.median(ratios)
     print(f"{what}: {a:.1f} tok/s, PyTorch DDP {b:.1f} tok/s")

@@ -1,11 +1,12 @@
-// What a training step costs besides tensor work and communication, read from the executor's own
-// timestamps: GPT-2 124M by ddp in two processes of one thread each. Two numbers, because a lane's
-// stamps enclose what an op needs to find its operands:
-//   - between ops: time from the moment an op could start (its lane free, its `after` list done)
-//     until it did, summed over the compute lane, as a share of the step;
-//   - whole engine, at most: the time of a step of the same ops on tensors of next to no elements,
-//     in one process, as a share of the step. It holds everything the engine does, and LibTorch's
-//     dispatch too.
+// Measures the overhead of the engine: the time of a training step that is neither tensor work nor
+// communication. The model is GPT-2 124M, trained by ddp in two processes of one thread each. The
+// timestamps of an op include the search for its operands, so there are two numbers, each as a
+// share of the step:
+//   - between ops: the time from the moment when an op could start (its lane is free, its waits are
+//     done) to the moment when it started, summed over the compute lane;
+//   - upper limit of the whole engine: the time of a step with the same ops on tensors with very
+//     few elements, in one process. It includes everything that the engine does, and also
+//     LibTorch's dispatch.
 // Arguments: seq_len, samples per rank, steps.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// A shard of pseudo-random tokens in llm.c's format.
+/// Writes a shard of `count` pseudo-random tokens in llm.c's format.
 void write_tokens(const fs::path& folder, int count, unsigned vocab) {
   std::vector<std::int32_t> header(256);
   header[0] = 20240520, header[1] = 1, header[2] = count;
@@ -54,17 +55,17 @@ job::Job job_of(const std::string& model, const std::string& data, int ranks, in
                 int samples, int steps) {
   job::Job job =
       job::parse_job(fmt::format("model.name = \"{}\"\ncluster.name = \"this-machine\"\n"
-                            "method = {{ name = \"ddp\", dp = {} }}\n"
-                            "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = "
-                            "\"{}\" }}\nrun.threads = 1\n",
-                            model, ranks, seq_len, ranks * samples, steps, data),
-                "bench");
-  job.train.out.clear();  // nothing is saved
+                                 "method = {{ name = \"ddp\", dp = {} }}\n"
+                                 "train = {{ seq_len = {}, global_batch = {}, steps = {}, data = "
+                                 "\"{}\" }}\nrun.threads = 1\n",
+                                 model, ranks, seq_len, ranks * samples, steps, data),
+                     "bench");
+  job.train.out.clear();  // no checkpoints are written
   return job;
 }
 
-/// Seconds that the compute lane of a place lets pass between the moment an op could start and its
-/// start, per step; the first step is left out.
+/// Seconds per step in which the compute lane of a place is idle although its next op could start.
+/// The first step does not count.
 double idle_while_ready(const program::Program& program,
                         const std::vector<execution::Interval>& intervals, Id place, int steps) {
   const program::Role& role = program.roles[0];
@@ -86,7 +87,7 @@ double idle_while_ready(const program::Program& program,
   return sum / (steps - 1);
 }
 
-/// The same ops on tensors of next to no elements, in this process alone.
+/// Seconds of a step with the same ops on tensors with very few elements, in this process alone.
 double empty_step(const fs::path& folder) {
   const std::string model = (folder / "empty.toml").string();
   std::ofstream(model) << "family = \"gpt\"\nlayers = 12\nhidden = 24\nheads = 12\nvocab = 64\n"
@@ -102,12 +103,12 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
   const int ranks = environment.world_size;
   const job::Job job =
       job_of("gpt2-124m", (folder / "many").string(), ranks, seq_len, samples, steps);
-  execution::Recording recording;  // only rank 0's gets anything, but all take part
+  execution::Recording recording;  // of all ranks; only rank 0 gets the intervals
   runtime::TrainOptions options{.trace_steps = steps, .quiet = true};
   options.sink = &recording;
   const runtime::TrainSummary summary = train(job, environment, options);
   if (environment.rank != 0) return;
-  const program::Program program = compile(job);
+  const program::Program program = program_of(job);
   double idle = 0;
   for (Id place = 0; place < static_cast<Id>(ranks); ++place)
     idle = std::max(idle, idle_while_ready(program, recording.intervals, place, steps));
@@ -120,13 +121,13 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
   fmt::print("  whole engine at most (step of empty ops)   {:8.3f} ms  {:.3f}% of the step\n",
              1e3 * empty, 100 * empty / step);
   bench::record({.name = "engine overhead, lane idle though an op was ready",
-          .measured = 100 * idle / step,
-          .unit = "% of a step",
-          .against = "goal",
-          .reference = 2});
+                 .measured = 100 * idle / step,
+                 .unit = "% of a step",
+                 .against = "goal",
+                 .reference = 2});
   bench::record({.name = "engine overhead at most, a step of empty ops",
-          .measured = 100 * empty / step,
-          .unit = "% of a step"});
+                 .measured = 100 * empty / step,
+                 .unit = "% of a step"});
 }
 
 }  // namespace
@@ -145,9 +146,9 @@ int main(int argc, char** argv) {
     if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
     fs::create_directories(fs::path(folder) / "many");
     write_tokens(fs::path(folder) / "many", 200'000, 50257);
-    const int status = runtime::launch({own_path(), std::to_string(sizes[0]), std::to_string(sizes[1]),
-                               std::to_string(sizes[2]), folder},
-                              {2, Seconds(5)});
+    const int status = runtime::launch({own_path(), std::to_string(sizes[0]),
+                                        std::to_string(sizes[1]), std::to_string(sizes[2]), folder},
+                                       {2, Seconds(5)});
     fs::remove_all(folder);
     return status;
   } catch (const std::exception& error) {

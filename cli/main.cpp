@@ -1,6 +1,6 @@
-// The `rehearse` command: parses the command line, runs one subcommand, turns whatever goes wrong
-// into one message and an exit status. 0 good; 1 the run failed; 2 what could be told before it
-// began; 128 + n after signal n.
+// The `rehearse` command: parses the command line, runs one subcommand, and turns every error into
+// one message and an exit status. Exit statuses: 0 success; 1 the run failed; 2 refused before the
+// first step; 128 + n after signal n.
 #include <fmt/core.h>
 
 #include <exception>
@@ -27,12 +27,14 @@ void add_job(CLI::App& command, std::string& path) {
 
 namespace {
 
+/// Prints the error message and returns `status`.
 int complain(int status, const std::string& message) {
   std::cout.flush();
   fmt::print(stderr, "rehearse: {}\n", message);
   return status;
 }
 
+/// Runs the chosen subcommand and returns the exit status.
 int run(const Context& context) {
   try {
     const int status = context.run();

@@ -1,4 +1,4 @@
-# How every file is compiled.
+# Compiler options for all files.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -10,7 +10,7 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug or RelWithDebInfo" FORCE)
 endif()
-# Asserts stay on in a release: a wrong number costs the user more than the check does.
+# Asserts stay on in a release, because a wrong result costs the user more than the checks.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
 
@@ -35,13 +35,13 @@ if(REHEARSE_FUZZ)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
-# Torch on the command line and SimGrid inside one program are both found by rpath, so binaries run from the build tree.
-# RPATH rather than RUNPATH, because the libraries those libraries need are searched with it too.
+# Torch and SimGrid are found by rpath, so binaries run from the build tree. RPATH is used and not RUNPATH, because it also applies to the
+# libraries that these libraries need.
 add_link_options(-Wl,--disable-new-dtags -Wl,--as-needed)
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  # Relative paths let clones and worktrees share what they compiled; precompiled headers have no dates, so ccache takes them too.
+  # Relative paths let clones and worktrees share cached objects. ccache accepts precompiled headers because they contain no dates.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()

@@ -1,4 +1,4 @@
-# Libraries: Debian's by their own packages, SimGrid and LibTorch from where tools/setup put them.
+# Libraries: Debian's packages, and SimGrid and LibTorch from the folders of tools/setup.
 
 execute_process(
   COMMAND "${CMAKE_SOURCE_DIR}/tools/setup" where
@@ -20,7 +20,7 @@ find_package(tomlplusplus REQUIRED)
 if(REHEARSE_SIM)
   include(SimGrid)
 endif()
-# Debian's package brings no CMake files.
+# Debian's package has no CMake files.
 find_library(xxhash_library xxhash REQUIRED)
 add_library(xxhash::xxhash UNKNOWN IMPORTED)
 set_target_properties(xxhash::xxhash PROPERTIES IMPORTED_LOCATION "${xxhash_library}")

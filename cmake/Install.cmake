@@ -1,7 +1,7 @@
-# cmake --install build --prefix P: the command with all that it reads, which may be moved anywhere as a whole. SimGrid comes
-# along; LibTorch, a hundred times as large, stays where tools/setup put it.
+# cmake --install build --prefix P installs the command with all files that it reads. The folder P can be moved as a whole. It includes SimGrid.
+# LibTorch, which is a hundred times as large, stays in the folder of tools/setup.
 
-set(modules lib/rehearse) # where engine/base/data_dir.cpp looks for them
+set(modules lib/rehearse) # engine/base/data_dir.cpp looks for them there
 set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../${modules}")
 install(TARGETS rehearse RUNTIME DESTINATION bin)
 if(REHEARSE_SIM)
@@ -24,7 +24,7 @@ install(FILES tools/versions.env tools/simgrid.cmake DESTINATION ${data}/tools)
 install(FILES README.md LICENSE DESTINATION share/doc/rehearse)
 install(DIRECTORY docs/ DESTINATION share/doc/rehearse/docs)
 
-# Made by the program itself, from its own help.
+# The program generates these files from its own help.
 install(CODE [[
   function(made_by_the_program destination name)
     set(made "$<TARGET_FILE_DIR:rehearse>/../made/${name}")

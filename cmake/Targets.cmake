@@ -1,13 +1,13 @@
-# The kinds of target, so that each folder's CMakeLists.txt only says what is in it. Sources are found by pattern, so
-# that a new strategy, pass or test is one new file and nothing else.
+# Functions that define targets, so that each folder's CMakeLists.txt only lists its content. Sources are found by pattern, so a new strategy,
+# pass or test needs no change of a CMake file.
 
 set(rehearse_warnings -Wall -Wextra -Werror)
 if(REHEARSE_FUZZ)
-  set(rehearse_warnings -w) # warnings are g++'s to judge
+  set(rehearse_warnings -w) # only g++ checks warnings
 endif()
 
-# rehearse_library(NAME PATTERNS pattern... LINK target...): an OBJECT library, because strategies register themselves and a
-# linker drops what nobody names from an archive. Objects reach a program only when it names the library itself.
+# rehearse_library(NAME PATTERNS pattern... LINK target...): an OBJECT library. Strategies register themselves, and from an archive the linker
+# would drop objects that nobody references. A program gets the objects only if it links the library directly.
 function(rehearse_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "PATTERNS;LINK")
   file(GLOB sources CONFIGURE_DEPENDS ${arg_PATTERNS})
@@ -30,8 +30,8 @@ function(rehearse_program name)
   rehearse_link(${name} PRIVATE ${arg_LINK})
 endfunction()
 
-# rehearse_module(NAME SOURCES file... LINK target...): a library for dlopen. The program that loads it brings what it uses of the
-# libraries that are not named here, so that there is one of everything.
+# rehearse_module(NAME SOURCES file... LINK target...): a library for dlopen. It uses the loading program's copy of all libraries that are not
+# named here, so that each library exists only once in the process.
 function(rehearse_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
   add_library(${name} MODULE ${arg_SOURCES})
@@ -40,8 +40,8 @@ function(rehearse_module name)
   rehearse_link(${name} PRIVATE ${arg_LINK})
 endfunction()
 
-# rehearse_test(FOLDER LINK target... TIMEOUT seconds): FOLDER/*.cpp become the program test_FOLDER. Tests run in the source
-# folder and are listed when ctest starts, so that building does not run anything.
+# rehearse_test(FOLDER LINK target... TIMEOUT seconds): builds FOLDER/**/*.cpp as the program test_FOLDER. Tests run in the source folder. ctest
+# lists them when it starts, so the build does not run them.
 function(rehearse_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LINK")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
@@ -57,7 +57,7 @@ function(rehearse_test folder)
     WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}" PROPERTIES TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# Links what exists: a library of ours whose folder is empty or switched off has no target.
+# Links only existing targets: a library of ours has no target if its folder is empty or switched off.
 function(rehearse_link name scope)
   foreach(library IN LISTS ARGN)
     if(library MATCHES "::" OR TARGET ${library})
@@ -66,9 +66,9 @@ function(rehearse_link name scope)
   endforeach()
 endfunction()
 
-# rehearse_precompiled(NAME [LIKE target] SKIP file...): most of what a file with tensors takes to compile is ATen's headers, so
-# they are read once for all files of a target, and of others that are compiled LIKE it; not for files with flags of their own.
-# Every file still includes what it uses: clang-tidy reads it so.
+# rehearse_precompiled(NAME [LIKE target] SKIP file...): ATen's headers take most of the compile time of a file with tensors. So they are
+# precompiled once for all files of a target, and for targets that are compiled LIKE it. SKIP names files with flags of their own. Every file
+# still includes what it uses, because clang-tidy reads it without the precompiled header.
 function(rehearse_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LIKE" "SKIP")
   if(TARGET ${name} AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -1,8 +1,8 @@
-"""From raw documents to a clean corpus: normalised, without repetition, split by document hash.
+"""Makes a clean corpus from raw documents: normalises text, removes duplicates, splits by document hash.
 
-All that could put the same text on both sides of the split is removed before it (Lee et al. 2022, "Deduplicating Training Data Makes
-Language Models Better"): documents that are equal, then long paragraphs seen before. The result does not depend on the order in
-which documents arrive.
+Text that could be on both sides of the split is removed before the split (Lee et al. 2022, "Deduplicating Training Data Makes Language
+Models Better"): first equal documents, then long paragraphs that were seen before. The result does not depend on the order of the
+documents.
 """
 
 import hashlib
@@ -10,12 +10,12 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 
-LONG_PARAGRAPH = 100  # characters of letters and digits: below, repetition is ordinary language
+LONG_PARAGRAPH = 100  # letters and digits; shorter paragraphs repeat in ordinary language
 
 
 @dataclass(eq=False)
 class Document:
-    """One text and its name where it came from."""
+    """One text and its name in its source."""
 
     name: str
     text: str
@@ -43,7 +43,7 @@ class Split:
 
 
 def normalise(text, keep_whitespace=False):
-    """NFKC, Unix line ends, no control characters; runs of blanks and of empty lines collapsed unless kept."""
+    """Normalises to NFKC and Unix line ends, removes control characters, and collapses runs of blanks and of empty lines unless kept."""
     text = unicodedata.normalize("NFKC", text).replace("\r\n", "\n").replace("\r", "\n")
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\u00ad\u200b-\u200f\ufeff\ufffd]", "", text)
     if keep_whitespace:
@@ -62,12 +62,12 @@ def clean(documents, keep_whitespace=False, keep_duplicates=False):
 
 
 def shuffled(documents):
-    """Ordered by the end of the digest: the same every time, and independent of the split, which reads its beginning."""
+    """Ordered by the end of the digest: always in the same order, and independent of the split, which uses the digest's beginning."""
     return sorted(documents, key=lambda d: (d.digest[::-1], d.name))
 
 
 def _distinct(documents, removed):
-    # The shorter first: chapters survive, and the book made of them goes. More is left to split.
+    # Shorter documents first: chapters stay and the book made of them is dropped, which leaves more documents to split.
     documents.sort(key=lambda d: (len(d.text), d.digest, d.name))
     seen_documents, seen_paragraphs, kept = set(), set(), []
     for document in documents:
@@ -94,7 +94,7 @@ def _distinct(documents, removed):
 
 
 def cut(documents, characters):
-    """Documents longer than `characters` become pieces, cut at the last paragraph (or line) end before the limit."""
+    """Cuts documents longer than `characters` into pieces, at the last end of a paragraph (or line) before the limit."""
     pieces = []
     for document in documents:
         text = document.text
@@ -118,8 +118,8 @@ def limit(documents, characters, removed):
 
 
 def split(documents, val_fraction):
-    """By the documents' digests, so a document's side never depends on the other documents. Where no digest falls below the
-    fraction, the smallest goes to validation: both sides hold text."""
+    """Splits by the documents' digests, so a document's side never depends on other documents. If no digest is below the fraction, the
+    document with the smallest goes to validation, so that both sides hold text."""
     threshold = int(val_fraction * 2**64)
     sides = Split()
     for document in documents:

@@ -1,4 +1,4 @@
-"""The result's folder: made beside its place, recognised when nothing changed, replaced as a whole."""
+"""The output folder: written under another name, recognised if nothing changed, replaced as a whole."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ def sha256(path):
 
 
 def existing(output):
-    """The manifest of an earlier result, None where nothing is there; InputError where what is there is not ours."""
+    """The manifest of an earlier result, or None if there is nothing; InputError if the folder has other content."""
     if not os.path.lexists(output):
         return None
     if not output.is_dir():
@@ -44,13 +44,13 @@ def beside(output):
 
 
 def recover(output):
-    """Tidies what a killed run left beside `output`; a result it had moved away comes back."""
+    """Removes what a killed run left beside `output`, and restores a result that it had moved away."""
     prefix = f".{output.name}.partial-"
     try:
         left = [path for path in output.parent.iterdir() if path.name.startswith(prefix)]
     except OSError:
         return
-    for path in sorted(left, reverse=True):  # the moved result, NAME.old, before the unfinished NAME
+    for path in sorted(left, reverse=True):  # the moved result NAME.old comes before the unfinished NAME
         number = path.name.removeprefix(prefix).removesuffix(".old")
         if not number.isdigit() or pathlib.Path("/proc", number).exists():
             continue
@@ -61,7 +61,7 @@ def recover(output):
 
 
 def publish(made, output):
-    """Puts the finished folder in place; an earlier result is moved away first and then removed."""
+    """Moves the finished folder into place; an earlier result is moved away first and then removed."""
     old = made.with_name(made.name + ".old")
     if os.path.lexists(output):
         output.rename(old)
@@ -69,5 +69,5 @@ def publish(made, output):
         made.rename(output)
     finally:
         if old.exists() and not os.path.lexists(output):
-            old.rename(output)  # interrupted between the two
+            old.rename(output)  # interrupted between the two renames
     shutil.rmtree(old, ignore_errors=True)

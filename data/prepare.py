@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Token shards for training, from any text: llm.c .bin files, a tokenizer and a manifest. The same input and options give the same
-bytes. docs/data.md is the reference."""
+"""Makes token shards for training from any text: llm.c .bin files, a tokenizer and a manifest. The same input and options give the
+same bytes. docs/data.md is the reference."""
 
 import argparse
 import dataclasses
@@ -83,7 +83,7 @@ def arguments(argv):
 
 
 def recipe(options, entries):
-    """A hash of everything the result depends on: options, inputs, this program, versions."""
+    """A hash of everything that the result depends on: options, inputs, this program, library versions."""
     loaded = folder.sha256(pathlib.Path(options.tokenizer)) if options.tokenizer else None
     code = [folder.sha256(path) for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
     versions = [tokenizers.__version__, unicodedata.unidata_version]
@@ -173,9 +173,9 @@ def prepare(options):
     folder.recover(output)
     before = folder.existing(output)
     if options.tokenizer:
-        bpe.load(options.tokenizer)  # a bad tokenizer is known before anything is read
+        bpe.load(options.tokenizer)  # so that a bad tokenizer is reported before anything is read
     made = folder.beside(output)
-    try:  # from before it is there: a signal may come at any time
+    try:  # begins before the folder exists, because a signal may come at any time
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             made.mkdir()

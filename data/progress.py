@@ -1,4 +1,4 @@
-"""A progress bar on standard error where that is a terminal; silence anywhere else."""
+"""A progress bar on standard error if that is a terminal; otherwise no output."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ class Progress:
         self._last, self._stage, self._began = 0.0, "", 0.0
 
     def stage(self, name):
-        """Begins a stage; the line of the one before is completed."""
+        """Begins a stage and completes the line of the stage before."""
         self.done()
         self._stage, self._began, self._last = name, time.monotonic(), 0.0
         self.update(0, 1)

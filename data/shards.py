@@ -19,10 +19,10 @@ def write(path, tokens):
 
 
 def write_side(folder, prefix, encoded, end_of_text, shard_tokens):
-    """Writes one side of the split, from lists of tokens; returns the shards' descriptions for the manifest.
+    """Writes one side of the split from lists of tokens; returns descriptions of the shards for the manifest.
 
-    The end-of-text token precedes each document, as in llm.c: it ends the one before and begins the next. A document is never cut, so
-    a shard may exceed `shard_tokens` by less than one document.
+    The end-of-text token comes before each document, as in llm.c. A document is never split, so a shard may exceed `shard_tokens` by less
+    than one document.
     """
     shards, current, count = [], [], 0
 

@@ -1,5 +1,5 @@
-"""Where text comes from: files, folders, patterns, Debian packages and, when nothing is named, the docstrings of the Python packages
-that the project pins: English prose that is on every machine already and is the same on all of them."""
+"""Sources of text: files, folders, patterns and Debian packages. If none is named: the docstrings of the Python packages that the project
+pins, which are English prose, and the same on every machine."""
 
 import ast
 import bz2
@@ -23,7 +23,7 @@ from data.corpus import Document
 from data.errors import InputError
 
 LIBRARIES = ("matplotlib", "numpy", "scipy")
-LEAST_DOCSTRING = 200  # characters: one line says little
+LEAST_DOCSTRING = 200  # characters; a single line has little content
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _PLAIN_TEXT = re.compile(r"\.(txt|text|md|rst)(\.(gz|bz2|xz))?$")
 
@@ -42,7 +42,7 @@ class Sources:
         self.entries.append(entry | {"sha256": checksum.hexdigest(), "documents": len(documents)})
 
     def named(self, pattern):
-        """A file, a folder or all that a pattern matches."""
+        """Reads a file, a folder or everything that a pattern matches."""
         paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
         if not paths:
             raise InputError(f"{pattern}: no such file, folder or match")
@@ -68,7 +68,7 @@ class Sources:
             self.package(package)
 
     def package(self, path):
-        """The plain text in a .deb."""
+        """Reads the plain text in a .deb."""
         name, version = printed(path, "dpkg-deb", "--show", "--showformat=${Package} ${Version}", path).decode().split()
         found = []
         with tarfile.open(fileobj=io.BytesIO(printed(path, "dpkg-deb", "--fsys-tarfile", path))) as tar:
@@ -78,7 +78,7 @@ class Sources:
         self.add(found, kind="debian", name=name, version=version)
 
     def library(self, name):
-        """The docstrings of an installed Python package, read without running it."""
+        """Reads the docstrings of an installed Python package without running it."""
         spec = importlib.util.find_spec(name)
         if spec is None:
             raise InputError(f"no INPUT is given and this Python has no {name} whose docstrings to read; tools/python has them")
@@ -116,7 +116,7 @@ def read(path):
 
 
 def decode(data):
-    """UTF-8 unless a mark says UTF-16; Windows-1252 as last resort; None for a binary file."""
+    """Decodes as UTF-8, as UTF-16 if a byte-order mark says so, or else as Windows-1252; None for a binary file."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace")
     if b"\0" in data[:65536]:
@@ -128,7 +128,7 @@ def decode(data):
 
 
 def docstrings(node):
-    """Of a module, its classes and functions, and of theirs."""
+    """The docstrings of a module and of all classes and functions in it, nested ones included."""
     yield ast.get_docstring(node) or ""
     for inside in node.body:
         if isinstance(inside, ast.ClassDef | ast.FunctionDef):
@@ -150,7 +150,7 @@ def json_lines(name, text):
 
 
 def printed(about, *words, folder=None):
-    """What a program of Debian's printed; InputError with its complaint when it fails."""
+    """The output of a Debian program; InputError with its message if it fails."""
     try:
         done = subprocess.run(words, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def printed(about, *words, folder=None):
 
 
 def download(package, cache):
-    """The path of a package's .deb, downloaded without root where the cache has none."""
+    """The path of a package's .deb; downloads it, without root, if it is not in the cache."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package):
         raise InputError(f"--debian: '{package}' is not a package name (lower-case letters, digits, '+', '-' and '.')")
     try:

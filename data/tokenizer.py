@@ -14,7 +14,7 @@ _NAMES = {
     "mask": (MASK, "<mask>"),
 }
 SMALLEST = 256 + 3  # every byte, and the three special tokens
-BATCH = 500_000  # characters that are tokenized at once
+BATCH = 500_000  # characters that are tokenized in one call
 
 
 def check_size(size):
@@ -52,7 +52,7 @@ def load(path):
 
 
 def vocabulary_size(tokenizer):
-    """One more than the largest id: ids may have gaps, and a model's embedding needs a row for the last one."""
+    """The largest id + 1, because ids may have gaps, and a model's embedding needs a row for the largest one."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
@@ -69,7 +69,7 @@ def special_ids(tokenizer, end_of_text=None):
 
 
 def encode(tokenizer, texts, advance):
-    """Yields each text's token ids and calls `advance` with the characters done; what looks like a special token is text."""
+    """Yields each text's token ids; calls `advance` with the characters done. Text that looks like a special token stays text."""
     tokenizer.encode_special_tokens = True
     batch, size = [], 0
     for at, text in enumerate(texts, 1):

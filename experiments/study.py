@@ -1,9 +1,9 @@
-"""What the studies of this folder share: running `rehearse`, intervals and p-values, Markdown tables, writing results.
+"""Shared code of the studies in this folder: running `rehearse`, intervals and p-values, Markdown tables, writing results.
 
-p-values are two-sided t-tests of SciPy. Simulated methods are compared by Welch's, unpaired although seeds repeat: jitter is
-drawn by (seed, rank, step, op), and two methods have different ops, so seed 1 of one has nothing to do with seed 1 of the
-other; and their spreads differ by an order of magnitude, which a pooled variance would hide. Training runs are compared by
-the paired test: a seed fixes initial weights and data order, whatever is done to the gradients.
+p-values are two-sided t-tests of SciPy. Simulated methods are compared by Welch's unpaired test, although all methods use the same
+seeds: jitter depends on (seed, rank, step, op), and two methods have different ops, so equal seeds of two methods are independent.
+Their spreads also differ by an order of magnitude, which a pooled variance would hide. Training runs are compared by the paired test,
+because a seed fixes initial weights and data order, independent of the treatment of gradients.
 """
 
 import concurrent.futures
@@ -28,11 +28,11 @@ except ImportError as missing:
 
 
 class Refused(Exception):
-    """`rehearse` will not run this (status 2): a model that does not fit, a combination that cannot be."""
+    """`rehearse` refuses to run this (status 2): the model does not fit, or the combination is not possible."""
 
 
 def rehearse(*arguments, timeout=3600):
-    """The JSON that a command prints. Runs in the top folder, so job files name things from there."""
+    """The JSON that a command prints. It runs in the top folder, so paths in job files are relative to that."""
     command = [REHEARSE, *map(str, arguments), "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=timeout)
     if done.returncode == 2:
@@ -48,27 +48,27 @@ def sets(settings):
 
 
 def planned(job, path, settings=None):
-    """The settings that run what the planner decides for this job under the adaptive method; the plan goes to `path`."""
+    """The settings that run the plan for this job under the adaptive method; the plan is written to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rehearse("plan", job, *sets({"method.name": "adaptive"} | (settings or {})), "-o", path)
     return {"method.name": "", "method.precision": "", "method.plan": str(path)}
 
 
 def remedy(refusal):
-    """The nearest change that fits, as a refusal names it: {key: value}, empty where it names none."""
+    """The nearest change that fits, as the refusal names it: {key: value}; empty if it names none."""
     _, found, change = refusal.partition("this would fit")
     return dict(re.findall(r"--set ([\w.]+)=([^\s;,]+)", change)) if found else {}
 
 
 def in_parallel(function, items, workers=None):
-    """[function(item)], as many at once as there are cores; in the order of the items."""
+    """[function(item)] in the order of the items; runs as many at a time as there are cores."""
     with concurrent.futures.ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(function, items))
 
 
 @dataclasses.dataclass
 class Sample:
-    """What n seeds gave."""
+    """The results of n seeds."""
 
     values: list
 
@@ -91,14 +91,14 @@ class Sample:
 
 
 def welch(a, b):
-    """p of equal means, two-sided; none where a test says nothing: fewer than two values, or no spread at all."""
+    """Two-sided p of equal means; None if there is no test, with fewer than two values or without any spread."""
     if min(len(a.values), len(b.values)) < 2 or a.std == b.std == 0:
         return None
     return float(stats.ttest_ind(a.values, b.values, equal_var=False).pvalue)
 
 
 def paired(a, b):
-    """p of equal means of two samples that share their seeds, two-sided; none where no seed differs from another."""
+    """Two-sided p of equal means of two samples that share their seeds; None if all seeds have the same difference."""
     differences = Sample([x - y for x, y in zip(a.values, b.values, strict=True)])
     if len(differences.values) < 2 or differences.std == 0:
         return None
@@ -106,7 +106,7 @@ def paired(a, b):
 
 
 def welch_of_summaries(a, b, n):
-    """The same from (mean, standard deviation) of two samples of n, as papers print them."""
+    """Welch's test from (mean, standard deviation) of two samples of n values, as papers print them."""
     return float(stats.ttest_ind_from_stats(*a, n, *b, n, equal_var=False).pvalue)
 
 
@@ -117,14 +117,14 @@ def probability(p):
 
 
 def number(value, digits=4):
-    """So many significant digits, thousands apart: 2268 -> 2,268; 0.04213 -> 0.04213."""
+    """A number with this many significant digits and thousands separators: 2268 -> 2,268; 0.04213 -> 0.04213."""
     if value == 0:
         return "0"
     return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def plus_minus(sample, digits=4):
-    """Mean and half-width of its interval, both to the place of the half-width's second digit."""
+    """Mean and half-width of its interval, both rounded to the second digit of the half-width."""
     if not sample.ci95:
         return number(sample.mean, digits)
     places = max(0, 1 - math.floor(math.log10(sample.ci95)))
@@ -138,7 +138,7 @@ def table(header, rows):
 
 
 def plain(value):
-    """For JSON."""
+    """The value as plain types for JSON."""
     if isinstance(value, Sample):
         return value.json()
     if isinstance(value, dict):
@@ -147,7 +147,7 @@ def plain(value):
 
 
 def write(folder, files):
-    """{name: text or bytes} under the folder, each beside and renamed, so that a reader never sees half a file."""
+    """Writes {name: text or bytes} to the folder, each under another name and then renamed, so a reader never sees half a file."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         part = folder / f"{name}.part-{os.getpid()}"

@@ -1,6 +1,8 @@
-// Scaled dot-product attention by the fused kernels of each device, which keep query, key, value,
-// output and one number a row (Dao et al. 2022), and by plain products where a kernel has no such
-// shape. Causal or not; no dropout on probabilities.
+// Scaled dot-product attention, causal or not, without dropout on the probabilities. Uses the fused
+// kernel of each device, which keeps query, key, value, output and one number a row for backward
+// (FlashAttention, Dao et al. 2022); plain products where no fused kernel takes the shape.
+//
+// Shapes: B samples, T tokens, n = B x T, W = heads x head_dim of this tensor-parallel rank.
 #include <cmath>
 
 #include "models/layers.h"
@@ -15,10 +17,11 @@ Path path_of(const at::Tensor& qkv) {
   const bool aligned = qkv.size(4) % 8 == 0 && qkv.size(4) <= 256;
   if (!qkv.is_cuda() || !aligned) return Path::plain;
   if (qkv.scalar_type() != at::kFloat) return Path::cuda_flash;
-  return qkv.size(1) % 32 == 0 ? Path::cuda_efficient : Path::plain;  // else it pads log_sum
+  // With T that 32 does not divide, the efficient kernel would pad log_sum.
+  return qkv.size(1) % 32 == 0 ? Path::cuda_efficient : Path::plain;
 }
 
-/// Views [samples, heads, seq, head_dim] of query, key and value.
+/// Query, key and value as views (B, heads, T, head_dim) of qkv (B, T, 3, heads, head_dim).
 struct Parts {
   at::Tensor q, k, v;
   explicit Parts(const at::Tensor& qkv)
@@ -29,6 +32,7 @@ struct Parts {
 
 double scale_of(const at::Tensor& qkv) { return 1 / std::sqrt(double(qkv.size(4))); }
 
+/// f32 (B, heads, T, T): query x key, scaled and masked.
 at::Tensor plain_scores(const Parts& p, double scale, bool causal) {
   at::Tensor scores = at::matmul(p.q, p.k.transpose(2, 3)).to(at::kFloat).mul_(scale);
   if (causal) {
@@ -43,7 +47,7 @@ at::Tensor plain_scores(const Parts& p, double scale, bool causal) {
 
 AttentionOutput attend(const at::Tensor& qkv, bool causal) {
   const Parts p(qkv);
-  at::Tensor out, log_sum;  // out: [samples, heads, seq, head_dim]
+  at::Tensor out, log_sum;  // (B, heads, T, head_dim), (B, heads, T)
   switch (path_of(qkv)) {
     case Path::cpu:
       std::tie(out, log_sum) =
@@ -75,6 +79,7 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::
                                           const at::Tensor& out, const at::Tensor& log_sum,
                                           bool causal) {
   const Parts p(qkv);
+  // (n, W) -> (B, heads, T, head_dim).
   const auto heads_first = [&](const at::Tensor& rows) {
     return rows.view({qkv.size(0), qkv.size(1), qkv.size(3), qkv.size(4)}).transpose(1, 2);
   };
@@ -117,6 +122,7 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::
       break;
     }
   }
+  // (B, heads, T, head_dim) -> (n, W).
   const auto rows = [&](const at::Tensor& x) { return x.transpose(1, 2).reshape(out.sizes()); };
   return {rows(dq), rows(dk), rows(dv)};
 }

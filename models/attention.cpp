@@ -1,6 +1,6 @@
-// Self-attention: norm, fused query-key-value product (column-parallel by heads), attention,
-// row-parallel projection, residual. The residual is the input in a pre-LN model (GPT), the norm's
-// output in a post-LN one (BERT), whose embedding dropout also lies behind its first norm.
+// Self-attention: norm, fused query-key-value product (column-parallel: heads are split over tp),
+// attention, row-parallel projection, residual. Where the residual starts: see `Normed` in
+// layers.h. BERT applies its embedding dropout after its first norm, so layer 0 does it here.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
@@ -20,6 +20,7 @@ class Attention final : public Normed {
     const Tensors p(z_, params);
     Norm norm = normed(input, p.norm);
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
+    // (n, 3 W) -> (B, T, 3, heads, head_dim).
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight.flatten(0, 1), p.qkv_bias.flatten())
                                .view({input.size(0), input.size(1), 3, z_.heads, z_.head_dim});
     const AttentionOutput attended = attend(qkv, !z_.bert);
@@ -46,7 +47,8 @@ class Attention final : public Normed {
     std::array<at::Tensor, 3> grad_qkv =
         attend_backward(product(grad, p.out_weight), qkv, out, lse, !z_.bert);
     qkv.reset(), out.reset(), lse.reset();
-    // One after the other: side by side they would need a copy.
+    // Query, key and value one after the other: one product for all three would first have to copy
+    // their gradients into one matrix.
     at::Tensor grad_y;
     for (std::int64_t i = 0; i < 3; ++i) {
       const at::Tensor g = std::move(grad_qkv[i]);
@@ -65,7 +67,7 @@ class Attention final : public Normed {
   }
 
  private:
-  /// The two groups cut into tensors; parameters and their gradients lie alike.
+  /// The block's two groups cut into tensors: of parameters, or of gradients in the same order.
   struct Tensors {
     at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
     NormParams norm;

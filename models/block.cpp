@@ -1,4 +1,3 @@
-// From a model and a rank's place to its blocks; the loss; a tensor's place in flat storage.
 #include "models/block.h"
 
 #include <fmt/format.h>
@@ -26,7 +25,7 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
     throw InputError(fmt::format("model {}: parameters are f32, bf16 or f16", model.name));
   }
   if (dtype == program::DType::f32)
-    large_products();  // found out here rather than in the first step
+    large_products();  // decides now, so that the first step is not slower than others
   const model::Segment& s = model.segments[segment];
   for (const Id group : s.groups) elements_of(model.groups[group], tp);  // throws: not divisible
   LocalShape z;
@@ -42,7 +41,7 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
   z.bert = model.family == model::Family::bert;
   z.tied = model.tied;
   z.dropout = model.dropout;
-  z.epsilon = z.bert ? 1e-12 : 1e-5;  // as each was published
+  z.epsilon = z.bert ? 1e-12 : 1e-5;  // the published values
   switch (s.kind) {
     case model::SegmentKind::embedding:
       return make_embedding(z);
@@ -57,6 +56,7 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
 }
 
 double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
+  // Log-sum-exp over the shards, minus the target's logit, which only one shard reports.
   const at::Tensor stats = gathered_stats.to(at::kDouble);
   const at::Tensor maxima = stats.select(-1, 0);
   const at::Tensor maximum = std::get<0>(maxima.max(0));

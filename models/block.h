@@ -1,11 +1,15 @@
-// The segments of a model as LibTorch computes them: forward and backward written by hand, so that
-// a backward is an op of its own, what is kept between the two is exact, and gradients land
-// straight in the flat storage that collectives and the optimizer use. No autograd graph anywhere.
+// A block computes one segment of a model with LibTorch: its forward and its backward, both written
+// by hand. There is no autograd graph. So a backward is an op of its own, the bytes kept between
+// the two passes are known exactly, and gradients are written directly into the flat storage that
+// collectives and the optimizer use.
 //
-// Tensor parallelism as engine/model/model.h describes it: every block takes its input as a copy
-// and returns its part of a sum over tp. Tensor rank 0 alone adds the residual, row-parallel biases
-// and positions. Attention probabilities have no dropout (the fused kernels have none on CPU);
-// embedding, attention and mlp outputs have. Sequences are whole: there is no padding mask.
+// Shapes below: B samples of a micro-batch, T tokens of a sequence (seq_len), H = hidden, tp ranks
+// of the tensor-parallel group. Tensor parallelism is that of engine/model/model.h: every tp rank
+// holds a full copy of a block's input and computes a partial sum of its output. Tensor rank 0
+// alone adds the residual, the biases of row-parallel products and the positions.
+//
+// Dropout applies to the outputs of embedding, attention and mlp, not to attention probabilities
+// (the fused CPU kernels cannot). There is no padding mask: all sequences have the full length.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,61 +25,65 @@ namespace rehearse::models {
 
 /// One micro-batch of one data-parallel rank.
 struct Batch {
-  at::Tensor tokens = {};         // i64 [samples, seq]
-  at::Tensor labels = {};         // i64 [samples, seq], not shifted any more; -100: not counted
-  std::int64_t first_sample = 0;  // of the global batch: dropout does not depend on the mesh
+  at::Tensor tokens = {};         // i64 (B, T)
+  at::Tensor labels = {};         // i64 (B, T), the target of each position; -100: not counted
+  std::int64_t first_sample = 0;  // number of the first sample within the global batch
   std::int64_t step = 0;
   std::uint64_t seed = 0;
-  double loss_scale = 1;  // multiplies the loss gradient: loss scaling / counted tokens of the
-                          // global batch
+  double loss_scale = 1;  // factor of the loss gradient: fp16 loss scale / number of counted tokens
+                          // of the global batch
   bool train = true;      // false: no dropout
 };
 
-/// What forward keeps for backward. Its bytes are `saved_bytes` of engine/model/model.h.
+/// What forward keeps for backward. `bytes()` equals `saved_bytes` of engine/model/model.h.
 struct Saved {
   std::vector<at::Tensor> tensors = {};
   std::int64_t bytes() const;
 };
 
-/// One segment on one tensor-parallel rank. Stateless: any thread may call it, for any micro-batch.
-/// `params` and `grads` hold one flat tensor per group of the segment, in the segment's order, with
-/// this rank's elements (`elements_of(group, tp)`).
+/// One segment on one tensor-parallel rank. A block has no state: any thread may call it for any
+/// micro-batch. `params` and `grads` hold one flat tensor for each parameter group of the segment,
+/// in the segment's order, with this rank's `elements_of(group, tp)` elements.
 class Block {
  public:
   virtual ~Block() = default;
 
-  /// `input`: [samples, seq, hidden], a copy over tp; undefined for the embedding. Returns
-  /// [samples, seq, hidden], a partial sum over tp. The head returns f32 [samples, seq, 3] of this
-  /// vocabulary shard: maximum logit, sum of exp(logit - maximum), the target's logit (0 where the
-  /// target lies in another shard or is not counted). `saved` null: nothing is kept (evaluation).
+  /// `input`: (B, T, H), the same on all tp ranks; undefined for the embedding. Returns (B, T, H),
+  /// a partial sum over tp. The head instead returns f32 (B, T, 3), statistics of this rank's
+  /// vocabulary shard: the maximum logit, the sum of exp(logit - maximum), and the target's logit
+  /// (0 where the target is in another shard or not counted). `saved` null: nothing is kept, as in
+  /// evaluation.
   virtual at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
                              const Batch& batch, Saved* saved) = 0;
 
-  /// `grad_output`: gradient of the sum over tp, a copy; for the head the stats of all shards, f32
-  /// [tp, samples, seq, 3] in rank order. Writes `grads`, or adds to them where `accumulate`. Frees
-  /// `saved`. Returns the gradient of `input`, a partial sum over tp (undefined for the embedding).
-  /// Gradients of groups that are not split are partial sums over tp too.
+  /// `grad_output`: (B, T, H), the gradient of the output summed over tp, the same on all tp ranks;
+  /// for the head the statistics of all shards, f32 (tp, B, T, 3) in rank order. Writes `grads[i]`,
+  /// or adds to it where `accumulate[i]`. Frees `saved`. Returns the gradient of `input`, (B, T,
+  /// H), a partial sum over tp; undefined for the embedding. Gradients of groups that are not split
+  /// are partial sums over tp as well.
   virtual at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input,
                               Saved& saved, const at::Tensor& grad_output, const Batch& batch,
                               std::span<const at::Tensor> grads,
                               std::span<const bool> accumulate) = 0;
 };
 
-/// Throws InputError for a family that has no blocks (llama), and where tp does not divide.
+/// Throws InputError for a family without blocks (llama), for a dtype other than f32, bf16 and f16,
+/// and when tp does not divide the sizes of the segment's groups.
 std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
                                   program::DType dtype);
 
-/// Sum over counted tokens of -log p(label). `gathered_stats`: f32 [tp, samples, seq, 3].
+/// Sum of -log p(label) over the counted tokens. `gathered_stats`: f32 (tp, B, T, 3), what
+/// `forward` of the head returned on each tp rank.
 double loss_sum(const at::Tensor& gathered_stats, const Batch& batch);
 
-/// Fill this rank's part of a group. Every element is a function of (seed, tensor name, index in
-/// the full tensor), hence independent of mesh and threads. Padding rows of vocabulary tables are
-/// 0.
+/// Fills this rank's part of a group with initial weights. Every element is a function of (seed,
+/// tensor name, index in the full tensor), so it depends neither on the mesh nor on the number of
+/// threads. Padding rows of vocabulary tables are 0.
 void initialise(const model::ModelSpec& model, Id group, int tp, int tp_rank, std::uint64_t seed,
                 const at::Tensor& flat);
 
-/// A tensor of a group inside its flat storage: `flat` narrowed to `tensor` and shaped as this
-/// rank's shard. For checkpoints and tests.
+/// View of tensor number `tensor` of a group inside the group's flat storage, with the shape of
+/// this rank's shard. For checkpoints and tests.
 at::Tensor tensor_view(const model::ModelSpec& model, Id group, std::size_t tensor, int tp,
                        const at::Tensor& flat);
 

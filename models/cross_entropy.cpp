@@ -1,8 +1,13 @@
-// Cross-entropy over a vocabulary shard, in the logits' own memory. Forward turns a row of logits
-// into exp(logit - maximum) and reports maximum, sum and target logit; backward, given these of all
-// shards, scales the same row into its gradient. So exponentials are computed once and nothing of
-// the logits' size is allocated. One pass over a row that is still in cache, one parallel region;
-// other devices than the CPU do the same with tensor operations, some rows at a time.
+// Cross-entropy over a vocabulary shard, in place of the logits. Exponentials are computed once,
+// and nothing of the logits' size is allocated. For a row z of shard k with target t:
+//
+//   forward:  m_k = max z            e = exp(z - m_k) overwrites z          s_k = sum of e
+//             reports m_k, s_k, z[t]
+//   backward: M = max over k of m_k  S = sum over k of exp(m_k - M) s_k
+//             e <- scale (e exp(m_k - M) / S - [t]), the gradient of the logits
+//
+// On the CPU one parallel region works row by row, so that a row stays in cache. Other devices do
+// the same with tensor operations on a number of rows at a time.
 #include <ATen/Parallel.h>
 
 #include <array>
@@ -16,10 +21,11 @@
 namespace rehearse::models {
 namespace {
 
-constexpr std::int64_t lanes = 16;  // partial results per row: sums do not depend on the machine
+// Partial results per row. A fixed number, so that sums do not depend on the machine's vectors.
+constexpr std::int64_t lanes = 16;
 
-/// exp for x <= 0, relative error below 2e-7: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]
-/// (Cephes' expf). A NaN stays one.
+/// exp for x <= 0, relative error below 2e-7: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (expf
+/// of the Cephes library). exp of NaN is NaN.
 inline float exp_negative(float x) {
   x = x < -87.0F ? -87.0F : x;
   const float n = (x * 1.44269504088896341F + 12582912.0F) - 12582912.0F;  // round to nearest
@@ -99,8 +105,8 @@ void each_row(const at::Tensor& values, const Work& work) {
   }
 }
 
-/// The gathered stats reduced over shards: per row, what turns this shard's exponentials into
-/// probabilities times `scale`; 0 for rows that are not counted.
+/// (n), the factor of each row that turns this shard's exponentials into probabilities times
+/// `scale`; 0 for rows that are not counted. stats: (tp, n, 3), labels: (n).
 at::Tensor factors(const at::Tensor& stats, const at::Tensor& labels, int shard, double scale) {
   const at::Tensor maxima = stats.select(2, 0);
   const at::Tensor maximum = std::get<0>(maxima.max(0));
@@ -109,7 +115,7 @@ at::Tensor factors(const at::Tensor& stats, const at::Tensor& labels, int shard,
       labels.lt(0), 0);
 }
 
-/// Rows at a time for devices that work with tensor operations.
+/// Logits that devices other than the CPU work on at a time.
 constexpr std::int64_t chunk_elements = 1 << 26;
 
 }  // namespace
@@ -152,7 +158,8 @@ void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Te
 
 namespace {
 
-/// Where each row's target lies in this shard (0 where it does not), and whether it does (f32).
+/// For each row: the index of its target in this shard, and whether the target is in this shard and
+/// counted, as f32 1 or 0. Where it is 0, the index is 0.
 struct Targets {
   at::Tensor index, here;
   Targets(const at::Tensor& labels, Shard shard) : index(labels.reshape({-1}).sub(shard.begin)) {
@@ -182,7 +189,7 @@ at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& l
   for (std::int64_t begin = 0; begin < n; begin += step) {
     const std::int64_t count = std::min(step, n - begin);
     const at::Tensor part = logits.narrow(0, begin, count).narrow(1, 0, shard.valid);
-    const at::Tensor x = part.to(at::kFloat);  // f32: the same memory
+    const at::Tensor x = part.to(at::kFloat);  // shares memory with `part` if that is f32
     const at::Tensor maximum = x.amax({1}, true);
     x.sub_(maximum).exp_();
     const at::Tensor out = stats.narrow(0, begin, count);

@@ -1,6 +1,8 @@
-// Dropout whose mask is a function of (seed, step, layer, site, global sample, position, hidden
-// index): the same on every mesh and thread count, never stored, and linear, so that it commutes
-// with the sum over tp. Bits are those of engine/base/random.h, keyed by row.
+// Dropout whose mask is a function of (seed, step, layer, site, sample of the global batch,
+// position, hidden index). So the mask is the same on every mesh and for every number of threads,
+// and it is computed again in backward rather than stored. Multiplying by it is linear, so it may
+// be applied to each tp rank's partial sum. The bits are `random_bits` of engine/base/random.h,
+// with one key for each row.
 #include <ATen/Parallel.h>
 
 #include <cmath>
@@ -19,7 +21,7 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64 (Steele, Lea and Flood 2014)
   return x ^ (x >> 31);
 }
 
-/// The part of the key that is one per call.
+/// The part of the key that all rows of a call share.
 std::uint64_t call_key(const DropoutMask& mask) {
   const std::uint64_t place =
       (static_cast<std::uint64_t>(mask.layer + 1) << 8) | static_cast<std::uint64_t>(mask.site);
@@ -87,7 +89,7 @@ at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Devic
   keys = keys.to(device);
   const std::int64_t low = 0xffffffff;
   const auto multiply = [&](const at::Tensor& x, std::int64_t by) {
-    return x.mul(by).bitwise_and_(low);  // 64-bit products keep their low 32 bits when they wrap
+    return x.mul(by).bitwise_and_(low);  // a 64-bit product that overflows has the right low bits
   };
   const auto bits = [&](at::Tensor x) {
     x = multiply(x.bitwise_xor(x.bitwise_right_shift(16)), 0x21f0aaad);

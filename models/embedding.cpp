@@ -1,6 +1,8 @@
-// Token and position tables. The token table is split by rows over tp (Megatron-LM, section 3); a
-// rank contributes zeros for tokens of other shards. Tensor rank 0 alone adds positions (and BERT's
-// token type 0). GPT drops here; BERT drops behind the norm, which the first attention holds.
+// Token and position embeddings. The token table is split by rows over tp (Megatron-LM, section 3);
+// a rank contributes zeros for tokens of other shards. Tensor rank 0 alone adds positions, and for
+// BERT token type 0. GPT applies dropout here, BERT after its first norm (attention.cpp).
+//
+// Shapes: B samples, T tokens, H = hidden, n = B x T, V rows of this rank's shard of the table.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "models/layers.h"
@@ -18,10 +20,11 @@ class Embedding final : public Block {
     const std::int64_t samples = batch.tokens.size(0), seq = batch.tokens.size(1);
     const at::Tensor table = params[0].view({z_.padded_vocab, z_.hidden});
     const Rows rows(z_, batch);
+    // (n, H) -> (B, T, H).
     at::Tensor out = at::index_select(table, 0, rows.index).view({samples, seq, z_.hidden});
     if (rows.outside.defined()) out.masked_fill_(rows.outside.view({samples, seq, 1}), 0);
     if (z_.first()) {
-      const at::Tensor whole = params[1].view({-1, z_.hidden});
+      const at::Tensor whole = params[1].view({-1, z_.hidden});  // positions, BERT: 2 token types
       out.add_(whole.narrow(0, 0, seq));
       if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
     }
@@ -59,8 +62,8 @@ class Embedding final : public Block {
   }
 
  private:
-  /// The rows of this shard that the tokens name; `outside` (undefined without tp): tokens of other
-  /// shards, whose index is 0.
+  /// For each of the n tokens, its row in this shard, and whether the token belongs to another
+  /// shard (its row is then 0). `outside` is undefined without tensor parallelism.
   struct Rows {
     at::Tensor index, outside;
     Rows(const LocalShape& z, const Batch& batch) : index(batch.tokens.reshape({-1})) {

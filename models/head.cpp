@@ -1,6 +1,6 @@
-// Final norm, BERT's masked-LM transform, and the product with the (tied) vocabulary table, split
-// by rows over tp (Megatron-LM's vocabulary-parallel loss, section 3). Padding rows of the table
-// take no part.
+// The head: final norm, BERT's masked-LM transform, product with the vocabulary table (tied or
+// not), and cross-entropy. The table is split by rows over tp (vocabulary-parallel loss,
+// Megatron-LM, section 3). Padding rows of the table do not count in the loss.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -49,6 +49,8 @@ class Head final : public Normed {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
     std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    // s[3] holds exponentials, which to_gradient overwrites. BERT: s[4] `before`, s[5] `active`,
+    // s[6..8] the second norm.
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &grad_logits = s[3];
     to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
                 batch.loss_scale);
@@ -69,7 +71,8 @@ class Head final : public Normed {
   }
 
  private:
-  /// Groups: the tied table or an untied one; BERT's bias of the table; the whole group.
+  /// Groups, first to last: the table (tied or not; BERT's untied one with its bias), BERT's bias
+  /// of a tied table, the group that is not split over tp.
   struct Tensors {
     at::Tensor table, table_bias, transform_weight, transform_bias;
     NormParams norm, second;

@@ -1,6 +1,6 @@
-// Initial weights by counter-based random numbers: element i of a tensor is a function of (seed,
-// tensor name, i), with i its index in the full tensor. Normals come in pairs by Box and Muller's
-// transform of two hashed uniforms.
+// Initial weights from counter-based random numbers: element i of a tensor is a function of (seed,
+// tensor name, i), where i is its index in the full tensor. Normal numbers come in pairs, by the
+// Box-Muller transform of two hashed uniform numbers.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -25,7 +25,8 @@ RandomKey tensor_key(std::uint64_t seed, std::string_view name) {
   return {static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32)};
 }
 
-/// A key per 2^31 pairs: tensors may have more elements than a counter of 32 bits has values.
+/// Number `index` of a tensor's standard normals. Every 2^31 pairs get a key of their own, because
+/// a tensor may have more elements than a 32-bit counter has values.
 float normal(RandomKey key, std::int64_t index) {
   const auto pair = static_cast<std::uint64_t>(index) / 2;
   const auto low = static_cast<std::uint32_t>(pair & 0x7fffffffU);
@@ -36,7 +37,8 @@ float normal(RandomKey key, std::int64_t index) {
   return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
-/// Whether a group's matrices have a row per vocabulary entry when they are split.
+/// Whether the group belongs to the embedding or the head. A tensor of such a group that is split
+/// along dimension 0 has one row for each vocabulary entry.
 bool looks_up(const model::ModelSpec& model, Id group) {
   for (const model::Segment& s : {model.segments.front(), model.segments.back()}) {
     for (const Id id : s.groups) {
@@ -58,7 +60,9 @@ void initialise(const model::ModelSpec& model, Id group, int tp, int tp_rank, st
       target.fill_(spec.init == model::Init::ones ? 1 : 0);
       continue;
     }
-    // The shard is `runs` stretches of the full tensor, each `length` long.
+    // The shard consists of `runs` stretches of the full tensor, `length` long and `stride` apart.
+    // Example: a (2, 4) tensor split along dimension 1 over tp = 2. Tensor rank 1 has the x of
+    // ..xx..xx: runs 2, stride 4, length 2, start 2.
     std::int64_t runs = 1, length = 1, stride = 1;
     for (std::size_t i = 0; i < spec.shape.size(); ++i) {
       (static_cast<int>(i) < spec.split ? runs : stride) *= spec.shape[i];

@@ -1,5 +1,9 @@
-// What the blocks share: parameter slices of flat storage, layer norm, products whose results land
-// in gradient storage, attention kernels, dropout. [n, ...] below has n = samples x seq rows.
+// Functions that the blocks share: views of parameters in flat storage, layer norm, matrix products
+// that write into gradient storage, attention, dropout and cross-entropy.
+//
+// Shapes: B samples, T tokens of a sequence, H = hidden, n = B x T rows; heads, head_dim, ffn and V
+// (rows of the vocabulary shard) are those of one tensor-parallel rank; W = heads x head_dim.
+// "target (+)= x" means: target += x with `accumulate` or `add`, otherwise target = x.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -12,10 +16,10 @@
 
 namespace rehearse::models {
 
-/// The shape that the blocks of one model share on one tensor-parallel rank.
+/// Sizes of the blocks of one model on one tensor-parallel rank.
 struct LocalShape {
   std::int64_t hidden = 0, heads = 0, head_dim = 0, ffn = 0;
-  std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the model; rows of this shard
+  std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
   bool bert = false, tied = true;
   double dropout = 0, epsilon = 1e-5;
@@ -24,8 +28,9 @@ struct LocalShape {
   std::int64_t width() const { return heads * head_dim; }
 };
 
-/// Cuts a flat group into its tensors, in the order in which engine/model/model.cpp lists them.
-/// Ends where the group does, or the program is wrong.
+/// Cuts a flat parameter group into its tensors, in the order in which engine/model/model.cpp lists
+/// them. `next` throws ProgramError when the group has too few elements, the destructor when it has
+/// elements left over.
 class GroupTensors {
  public:
   explicit GroupTensors(const at::Tensor& flat) : flat_(flat) {}
@@ -39,16 +44,16 @@ class GroupTensors {
   std::int64_t offset_ = 0;
 };
 
-/// A layer norm's parameters, or their gradients; each [hidden].
+/// Parameters of a layer norm, or their gradients; each (H).
 struct NormParams {
   at::Tensor weight = {}, bias = {};
 };
 struct Norm {
   at::Tensor y = {}, mean = {}, rstd = {};
 };
-/// Statistics are f32 whatever the dtype.
+/// Layer norm of x, (B, T, H). mean and rstd, one for each row, are f32 whatever the dtype of x.
 Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon);
-/// Returns the gradient of x; stores those of weight and bias in `d`.
+/// Returns the gradient of x; stores the gradients of weight and bias in `d`.
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate);
@@ -56,43 +61,45 @@ at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::
 /// target (+)= a b, for matrices of any strides.
 void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add);
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
-/// x weight^T + bias.
+/// x weight^T + bias, for x (n, i), weight (j, i) and bias (j).
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// A way to compute target (+)= a b. The two that product_into chooses from (large_products.h):
-/// LibTorch's public functions, and oneDNN, which throws where it is not for the processor.
+/// A function that computes target (+)= a b. product_into chooses between two (large_products.h):
+/// LibTorch's public functions, and oneDNN, which may throw on a processor that it does not
+/// support.
 using IntoProduct = void (*)(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
                              bool add);
 void plain_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
                         bool add);
 void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
                           bool add);
-/// What speaks against a way, by large products compared with the public functions': that it
-/// throws, or is not as exact; empty: nothing.
+/// Compares large products computed by `way` with those of LibTorch's public functions. Returns
+/// what is wrong with `way` (it throws, or is less exact); empty: nothing.
 std::string objection_to(IntoProduct way);
 
-/// target (+)= a^T b, for a [n, i] and b [n, j]: the gradient of a weight.
+/// target (+)= a^T b, for a (n, i) and b (n, j): the gradient of a weight (i, j).
 void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
                    bool accumulate);
 /// target (+)= sum of the rows of x: the gradient of a bias.
 void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulate);
 /// target (+)= x.
 void store(const at::Tensor& target, const at::Tensor& x, bool accumulate);
-/// target (+)= 0: this rank's part of a partial sum that another rank contributes alone.
+/// target (+)= 0: for a gradient that only tensor rank 0 computes, on the other ranks.
 void store_nothing(const at::Tensor& target, bool accumulate);
 
 struct AttentionOutput {
-  at::Tensor out = {}, log_sum = {};  // [n, width], f32 [samples, heads, seq]
+  at::Tensor out = {}, log_sum = {};  // (n, W); log of the softmax sums, f32 (B, heads, T)
 };
-/// qkv: [samples, seq, 3, heads, head_dim].
+/// Scaled dot-product attention. qkv: (B, T, 3, heads, head_dim), query, key and value.
 AttentionOutput attend(const at::Tensor& qkv, bool causal);
-/// Returns the gradients of query, key and value, each [n, width].
+/// Returns the gradients of query, key and value, each (n, W). grad_out, out: (n, W).
 std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                                           const at::Tensor& out, const at::Tensor& log_sum,
                                           bool causal);
 
 enum class Site : std::uint8_t { embedding, attention, mlp };
-/// Where a dropout mask is applied: with the batch, everything that its bits depend on.
+/// Names a dropout mask by all that its bits depend on: seed, step and samples of the batch, the
+/// site, the layer and the probability.
 struct DropoutMask {
   const Batch& batch;
   Site site = Site::embedding;
@@ -101,57 +108,67 @@ struct DropoutMask {
 
   bool active() const { return batch.train && probability > 0; }
 };
-/// x = mask * x / (1 - p) (+ residual where defined), in place. x: [samples, seq, hidden].
+/// x = mask * x / (1 - p), plus `residual` where it is defined; in place. x: (B, T, H).
 void drop(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residual);
-/// The mask itself, 0 or 1 / (1 - p), f32: what `drop` multiplies by, computed with tensor
-/// operations alone (devices other than the CPU; tests).
+/// The f32 factors by which `drop` multiplies, each 0 or 1 / (1 - p), computed with tensor
+/// operations alone. For devices other than the CPU, and for tests.
 at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Device device);
 
-/// Row-parallel product with bias, dropout and residual: this rank's part of the sum over tp.
-/// Shapes: a [n, k], weight [hidden, k], residual [samples, seq, hidden].
+/// Row-parallel product with dropout: drop(a weight^T), this rank's part of the sum over tp. Where
+/// `first` (tensor rank 0), drop(a weight^T + bias) + residual. a: (n, k), weight: (H, k), residual
+/// and result: (B, T, H).
 at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias,
                    const at::Tensor& residual, const DropoutMask& mask, bool first);
-/// The gradient behind `project`'s dropout; stores the bias's.
+/// Returns the gradient of the product within `project`, (n, H): `grad_output`, (B, T, H), with the
+/// dropout mask applied. Stores the gradient of the bias.
 at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& grad_bias,
                             const DropoutMask& mask, bool first, bool accumulate);
 
-/// A vocabulary shard: its place over tp, its first token, how many of its rows are tokens (the
-/// rest is padding and takes no part).
+/// The rows of the vocabulary table that one tensor-parallel rank holds.
 struct Shard {
-  int index = 0;
-  std::int64_t begin = 0, valid = 0;
+  int index = 0;                      // tensor rank
+  std::int64_t begin = 0, valid = 0;  // first token; how many rows are tokens, the rest is padding
 };
-/// logits [n, rows of the shard] -> exp(logit - maximum), in place; padding becomes 0. Returns f32
-/// [n, 3]: maximum, sum, the target's logit (0 where it is not in this shard or not counted).
+/// Replaces logits (n, V) by exp(logit - row maximum), in place; padding becomes 0. Returns f32
+/// (n, 3): the maximum, the sum of the exponentials, and the target's logit (0 where the target is
+/// in another shard or not counted).
 at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shard shard);
-/// What `exponentiate` left -> scale * (softmax - one at the target), in place; rows that are not
-/// counted become 0. stats: f32 [tp, n, 3].
+/// Replaces the `values` (n, V) that `exponentiate` left by the gradient of the logits, in place:
+/// scale * (softmax - 1 at the target); rows that are not counted become 0. stats: f32 (tp, n, 3).
 void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Tensor& labels,
                  Shard shard, double scale);
-/// The same by tensor operations, about `elements` of the logits at a time (other devices; tests).
+/// The same two functions by tensor operations, about `elements` of the logits at a time. For
+/// devices other than the CPU, and for tests.
 at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& labels, Shard shard,
                                    std::int64_t elements);
 void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
                             const at::Tensor& labels, Shard shard, double scale,
                             std::int64_t elements);
 
-/// The next two tensors of a group as a norm's.
+/// The next two tensors of a group, as parameters of a norm.
 inline NormParams next_norm(GroupTensors& cut, std::int64_t hidden) {
   at::Tensor weight = cut.next({hidden});
   return {std::move(weight), cut.next({hidden})};
 }
 
-/// What blocks behind the embedding share: they begin with a norm of their input.
+/// Base of all blocks but the embedding: they begin with a norm of their input. A block of a
+/// post-LN model therefore begins with the norm that ends the previous block in the papers.
+///
+///   pre-LN (GPT)                          post-LN (BERT)
+///   input -+- norm -- f -- drop -(+)      input -- norm -+- f -- drop -(+)
+///          |                      |                      |              |
+///          +----- residual -------+                      +-- residual --+
 class Normed : public Block {
  protected:
   explicit Normed(const LocalShape& shape) : z_(shape) {}
   Norm normed(const at::Tensor& input, const NormParams& p) const {
     return norm_forward(input, p, z_.epsilon);
   }
+  /// (B, T, H) -> (n, H).
   at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
-  /// The gradient of the input of a block with a residual, which is the input in a pre-LN model and
-  /// the norm's output in a post-LN one. `grad_y`: of the norm's output without the residual's
-  /// part; worked on in place. `behind_norm`: dropout between the norm and all that reads it.
+  /// Returns the gradient of the input of a block with a residual. `grad_y`: the gradient of the
+  /// norm's output through f alone; overwritten. `behind_norm`: dropout applied to the norm's
+  /// output (BERT's embedding dropout); null: none.
   at::Tensor through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
                                        const at::Tensor& input, const at::Tensor& mean,
                                        const at::Tensor& rstd, const NormParams& p,

@@ -1,5 +1,5 @@
-// Feed-forward: norm, column-parallel product, GELU (GPT-2: its tanh form; BERT: exact),
-// row-parallel product, residual.
+// Feed-forward block: norm, column-parallel product, GELU (GPT-2: tanh approximation; BERT: exact),
+// row-parallel product, residual. Where the residual starts: see `Normed` in layers.h.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>

@@ -1,9 +1,11 @@
-// Matrix products of the blocks. LibTorch gives fp32 products to MKL, which uses AVX-512 on some
-// processors only; oneDNN, which is in the same library, makes its code for the instructions it
-// finds. Where both have AVX2 alone they are equally fast; with AVX-512 oneDNN is faster where MKL
-// leaves it unused (docs/performance.md). But the entry to oneDNN that takes plain tensors is not
-// published, and what it demands of a processor changes between versions: it is used only after
-// its products were compared with the public functions' on this very processor.
+// Matrix products of the blocks, by LibTorch's public functions or by oneDNN.
+//
+// LibTorch computes fp32 products with MKL, which uses AVX-512 on some processors only. oneDNN is
+// part of the same LibTorch and generates code for the instructions that it finds. On processors
+// with AVX2 alone both are equally fast; with AVX-512, oneDNN is faster where MKL does not use it
+// (docs/performance.md). But the oneDNN function that takes plain tensors is not part of LibTorch's
+// public interface, and what it requires of a processor changes between versions. So it is used
+// only after its products have been compared with the public functions' on this processor.
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
@@ -14,9 +16,9 @@
 #include "models/layers.h"
 
 namespace at::native {
-// In libtorch_cpu, declared in aten/src/ATen/native/mkldnn/Matmul.h, which the wheel lacks:
-// result = beta * result + alpha * a b, strides of any two-dimensional view. Weak, so that a
-// LibTorch without it is one more that is not used.
+// Part of libtorch_cpu, declared in aten/src/ATen/native/mkldnn/Matmul.h, which the wheel does not
+// contain: result = beta * result + alpha * a b, for two-dimensional views of any strides. A weak
+// symbol, so that the program also links with a LibTorch without it; the address is then null.
 __attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
                                          float beta, float alpha);
 }  // namespace at::native
@@ -39,7 +41,8 @@ bool by_one_dnn(const at::Tensor& a, std::int64_t columns) {
          large_products().one_dnn;
 }
 
-/// The same numbers on every call, without drawing from anybody's generator; in [-0.5, 0.5).
+/// f32 (rows, columns) in [-0.5, 0.5), the same on every call. Uses no random generator, whose
+/// state the training run may rely on.
 at::Tensor numbers(std::int64_t rows, std::int64_t columns, double stride) {
   return at::arange(rows * columns, at::kDouble)
       .mul_(stride)
@@ -67,8 +70,8 @@ void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const a
 }
 
 std::string objection_to(IntoProduct way) {
-  // fp32 sums of 512 terms differ by 1e-6 between orders of summation; operands rounded to bf16 or
-  // TF32 by 1e-4 and more.
+  // Relative differences: 1e-6 between orders of summation of 512 fp32 terms; 1e-4 and more if
+  // operands are rounded to bf16 or TF32.
   constexpr double tolerance = 1e-5;
   constexpr std::int64_t n = 256, k = 512;
   static_assert(n * k * n >= large_product);
@@ -76,8 +79,8 @@ std::string objection_to(IntoProduct way) {
     return "entry is not in this LibTorch";
   const at::Tensor wide = numbers(n, 2 * k, 0.6180339887), tall = numbers(k, n, 0.7548776662);
   const at::Tensor before = numbers(n, n, 0.5698402910);
-  // The views that blocks hand over: a weight, a weight transposed, a slice of wider rows, and a
-  // gradient transposed.
+  // Views like those that blocks pass: a weight, a slice of wider rows with a transposed weight,
+  // and a transposed gradient.
   const std::pair<at::Tensor, at::Tensor> operands[] = {
       {wide.narrow(1, 0, k).contiguous(), tall},
       {wide.narrow(1, k, k), tall.t().contiguous().t()},

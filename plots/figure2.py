@@ -1,5 +1,5 @@
-"""The ablation of Sun 2026: time and loss against the full method, the paper's values hollow; and forms of error feedback: loss
-by the part of a gradient that is kept. Takes the JSON of experiments/figure2/figure2.py."""
+"""The figure of the ablation of Sun 2026: time and loss relative to the full method, with the paper's values as hollow marks; and the loss
+of each form of error feedback over the kept fraction of a gradient. Reads the JSON of experiments/figure2/figure2.py."""
 
 import io
 
@@ -18,20 +18,20 @@ def relative(sample, full):
 
 
 def variants(result):
-    """The names of all rows, those of time first."""
+    """The names of all rows; those with times come first."""
     rows = [row for one in result["time"].values() for row in one["rows"]] + result["loss"]
     return list(dict.fromkeys(row["variant"] for row in rows))
 
 
 def printed(axis, values, names):
-    """The paper's means and ±, hollow."""
+    """Draws the paper's means and ± as hollow marks."""
     full = values["full"][0]
     for name, (mean, spread) in values.items():
         axis.errorbar(mean / full, names.index(name) - 0.33, xerr=spread / full, label=None if name != "full" else "paper", **HOLLOW)
 
 
 def time(axis, result, names):
-    """A mark a reading; what any variances would give as a band."""
+    """Draws a mark per reading, and a band for the range that any variances would give."""
     for place, ((label, one), (mark, colour)) in enumerate(zip(result["time"].items(), MARKS, strict=False)):
         shift = 0.2 * (place - 0.5)
         full = one["rows"][0]["step_time_s"]
@@ -57,7 +57,7 @@ def time(axis, result, names):
 
 
 def loss(axis, result, names):
-    """Seed by seed, as they are tested. Where a run diverged there is no mark, only their number."""
+    """Draws ratios seed by seed, as in the test. A variant with diverged runs has no mark, only their number."""
     for row in result["loss"]:
         place = names.index(row["variant"])
         if row["relative"]:
@@ -76,7 +76,7 @@ def loss(axis, result, names):
 
 
 def forms(axis, rows):
-    """Loss over the part kept, a line a form, dense as a band."""
+    """Draws the loss over the kept fraction, one line per form, and dense as a band."""
     of = {row["variant"]: row["validation_loss"] for row in rows if row["validation_loss"]}
     dense = of.get("dense")
     if dense:

@@ -1,6 +1,6 @@
-"""Reading what `rehearse` writes, with every field checked before anything is drawn.
+"""Reads the files that `rehearse` writes, and checks every field before anything is drawn.
 
-Six kinds of file are told apart by their content: a comparison (`results`), one simulation
+Six kinds of file are recognised by their content: a comparison (`results`), one simulation
 (`method` and `step_time_s`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
 (`runs`), and training metrics (JSON lines with `step` and `loss`). docs/report.md lists their fields.
 """
@@ -17,13 +17,13 @@ SCHEMA_VERSION = 1
 
 
 class InputError(Exception):
-    """A file that cannot be read as what it says it is; the message names the file, the key and
-    what was expected."""
+    """A file whose content does not match its kind; the message names the file, the key and what
+    was expected."""
 
 
 @dataclass
 class Inputs:
-    """Everything given, by kind, in the order given."""
+    """All inputs by kind, in the given order."""
 
     results: list = field(default_factory=list)  # simulate's JSON objects
     traces: list = field(default_factory=list)
@@ -57,11 +57,11 @@ class Trace:
 @dataclass
 class Losses:
     label: str
-    rows: list  # one dict a step
+    rows: list  # one dict per step
 
 
 class Checked:
-    """A JSON value that knows where it stands, so that a complaint can say so."""
+    """A JSON value with its position in the file, for error messages."""
 
     def __init__(self, value, where):
         self.value, self.where = value, where
@@ -123,8 +123,8 @@ class Checked:
 
 
 def load(arguments):
-    """Inputs from paths; each may be LABEL=PATH, the label naming a trace or a training run in the
-    pictures."""
+    """Reads inputs from paths; each may be LABEL=PATH, where LABEL names a trace or a training run
+    in the figures."""
     inputs = Inputs()
     for argument in arguments:
         label, path = "", argument
@@ -183,7 +183,7 @@ def _load_one(path, label, inputs):
 
 
 def _origin(top, inputs):
-    """Which command of which version wrote it, where it says so."""
+    """Notes the command and version that wrote the file, if the file has them."""
     for key, found in (("command", inputs.commands), ("version", inputs.versions)):
         if text := top.get(key, "").text():
             found.append(text)
@@ -305,16 +305,16 @@ def _losses(path, label, lines):
             value = json.loads(line)
         except json.JSONDecodeError as error:
             if number == len(lines) and rows:
-                break  # a run that is still writing, or was killed: its last line may be half there
+                break  # the run is still writing or was killed, so its last line may be incomplete
             raise InputError(f"{path}:{number}: not JSON ({error.msg})") from None
         item = Checked(value, f"{path}:{number}")
         if not isinstance(value, dict):
             item.fail("an object")
         if "step" not in value or ("loss" not in value and "validation_loss" not in value):
-            continue  # other records (the start, a checkpoint) may stand among the steps
+            continue  # there may be other records (the start, a checkpoint) between the steps
         row = {"step": item.get("step").integer()}
         for key in ("loss", "validation_loss", "tokens_per_s"):
-            # A loss may diverge; then it is null or NaN, and no point to draw.
+            # If the loss diverged, it is null or NaN, and there is no point to draw.
             value = item.get(key, None)
             not_finite = isinstance(value.value, float) and not math.isfinite(value.value)
             row[key] = None if not_finite else value.optional_number()

@@ -1,11 +1,11 @@
-"""Training as it went: loss (and validation loss) by step, with the throughput below it."""
+"""The figure of training runs: loss and validation loss over steps, with the throughput below."""
 
 from plots import style
 
 
 def smooth(values):
-    """Centred moving average over about a fifteenth of the run; the window shrinks at both ends and
-    so stays centred."""
+    """Centred moving average over about a fifteenth of the run; the window is smaller at both ends,
+    so that it stays centred."""
     half = max(1, len(values) // 30)
     sums = [0.0]
     for value in values:

@@ -1,12 +1,12 @@
-"""Methods side by side: throughput, traffic, bubble, exposed communication and peak memory, one row
-a method."""
+"""The figure that compares methods: throughput, traffic, bubble, exposed communication and peak
+memory, with one row per method."""
 
 from plots import style
 
 
 def labels(results):
-    """One name a row: the method, its mesh where methods repeat, a counter where even that
-    repeats."""
+    """A unique name for each row: the method, plus its mesh if methods repeat, plus a counter if
+    that repeats too."""
     names = []
     for result in results:
         same = [r for r in results if r["method"] == result["method"]]
@@ -18,13 +18,13 @@ def labels(results):
 
 
 def ranked(results):
-    """(label, result), the fastest first."""
+    """[(label, result)], the fastest first."""
     pairs = zip(labels(results), results, strict=True)
     return sorted(pairs, key=lambda p: -p[1]["samples_per_s"])
 
 
 def draw(results):
-    """The figure; rows are methods, panels are quantities, the best value of a panel is dark."""
+    """The figure: rows are methods, panels are quantities, and the best value of a panel is dark."""
     rows = ranked(results)
     names = [name for name, _ in rows]
     results = [result for _, result in rows]

@@ -1,5 +1,5 @@
-"""The HTML report: one file, no scripts, nothing loaded from elsewhere; pictures are SVG inside it. What it says stands in
-report.html.jinja, how it looks in report.css; here is what the template is filled with."""
+"""The HTML report: one file without scripts, which loads nothing from elsewhere and contains its figures as SVG. report.html.jinja has the
+text and report.css the style; this file computes the values for the template."""
 
 import base64
 import pathlib
@@ -42,7 +42,7 @@ def fixed(value, digits):
 
 
 def where_known(written):
-    """The filter, with a dash for what is not known."""
+    """The same filter, but with a dash for None."""
     return lambda value, *more, **named: "–" if value is None else written(value, *more, **named)
 
 
@@ -62,7 +62,7 @@ def environment():
 
 
 def best(results):
-    """The best value of each column that has one; none where all are equal."""
+    """The best value of each column that has one; None if all values are equal."""
     found = {}
     for key, choose in BEST.items():
         known = [r[key] for r in results if r[key] is not None]
@@ -71,7 +71,7 @@ def best(results):
 
 
 def trained(run):
-    """The numbers of a run's row."""
+    """The numbers in the row of a training run."""
 
     def known(key):
         return [r[key] for r in run.rows if r[key] is not None]
@@ -89,7 +89,7 @@ def trained(run):
 
 
 def warnings(ranked):
-    """{warning: the methods it came from}."""
+    """{warning: the methods that gave it}."""
     said = {}
     for name, result in ranked:
         for warning in result["warnings"]:
@@ -110,7 +110,7 @@ def subject(result):
 
 
 def intro(results):
-    """Each subject once, then how many methods, seeds and ranks."""
+    """Each subject once, then the numbers of methods, seeds and ranks."""
     subjects = "; ".join(dict.fromkeys(subject(r) for r in results if r["model"]))
     text = f"{len(results)} simulated method{'s' * (len(results) != 1)}" if results else ""
     if seeds := {len(r["values"]) for r in results if r["values"]}:
@@ -121,7 +121,7 @@ def intro(results):
 
 
 def provenance(given, ranked):
-    """(text, code) pairs: commands, version, fidelity and hashes, what it takes to get the same numbers again."""
+    """(text, code) pairs of what is needed to get the same numbers again: commands, version, fidelity and hashes."""
     found = [("", command) for command in dict.fromkeys(given.commands)]
     found += [(f"rehearse {version}", "") for version in sorted(set(given.versions))]
     for key, title in (("fidelity", "fidelity"), ("cluster_hash", "cluster")):
@@ -130,7 +130,7 @@ def provenance(given, ranked):
 
 
 def render(title, given, pictures, what):
-    """The page; `pictures`: {figure: SVG bytes}, `what`: what each possible figure shows."""
+    """The page. `pictures`: {figure: SVG bytes}; `what`: a description of each possible figure."""
     ranked = methods.ranked(given.results)
     return (
         environment()
@@ -146,7 +146,7 @@ def render(title, given, pictures, what):
             trained=[trained(run) for run in given.losses],
             warnings=warnings(ranked),
             provenance=provenance(given, ranked),
-            # As an image, a picture's ids cannot meet those of another SVG on the page.
+            # Figures are images, so that their ids do not collide with those of another SVG on the page.
             pictures={name: base64.b64encode(svg).decode() for name, svg in pictures.items()},
             what=what,
             absent=[text for name, text in what.items() if name not in pictures],

@@ -1,5 +1,5 @@
-"""A plan as pictures: the model's layers on the cluster's devices, and what is kept of each layer's
-gradient beside how much it varies (Sun 2026, eq. 1 and 3)."""
+"""Figures of a plan: the model's layers on the cluster's devices, and for each layer the variance of
+its gradient and the fraction that is sent (Sun 2026, eq. 1 and 3)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 from plots import style
 
-NODES = 48  # drawn at most: more are alike, and a page has an end
+NODES = 48  # most nodes that are drawn; others are similar, and the page is limited
 COLUMNS = 8  # nodes in a row
 
 
@@ -15,7 +15,7 @@ COLUMNS = 8  # nodes in a row
 class Device:
     name: str
     kind: str
-    rank: int | None  # None: the plan does not use it
+    rank: int | None  # None: the plan does not use the device
     stage: int
 
 
@@ -25,7 +25,7 @@ class Layer:
     stage: int
     density: float
     reduction: str
-    variance: float | None  # a gradient entry's; None: not measured
+    variance: float | None  # per gradient entry; None: not measured
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Placement:
 
 
 def read(top):
-    """From the JSON of `simulate --report` (docs/report.md); `top` is an inputs.Checked."""
+    """Reads the JSON of `simulate --report` (docs/report.md); `top` is an inputs.Checked."""
     top.version()
     item = top.get("placement")
     stages = [s.text() for s in item.get("stages").items()]
@@ -77,14 +77,14 @@ def read(top):
 
 
 def colour(stage):
-    """Few stages: the palette; many: a walk through one colour map."""
+    """With few stages, a colour of the palette; with many, a colour of one colour map."""
     if stage < len(style.SERIES):
         return style.SERIES[stage]
     return style.plt.get_cmap("viridis")((stage * 0.381966) % 1)
 
 
 def draw(placement):
-    """Nodes as boxes, devices in them, coloured by the stage that they play."""
+    """The figure: nodes as boxes with their devices, coloured by pipeline stage."""
     shown = placement.nodes[:NODES]
     most = max(len(devices) for _, devices in shown)
     columns = min(COLUMNS, len(shown))
@@ -97,7 +97,7 @@ def draw(placement):
     handles += [
         Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind) for i, kind in enumerate(kinds) if len(kinds) > 1
     ]
-    scale = min(0.5, 11.5 / (width * columns))  # inches a device
+    scale = min(0.5, 11.5 / (width * columns))  # inches per device
     figure, axes = style.plt.subplots(
         figsize=(scale * width * columns, 0.5 + scale * height * rows + 0.12 * len(handles)),
         layout="constrained",
@@ -146,8 +146,8 @@ def draw(placement):
 
 
 def draw_layers(placement):
-    """Variance of a gradient entry above, sparsity below; a bar for each layer in its stage's
-    colour."""
+    """The figure: variance per gradient entry above and sparsity below, with a bar for each layer in
+    the colour of its stage."""
     measured = [layer.variance is not None for layer in placement.layers]
     panels = 2 if any(measured) else 1
     figure, axes = style.plt.subplots(panels, 1, sharex=True, squeeze=False, figsize=(10, 1.2 + 2.1 * panels), layout="constrained")

@@ -1,11 +1,11 @@
-"""Predicted against measured step time: each run on a line of its own, and all of them against the
-diagonal."""
+"""The figure of predicted and measured step times: one row per run, and a scatter plot of all runs
+with the diagonal."""
 
 from matplotlib.lines import Line2D
 
 from plots import style
 
-BAND = 0.15  # the error that the project calls good on a machine with a core for every rank
+BAND = 0.15  # the project's goal for the error on a machine with a core for every rank
 
 
 def error(run):
@@ -14,8 +14,8 @@ def error(run):
 
 
 def draw(runs):
-    """The figure: runs as dumbbells; predicted over measured in a square where there are two or
-    more measured runs."""
+    """The figure: runs as dumbbells; with two or more measured runs also a square plot of predicted
+    over measured times."""
     measured = [r for r in runs if r["measured"] is not None]
     both = len(measured) > 1
     height = max(3.4 if both else 2.0, 1.5 + 0.55 * len(runs))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One HTML report, or single figures, from the JSON that `rehearse` writes.
+"""Makes an HTML report, or single figures, from the JSON that `rehearse` writes.
 
 docs/report.md is the reference.
 """
@@ -55,13 +55,13 @@ def arguments(argv):
         metavar="FILE",
         help=".html for the report; .svg, .png or .pdf for one figure",
     )
-    parser.add_argument("--only", choices=FIGURES, help="which figure, when the inputs allow several")
+    parser.add_argument("--only", choices=FIGURES, help="which figure, if the inputs allow several")
     parser.add_argument(
         "--figures",
         metavar="DIR",
         help="also write each figure of the report there, as SVG and PNG",
     )
-    parser.add_argument("--title", default="Rehearsal report", help="of the report")
+    parser.add_argument("--title", default="Rehearsal report", help="title of the report")
     parser.add_argument("--quiet", action="store_true", help="do not print what was written")
     options = parser.parse_args(argv)
     options.form = os.path.splitext(options.output)[1].lstrip(".").lower()
@@ -77,7 +77,7 @@ def compressed(given):
 
 
 def drawing(name, given):
-    """The matplotlib figure of that name, or None where its input was not given."""
+    """The matplotlib figure of that name, or None if its input was not given."""
     if name == "methods":
         return methods.draw(given.results) if given.results else None
     if name == "prediction":
@@ -92,7 +92,7 @@ def drawing(name, given):
 
 
 def write(path, content):
-    """Beside and renamed: a reader never sees half a file."""
+    """Writes the file under another name and renames it, so a reader never sees half a file."""
     beside = f"{path}.partial-{os.getpid()}"
     try:
         with open(beside, "wb") as file:

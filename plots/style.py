@@ -1,5 +1,5 @@
-"""One look for every figure: the Okabe-Ito palette (safe for colour-blind readers), quiet axes,
-units that read well."""
+"""The style of all figures: the Okabe-Ito palette (safe for colour-blind readers), plain axes,
+readable units."""
 
 import math
 
@@ -14,7 +14,7 @@ SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
 INK, QUIET, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ec", "#ffffff"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
-# Kind of work -> colour; darker is heavier. Lightness differs too, so the kinds survive in grey.
+# Kind of work -> colour; darker is heavier. Lightness differs too, so kinds can be distinguished in grey.
 KINDS = {
     "forward": SKY,
     "backward": BLUE,
@@ -72,8 +72,7 @@ def figure(width, height, **arguments):
 
 
 def save(drawn, target, form):
-    """Writes a figure to a path or a file object, with nothing in it that changes from run to
-    run."""
+    """Writes a figure to a path or a file object. The same figure always gives the same bytes."""
     metadata = {
         "svg": {"Date": None, "Creator": None},
         "png": {"Software": None},
@@ -84,8 +83,8 @@ def save(drawn, target, form):
 
 
 def time_unit(seconds):
-    """(factor, name) that shows a duration of this size with one to three digits before the
-    point."""
+    """(factor, name) of the unit in which a duration of this size has one to three digits before
+    the point."""
     for factor, name in ((1e6, "µs"), (1e3, "ms")):
         if seconds * factor < 1000:
             return factor, name
@@ -98,7 +97,7 @@ def _unit(count, names):
 
 
 def byte_unit(count):
-    """(divisor, name), decimal as the command prints them."""
+    """(divisor, name) of the unit, decimal as in the command's output."""
     return _unit(count, ("B", "kB", "MB", "GB", "TB"))
 
 
@@ -107,7 +106,7 @@ def energy_unit(joules):
 
 
 def number(value, digits=3):
-    """Three significant digits, thousands separated: 2268 -> 2,268; 0.04213 -> 0.0421."""
+    """Three significant digits with thousands separators: 2268 -> 2,268; 0.04213 -> 0.0421."""
     if value == 0:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -115,6 +114,6 @@ def number(value, digits=3):
 
 
 def percent(value, digits=1, sign=""):
-    """Of a fraction; `sign` "+": with its sign. What rounds to nothing has none."""
+    """A fraction in percent. `sign` "+": with its sign, unless it rounds to 0."""
     text = f"{100 * value:{sign}.{digits}f}"
     return f"{text if float(text) else f'{0:.{digits}f}'}%".replace("-", "−")

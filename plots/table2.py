@@ -1,5 +1,5 @@
-"""Table 2 of Sun 2026 as printed and as simulated: a row a method, a panel a quantity, a mark a reading of the paper. Takes
-the JSON of experiments/table2/table2.py."""
+"""The figure of Table 2 of Sun 2026 as printed and as simulated: one row per method, one panel per quantity, one mark per reading of the
+paper. Reads the JSON of experiments/table2/table2.py."""
 
 import io
 

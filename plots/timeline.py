@@ -1,8 +1,8 @@
-"""The timeline of one step: a row for each lane of each rank, a bar for each op, executors one
-above the other.
+"""The timeline of one step: a row for each lane of each rank, a bar for each op, and a panel for each
+executor.
 
-With every panel on one time axis that starts with the step, a difference between simulated and real
-is a shift the eye sees.
+All panels have the same time axis, which starts with the step, so a difference between simulated and
+real is visible as a shift.
 """
 
 import re
@@ -12,12 +12,12 @@ from matplotlib.patches import Patch
 
 from plots import style
 
-ROWS = 36  # of one panel; more ranks than fit are thinned evenly
-BARS_AS_SHAPES = 6000  # above, the bars become one picture inside the figure: the file stays small
+ROWS = 36  # most rows of a panel; if there are more, some ranks are left out
+BARS_AS_SHAPES = 6000  # with more bars, they are drawn as one image, to keep the file small
 
 
 def kind_of(event):
-    """The work kind a bar is coloured by; Compute is told apart by its pass."""
+    """The kind of work that sets the colour of a bar; for compute, the kind of pass."""
     name, kind = event.name.lower(), event.kind.lower()
     if kind in ("compute", ""):
         for word, found in (
@@ -33,16 +33,16 @@ def kind_of(event):
 
 
 def one_step(trace, step):
-    """The events of `step`, or all of them where the trace does not say; times from the step's
-    first start, in seconds."""
+    """The events of `step` (all events if `step` is None), the first start, and the duration, in
+    seconds."""
     events = [e for e in trace.events if e.step == step] if step is not None else trace.events
     begin = min(e.start for e in events)
     return events, begin, max(e.end for e in events) - begin
 
 
 def common_step(traces):
-    """The middle one of the steps that every trace holds: past the warm-up, before the end; None
-    without step numbers."""
+    """The middle one of the steps that all traces hold, away from warm-up and end; None without
+    step numbers."""
     sets = [{e.step for e in t.events if e.step is not None} for t in traces]
     if not all(sets):
         return None
@@ -62,8 +62,8 @@ def _rows(trace, events):
 
 
 def _some(trace, ranks, count):
-    """At most `count` ranks: one of each role first, as far as the process names tell roles apart,
-    then more in turn."""
+    """At most `count` ranks: first one of each role (by process name), then more from each role in
+    turn."""
     if len(ranks) <= count:
         return ranks
     roles = {}

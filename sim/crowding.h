@@ -1,6 +1,10 @@
-// Where ranks share the cores of a host, a profile holds times taken with some number of ranks and
-// threads at work, and Costs stretches them to the number that runs now, for executors that do not
-// share cores themselves. Here they do share, so that part is taken out again.
+// Removes from a cost the slowdown by shared cores, because the simulator adds that slowdown
+// itself. A profile holds times that were measured with a number of ranks and threads on the cores
+// of a host. Costs multiplies those times by
+//
+//   (threads per core now) / (threads per core when measured), each at least 1
+//
+// for executors that do not simulate the sharing of cores.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -13,7 +17,7 @@ namespace rehearse::sim {
 
 class Crowding {
  public:
-  /// `profile` may be null: nothing to take out.
+  /// `profile` may be null: then the factors are 1.
   Crowding(const cluster::Cluster& cluster, const costs::Profile* profile,
            std::span<const Id> rank_to_device)
       : cores_(profile == nullptr ? 0 : cluster.shared_cores()),
@@ -26,19 +30,20 @@ class Crowding {
       now_[device] = load(on_node[cluster.devices()[device].node]);
   }
   int threads() const { return threads_; }
-  /// Divide the seconds of local work by this: what one of its threads needs of a core.
+  /// The seconds of local work, divided by this, are what one of its threads needs on a core of its
+  /// own.
   double of_work(Id device) const { return now_[device]; }
-  /// Divide the seconds of a transfer by this: as measured.
+  /// The seconds of a transfer, divided by this, are what the profile measured.
   double of_transfer(Id device) const { return now_[device] / then_; }
 
  private:
-  /// Threads a core, at least 1.
+  /// Threads per core when `ranks` ranks run on a host; at least 1.
   double load(int ranks) const {
     return cores_ == 0 ? 1 : std::max(1.0, static_cast<double>(ranks) * threads_ / cores_);
   }
-  int cores_ = 0, threads_ = 1;
-  double then_ = 1;
-  std::vector<double> now_ = {};
+  int cores_ = 0, threads_ = 1;   // of a host (0: not shared), of a rank
+  double then_ = 1;               // load when measured
+  std::vector<double> now_ = {};  // load now, by device
 };
 
 }  // namespace rehearse::sim

@@ -6,6 +6,7 @@
 namespace rehearse::sim {
 namespace {
 
+/// What the joined rounds of one pair carry.
 struct Sum {
   double bytes = 0;
   int rounds = 0;

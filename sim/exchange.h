@@ -1,9 +1,16 @@
-// What the members of one collective send each other, as rounds of hops. Two readings of the same
-// schedule (engine/collectives): chunk keeps every transfer of every round; fluid joins successive
-// rounds between the same pairs into one round with one flow for each pair, which carries the sum
-// of their bytes after the sum of their latencies (a ring is one round of n flows of
-// 2 (n - 1) / n of the tensor each). In both, a member starts a round when its own hops of the
-// rounds before have ended.
+// The transfers of one collective as rounds of hops between its members. A schedule
+// (engine/collectives) has two forms here. Chunk keeps every transfer of every round. Fluid joins
+// successive rounds between the same pairs into one round (a phase): each pair has one hop, which
+// first waits for the sum of the latencies and then carries the sum of the bytes. In both forms a
+// member starts a round when its own hops of the earlier rounds have ended.
+//
+// A ring all-reduce of S bytes over 3 members, 2 (3 - 1) = 4 rounds:
+//
+//   chunk  round 0   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
+//          round 1   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
+//          round 2   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
+//          round 3   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
+//   fluid  round 0   0->1 4S/3     1->2 4S/3     2->0 4S/3     4 latencies each
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,38 +21,39 @@
 namespace rehearse::sim {
 
 struct Hop {
-  int from = 0, to = 0;  // members
+  int from = 0, to = 0;  // members, by their place in the group
   double bytes = 0;
-  int latencies = 1;  // how often the path's latency is paid before the bytes flow
-  /// Bytes of each of the transfers that were joined, which choose the path.
+  int latencies = 1;  // latencies of the path to wait for before the bytes flow
+  /// Bytes of one of the transfers that were joined. The path is the fastest for this size.
   double each() const { return bytes / latencies; }
 };
 
 class Exchange {
  public:
-  /// One hop from member 0 to member 1: a send with its receive, or a put.
+  /// One hop from member 0 to member 1, for a send with its receive or for a put.
   explicit Exchange(double bytes);
-  /// Every transfer of every round.
+  /// Chunk: every transfer of every round.
   Exchange(std::unique_ptr<const collectives::Schedule> schedule, std::int64_t element_bytes);
-  /// Rounds between the same pairs, joined.
+  /// Fluid: successive rounds between the same pairs, joined.
   static Exchange joined(const collectives::Schedule& schedule, std::int64_t element_bytes);
 
   int members() const { return members_; }
   int rounds() const { return rounds_; }
-  /// Replace `out` by the hops of a round that `member` takes part in (-1: all).
+  /// Replaces `out` by the hops of round `r` that `member` takes part in; -1: all hops.
   void round(int r, int member, std::vector<Hop>& out) const;
-  /// Bytes that a member sends and receives.
+  /// Bytes that a member sends plus bytes that it receives, over all rounds.
   double traffic(int member) const { return traffic_[static_cast<std::size_t>(member)]; }
 
  private:
   Exchange() = default;
   void count();
   int members_ = 2, rounds_ = 1;
-  std::unique_ptr<const collectives::Schedule> schedule_ = nullptr;  // chunk
+  std::unique_ptr<const collectives::Schedule> schedule_ = nullptr;  // null: fluid
   double element_bytes_ = 1;
   std::vector<double> traffic_ = {};
-  std::vector<std::vector<Hop>> hops_ = {};            // fluid: by round
-  std::vector<std::vector<std::uint32_t>> mine_ = {};  // fluid: by round * members + member
+  std::vector<std::vector<Hop>> hops_ = {};  // fluid: by round
+  /// Fluid: a member's hops, by round * members + member.
+  std::vector<std::vector<std::uint32_t>> mine_ = {};
 };
 
 }  // namespace rehearse::sim

@@ -17,11 +17,11 @@
 namespace rehearse::sim {
 namespace {
 
-/// What an activity of the network means, in the upper half of its token; an index in the lower.
+/// The upper half of an activity's token says what the activity is; the lower half is an index.
 enum Tag : SharedNetwork::Token {
-  tag_hop = SharedNetwork::Token{0} << 32,       // of the player
-  tag_local = SharedNetwork::Token{1} << 32,     // a lane's local op ends
-  tag_exchange = SharedNetwork::Token{2} << 32,  // an exchange of known duration ends
+  tag_hop = SharedNetwork::Token{0} << 32,       // a hop or core work; index: the player's
+  tag_local = SharedNetwork::Token{1} << 32,     // a local op; index: its lane
+  tag_exchange = SharedNetwork::Token{2} << 32,  // an exchange of known duration; index: its owner
 };
 
 class Executor {
@@ -70,23 +70,24 @@ class Executor {
   }
 
  private:
-  /// Of one exchange: who has come, and when the last of them was ready.
+  /// The members of one exchange that have arrived.
   struct Waiting {
-    double since = 0;
-    std::uint32_t arrived = 0;
+    double since = 0;           // when the last of them was ready
+    std::uint32_t arrived = 0;  // how many have arrived
   };
   /// An exchange or put under way.
   struct Owner {
-    Id event = none;  // none: a put
-    std::uint32_t local = 0;
+    Id event = none;          // none: a put
+    std::uint32_t local = 0;  // number of the exchange within its event
     double start = 0;
-    Id lane = none, to_rank = none;  // of a put
+    Id lane = none, to_rank = none;  // of a put: the sender's lane, the receiver's rank
   };
   struct Mailbox {
-    std::deque<Id> senders = {};  // messages nobody took yet, by their sender
-    std::deque<Id> takers = {};   // lanes whose Take waits
+    std::deque<Id> senders = {};  // senders of the messages that wait, in order of arrival
+    std::deque<Id> takers = {};   // lanes with a Take that waits
   };
 
+  /// Gives each device a host of SimGrid to compute on, unless local work bypasses SimGrid.
   void prepare_cores(const cluster::Cluster& cluster) {
     const auto devices = static_cast<Id>(cluster.devices().size());
     if (cluster.shared_cores() > 0) {
@@ -96,7 +97,7 @@ class Executor {
       if (options_.profile != nullptr)
         player_.share_cores(cores_, options_.profile->cpu_seconds_per_byte);
     } else if (!options_.bypass) {
-      constexpr int enough = 1024;  // lanes of one device do not share anything
+      constexpr int enough = 1024;  // a core for every lane: lanes of one device do not contend
       for (Id d = 0; d < devices; ++d) cores_.push_back(network_.add_cores(enough));
     }
   }
@@ -113,6 +114,7 @@ class Executor {
       advance(lane);
     }
   }
+  /// Starts ops of a lane until the lane is busy or its next op is not ready.
   void advance(Id id) {
     link::RankLane& lane = readiness_.lanes()[id];
     while (!lane.busy) {
@@ -157,6 +159,8 @@ class Executor {
       finish(id, since, since + seconds);
   }
 
+  /// A rank arrives at a rendezvous: a collective, a send or a receive. The last rank to arrive
+  /// starts the exchange.
   void arrive(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id event = linked_.event_of[lane.role][lane.current.op];
@@ -181,6 +185,7 @@ class Executor {
     return none;
   }
 
+  /// Starts an exchange whose members are ready at `since`. `factor`: jitter on its duration.
   void meet(const GroupExchange& exchange, double since, double factor, Owner owner) {
     const bool known = exchange.schedule->rounds() == 0 ||
                        (exchange.alone && options_.bypass && options_.fidelity == Fidelity::fluid &&
@@ -194,6 +199,7 @@ class Executor {
     else
       player_.begin(exchange, since, factor, index);
   }
+  /// Stores the owner of an exchange under way and returns the owner's index.
   std::uint32_t keep(Owner owner) {
     if (free_owners_.empty()) {
       owners_.push_back(owner);
@@ -205,6 +211,7 @@ class Executor {
     return index;
   }
 
+  /// The exchange ended: finishes the op of every member.
   void end_meeting(const Owner& owner, double end) {
     if (owner.event == none) return end_put(owner, end);
     const GroupMembers& group =
@@ -251,6 +258,7 @@ class Executor {
     mailbox(take.channel, rank).takers.push_back(id);
     deliver(take.channel, rank, readiness_.lanes()[id].current.since);
   }
+  /// Gives the oldest message to the oldest Take, when the mailbox has both.
   void deliver(Id channel, Id rank, double now) {
     Mailbox& box = mailbox(channel, rank);
     if (box.senders.empty() || box.takers.empty()) return;
@@ -264,7 +272,8 @@ class Executor {
   void ended(SharedNetwork::Token token) {
     const auto index = static_cast<std::uint32_t>(token);
     const double now = network_.now();
-    // What free-running roles have not ended when the others have served their steps never ends.
+    // When all other roles have finished their steps, ops of free-running roles that are still
+    // under way do not end.
     if (now > over_at_) return;
     switch (token & ~SharedNetwork::Token{~std::uint32_t{0}}) {
       case tag_local:
@@ -299,6 +308,7 @@ class Executor {
     }
   }
 
+  /// Throws BackendError when ops are left that did not end.
   void account() const {
     if (readiness_.finished() == readiness_.expected()) return;
     throw BackendError(fmt::format(
@@ -318,16 +328,16 @@ class Executor {
   GroupExchanges group_exchanges_;
   Player player_;
   link::Readiness readiness_;
-  bool follow_clock_ = false;
-  double over_at_ = std::numeric_limits<double>::infinity();
-  std::vector<Id> cores_ = {};  // by device; empty: local work has no rival
-  std::vector<std::size_t> waiting_base_ = {};
+  bool follow_clock_ = false;  // the order of ops depends on times (see executor.h)
+  double over_at_ = std::numeric_limits<double>::infinity();  // when the last counted op ended
+  std::vector<Id> cores_ = {};                  // by device; empty: local work bypasses SimGrid
+  std::vector<std::size_t> waiting_base_ = {};  // by event: its first entry in waiting_
   std::vector<Waiting> waiting_ = {};
   std::vector<Owner> owners_ = {};
   std::vector<std::uint32_t> free_owners_ = {};
-  std::vector<Mailbox> mailboxes_ = {};
-  std::vector<Id> last_sender_ = {};
-  std::deque<Id> queue_ = {};
+  std::vector<Mailbox> mailboxes_ = {};  // by channel * world size + rank
+  std::vector<Id> last_sender_ = {};     // by the same index: whom a reply goes to; none: nobody
+  std::deque<Id> queue_ = {};            // lanes that may be able to go on
   std::vector<Id> woken_ = {};
   Simulated result_ = {};
 };

@@ -1,14 +1,16 @@
 // The simulator: runs a linked program on a model of a cluster, with contention. The semantics are
-// the dry run's (lanes, `after` with lag, shifts, rendezvous, mailboxes); what differs is that
-// transfers share links, and work shares cores where ranks share a host, by SimGrid. Nothing here
-// knows a training method: an op's work, cost and partners are all there is.
+// those of the dry run (lanes, `after` with lag, shifts, rendezvous, mailboxes). The difference is
+// that transfers share links, and that work shares cores where ranks share a host; SimGrid computes
+// both. This file knows no training method: it uses only an op's work, cost and partners.
 //
-// Two fidelities: `fluid` moves a collective as one flow for each pair and phase, `chunk` as every
-// transfer of every round of its schedule. What cannot contend bypasses SimGrid: local work on
-// devices of their own, and exchanges whose links nothing else can use at the same time. Where all
-// of a program's ops are in order, their times are computed ahead of SimGrid's clock as soon as
-// they are known (a max-plus recurrence); programs with mailboxes, arrival lanes or free-running
-// roles follow the clock.
+// There are two fidelities. `fluid` simulates a collective as one flow for each pair of members and
+// phase. `chunk` simulates every transfer of every round of its schedule (see exchange.h).
+//
+// What cannot contend bypasses SimGrid: local work on a device of its own, and exchanges whose
+// links nothing else can use at the same time (see group_exchanges.h). When every op of a program
+// has a fixed order, an op's times are computed as soon as its inputs are known, ahead of SimGrid's
+// clock: the max-plus recurrence of the dry run. Programs with mailboxes, arrival lanes or
+// free-running roles follow SimGrid's clock, because there the order of ops depends on times.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -26,27 +28,29 @@ enum class Fidelity : std::uint8_t { fluid, chunk };
 
 struct SimOptions {
   Fidelity fidelity = Fidelity::fluid;
-  bool bypass = true;  // false: everything through SimGrid, to check that it changes nothing
-  /// The profile that `costs` were made from, if any: transfers are stretched to what was measured,
-  /// and communication takes core time where cores are shared.
+  bool bypass = true;  // false: SimGrid simulates everything; for tests of the bypass
+  /// The profile that `costs` were made from; null: none. With a profile, transfers are stretched
+  /// to the measured times, and communication takes core time where ranks share cores.
   const costs::Profile* profile = nullptr;
-  /// By link, as given to `costs` (see link_slowdowns); empty: none.
+  /// A factor on each link's time, by link, as given to `costs` (see link_slowdowns); empty: all 1.
   std::span<const double> slow = {};
 };
 
 struct Simulated {
-  double seconds = 0;          // when the last op ended
-  std::int64_t instances = 0;  // (rank, op, step) executed
-  std::int64_t transfers = 0;  // point-to-point transfers that were not bypassed
-  std::int64_t flows = 0;  // ... of them simulated by SimGrid (neither empty nor within a device)
-  std::int64_t bypassed = 0;  // exchanges and puts whose duration was known beforehand
+  double seconds = 0;          // simulated time at which the last op ended
+  std::int64_t instances = 0;  // executed instances (rank, op, step)
+  std::int64_t transfers = 0;  // point-to-point transfers that did not bypass the network
+  std::int64_t flows = 0;      // the transfers with bytes and links, which SimGrid simulated
+  std::int64_t bypassed = 0;   // exchanges and puts whose duration was known beforehand
 };
 
-/// Run `steps` steps (free-running roles: until all others have served theirs). Deterministic: the
-/// same arguments give the same calls of `sink` in the same order. SimGrid allows one simulation in
-/// the life of a process: a second call throws BackendError (see run_seeds.h). Throws InputError
-/// when devices that must talk have no path, BackendError naming the ops when something that began
-/// never ended.
+/// Runs `steps` steps; a free-running role runs until all other roles have finished theirs. The
+/// result is deterministic: the same arguments give the same calls of `sink` in the same order.
+///
+/// SimGrid allows one simulation in the life of a process: a second call throws BackendError (see
+/// run_seeds.h). Throws InputError when two devices that must talk have no path. Throws
+/// BackendError that names the ops when the simulation stops before all ops have ended. Throws
+/// ProgramError when a put replies before a message came.
 Simulated simulate(const link::LinkedProgram& linked, const costs::Costs& costs,
                    const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
                    execution::TraceSink& sink, const SimOptions& options = {});

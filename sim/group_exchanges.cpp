@@ -10,11 +10,12 @@ namespace {
 
 std::size_t at(Id i) { return i; }
 
-/// Lane of a role's op.
+/// The lane of a role's op.
 Id lane_of(const program::Program& program, link::RoleOp who) {
   return program.roles[who.role].ops[who.op].lane;
 }
 
+/// Removes from `mine` what is not in `other`. Both are sorted.
 void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
   std::vector<Id> both;
   std::set_intersection(mine.begin(), mine.end(), other.begin(), other.end(),
@@ -101,7 +102,7 @@ const Exchange* GroupExchanges::single(double bytes) {
 const Exchange* GroupExchanges::schedule(const program::Collective& work,
                                          program::Algorithm algorithm, std::int64_t elements,
                                          program::DType wire, const GroupMembers& group, int root) {
-  // Groups whose members lie alike on nodes play the same schedule.
+  // Groups with the same pattern of members over nodes share one schedule.
   std::vector<Id> pattern;
   pattern.reserve(group.devices.size());
   std::unordered_map<Id, Id> seen;
@@ -120,7 +121,7 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
   return found->second;
 }
 
-/// Registers the routes and adds up what the exchange takes alone.
+/// Registers the routes and computes how long the exchange takes when nothing contends.
 GroupExchange GroupExchanges::meet(Id group, const Exchange* schedule) {
   GroupExchange exchange{.group = group, .schedule = schedule};
   const GroupMembers& who = groups_[group];
@@ -151,7 +152,7 @@ void GroupExchanges::add_event(Id event) {
   const std::span<const link::RoleOp> members = linked_.events[event];
   const link::RoleOp who = members.front();
   const program::Op& op = linked_.program.roles[who.role].ops[who.op];
-  link::LinkedOp facts;  // the tensor's: a member of a reduction may contribute nothing
+  link::LinkedOp facts;  // of the member with most bytes; a member of a reduction may have none
   for (const link::RoleOp member : members)
     if (const link::LinkedOp& one = linked_.roles[member.role].ops[member.op];
         one.bytes >= facts.bytes)
@@ -204,8 +205,8 @@ void GroupExchanges::add_event(Id event) {
   if (options_.measured != nullptr) stretch_event(event, found->second);
 }
 
-/// A profile knows how long this takes better than bandwidths do: keep what contends, fit its
-/// length.
+/// Fits the duration to the profile, which is more exact than bandwidths. The links, and so the
+/// contention, stay as they are.
 void GroupExchanges::stretch(GroupExchange& exchange, double seconds) const {
   const double measured = seconds / options_.measured->of_transfer(group(exchange).devices.front());
   if (exchange.seconds > 0)
@@ -250,6 +251,7 @@ const GroupExchange& GroupExchanges::put(Id role, Id op, Id from_place, Id to_pl
                                              : first + from_place * peers + to_place];
 }
 
+/// Notes on each link of the exchange which lanes take part in it.
 void GroupExchanges::occupy(const GroupExchange& exchange, std::vector<Id> lanes) {
   std::sort(lanes.begin(), lanes.end());
   const GroupMembers& who = groups_[exchange.group];
@@ -277,8 +279,9 @@ void GroupExchanges::find_alone() {
   for (GroupExchange& exchange : group_exchanges_) exchange.alone = serial(exchange);
 }
 
-/// Each link of the exchange is its own, and its hops on one link follow each other because one
-/// member takes part in all of them, in different rounds.
+/// Whether the exchange is alone (see the header) and does not contend with itself: its hops on one
+/// link are in different rounds, and one member takes part in all of them, so they run one after
+/// the other.
 bool GroupExchanges::serial(const GroupExchange& exchange) const {
   struct Use {
     int round = -1;

@@ -1,8 +1,19 @@
-// Who meets whom in a program, on which devices and with what to exchange: every rendezvous and put
-// resolved into flat tables before the run. Also finds the exchanges that nothing else of the
-// program can disturb: those whose every link serves only exchanges that exclude each other because
-// one lane of one rank takes part in all of them (a tensor-parallel group on its own NVLink). Their
-// duration is known beforehand.
+// Which ranks exchange what with each other, and on which devices: every rendezvous and put of a
+// program, resolved into flat tables before the run.
+//
+// An event of the linked program may be several exchanges, one for each group. Mesh dp 2 x tp 2
+// with tp innermost, an all-reduce over dp:
+//
+//   event e   exchange 0: ranks 0, 2     exchange 1: ranks 1, 3     so local(e, 3) == 1
+//
+// This file also finds the exchanges that nothing else in the program can slow down. A lane runs
+// one op at a time, so two exchanges cannot overlap when one lane of one rank takes part in both.
+// An exchange is alone when this holds for all exchanges on each of its links. Its duration is then
+// known beforehand:
+//
+//   link             exchanges that use it     lanes that take part in all of them
+//   NVLink 0 -> 1    tp all-reduces of 0, 1    the tp lanes of ranks 0, 1     alone
+//   NIC of node 0    dp sums of 0, 2 and 1, 3  none                           simulated
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -20,63 +31,67 @@
 
 namespace rehearse::sim {
 
+/// The members of a group, and the device of each.
 struct GroupMembers {
   std::vector<Id> ranks = {}, devices = {};
 };
 struct GroupExchange {
-  Id group = none;
+  Id group = none;  // its members
   const Exchange* schedule = nullptr;
-  bool alone = false;  // see above
-  double seconds = 0;  // latencies and bytes when nothing contends
-  double stretch = 1;  // ... times this: a profile measured another duration
-  double extra = 0;    // ... plus this: measured where the cluster has no link
+  bool alone = false;  // nothing else can use its links at the same time
+  double seconds = 0;  // duration when nothing contends, from latencies and bandwidths
+  double stretch = 1;  // factor on `seconds` that gives the duration in the profile
+  double extra = 0;    // seconds in the profile where the cluster has no link
 };
 
 class GroupExchanges {
  public:
   struct Options {
-    bool chunk = false;
-    /// Costs are from a profile: stretch to them, but for the crowding of cores. Null: they are
-    /// not.
+    bool chunk = false;  // false: fluid
+    /// Null: the costs come from no profile. Otherwise exchanges are stretched to the profile's
+    /// times, from which `measured` removes the crowding of cores.
     const Crowding* measured = nullptr;
   };
   /// Throws InputError when two devices that must talk have no path.
   GroupExchanges(const link::LinkedProgram& linked, const costs::Costs& costs,
                  const cluster::Cluster& cluster, SharedNetwork& network, Options options);
 
-  /// Exchanges of an event are numbered from 0, each rank that takes part is in one of them; local
-  /// work has none.
+  /// The number of exchanges of an event; 0 for local work and puts. They are numbered from 0, and
+  /// each rank that takes part is in one of them.
   std::size_t count(Id event) const {
     const Id cohort = events_[event].cohort;
     return cohort == none ? 0 : cohorts_[cohort].groups.size();
   }
+  /// The number of the exchange that the rank takes part in.
   std::size_t local(Id event, Id rank) const {
     return cohorts_[events_[event].cohort].local_of_rank[rank];
   }
   const GroupExchange& exchange(Id event, std::size_t local) const {
     return group_exchanges_[events_[event].first + local];
   }
-  /// The exchange of a put: from the place in its role to a place in the peer role.
+  /// The exchange of a put, from a place in its role to a place in the peer role.
   const GroupExchange& put(Id role, Id op, Id from_place, Id to_place) const;
   const GroupMembers& group(const GroupExchange& exchange) const { return groups_[exchange.group]; }
-  /// By rank and lane, one number each.
+  /// One number for each lane of each rank, from 0 to lanes() - 1.
   Id lane_id(Id role, Id place, Id lane) const;
   Id lanes() const { return lane_base_.back(); }
 
  private:
-  /// Teams that meet in the same events.
+  /// Groups that take part in the same events.
   struct Cohort {
     std::vector<Id> groups = {};
-    std::vector<Id> local_of_rank = {};
+    std::vector<Id> local_of_rank = {};  // index into groups; none: the rank takes no part
   };
   struct Event {
-    Id cohort = none;
+    Id cohort = none;       // none: local work or a put
     std::size_t first = 0;  // into group_exchanges_
   };
   using ExchangeKey = std::tuple<program::Move, program::Algorithm, std::int64_t, program::DType,
                                  int, std::vector<Id>>;
-  using CohortKey = std::tuple<Id, std::vector<Id>>;  // channel, roles (a pair: sender, receiver)
-  /// cohort, lanes, move, algorithm, elements, wire, root
+  /// Channel and roles of a collective; none, sender and receiver of a pair.
+  using CohortKey = std::tuple<Id, std::vector<Id>>;
+  /// Events with equal keys share their exchanges: cohort, lanes, move, algorithm, elements (bytes
+  /// of a pair), wire, root.
   using ClassKey =
       std::tuple<Id, std::vector<Id>, int, program::Algorithm, std::int64_t, program::DType, Id>;
 
@@ -105,19 +120,19 @@ class GroupExchanges {
   std::vector<Cohort> cohorts_ = {};
   std::vector<Event> events_ = {};
   std::vector<GroupExchange> group_exchanges_ = {};
-  std::map<std::pair<Id, Id>, std::size_t> puts_ = {};  // (role, op) -> first exchange
-  std::vector<Id> lane_base_ = {};
+  std::map<std::pair<Id, Id>, std::size_t> puts_ = {};  // (role, op) -> its first exchange
+  std::vector<Id> lane_base_ = {};                      // by role: its first lane id
   std::deque<Exchange> exchanges_ = {};
   std::map<ExchangeKey, const Exchange*> exchange_of_ = {};
   std::map<double, const Exchange*> single_of_ = {};
   std::map<CohortKey, Id> cohort_of_ = {};
   std::map<ClassKey, std::size_t> class_of_ = {};
-  /// By link: lanes that take part in everything on it.
+  /// The lanes that take part in every exchange on one link.
   struct Holders {
     bool used = false;
     std::vector<Id> lanes = {};
   };
-  std::vector<Holders> holders_ = {};
+  std::vector<Holders> holders_ = {};  // by link
 };
 
 }  // namespace rehearse::sim

@@ -19,14 +19,14 @@ namespace sg = simgrid::s4u;
 
 bool simulated_before = false;
 
-/// SimGrid takes flow sizes in whole units; a flow is a share of a tensor times a factor. So its
-/// unit is a small part of a byte.
+/// SimGrid takes flow sizes as whole numbers, and a flow may have a fraction of a byte (a share of
+/// a tensor times a factor). So one byte is 1024 of SimGrid's units.
 constexpr double units_per_byte = 1024;
 
 sg::Engine& make_engine() {
-  // Precision: SimGrid ends what would end within `timing` of now, and takes a link for full when
-  // less than `work-amount` of it is left; its defaults (1 ns, 1e-5) show in chunks of
-  // microseconds.
+  // Precision: SimGrid ends an activity that would end within `timing` of now, and treats a link as
+  // full when less than `work-amount` of it is left. The errors of its defaults (1 ns, 1e-5) are
+  // visible in chunks that take microseconds.
   std::vector<std::string> arguments = {"rehearse",
                                         "--cfg=network/model:CM02",
                                         "--cfg=network/crosstraffic:0",
@@ -40,7 +40,7 @@ sg::Engine& make_engine() {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   int argc = static_cast<int>(argv.size());
   argv.push_back(nullptr);
-  // Never destroyed: SimGrid ends with its process.
+  // The engine is never destroyed: SimGrid ends with its process.
   return *new sg::Engine(&argc, argv.data());
 }
 
@@ -48,11 +48,12 @@ sg::Engine& make_engine() {
 
 struct SharedNetwork::Impl {
   enum class Kind : std::uint8_t { transfer, work, wake };
+  /// An activity that was asked for and has not started.
   struct Start {
-    double date = 0, amount = 0;
-    std::uint64_t order = 0;  // equal dates start in the order they were asked for
+    double date = 0, amount = 0;  // amount: bytes of a transfer, seconds of work
+    std::uint64_t order = 0;      // starts with equal dates run in the order of the calls
     Token token = 0;
-    Id place = none;  // route or cores
+    Id place = none;  // the route of a transfer, the host of work
     int threads = 1;
     Kind kind = Kind::wake;
     bool operator>(const Start& b) const {
@@ -64,12 +65,12 @@ struct SharedNetwork::Impl {
     double latency = 0, bandwidth = std::numeric_limits<double>::infinity();
     std::vector<Id> links = {};
   };
-  /// The ways between two devices, and the routes of those that were used.
+  /// The ways between two devices, and each way's route; none: the way was not used yet.
   struct Pair {
     std::span<const cluster::Path> ways = {};
     std::vector<Id> routes = {};
   };
-  /// An activity under way. SimGrid carries its index in its user pointer.
+  /// An activity under way. The activity's user pointer in SimGrid holds the slot's index + 1.
   struct Slot {
     sg::ActivityPtr activity = nullptr;
     Token token = 0;
@@ -89,15 +90,16 @@ struct SharedNetwork::Impl {
   std::vector<sg::Host*> cores = {};
 
   std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};
-  std::vector<double> armed = {};  // dates of timers, the earliest last
+  std::vector<double> armed = {};  // dates of the timers that are set, the earliest last
   std::uint64_t asked = 0;
   std::vector<Slot> slots = {};
   std::vector<std::uint32_t> free_slots = {};
   std::vector<sg::ActivityPtr> ended = {};
   std::function<void(Token)> done = {};
   std::int64_t transfers = 0, flows = 0;
-  bool running = false;  // and not within fire(), which arms when it is through
+  bool running = false;  // within run() and outside fire(), which calls arm() at its end
 
+  /// Creates SimGrid's link at the first route over it.
   void link_ready(Id link) {
     if (links.size() < cluster.links().size()) links.resize(cluster.links().size());
     if (links[link]) return;
@@ -118,6 +120,7 @@ struct SharedNetwork::Impl {
     routes.push_back(std::move(route));
     return static_cast<Id>(routes.size() - 1);
   }
+  /// Bytes per second, with the link's slowdown.
   double bandwidth(Id link) const {
     return cluster.links()[link].bandwidth.value / (slow.empty() ? 1 : slow[link]);
   }
@@ -127,8 +130,8 @@ struct SharedNetwork::Impl {
     starts.push(start);
     arm();
   }
-  /// One timer for the earliest start, not one each: equal dates are many. Timers that an earlier
-  /// start has overtaken stay, so that none is ever set twice for one date.
+  /// Sets one timer for the earliest start, because many starts have equal dates. A timer stays set
+  /// when an earlier start arrives, so that no date gets two timers.
   void arm() {
     if (!running || starts.empty()) return;
     const double date = starts.top().date;
@@ -136,6 +139,7 @@ struct SharedNetwork::Impl {
     armed.push_back(date);
     simgrid::kernel::timer::Timer::set(date, [this] { fire(); });
   }
+  /// A timer went off: starts everything that is due.
   void fire() {
     const double now = sg::Engine::get_clock();
     running = false;
@@ -193,7 +197,8 @@ struct SharedNetwork::Impl {
     if (slot == 0 || activity.get_state() == sg::Activity::State::FAILED) return;
     Slot& mine = slots[slot - 1];
     const Token token = mine.token;
-    // Freed once time moves on: an activity must not go while it reports its own end.
+    // The activity is freed when the time advances: it must not be destroyed while it reports its
+    // own end.
     ended.push_back(std::move(mine.activity));
     mine.activity = nullptr;
     free_slots.push_back(static_cast<std::uint32_t>(slot - 1));

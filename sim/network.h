@@ -1,11 +1,17 @@
-// What contends, on SimGrid 4.1: transfers over routes of shared links, and work on cores that the
-// ranks of a host share. Max-min fair flows (SimGrid's CM02 model without its corrections for TCP:
-// no cross traffic, no window, no bandwidth factor), because RDMA and NVLink have no TCP. Latencies
-// are paid by a timer before a flow starts and SimGrid's own are 0: SimGrid shares a link by round
-// trip time where it knows one, and loses a flow whose link changes during its latency.
+// The shared resources of a simulation, on SimGrid 4.1: transfers that share links, and work that
+// shares the cores of a host. Times are in seconds, sizes in bytes.
 //
-// A route is one host of a SimGrid star zone whose way down is the whole path, so its cost does not
-// grow with the cluster and any path can be a route.
+// Flows share links max-min fairly: SimGrid's CM02 model without its corrections for TCP (cross
+// traffic, window, bandwidth factor), because RDMA and NVLink have no TCP. The caller pays the
+// latency with a timer before the flow starts, and SimGrid's own latencies are 0. There are two
+// reasons: SimGrid gives a flow with a longer round trip a smaller share of a link, and SimGrid
+// loses a flow whose link changes during the flow's latency.
+//
+// A route is one host of a SimGrid star zone. The way down to that host is the whole path, so the
+// cost of a route does not grow with the cluster, and any path can be a route:
+//
+//   source --- link 3 - link 7 - link 1 --- host r0    route 0
+//          --- link 3 - link 2 ------------ host r1    route 1: shares link 3 with route 0
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,38 +25,41 @@
 
 namespace rehearse::sim {
 
-/// One simulation; SimGrid allows one in the life of a process. Times are seconds since its begin.
+/// One simulation. SimGrid allows one in the life of a process. Times count from its start.
 class SharedNetwork {
  public:
-  using Token = std::uint64_t;  // names an activity to whoever started it
+  using Token = std::uint64_t;  // the caller's name for an activity
 
-  /// `slow`: by link, how many times as long it takes; empty: none. Throws BackendError when this
+  /// `slow`: a factor on each link's time, by link; empty: all 1. Throws BackendError when this
   /// process has simulated before.
   SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow);
   ~SharedNetwork();
 
-  /// The route between two devices that is fastest for so many bytes. `none` when both are one
-  /// device. Throws InputError when the cluster has no path.
+  /// The route from one device to another that is fastest for `bytes`. `none` when the two are the
+  /// same device. Throws InputError when the cluster has no path between them.
   Id route(Id from_device, Id to_device, double bytes);
   double latency(Id route) const;
-  double bandwidth(Id route) const;  // of the slowest link, bytes a second
+  double bandwidth(Id route) const;  // of the slowest link, bytes per second
   std::span<const Id> links(Id route) const;
-  /// `cores` cores of speed 1, shared by the works on them.
+  /// Adds a host with `cores` cores of speed 1, which all work on it shares; returns the host's
+  /// number.
   Id add_cores(int cores);
 
-  /// Each of these ends by a call of `done(token)` at its own time. `date` >= now().
+  /// Each of these three starts an activity at `date` (>= now()). When the activity ends, run()
+  /// calls `done(token)`.
   void transfer(double date, Id route, double bytes, Token token);
-  /// `threads` threads of `seconds` each, at most one core for each thread.
+  /// `threads` threads that need `seconds` each on a core; a thread takes at most one core.
+  /// `cores`: from add_cores().
   void work(double date, Id cores, double seconds, int threads, Token token);
   void wake(double date, Token token);
 
-  /// Run until nothing is under way. May be called once.
+  /// Runs until no activity is under way. May be called once.
   void run(std::function<void(Token)> done);
   double now() const;
 
-  std::int64_t transfers() const;  // started, those without bytes or links included
-  std::int64_t flows() const;      // ... that SimGrid simulated
-  /// Activities that were started and never ended, by token: not empty when a link or host failed.
+  std::int64_t transfers() const;  // all that were asked for, also those without bytes or links
+  std::int64_t flows() const;      // the transfers that SimGrid simulated
+  /// Tokens of the activities that started and did not end. Not empty when a link or host failed.
   std::vector<Token> unfinished() const;
 
  private:

@@ -1,4 +1,3 @@
-// See ping_pong.h.
 #include "sim/ping_pong.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ class Game {
        const cluster::Disturber& disturber, std::span<const double> slow,
        const costs::PingPong& settings)
       : rounds_(rounds), disturber_(disturber), settings_(settings), network_(cluster, slow) {
-    // All routes must be there before time begins.
+    // All routes must exist before the simulation starts.
     for (const costs::PairRound& round : rounds)
       for (const auto& [a, b] : round)
         for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
@@ -37,7 +36,8 @@ class Game {
   }
 
  private:
-  /// Two devices at it: message `hop` (0 there, 1 back) of leg `leg` of repeat `repeat`.
+  /// A ping-pong between devices a and b that is under way: message `hop` (0: there, 1: back) of
+  /// leg `leg` of repeat `repeat`.
   struct Rally {
     Id a = 0, b = 0;
     int repeat = 0, leg = 0, hop = 0;
@@ -57,7 +57,7 @@ class Game {
     const Rally& m = rallies_[index];
     const costs::RoundTrip leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
-    // Jitter is keyed by who, when and what, as in every run.
+    // Jitter has a key of (rank, step, op), as in every run; here step is the repeat.
     const Id op =
         static_cast<Id>((round_ * costs::legs_per_repeat + static_cast<std::size_t>(m.leg)) * 2) +
         static_cast<Id>(m.hop);

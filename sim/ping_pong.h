@@ -1,5 +1,5 @@
-// Plays the Topology Profiler's ping-pongs (engine/costs/ping_pong.h) on the modelled cluster: its
-// links, shared where pairs of one round share them, slowed and jittered as a job's [disturb] says.
+// Simulates the ping-pongs of the Topology Profiler (engine/costs/ping_pong.h) on a modelled
+// cluster. Pairs of one round share links. Slow links and jitter are those of a job's [disturb].
 #pragma once
 #include <cstddef>
 #include <span>
@@ -13,14 +13,14 @@
 namespace rehearse::sim {
 
 struct PingPongRun {
-  std::vector<costs::PairTime> pairs = {};  // by (from, to)
-  double seconds = 0;                       // simulated, of all rounds
+  std::vector<costs::PairTime> pairs = {};  // sorted by (from, to)
+  double seconds = 0;                       // simulated time of all rounds
 };
 
-/// `rounds`: of pairing_rounds; each begins when the last one has ended. `slow`: by link (see
-/// link_slowdowns); empty: none. `disturber` is of as many ranks as there are devices, rank i on
-/// device i. SimGrid allows one simulation in the life of a process. Throws InputError where two
-/// devices have no path.
+/// `rounds`: from pairing_rounds; a round begins when the round before it has ended. `slow`: a
+/// factor on each link's time (see link_slowdowns); empty: all 1. `disturber` is made for as many
+/// ranks as there are devices; rank i stands on device i. SimGrid allows one simulation in the life
+/// of a process. Throws InputError when two devices have no path.
 PingPongRun play_ping_pong(const cluster::Cluster& cluster,
                            std::span<const costs::PairRound> rounds,
                            const cluster::Disturber& disturber, std::span<const double> slow,

@@ -39,7 +39,8 @@ void Player::begin(const GroupExchange& exchange, double date, double factor, st
     enter(index, member, date + exchange.extra * factor);
 }
 
-/// The member goes on to its next round with hops; those whose other member is there too begin.
+/// The member enters its next round that has hops for it. Its hops begin whose other member is
+/// already in that round.
 void Player::enter(std::uint32_t index, int member, double date) {
   Active& active = active_[index];
   const Exchange& exchange = *active.exchange->schedule;

@@ -1,6 +1,6 @@
-// Plays exchanges on the network, hop by hop: a hop starts when both its members are in its round,
-// pays the latencies of its path by a timer and then flows. Where ranks share the cores of a host,
-// every byte that a member sends or receives also costs it core time.
+// Plays exchanges on the network, hop by hop. A hop starts when both its members are in its round.
+// It waits for the latencies of its path and then flows. Where ranks share the cores of a host,
+// every byte that a member sends or receives also costs that member core time.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,33 +13,37 @@ namespace rehearse::sim {
 
 class Player {
  public:
-  /// Handles of activities are passed to the network as `tag` | index.
+  /// The network knows an activity of the player as `tag` | index of the activity.
   Player(SharedNetwork& network, const GroupExchanges& exchanges, SharedNetwork::Token tag)
       : network_(network), group_exchanges_(exchanges), tag_(tag) {}
 
-  /// `cores`: by device; a byte costs `core_seconds_per_byte` of them at either end.
+  /// `cores`: the host of each device. A byte costs `core_seconds_per_byte` at the sender and as
+  /// much at the receiver.
   void share_cores(std::vector<Id> cores, double core_seconds_per_byte);
 
-  /// Begin at `date` (now or later). `factor` times as long. `owner` is returned when it ends. The
-  /// exchange must have at least one round.
+  /// Begins an exchange at `date` (now or later). The exchange must have at least one round.
+  /// `factor` multiplies its duration. ended() returns `owner` when the exchange ends.
   void begin(const GroupExchange& exchange, double date, double factor, std::uint32_t owner);
-  /// The activity of this index ended now: the owner of the exchange that ended with it.
+  /// To be called when the activity `index` has ended. Returns the owner of the exchange if the
+  /// exchange ended with it.
   std::optional<std::uint32_t> ended(std::uint32_t index);
-  /// Owner of the exchange that an unfinished activity belongs to.
+  /// The owner of the exchange that a running activity belongs to.
   std::uint32_t owner_of(std::uint32_t index) const { return active_[hops_[index].active].owner; }
 
  private:
+  /// An exchange under way.
   struct Active {
     const GroupExchange* exchange = nullptr;
     double factor = 1;
     std::uint32_t owner = 0;
-    std::size_t busy = 0;           // members under way, works under way
-    std::vector<int> round = {};    // by member; the exchange's rounds() when through
-    std::vector<int> pending = {};  // by member: hops of its round under way or to come
+    std::size_t busy = 0;           // members that are not done + core work under way
+    std::vector<int> round = {};    // by member: its round; rounds() of the exchange: done
+    std::vector<int> pending = {};  // by member: hops of its round that have not ended
   };
+  /// A hop from one member to another, or core work of the member `from` (then to < 0).
   struct Activity {
-    std::uint32_t active = 0;
-    int from = 0, to = -1;  // to < 0: core work of a member
+    std::uint32_t active = 0;  // index into active_
+    int from = 0, to = -1;
   };
 
   void enter(std::uint32_t active, int member, double date);
@@ -50,7 +54,7 @@ class Player {
   SharedNetwork& network_;
   const GroupExchanges& group_exchanges_;
   SharedNetwork::Token tag_;
-  std::vector<Id> cores_ = {};
+  std::vector<Id> cores_ = {};  // by device
   double core_seconds_per_byte_ = 0;
   std::vector<Active> active_ = {};
   std::vector<std::uint32_t> free_active_ = {}, free_hops_ = {};

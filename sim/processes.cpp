@@ -27,13 +27,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How a child ended, the first byte of what it hands back.
+/// How a child ended: the first byte of what the child returns.
 enum class Ending : char { result = 'r', input = 'i', program = 'p', backend = 'b' };
 
 [[noreturn]] void fail(const char* what) {
   throw BackendError(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
+/// Owns a file descriptor.
 class File {
  public:
   explicit File(int fd) : fd_(fd) {}
@@ -94,14 +95,15 @@ class Child {
     alive_ = File(ends[0]);
     File held(ends[1]);
     const pid_t parent = getpid();
-    std::fflush(nullptr);  // what is buffered is the parent's to write, once
+    std::fflush(nullptr);  // otherwise the child would write the parent's buffers a second time
     pid_ = fork();
     if (pid_ < 0) fail("no process for a simulation");
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
       dup2(errors_.fd(), STDERR_FILENO);
-      // Not exit(): the parent's buffers and handlers are not the child's to run.
+      // _exit(), not exit(): the child must not run the parent's exit handlers or flush its
+      // buffers.
       _exit(write_all(result_.fd(), run(work)) ? 0 : 1);
     }
   }
@@ -113,10 +115,10 @@ class Child {
   }
 
   int number() const { return number_; }
-  int alive() const { return alive_.fd(); }  // readable once the child has gone
+  int alive() const { return alive_.fd(); }  // becomes readable when the child ends
   Clock::time_point begin() const { return begin_; }
 
-  /// Waits for the end and hands over the result.
+  /// Waits for the child's end and returns its result, or throws its error.
   std::string finish() {
     const int status = reap();
     const std::string text = contents(result_);
@@ -192,7 +194,8 @@ std::vector<std::string> in_processes(int count, const std::function<std::string
   const auto jobs = static_cast<std::size_t>(options.jobs > 0 ? options.jobs : cores);
   std::vector<std::string> results(static_cast<std::size_t>(count));
   std::vector<std::unique_ptr<Child>> children;
-  // Children are begun in order, so once one has failed only those before it can still decide.
+  // Children start in the order of their numbers. So after a failure only children with lower
+  // numbers matter, and the others are ended.
   std::optional<std::pair<int, std::exception_ptr>> failure;
   int begun = 0;
   int done = 0;

@@ -1,6 +1,7 @@
-// Work in processes of its own: SimGrid simulates once in the life of a process, and a simulation
-// that aborts must not take the user's program with it. Each piece of work is a forked child that
-// hands back bytes; results come in the order of the work, whatever order the children end in.
+// Runs work in forked child processes, for two reasons: SimGrid simulates once in the life of a
+// process, and a simulation that aborts must not end the user's program. Each piece of work is a
+// child that returns bytes. Results come in the order of the work, in whatever order the children
+// end.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,16 +10,17 @@
 namespace rehearse::sim {
 
 struct ProcessOptions {
-  int jobs = 0;        // children at a time; 0: as many as this machine has cores
-  double timeout = 0;  // seconds for one child; 0: none
-  /// Called in this process after each child, with how many have ended.
+  int jobs = 0;        // children that run at a time; 0: as many as this machine has cores
+  double timeout = 0;  // seconds for one child; 0: no timeout
+  /// Called in this process after each child, with the number of children that have ended.
   std::function<void(int done)> progress = {};
 };
 
-/// work(0), ..., work(count - 1), each in a child. The first child (by number) that fails decides:
-/// its InputError, ProgramError or BackendError is thrown here with the same message; anything else
-/// (a crash, an abort, the timeout) is a BackendError that says which child, how it ended and the
-/// last of what it wrote to standard error. No child outlives the call, or this process.
+/// Runs work(0), ..., work(count - 1), each in a child. When children fail, the failure with the
+/// lowest number is reported: an InputError, ProgramError or BackendError is thrown here with the
+/// same message. Any other exception, a crash, an abort or the timeout becomes a BackendError; a
+/// crash or timeout names the child, how it ended and the end of its standard error. No child
+/// outlives the call or this process.
 std::vector<std::string> in_processes(int count, const std::function<std::string(int)>& work,
                                       const ProcessOptions& options = {});
 

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-// What crosses from a simulation's process: doubles as text that reads back to the same bits. The
-// conversions of a type are looked for in the type's namespace.
+// JSON conversions of what a child process returns. JSON text preserves every bit of a double. The
+// library looks for a type's conversions in the type's namespace.
 namespace rehearse::execution {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, mean_step, std_step, robustness,
                                    samples_per_s, tokens_per_s, mfu, bubble_fraction,

@@ -1,5 +1,5 @@
-// Many simulations of one program that differ in their seed alone, in parallel on this machine's
-// cores.
+// Simulates one program under several seeds, in parallel on this machine's cores. The runs differ
+// in the seed alone.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,18 +22,18 @@ struct SeedRun {
 };
 
 struct SeedOptions {
-  int seeds = 5;  // seed i is disturbance.seed + i
+  int seeds = 5;  // how many; seed i is disturbance.seed + i
   int samples_per_step = 0;
   execution::Steps steps = {};
   SimOptions sim = {};
   ProcessOptions processes = {};
-  /// One more sink for the run of seed i (a trace writer), made and destroyed in its process; may
-  /// return nothing.
+  /// Makes one more sink for the run of seed i, such as a trace writer, in the run's process. May
+  /// return null.
   std::function<std::unique_ptr<execution::TraceSink>(int i)> sink = {};
 };
 
-/// One entry a seed, in order; equal arguments give equal results whatever runs in parallel. Throws
-/// what simulate and in_processes throw.
+/// One entry per seed, in order. Equal arguments give equal results, however many runs are
+/// parallel. Throws what simulate and in_processes throw.
 std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::ModelSpec& model,
                                const cluster::Cluster& cluster, const costs::Costs& costs,
                                const cluster::Disturbance& disturbance, const SeedOptions& options);

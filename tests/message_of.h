@@ -1,4 +1,4 @@
-// What a refusal says, for tests of messages.
+// For tests of error messages.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace rehearse::test {
 
-/// The message of the error that a call throws; "no error" when it throws none.
+/// The message of the `Error` that a call throws; "no error": it throws none.
 template <class Error = InputError, class F>
 std::string message_of(F call) {
   try {

@@ -1,4 +1,4 @@
-// Tests that run once for every registered method.
+// Helpers for tests that run once for every registered method.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ inline std::vector<std::string> all_methods() {
   return names;
 }
 
-/// A method's name as a test's.
+/// A method's name as part of a test's name.
 inline std::string method_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   for (char& c : name)
@@ -26,21 +26,20 @@ inline std::string method_name(const testing::TestParamInfo<std::string>& info) 
   return name;
 }
 
-/// Whether the rules that hold for all methods allow a plan of what one combines with.
+/// Whether the rules that are common to all methods allow the plan.
 inline bool allowed(plan::Plan plan, const model::ModelSpec& model) {
   try {
     if (auto* defaults = methods::strategy_named(plan.method).defaults) defaults(plan);
   } catch (const InputError&) {
-    return false;  // a name that implies a level of ZeRO takes no other
+    return false;  // the name of the method implies a ZeRO stage other than the plan's
   }
   return plan::splits(model, plan.mesh.tp) &&
          plan.mesh.pp * plan.schedule.virtual_stages <= model.layers &&
          (plan.mesh.pp == 1 || plan.exchange.zero < 2);
 }
 
-/// Plans that tests make of what methods combine with: none may get lost in silence. A method may
-/// refuse some for reasons of its own, which the test counts here; of one that is not listed all
-/// plans compile.
+/// Counts the plans that a method refuses although the common rules allow them, so that no plan is
+/// skipped silently. A test lists the expected number of each method; without an entry it is 0.
 class Refusals {
  public:
   bool refuses(const plan::Plan& plan, const model::ModelSpec& model) {

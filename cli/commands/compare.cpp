@@ -1,5 +1,5 @@
-// `rehearse compare`: one job under many methods, in one table and one picture. A method that
-// cannot run the job is a row that says why.
+// `rehearse compare`: predicts one job under many methods and prints one table. A row for a method
+// that cannot run the job says why.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +33,7 @@ struct Options : StudyFlags {
 struct Row {
   MethodChoice choice = {};
   std::optional<Study> study = {};
-  std::string refusal = {};  // why there is no study
+  std::string refusal = {};  // why the method cannot run the job
 };
 
 std::vector<std::string> cells(const Row& row) {
@@ -116,7 +116,7 @@ int run_compare(const Context& context, const Options& options) {
   const std::string python = options.report.empty() ? "" : need_python("--report");
   std::vector<MethodChoice> choices = parse_methods(options.methods);
   const job::Job job =
-      load(options.job, context.set);  // what is wrong with it is wrong with every row
+      load(options.job, context.set);  // throws here if the job is wrong, not in every row
   if (options.methods == "all" && !job.plan_file.empty())
     choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
   for (const MethodChoice& choice : choices)

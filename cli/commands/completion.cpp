@@ -1,5 +1,6 @@
-// Completion scripts for bash, zsh and fish. Values are completed where the command line knows the
-// choices or wants a file; nothing is offered for a number or a name.
+// `rehearse completion SHELL`: completion scripts for bash, zsh and fish. The scripts complete a
+// value that has a fixed list of choices or is a file name. They offer nothing for a number or
+// another name.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,8 +14,8 @@
 namespace rehearse::cli {
 namespace {
 
-/// A command's own options, then those of the program, which it takes too; of two of one name (the
-/// help's) the first.
+/// The options of a command, then the global options, which every command takes too. A global
+/// option with the flags of a command's option (--help) is left out, and so is --version.
 std::vector<DescribedOption> options_of(const DescribedCommand& command,
                                         const DescribedCommand& program) {
   std::vector<DescribedOption> out = command.options;
@@ -28,7 +29,7 @@ std::vector<DescribedOption> options_of(const DescribedCommand& command,
   return out;
 }
 
-/// Every occurrence of one of `special` gets `before` in front.
+/// The text with `before` in front of each character that is in `special`.
 std::string escaped(const std::string& text, const std::string& special, const char* before) {
   std::string out;
   for (const char c : text) {
@@ -42,7 +43,7 @@ std::string bash_values(const DescribedOption& option) {
   if (!option.choices.empty())
     return fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$current\"))",
                        fmt::join(option.choices, " "));
-  return option.file ? ":" : "compopt +o default 2>/dev/null";  // : leaves it to the file names
+  return option.file ? ":" : "compopt +o default 2>/dev/null";  // ":": the shell offers files
 }
 
 void add_bash_values(const std::string& command, const std::vector<DescribedOption>& options,

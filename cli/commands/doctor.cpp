@@ -1,4 +1,4 @@
-// `rehearse doctor`: what this machine has, what it lacks, and what that disables.
+// `rehearse doctor`: lists what this machine has, what it lacks, and what does not work without it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -31,7 +31,7 @@ namespace {
 struct Finding {
   std::string what = {};
   bool found = false;
-  std::string detail = {};    // what was found, or why not
+  std::string detail = {};    // what was found, or why it was not found
   std::string disables = {};  // what does not work without it
 };
 
@@ -78,7 +78,7 @@ Finding trainer() {
   }
 }
 
-/// Which kernels the real ranks compute with here.
+/// Which kernels compute matrix products in real ranks on this machine.
 Finding products(const Finding& trainer) {
   if (!trainer.found) return {"fp32 products", false, "no LibTorch", trainer.disables};
   return {"fp32 products", true, training().products(), ""};

@@ -1,4 +1,4 @@
-// `rehearse help COMMAND`: what COMMAND --help prints.
+// `rehearse help COMMAND`: prints what `rehearse COMMAND --help` prints.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -28,7 +28,7 @@ void add_help(CLI::App& app, Context& context) {
         return int{good};
       }
       if (name->empty()) {
-        // app.help() would be that of the command at hand: this one's.
+        // app.help() would print the help of the chosen command, which is `help` itself.
         std::cout << app.get_formatter()->make_help(&app, app.get_name(),
                                                     CLI::AppFormatMode::Normal);
         return int{good};

@@ -1,4 +1,4 @@
-// `rehearse help --man`: all the help as one manual page.
+// `rehearse help --man`: the help of all commands as one manual page in roff.
 #include <fmt/format.h>
 
 #include "cli/console/described.h"
@@ -6,10 +6,11 @@
 namespace rehearse::cli {
 namespace {
 
-/// Text as roff takes it: no line is a request, a minus is one, an apostrophe stays straight.
+/// Escapes text for roff: no line is read as a request, and '-', '\'', '`', '^' and '~' are printed
+/// as they are.
 std::string roff(const std::string& text) {
   std::string out;
-  bool begins = true;  // a line
+  bool begins = true;  // the next character begins a line
   for (const char c : text) {
     if (begins && (c == '.' || c == '\'')) out += "\\&";
     begins = c == '\n';
@@ -42,7 +43,8 @@ void add_options(const std::vector<DescribedOption>& options, std::string& out) 
   }
 }
 
-/// "examples:" and what stands below it as it is; other lines as text.
+/// Adds the footer of a help text: indented lines (examples) keep their line breaks, other lines
+/// become paragraphs.
 void add_footer(const std::string& footer, std::string& out) {
   bool as_it_is = false;
   for (const std::string& line : CLI::detail::split(footer, '\n')) {

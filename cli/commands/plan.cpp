@@ -1,5 +1,5 @@
-// `rehearse plan`: the best plan for a job's model on its cluster, with the score of each choice,
-// what lost to it and what would change the decision.
+// `rehearse plan`: finds the best plan for a job's model on its cluster. It can print the score of
+// each choice, the alternatives that lost, and what would change the decision.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -27,7 +27,8 @@ struct Options {
   bool explain = false, no_rescore = false;
 };
 
-/// The plan's step under one seed, beside those of plain methods, drawn.
+/// Writes the report: the plan's step under one seed, with its trace beside the trace of the
+/// fastest baseline.
 void write_report(const Context& context, const Options& options, job::Job job,
                   const plan::Plan& plan, const std::string& python, Teller& teller) {
   job.plan = plan;

@@ -1,6 +1,6 @@
-// `rehearse profile`: measures this machine with as many ranks running as will run later, or plays
-// the same measurements on a model of a cluster, into the file that a job's cluster.profile names.
-// (docs/profile.md; Sun 2026, section 3.1: the Topology Profiler.)
+// `rehearse profile`: measures this machine with as many ranks as will run later, or simulates the
+// same measurements on a modelled cluster. It writes the profile that a job names in
+// cluster.profile. Source: docs/profile.md; the Topology Profiler of Sun 2026, section 3.1.
 #include "cli/commands/profile.h"
 
 #include <fmt/format.h>
@@ -17,6 +17,7 @@
 namespace rehearse::cli {
 namespace {
 
+/// The profiles of --merge as one profile.
 costs::Profile merged(const ProfileOptions& options) {
   costs::Profile out = costs::load_profile(options.merge[0]);
   std::string names = options.merge[0];
@@ -43,7 +44,7 @@ int run_profile(const Context& context, const ProfileOptions& options) {
 }  // namespace
 
 #ifndef REHEARSE_HAS_SIM
-Profile profile_cluster(const Context&, const ProfileOptions&) {
+costs::Profile profile_cluster(const Context&, const ProfileOptions&) {
   throw InputError("--cluster: this build has no SimGrid");
 }
 #endif

@@ -1,5 +1,5 @@
-// What `rehearse profile` is asked for, and its ways to a profile: measured between real ranks, or
-// played on a model of a cluster.
+// The options of `rehearse profile`, and its two ways to make a profile: measurements on real ranks
+// (cli/training/profile_ranks.h), or a simulation of the same measurements on a modelled cluster.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,10 +17,12 @@ struct ProfileOptions {
   int nproc = 0, seq_len = 0, threads = 0;
 };
 
-/// On SimGrid; the command line's --set may disturb it (disturb.link_jitter=0.1).
+/// Simulates the measurements on the cluster `options.cluster`. --set may set keys of [disturb],
+/// such as disturb.link_jitter=0.1. Throws InputError when another key is set, when the cluster has
+/// too many devices, or when this build has no SimGrid.
 costs::Profile profile_cluster(const Context& context, const ProfileOptions& options);
 
-/// Writes it where -o says and prints what it holds.
+/// Writes the profile to the file of -o and prints a summary.
 void write_profile(const Context& context, const ProfileOptions& options,
                    const costs::Profile& profile);
 

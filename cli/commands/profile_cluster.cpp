@@ -1,4 +1,4 @@
-// `rehearse profile --cluster`: the measurements of real ranks, played on a model of a cluster.
+// `rehearse profile --cluster`: simulates the measurements of real ranks on a modelled cluster.
 #ifdef REHEARSE_HAS_SIM
 #include <fmt/format.h>
 
@@ -14,9 +14,9 @@
 namespace rehearse::cli {
 namespace {
 
-constexpr std::size_t most_devices = 256;  // pairs grow with the square
+constexpr std::size_t most_devices = 256;  // n devices have n (n - 1) pairs
 
-/// Cluster and [disturb] as a job would have them, so that --set means what it does elsewhere.
+/// A job with the cluster and the keys of [disturb], so that --set works as in other commands.
 job::Job job_of(const Context& context, const ProfileOptions& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("disturb."))

@@ -1,4 +1,4 @@
-// `rehearse program`: the program that a job compiles to, as text, and what the linker finds in it.
+// `rehearse program`: prints the program that a job compiles to, or what the linker finds in it.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -23,7 +23,8 @@ struct Options {
   bool check = false;
 };
 
-/// What `f` finds wrong with a program from a file is said with the file's name.
+/// Calls `f`. If the program comes from a file (--from), a ProgramError of `f` gets the file's
+/// name.
 template <class F>
 auto of_file(const Options& options, F f) {
   try {
@@ -35,11 +36,12 @@ auto of_file(const Options& options, F f) {
 }
 
 program::Program read_program(const Options& options, const std::optional<job::Job>& job) {
-  if (options.from.empty()) return compile(*job);
+  if (options.from.empty()) return program_of(*job);
   return of_file(options, [&] { return program::parse_program(read_file(options.from)); });
 }
 
-/// A program from a file may be of another model than the job's.
+/// Throws InputError when a program from a file computes segments that the job's model does not
+/// have.
 void check_segments(const Options& options, const program::Program& program,
                     const model::ModelSpec& model) {
   for (const program::Role& role : program.roles)

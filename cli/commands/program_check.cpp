@@ -1,4 +1,3 @@
-// See program_check.h.
 #include "cli/commands/program_check.h"
 
 #include <fmt/format.h>
@@ -40,7 +39,8 @@ std::string op_text(const link::LinkedProgram& linked, Id role, Id op) {
   return text;
 }
 
-/// Ops a step on each channel, and their payload, over all roles (a collective counts once a role).
+/// Ops per step on one channel and their payload in bytes, summed over all roles. A collective
+/// counts once for each role that takes part.
 struct ChannelUse {
   int ops = 0;
   std::int64_t bytes = 0;
@@ -54,6 +54,8 @@ std::vector<ChannelUse> channel_uses(const link::LinkedProgram& linked) {
   return out;
 }
 
+/// Which ranks talk on the channel: "by colour", the axes along which they differ ("dp,tp"), or "by
+/// role".
 std::string group_text(const program::Program& program, const program::Channel& channel) {
   if (!channel.group.colour.empty()) return "by colour";
   std::vector<std::string> axes;

@@ -1,4 +1,4 @@
-// What the linker found in a program, for people and as JSON.
+// Prints what the linker found in a program, as text and as JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace rehearse::cli {
 
-/// `with_model`: it was linked with its model, so memory holds workspace and batches.
+/// `with_model`: the program was linked with its model, so its memory includes workspace and
+/// batches.
 std::string describe(const link::LinkedProgram& linked, bool with_model);
 nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_model);
 

@@ -1,4 +1,5 @@
-// `rehearse simulate`: what a job's step will take, and why.
+// `rehearse simulate`: predicts the step time of a job, with throughput, MFU, bubble, exposed
+// communication, memory and energy. With a plan file it also writes the plan's rehearsal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -75,7 +76,8 @@ std::string describe_timings(const Study& s) {
                      to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
 }
 
-/// `against`: what a plan is drawn beside; none: the job has no plan of its own.
+/// `against`: the rehearsal whose baselines are shown beside the plan; none: the job has no plan to
+/// show.
 void write_report(const Options& options, const job::Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
                   const std::string& trace, const std::optional<Rehearsal>& against) {
@@ -105,7 +107,8 @@ int run_simulate(const Context& context, const Options& options) {
   if (!job.plan_file.empty()) {
     check_writable("method.plan", rehearsal_path(job.plan_file));
     rehearsal = begin_rehearsal(job);
-    // What does not fit is refused below; the file says so to `train --rehearsed`.
+    // A plan that does not fit is refused below. The file is written before that, so that `train
+    // --rehearsed` can say why it refuses the plan.
     if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
   }
   Study result = study(job, how);

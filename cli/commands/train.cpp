@@ -1,4 +1,4 @@
-// `rehearse train`: its command line. What it does is in cli/training/.
+// The command line of `rehearse train`. Its work is in cli/training/.
 #include <memory>
 
 #include "cli/commands/training.h"

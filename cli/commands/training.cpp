@@ -1,4 +1,3 @@
-// See training.h.
 #include "cli/commands/training.h"
 
 #include <dlfcn.h>
@@ -17,7 +16,7 @@ const Training& load() {
         "training needs LibTorch: {} is neither beside the program nor in its lib folder; "
         "`make build` sets LibTorch up and builds it",
         training_module));
-  // Global, because the CUDA plug-in looks up symbols of the module and of LibTorch.
+  // RTLD_GLOBAL, because the CUDA plug-in needs symbols of the module and of LibTorch.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
     throw InputError(fmt::format(

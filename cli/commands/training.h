@@ -1,6 +1,7 @@
-// What of the command needs LibTorch: a module that is loaded when a command asks for it
-// (cli/training/). So everything else starts without LibTorch's 500 MB, and builds before LibTorch
-// is there. The module uses the program's own engine: one registry of methods, one set of types.
+// The part of the command that needs LibTorch is a module (cli/training/), which is loaded when a
+// command needs it. So all other commands start without LibTorch's 500 MB, and can be built without
+// LibTorch. The module uses the engine of the program that loads it: there is one registry of
+// methods and one set of types.
 #pragma once
 #include <string>
 
@@ -9,6 +10,7 @@
 
 namespace rehearse::cli {
 
+/// The options of `rehearse train`.
 struct TrainFlags {
   std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
   std::string resume_from = {};
@@ -16,19 +18,19 @@ struct TrainFlags {
   bool resume = false, overwrite = false, rehearsed = false;
 };
 
-/// What the module offers. Exit statuses are returned; errors are thrown as everywhere.
+/// The functions of the module. They throw InputError, ProgramError and BackendError.
 struct Training {
-  /// Starts ranks, or is one of them.
+  /// Starts the ranks, or runs as one of them. Returns the exit status.
   int (*train)(const Context& context, const TrainFlags& options) = nullptr;
-  /// The same, to measure them. Rank 0 writes the profile.
+  /// The same for `rehearse profile`. Rank 0 writes the profile.
   int (*profile)(const Context& context, const ProfileOptions& options) = nullptr;
-  /// Which kernels real ranks compute with here, in words for `rehearse doctor`.
+  /// A sentence for `rehearse doctor`: which kernels compute matrix products on this machine.
   std::string (*products)() = nullptr;
 };
 
 inline constexpr const char* training_module = "librehearse_training.so";
-/// The module, loaded at the first call. Throws InputError that says how to get it when it is not
-/// there or does not load.
+/// The module; the first call loads it. Throws InputError that says how to get the module when it
+/// is missing or cannot be loaded.
 const Training& training();
 
 }  // namespace rehearse::cli

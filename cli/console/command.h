@@ -1,7 +1,7 @@
-// What every subcommand shares: the options that may stand before or after its name, and how it
-// hands its work to `main` (parse everything first, run afterwards, so that no error of the command
-// line comes after work was begun). CLI11 takes longer to compile than most files here: what needs
-// none of it includes cli/console/context.h.
+// How subcommands add themselves to the command line. A subcommand's callback only stores its work
+// in Context::run, and `main` runs that work after the whole command line is parsed. So an error of
+// the command line never comes after work has begun. This header includes CLI11, which compiles
+// slowly; a file that needs only the context includes cli/console/context.h.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace rehearse::cli {
 
-// One a file: adds the subcommand to `app`.
+// Each adds one subcommand to `app`; each is in a file of its own in cli/commands/.
 void add_simulate(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
@@ -21,10 +21,10 @@ void add_doctor(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 void add_help(CLI::App& app, Context& context);
 
-/// A subcommand whose flags may be mixed with the global ones; `examples` end its --help.
+/// Adds a subcommand that also takes the global options. `examples`: the last lines of its --help.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples);
-/// The positional JOB.toml.
+/// Adds the required positional argument JOB.toml.
 void add_job(CLI::App& command, std::string& path);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,4 @@
-// What a command is asked for beside its own options, and its exit statuses.
+// The global options of the command line, the work of the chosen subcommand, and exit statuses.
 #pragma once
 #include <functional>
 #include <string>
@@ -6,15 +6,16 @@
 
 namespace rehearse::cli {
 
-/// Exit statuses; after signal n: 128 + n.
+/// Exit statuses; after signal n the status is 128 + n. good: success. failed: the run failed.
+/// refused: the request was refused before the first step.
 enum Exit : int { good = 0, failed = 1, refused = 2 };
 
 struct Context {
   bool json = false, quiet = false;
   std::vector<std::string> set = {};        // --set key.path=value, in order
-  std::vector<std::string> arguments = {};  // argv, the program's own path first
+  std::vector<std::string> arguments = {};  // argv; the first is the program's path
   std::string version = {};
-  std::function<int()> run = {};  // of the chosen subcommand; returns an Exit
+  std::function<int()> run = {};  // the work of the chosen subcommand; returns an exit status
 };
 
 }  // namespace rehearse::cli

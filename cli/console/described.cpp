@@ -1,4 +1,3 @@
-// See described.h.
 #include "cli/console/described.h"
 
 #include <algorithm>
@@ -6,7 +5,7 @@
 namespace rehearse::cli {
 namespace {
 
-/// The words of "TEXT:{analytic,fluid,chunk}"; none where the type names no choices.
+/// analytic, fluid and chunk of "TEXT:{analytic,fluid,chunk}"; empty when the type has no braces.
 std::vector<std::string> choices_of(const std::string& type) {
   const auto open = type.find('{');
   if (open == std::string::npos || type.back() != '}') return {};

@@ -1,5 +1,5 @@
-// The command line as it describes itself: what the man page and the shells' completions are made
-// of, so that they cannot disagree with the help.
+// The command line as data: commands, options and their texts, read from CLI11. The manual page and
+// the shell completions are made from this data, so they always agree with the help.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace rehearse::cli {
 
-/// An option, or a positional argument where it has no flags.
+/// An option, or a positional argument (then without flags).
 struct DescribedOption {
   std::vector<std::string> flags = {};    // "-o", "--output"
-  std::string value = {};                 // "FILE", as the help has it; empty: takes none
-  std::vector<std::string> choices = {};  // of the value, where they are few
+  std::string value = {};                 // "FILE", as in the help; empty: takes no value
+  std::vector<std::string> choices = {};  // all possible values; empty: not a fixed list
   bool file = false;                      // the value is a path
   std::string text = {};
 };
@@ -22,13 +22,14 @@ struct DescribedCommand {
   std::string footer = {};
 };
 
-/// The program itself first, whose options every command takes too; then its commands.
+/// The first entry is the program itself, whose options every command takes too. The commands
+/// follow.
 std::vector<DescribedCommand> describe(const CLI::App& app);
 
-/// The script that completes the program's command line. `shell`: one of shells().
+/// The completion script of the program for a shell. `shell`: one of shells().
 std::string completion(const CLI::App& app, const std::string& shell);
 const std::vector<std::string>& shells();
-/// In roff, of section 1.
+/// The manual page (section 1) in roff.
 std::string man_page(const CLI::App& app, const std::string& version);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See files.h.
 #include "cli/console/files.h"
 
 #include <fmt/format.h>

@@ -1,17 +1,19 @@
-// Output files: refused before the work when they cannot be written, complete or absent after it.
+// Files that commands read and write. An output file is checked before the work. After the work the
+// file is complete; when writing failed, the old file is unchanged.
 #pragma once
 #include <string>
 
 namespace rehearse::cli {
 
-/// Throws InputError that names the flag and the cause when a file cannot be made at `path`.
+/// Throws InputError with the flag and the cause when no file can be created at `path`.
 void check_writable(const std::string& flag, const std::string& path);
-/// Writes beside the name and renames. Throws BackendError; what stood there before stays then.
+/// Writes a temporary file beside `path` and renames it. Throws BackendError when that fails; then
+/// the old file at `path` is unchanged. Devices such as /dev/stdout are written directly.
 void write_file(const std::string& path, const std::string& text);
-/// Throws InputError.
+/// The contents of a file. Throws InputError when the file cannot be read.
 std::string read_file(const std::string& path);
 
-/// A folder that goes away with the object, and what is in it.
+/// A temporary folder. The destructor removes the folder and its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder();

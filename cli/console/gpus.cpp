@@ -1,5 +1,5 @@
-// See gpus.h. libnvidia-ml first, because it needs no context and knows the driver's version;
-// libcuda where a container has only that. Signatures are those of nvml.h and cuda.h.
+// Asks libnvidia-ml first: it needs no CUDA context and knows the driver's version. Asks libcuda
+// where a container has only that library. The function signatures are those of nvml.h and cuda.h.
 #include "cli/console/gpus.h"
 
 #include <dlfcn.h>

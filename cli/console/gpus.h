@@ -1,4 +1,5 @@
-// NVIDIA GPUs as the driver knows them, asked without linking anything of CUDA.
+// Lists the NVIDIA GPUs that the driver knows. Loads the driver's libraries at run time, so the
+// program links nothing of CUDA.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,12 +9,12 @@ namespace rehearse::cli {
 
 struct Gpu {
   std::string name = {};
-  std::int64_t memory = 0;  // bytes; 0: not known
+  std::int64_t memory = 0;  // bytes; 0: unknown
 };
 struct Gpus {
-  std::string source = {};   // the library that answered; empty: none did
-  std::string driver = {};   // its version, where known
-  std::string problem = {};  // why there is no answer
+  std::string source = {};   // the library that answered; empty: none
+  std::string driver = {};   // version of the driver; empty: unknown
+  std::string problem = {};  // why there are no GPUs; empty: there are
   std::vector<Gpu> list = {};
 };
 Gpus find_gpus();

@@ -1,4 +1,3 @@
-// See json_out.h.
 #include "cli/console/json_out.h"
 
 #include <fmt/format.h>
@@ -25,7 +24,7 @@ void check(const Json& json, const std::string& path) {
       check(value, path.empty() ? key : fmt::format("{}.{}", path, key));
 }
 
-/// In quotes where a shell would read it otherwise.
+/// The word in quotes if it has characters that are special to a shell.
 std::string quoted(const std::string& word) {
   constexpr const char* plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";

@@ -1,5 +1,5 @@
-// JSON as commands print it: of which version and command it is, and no number in it that JSON
-// cannot say.
+// The JSON that commands print. It starts with its schema version, the program's version and the
+// command line. It has no infinity and no NaN, which JSON cannot express.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace rehearse::cli {
 
-/// schema_version, then version and command, then the rest.
+/// `json` with the program's version and the command line inserted after its schema_version.
 nlohmann::ordered_json signed_by(const Context& context, const nlohmann::ordered_json& json);
-/// Throws InputError that names the first number that is not finite.
+/// Throws InputError with the path of the first number that is not finite.
 void check_finite(const nlohmann::ordered_json& json);
-/// Checked, indented, with a line end.
+/// Indented text that ends with a newline. Throws InputError as check_finite does.
 std::string text_of(const nlohmann::ordered_json& json);
-/// The command line as a shell reads it, the program's folder left out.
+/// The command line, quoted for a shell. The program's path becomes "rehearse".
 std::string command_text(const std::vector<std::string>& arguments);
 
 }  // namespace rehearse::cli

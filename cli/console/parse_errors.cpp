@@ -1,4 +1,3 @@
-// See parse_errors.h.
 #include "cli/console/parse_errors.h"
 
 #include <fmt/format.h>
@@ -18,7 +17,7 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return names;
 }
 
-/// Ends the sentence about an unknown word.
+/// "; did you mean KNOWN?" with the nearest known word, or "." when no known word is near.
 std::string meant(const std::string& word, const std::vector<std::string>& known) {
   const std::string near = nearest(word, known);
   return near.empty() ? "." : fmt::format("; did you mean {}?", near);

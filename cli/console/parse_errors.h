@@ -1,14 +1,14 @@
-// What is wrong with a command line, and what may have been meant.
+// Error messages for a wrong command line, with the nearest known command or option.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
 
 namespace rehearse::cli {
 
-/// One line for a failed parse of `app`: an unknown command or option with the nearest known one,
-/// else CLI11's own words; then where help is.
+/// The one-line message for a failed parse of `app`: the unknown command or option with the nearest
+/// known one, or else CLI11's own message; then the command that prints the help.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);
-/// The one line for a command that there is not.
+/// The one-line message for an unknown command.
 std::string unknown_command(const CLI::App& app, const std::string& word);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See python.h.
 #include "cli/console/python.h"
 
 #include <fmt/format.h>

@@ -1,16 +1,17 @@
-// The project's private Python, for the report.
+// Finds the project's private Python interpreter and runs the report script with it.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace rehearse::cli {
 
-/// The interpreter: REHEARSE_PYTHON, else tools/python where tools/setup made it; empty when there
-/// is none.
+/// Path of the interpreter: REHEARSE_PYTHON, or else tools/python, which tools/setup creates. Empty
+/// when there is none.
 std::string find_python();
-/// The same; throws InputError that says how to get one. `flag`: what needs it.
+/// Like find_python, but throws InputError that says how to get the interpreter when there is none.
+/// `flag`: the option that needs Python.
 std::string need_python(const std::string& flag);
-/// plots/report.py with these arguments. Throws BackendError with what it said when it fails.
+/// Runs plots/report.py. Throws BackendError with the last line of its output when it fails.
 void run_report(const std::string& python, const std::vector<std::string>& arguments);
 
 }  // namespace rehearse::cli

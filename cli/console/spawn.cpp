@@ -1,4 +1,3 @@
-// See spawn.h.
 #include "cli/console/spawn.h"
 
 #include <fcntl.h>

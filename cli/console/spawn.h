@@ -1,4 +1,4 @@
-// Another program's exit status and what it wrote.
+// Runs another program and returns its exit status and its output.
 #pragma once
 #include <string>
 #include <vector>
@@ -6,12 +6,12 @@
 namespace rehearse::cli {
 
 struct Finished {
-  int status = 0;           // 128 + n after signal n, 127 when it could not be started
-  std::string output = {};  // both streams, or standard output alone
+  int status = 0;           // 128 + n after signal n; 127: the program could not be started
+  std::string output = {};  // standard output, with `with_errors` also standard error
 };
 
-/// Runs a program (its name or path first, then its arguments) and waits for it. Throws
-/// BackendError when this machine has no pipe left.
+/// Runs a program and waits for its end. `arguments`: the program's name or path, then its
+/// arguments. Throws BackendError when no pipe can be created.
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors);
 
 }  // namespace rehearse::cli

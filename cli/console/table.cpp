@@ -1,4 +1,3 @@
-// See table.h.
 #include "cli/console/table.h"
 
 #include <algorithm>
@@ -26,7 +25,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<bool> right(columns, true);
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::size_t c = 0; c < rows[r].size(); ++c) {
-      if (c + 1 == rows[r].size() && c + 1 < columns) break;  // runs on
+      if (c + 1 == rows[r].size() && c + 1 < columns) break;  // may be wider
       widths[c] = std::max(widths[c], width(rows[r][c]));
       if (r > 0 && !numeric(rows[r][c])) right[c] = false;
     }

@@ -1,16 +1,16 @@
-// Columns of text that line up.
+// Formats rows of text as a table with aligned columns.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace rehearse::cli {
 
-/// One line a row, columns two blanks apart, the first row a header. Columns whose cells below the
-/// header all begin with a digit, a sign or "-" stand at the right. A row may be shorter: its last
-/// cell then runs on.
+/// One line per row, columns two blanks apart. The first row is the header. A column is
+/// right-aligned when each of its cells below the header is empty or begins with a digit or a sign.
+/// A row may have fewer cells than the header; then its last cell may be wider than its column.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
-/// Columns that a text takes on a terminal (UTF-8, no wide characters).
+/// The number of columns that a UTF-8 text without wide characters takes on a terminal.
 std::size_t width(const std::string& text);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See teller.h.
 #include "cli/console/teller.h"
 
 #include <fmt/core.h>

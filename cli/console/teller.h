@@ -1,6 +1,6 @@
-// How a long command says how far it is, on standard error: on a terminal in one live line, else
-// (a file, a pipe) in a line every ten seconds, so that a log neither fills up nor stays silent for
-// minutes.
+// Shows the progress of a long command on standard error. On a terminal it rewrites one live line.
+// In a file or pipe it prints a line every ten seconds, so that a log neither fills up nor stays
+// silent for minutes.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -13,16 +13,17 @@ namespace rehearse::cli {
 
 class Teller {
  public:
-  /// Silent with --quiet.
+  /// Prints nothing with --quiet.
   explicit Teller(const Context& context);
   ~Teller() { done(); }
   Teller(const Teller&) = delete;
   Teller& operator=(const Teller&) = delete;
 
-  /// What is going on from now on; a live line shows it at once. The second text is for lines.
+  /// Sets the current progress. `live` is shown at once on a terminal; `line` is the text for the
+  /// lines of a file or pipe.
   void say(const std::string& live, const std::string& line);
   void say(const std::string& text) { say(text, text); }
-  /// Nothing is going on any more: wipes the live line, so that results can be printed.
+  /// Ends the progress: clears the live line, so that results can be printed.
   void done();
 
  private:
@@ -30,11 +31,11 @@ class Teller {
   void print_lines(const std::stop_token& stop);
 
   Way way_;
-  bool shown_ = false;  // a live line stands on the terminal
+  bool shown_ = false;  // a live line is on the terminal
   std::mutex mutex_ = {};
   std::condition_variable_any wake_ = {};
   std::string text_ = {};
-  std::jthread clock_ = {};  // last: it uses the others
+  std::jthread clock_ = {};  // prints the lines; the last member, because it uses the others
 };
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See collectives_used.h.
 #include "cli/study/collectives_used.h"
 
 #include <fmt/format.h>

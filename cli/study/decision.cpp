@@ -1,4 +1,3 @@
-// See decision.h.
 #include "cli/study/decision.h"
 
 #include <fmt/format.h>
@@ -20,10 +19,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Null in JSON: not known, or nothing feasible.
+/// Null when the number is not finite: the time is not known, or nothing was feasible.
 Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
 
-/// Of each segment, how its gradient is summed; empty: whole.
+/// How each segment's gradient is summed; empty: all gradients are dense.
 Json layers_json(const plan::Plan& p) {
   Json out = Json::array();
   for (const plan::LayerExchange& x : p.exchange.layers)

@@ -1,5 +1,5 @@
-// Planning as commands do it: the profile read, a progress bar, the best candidates simulated
-// again, the outcome as text or JSON.
+// Planning for commands: reads the profile, shows progress, simulates the best candidates again,
+// and prints the decision as text or JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,26 +12,27 @@
 namespace rehearse::cli {
 
 struct PlanFlags {
-  int budget = 0;
-  bool rescore = true;       // by fluid simulation
-  Teller* teller = nullptr;  // none: says nothing
+  int budget = 0;            // candidates to dry-run at most; 0: no limit
+  bool rescore = true;       // simulate the best candidates again (fluid)
+  Teller* teller = nullptr;  // null: no progress is shown
 };
 
-/// Throws InputError when no plan is feasible.
+/// Plans the job. Throws InputError when no plan is feasible.
 plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags);
-/// A job as load() leaves it becomes one that runs: where its plan is open it is decided.
+/// If the job leaves its plan open (the adaptive method without a plan file), decides the plan,
+/// stores it in the job and returns the decision. Otherwise returns nothing.
 std::optional<plan::Decision> decide_plan(job::Job& job, Teller* teller);
 
-/// What to beware of in a decided plan stands beside what its study warns of.
+/// Adds the decision's warnings to the study's.
 void add_warnings(const plan::Decision& decision, Study& study);
 
-/// The plan file.
+/// The text of the plan file (TOML).
 std::string plan_text(const plan::Decision& decision, const job::Job& job);
-/// The JSON of `plan`, documented in docs/cli.md.
+/// The JSON of `rehearse plan`, documented in docs/cli.md.
 nlohmann::ordered_json to_json(const plan::Decision& decision, const job::Job& job);
-/// Of what, plan, prediction, counts, warnings.
+/// A few lines: model, cluster, plan, predicted step time, number of candidates, warnings.
 std::string brief(const plan::Decision& decision, const job::Job& job);
-/// The whole decision.
+/// The whole decision with its reasons, for --explain.
 std::string explain(const plan::Decision& decision, const job::Job& job);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See load.h.
 #include "cli/study/load.h"
 
 #include <fmt/format.h>
@@ -23,7 +22,7 @@ job::Job load_for(const Context& context, const std::string& path, int ranks) {
   try {
     return load(path, set);
   } catch (const InputError&) {
-    return job;  // its mesh is stated: whoever starts the ranks says what does not match
+    return job;  // the job states a mesh of another size; the caller reports the mismatch
   }
 }
 

@@ -1,4 +1,4 @@
-// From the command line to a job.
+// Reads a job file with the command line's --set options, and the profile that the job names.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace rehearse::cli {
 
-/// The job with the command line's --set. Of the adaptive method the plan is left open, for
-/// decide_plan (decision.h).
+/// The job at `path` with the --set options. With the adaptive method the plan may stay open; then
+/// decide_plan (decision.h) decides it. Throws InputError.
 job::Job load(const std::string& path, const std::vector<std::string>& set);
-/// The same for a run of `ranks` processes: where neither the file nor --set says how many ranks
-/// the world has, a cluster whose ranks share a host's cores gets that many.
+/// Like load, for a run of `ranks` processes. On a cluster whose ranks share the cores of a host,
+/// the world size becomes `ranks` unless the job or --set states it.
 job::Job load_for(const Context& context, const std::string& path, int ranks);
-/// What the job's cluster.profile names, if it names one. Throws InputError when it is of another
-/// cluster.
+/// The profile at the job's cluster.profile; nothing when the job names none. Throws InputError
+/// when the profile is wrong or belongs to another cluster.
 std::optional<costs::Profile> profile_of(const job::Job& job);
 
 }  // namespace rehearse::cli

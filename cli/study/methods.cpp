@@ -1,4 +1,3 @@
-// See methods.h.
 #include "cli/study/methods.h"
 
 #include <fmt/format.h>
@@ -15,12 +14,13 @@
 namespace rehearse::cli {
 namespace {
 
-/// Keys that only make sense together with the method they were written for.
+/// Keys of [method] that only make sense with the method for which they were written.
 constexpr std::array shape_keys{
     "pp",    "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages",
     "shares"};
 
-/// What a plan says and other methods must be compared on as well: the work and the devices.
+/// Options that drop the job's plan but keep the plan's work and devices, so that a comparison with
+/// another method is fair.
 std::vector<std::string> without_plan(const job::Job& job) {
   const plan::Plan& plan = job.plan;
   std::vector<std::string> out{
@@ -38,7 +38,7 @@ std::vector<std::string> without_plan(const job::Job& job) {
   return out;
 }
 
-/// Parts between commas; those in brackets or quotes belong to a value.
+/// Splits at commas, except at commas in brackets or quotes.
 std::vector<std::string> parts_of(const std::string& list) {
   std::vector<std::string> out(1);
   int depth = 0;
@@ -65,12 +65,12 @@ std::vector<std::string> parts_of(const std::string& list) {
   return out;
 }
 
-/// "pp=2" is of [method].
+/// "pp=2" becomes "method.pp=2"; a key with a dot stays as it is.
 std::string setting(const std::string& part) {
   return (part.find('.') < part.find('=') ? "" : "method.") + part;
 }
 
-/// Whether a part belongs to the method before it: a setting, or the next axis of its order.
+/// Whether a part belongs to the row before it: "KEY=VALUE", or the next axis after "order=".
 bool continues(const std::string& part, const MethodChoice& before) {
   if (before.set.empty() || part.find('@') != std::string::npos) return false;
   if (part.find('=') != std::string::npos) return true;

@@ -1,4 +1,4 @@
-// The --methods of `compare`.
+// Parses --methods of `rehearse compare` and makes the --set options of each row.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,23 +7,23 @@
 
 namespace rehearse::cli {
 
-/// One row: a method, and keys of the job that hold for it alone.
+/// One row of the comparison: a method, and keys of the job that hold for this row alone.
 struct MethodChoice {
-  std::string label = {};  // as written
+  std::string label = {};  // the row's name, as the user wrote it
   std::string method = {};
   std::vector<std::string> set = {};  // "method.pp=2"
 };
 
-/// "ddp,1f1b@pp=2,micro_batches=8,zero3": a part with = belongs to the method before it, and so do
-/// the axes after order=; commas in brackets or quotes belong to their value. A key without a dot
-/// is of [method]. "all": every method. "plan": the job's own plan. Throws InputError, with the
-/// nearest name for an unknown method.
+/// Parses a list such as "ddp,1f1b@pp=2,micro_batches=8,zero3" into three rows. A part with "="
+/// belongs to the method before it, and so do the axes after "order=". A comma in brackets or
+/// quotes is part of a value. A key without a dot is a key of [method]. "all" means every method,
+/// "plan" the job's own plan. Throws InputError, with the nearest name for an unknown method.
 std::vector<MethodChoice> parse_methods(const std::string& list);
 
-/// --set for a row. What the job file says about the shape of its own method (mesh, micro-batches,
-/// ...) is forgotten where the row's method is another one, so that each gets its own defaults;
-/// the command line's --set and the row's own keys hold. Of a job with a plan, other methods get
-/// the plan's work (batch, precision, optimizer) and devices.
+/// The --set options of a row. If the row's method is not the job's, the keys that shape the job's
+/// method (mesh, micro-batches, ...) get their defaults. The command line's --set and the row's own
+/// keys always hold. If the job has a plan, a row of another method gets the plan's work (global
+/// batch, precision, optimizer) and devices.
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set);
 

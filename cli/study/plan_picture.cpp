@@ -1,4 +1,3 @@
-// See plan_picture.h.
 #include "cli/study/plan_picture.h"
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The stage that each rank of the mesh plays.
+/// The pipeline stage of each rank of the mesh.
 std::map<Id, int> stage_of_ranks(const plan::Plan& plan) {
   const planner::RankGrid grid(plan);
   std::map<Id, int> out;
@@ -65,7 +64,7 @@ Json layers_json(const job::Job& job, const costs::Profile* profile) {
   return out;
 }
 
-/// One text a stage; with virtual stages it has several runs of segments.
+/// One text per stage: "first segment .. last segment" of each model chunk that the stage holds.
 Json stages_json(const job::Job& job) {
   const plan::Plan& plan = job.plan;
   std::vector<std::string> out(static_cast<std::size_t>(plan.mesh.pp));

@@ -1,5 +1,5 @@
-// What a report shows of a plan: devices and stages and each compressed layer (plots/placement.py),
-// and a step of the fastest method without it beside a step with it.
+// The pictures of a plan in a report: its devices, stages and compressed layers
+// (plots/placement.py), and the trace of the fastest baseline beside the trace of the plan.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace rehearse::cli {
 
-/// docs/report.md: "Placement". `profile` (or none) has the variances.
+/// The JSON of docs/report.md, "Placement". `profile`: its variances are shown; null: none.
 nlohmann::ordered_json placement_json(const job::Job& job, const costs::Profile* profile);
 
-/// The inputs of plots/report.py for the job's plan, whose step is traced in `trace`; those that
-/// are not yet files are written into the folder. `against`: has the traces of its baselines there,
-/// under "before-METHOD.json".
+/// The arguments of plots/report.py for the job's plan. Writes placement.json into `folder`.
+/// `trace`: the file with the trace of the plan's step. `against`: a rehearsal whose baselines were
+/// traced into `folder`, as "before-METHOD.json".
 std::vector<std::string> plan_pictures(const job::Job& job, const Rehearsal& against,
                                        const TemporaryFolder& folder, const std::string& trace);
-/// What finish_rehearsal needs for that.
+/// The `traces` argument of finish_rehearsal that makes those files.
 std::string baseline_traces(const TemporaryFolder& folder);
 
 }  // namespace rehearse::cli

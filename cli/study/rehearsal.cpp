@@ -1,4 +1,3 @@
-// See rehearsal.h.
 #include "cli/study/rehearsal.h"
 
 #include <fmt/format.h>
@@ -25,8 +24,8 @@ StepTime time_of(const Study& study) {
   return {study.summary.step_time.mean, study.summary.step_time.ci95};
 }
 
-/// A method that has no time because of memory is tried with the first change that makes it fit,
-/// unless that is another method.
+/// Simulates one baseline. If it does not fit into memory, tries again with the first change that
+/// makes it fit and keeps the method.
 Baseline run_baseline(const std::string& method, const job::Job& job, const StudyOptions& how,
                       const std::string& path, const std::vector<std::string>& set) {
   Baseline out{.method = method};
@@ -76,8 +75,8 @@ Rehearsal begin_rehearsal(const job::Job& job) {
   out.cluster_hash = job.cluster.hash();
   out.profile_hash = profile ? job::hash_of(*profile) : 0;
   out.plan_hash = plan.hash;
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
-  std::map<Id, std::int64_t> need;  // ranks that share a device add up
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
+  std::map<Id, std::int64_t> need;  // bytes by device, summed over the ranks on the device
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)
     need[job.plan.placement.rank_to_device[rank]] += linked.memory[linked.role_of[rank]].total();
   for (const auto& [device, bytes] : need) {

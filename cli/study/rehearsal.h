@@ -1,6 +1,6 @@
-// "Rehearsed before run": what was predicted for a plan, beside its file (docs/plans.md).
-// `simulate` writes it, `train --rehearsed` refuses to run what it does not speak for, and adds
-// what was measured.
+// A rehearsal is the prediction for a plan and for its baselines, in a JSON file beside the plan
+// file (docs/plans.md). `rehearse simulate` writes it. `rehearse train --rehearsed` refuses to run
+// a plan whose rehearsal is missing, stale or bad, and adds the measured step time to the file.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace rehearse::cli {
 
-/// Mean and half-width of the 95% interval, seconds.
+/// Mean and half-width of the 95% interval, in seconds.
 struct StepTime {
   double mean = 0, ci95 = 0;
 };
 
-/// One of the methods that a plan has to be at least as fast as.
+/// The prediction for one of the methods that the plan is compared with.
 struct Baseline {
   std::string method = {};
-  std::optional<StepTime> step_time = {};
-  std::vector<std::string> set = {};  // what made it fit, as --set takes it
-  std::string cannot_run = {};        // why there is no time
+  std::optional<StepTime> step_time = {};  // none: the method cannot run the job
+  std::vector<std::string> set = {};       // --set options that made it fit into memory
+  std::string cannot_run = {};             // why there is no step time
 };
 
 /// A real run of the plan.
@@ -38,10 +38,10 @@ struct Rehearsal {
   std::uint64_t model_hash = 0, cluster_hash = 0, profile_hash = 0, plan_hash = 0;
   std::string fidelity = {};
   std::vector<std::uint64_t> seeds = {};
-  std::optional<StepTime> step_time = {};                // none: it does not fit into memory
-  std::map<std::string, std::int64_t> peak_memory = {};  // bytes by device
-  std::map<std::string, std::int64_t> over_memory =
-      {};  // what plans may use of the devices that are too small
+  std::optional<StepTime> step_time = {};                // none: the plan does not fit into memory
+  std::map<std::string, std::int64_t> peak_memory = {};  // bytes, by device name
+  /// The usable bytes of the devices on which the plan does not fit, by device name.
+  std::map<std::string, std::int64_t> over_memory = {};
   std::vector<Baseline> baselines = {};
   std::vector<RealRun> runs = {};
 };
@@ -49,31 +49,34 @@ struct Rehearsal {
 /// "plan.toml" -> "plan.rehearsal.json".
 std::string rehearsal_path(const std::string& plan_file);
 
-/// What of the job's plan does not fit into its devices' memory is in over_memory; no simulation
-/// yet.
+/// A rehearsal with the hashes and the memory of the job's plan, and without a simulation. Devices
+/// on which the plan does not fit are in over_memory. Throws InputError.
 Rehearsal begin_rehearsal(const job::Job& job);
-/// The rehearsal with the plan's own simulation, and those of DDP, ZeRO-2 and 1F1B: on the plan's
-/// devices, with its batch, precision and optimizer, under the same seeds; one that lacks memory is
-/// tried with the first change that makes it fit. `path` and `set`: the job as the command line
-/// names it. `traces`: a prefix of files METHOD.json that get their Chrome traces; empty: none.
+/// Adds the plan's own simulation (`study`), and simulates the baselines DDP, ZeRO-2 and 1F1B: on
+/// the plan's devices, with its global batch, precision and optimizer, under the same seeds. A
+/// baseline that does not fit into memory is tried again with the first change that makes it fit.
+/// `path` and `set`: the job as on the command line. `traces`: the Chrome trace of a baseline is
+/// written to this prefix + "METHOD.json"; empty: no traces.
 void finish_rehearsal(Rehearsal& rehearsal, const job::Job& job, const Study& study,
                       const StudyOptions& options, const std::string& path,
                       const std::vector<std::string>& set, const std::string& traces = {});
-/// Beside the plan, complete or not at all. Throws BackendError.
+/// Writes the rehearsal to its file, completely or not at all. Throws BackendError.
 void write_rehearsal(const Rehearsal& rehearsal, const job::Job& job);
-/// The fastest of those that can run; null when none can.
+/// The fastest baseline that can run; null: none can.
 const Baseline* best_baseline(const Rehearsal& rehearsal);
-/// For people, one line each.
+/// Text with one line per baseline.
 std::string describe(const Rehearsal& rehearsal);
 
-/// Throws InputError when the job has no plan, or its rehearsal is missing, stale, over memory, or
-/// slower than the best feasible baseline (disjoint intervals); says which.
+/// Throws InputError when the job has no plan file, or when the plan's rehearsal is missing, stale,
+/// over memory, or slower than the best baseline (with disjoint intervals). The message says which.
 void check_rehearsal(const job::Job& job);
-/// Adds a run to the file. Throws BackendError when it cannot be written.
+/// Adds a real run with these step times (seconds) to the rehearsal's file. Throws BackendError
+/// when the file cannot be written.
 void add_measured(const job::Job& job, const std::vector<double>& step_times);
 
 std::string to_json(const Rehearsal& rehearsal);
-/// Throws InputError on anything that `to_json` would not have written.
+/// Throws InputError when the text is not exactly what `to_json` writes for a rehearsal. `file`:
+/// name for messages.
 Rehearsal parse_rehearsal(const std::string& text, const std::string& file);
 
 }  // namespace rehearse::cli

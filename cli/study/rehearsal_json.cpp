@@ -1,4 +1,5 @@
-// A rehearsal as JSON, out and in. Strict: what is read must be what is written from it.
+// Writes and reads a rehearsal as JSON. Reading is strict: writing the rehearsal again must give
+// the same JSON, so a file with unknown or edited keys is refused.
 #include <fmt/format.h>
 
 #include <charconv>

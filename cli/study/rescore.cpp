@@ -1,4 +1,3 @@
-// See rescore.h.
 #include "cli/study/rescore.h"
 
 #include <limits>
@@ -15,9 +14,10 @@ namespace rehearse::cli {
 namespace {
 
 constexpr std::uint64_t own_seed = 0x52454845;
-/// Where nothing is random, steps are alike but for a rhythm of two or three.
+/// Without randomness fewer steps suffice: steps then differ only in patterns that repeat every two
+/// or three steps.
 constexpr execution::Steps steps{1, 6}, quiet_steps{1, 3};
-/// (rank, op) instances a step beyond which a simulation takes too long for a search.
+/// A plan with more (rank, op) instances per step takes too long to simulate in a search.
 constexpr std::size_t most_instances = 500'000;
 
 }  // namespace
@@ -28,7 +28,7 @@ std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
     job::Job one = job;
     one.plan = plan;
     one.disturb.seed += own_seed;
-    const link::LinkedProgram linked = link::link(compile(one), one.model);
+    const link::LinkedProgram linked = link::link(program_of(one), one.model);
     std::size_t instances = 0;
     for (const program::Role& role : linked.program.roles)
       instances += role.ops.size() * role.ranks.size();
@@ -49,7 +49,9 @@ std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
   };
 }
 #else
-std::function<double(const Plan&)> fluid_rescore(const Job&, const Profile*) { return {}; }
+std::function<double(const plan::Plan&)> fluid_rescore(const job::Job&, const costs::Profile*) {
+  return {};
+}
 #endif
 
 }  // namespace rehearse::cli

@@ -1,5 +1,5 @@
-// How the CLI scores a finalist of the planner again: a fluid simulation, where channels contend
-// and the job's disturbances act.
+// Scores a finalist of the planner again with a fluid simulation, which has contention and the
+// job's disturbances.
 #pragma once
 #include <functional>
 
@@ -9,9 +9,11 @@
 
 namespace rehearse::cli {
 
-/// Mean step time over a few steps of one run, whose seed is the planner's own: what `simulate` and
-/// a test draw afterwards, the planner has not seen. Not a number for plans too large to simulate
-/// in a search. Empty where this build has no SimGrid.
+/// Returns a function from a plan to its mean step time in seconds, over a few steps of one run.
+/// The run has a seed of its own, so that a later `simulate` draws other random numbers than the
+/// planner saw. The function returns NaN for a plan that is too large to simulate in a search.
+/// Returns an empty function when this build has no SimGrid. `job` and `profile` (or null) must
+/// outlive the function.
 std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
                                                        const costs::Profile* profile);
 

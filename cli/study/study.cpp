@@ -1,4 +1,3 @@
-// See study.h.
 #include "cli/study/study.h"
 
 #include <fmt/format.h>
@@ -32,6 +31,7 @@ namespace {
 constexpr std::size_t traced_ranks = 64;
 constexpr int traced_steps = 2;
 
+/// Measures wall-clock seconds between calls of lap().
 class Stopwatch {
  public:
   double lap() {
@@ -45,12 +45,14 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+/// Whether runs with different seeds differ.
 bool random(const cluster::Disturbance& d) {
   return d.compute_sigma > 0 || d.link_sigma > 0 ||
          (d.straggler_probability > 0 && d.straggler_probability < 1);
 }
 
-/// All ranks where they are few, otherwise the first of each role.
+/// The ranks and steps of the trace: all ranks if there are at most `traced_ranks`, or else the
+/// first ranks of each role.
 execution::TraceSelection selection(const link::LinkedProgram& linked, execution::Steps steps) {
   execution::TraceSelection out{.first_step = steps.warm_up,
                                 .last_step = steps.warm_up + traced_steps - 1};
@@ -64,7 +66,7 @@ execution::TraceSelection selection(const link::LinkedProgram& linked, execution
   return out;
 }
 
-/// Everything that the runs of all seeds share.
+/// What the runs of all seeds have in common.
 struct Runs {
   const job::Job& job;
   const StudyOptions& options;
@@ -177,7 +179,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   Study out;
   Stopwatch watch;
   tell(job, options, "compiling and linking its program");
-  program::Program program = compile(job);
+  program::Program program = program_of(job);
   out.compile_s = watch.lap();
   const link::LinkedProgram linked = link::link(std::move(program), job.model);
   out.link_s = watch.lap();
@@ -240,14 +242,14 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
       {"samples_per_s", s.summary.samples_per_s},
       {"tokens_per_s", s.summary.tokens_per_s},
-      {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: not known
+      {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: unknown
       {"bubble_fraction", s.summary.bubble_fraction},
       {"exposed_comm_s", s.summary.exposed_comm_s},
       {"bytes_sent_per_rank",
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
       {"collectives", to_json(s.collectives, s.automatic)},
-      {"energy_j", energy_json(s)},  // null: not known
+      {"energy_j", energy_json(s)},  // null: unknown
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.level)},
@@ -265,9 +267,9 @@ nlohmann::ordered_json timings_json(const Study& s) {
 
 std::string step_time_text(const Study& study) {
   const execution::Spread& t = study.summary.step_time;
-  int decimals = 3;  // at least four significant digits
+  int decimals = 3;  // enough for four significant digits of the mean ...
   for (double v = t.mean; v < 0.9995 && decimals < 9; v *= 10) ++decimals;
-  // ... and one of the interval, unless it is 0.
+  // ... and for one significant digit of the interval, unless the interval is 0.
   while (t.ci95 > 0 && t.ci95 * std::pow(10, decimals) < 0.5 && decimals < 9) ++decimals;
   const std::string seeds =
       study.seeds.size() == 1 ? "1 seed" : fmt::format("{} seeds", study.seeds.size());

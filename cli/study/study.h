@@ -1,5 +1,6 @@
-// One job, predicted: compiled, linked, checked against memory, played over several seeds. What
-// `simulate`, each row of `compare` and the prediction of a real run are made of.
+// The prediction of one job: compiles and links its program, checks the memory, and runs the
+// program over several seeds. `simulate`, each row of `compare` and each baseline of a rehearsal
+// are such studies.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace rehearse::cli {
 
 class Teller;
 
-/// analytic: the dry run, nothing contends. fluid, chunk: SimGrid (sim/executor.h).
+/// analytic: the dry run, without contention. fluid and chunk: the simulator (sim/executor.h).
 enum class Level : std::uint8_t { analytic, fluid, chunk };
 constexpr auto spellings(Level) {
   return std::to_array<const char*>({"analytic", "fluid", "chunk"});
@@ -25,10 +26,11 @@ constexpr auto spellings(Level) {
 
 struct StudyOptions {
   Level level = Level::fluid;
-  int seeds = 5;                // as many runs, unless nothing in [disturb] is random: then one
-  execution::Steps steps = {};  // of each run
-  std::string trace = {};    // Chrome trace of the first seed's first two steady steps; empty: none
-  Teller* teller = nullptr;  // none: says nothing
+  int seeds = 5;                // number of runs; one run if nothing in [disturb] is random
+  execution::Steps steps = {};  // steps of each run
+  /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
+  std::string trace = {};
+  Teller* teller = nullptr;  // null: no progress is shown
 };
 
 struct Study {
@@ -36,35 +38,35 @@ struct Study {
   Subject subject = {};
   int world_size = 0, servers = 0;
   std::vector<program::Axis> mesh = {};
-  std::vector<std::string> devices = {};  // by rank
+  std::vector<std::string> devices = {};  // device names, by rank
   std::vector<std::uint64_t> seeds = {};
   Level level = Level::fluid;
-  bool calibrated = false;
+  bool calibrated = false;  // all local times come from a profile or a calibrated device
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
-  bool automatic = true;  // algorithms of collectives were chosen, not stated
-  std::vector<planner::DeviceNeed> memory = {};
-  std::vector<std::string> idle_unknown = {};  // kinds whose idle power counts as nothing
+  bool automatic = true;  // the algorithms of collectives were chosen, not stated in the job
+  std::vector<planner::DeviceNeed> memory = {};  // by kind of device
+  std::vector<std::string> idle_unknown = {};    // kinds of device with unknown idle power (0 W)
   std::uint64_t program_hash = 0, cluster_hash = 0;
   std::vector<std::string> warnings = {};
-  /// Wall clock of this machine, seconds: never part of to_json.
+  /// Seconds of wall clock on this machine. Not part of to_json, which is deterministic.
   double compile_s = 0, link_s = 0, costs_s = 0, run_s = 0;
 };
 
-/// Throws InputError when the job cannot be compiled, does not fit into memory or gives numbers
-/// that are not finite.
+/// Predicts the job. Throws InputError when the job cannot be compiled, does not fit into memory or
+/// gives a number that is not finite, and when the level needs SimGrid and this build has none.
 Study study(const job::Job& job, const StudyOptions& options);
 
-/// The JSON of `simulate`, documented in docs/cli.md. Equal job, seeds and fidelity give equal
-/// bytes.
+/// The JSON of `rehearse simulate`, documented in docs/cli.md. The same job, seeds and fidelity
+/// give the same bytes.
 nlohmann::ordered_json to_json(const Study& study);
 nlohmann::ordered_json timings_json(const Study& study);
 
 /// "0.812 s +- 0.004 (95%, 5 seeds)".
 std::string step_time_text(const Study& study);
-/// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: not known.
+/// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);
-/// "pp 4 x dp 8"; axes of size 1 left out.
+/// "pp 4 x dp 8"; without axes of size 1.
 std::string mesh_text(const Study& study);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See study_migration.h.
 #include "cli/study/study_migration.h"
 
 #include <fmt/format.h>
@@ -27,21 +26,23 @@
 namespace rehearse::cli {
 namespace {
 
-/// The migration's program, and what it moves.
+/// A migration: the program of the first plan (`from`), the migration's own program (`linked`),
+/// what it moves, and the memory it needs.
 struct Change {
   link::LinkedProgram from = {}, linked = {};
   migration::Migration migration = {};
   std::vector<planner::DeviceNeed> memory = {};
 };
 
+/// Throws InputError when the states of both plans do not fit into memory at once.
 Change change_of(const job::Job& job, const plan::Plan& first) {
   job::Job before = job;
   before.plan = first;
   Change out;
-  out.from = link::link(compile(before));
+  out.from = link::link(program_of(before));
   const std::vector<Id>& devices = first.placement.rank_to_device;
   out.migration =
-      migration::migrate(out.from, link::link(compile(job)), job.model,
+      migration::migrate(out.from, link::link(program_of(job)), job.model,
                          {.distance = migration::distance_on(job.cluster, devices),
                           .played = {},
                           .plays = migration::players(devices, job.plan.placement.rank_to_device)});
@@ -58,6 +59,7 @@ Change change_of(const job::Job& job, const plan::Plan& first) {
   return out;
 }
 
+/// Duration of the migration in seconds. `trace`: file for the Chrome trace; empty: none.
 double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const costs::Costs& costs,
                   Level level, const costs::Profile* profile, const std::vector<double>& slow,
                   const std::string& trace) {

@@ -1,4 +1,3 @@
-// See study_options.h.
 #include "cli/study/study_options.h"
 
 #include <fmt/format.h>

@@ -16,8 +16,9 @@ struct StudyFlags {
 };
 
 void add_study_flags(CLI::App& command, StudyFlags& flags);
-/// Checks what can be checked before the work. Throws InputError.
+/// The options of a study. Throws InputError when an output file cannot be written.
 StudyOptions study_options(const StudyFlags& flags, Teller& teller);
+/// Throws InputError when `path` does not end in .html or cannot be written.
 void check_report(const std::string& path);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See subject.h.
 #include "cli/study/subject.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// What a result is of: no figure means anything without it.
+// The subject of a result: model, cluster, global batch, sequence length and precision. Every
+// result shows its subject, because its figures depend on it.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,9 +17,9 @@ Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluste
                    const plan::Plan& plan);
 /// "gpt2-124m, 512 samples of 1024 tokens a step, fp32".
 std::string work_text(const Subject& subject);
-/// Adds model, cluster, global_batch, seq_len and precision.
+/// Adds the keys model, cluster, global_batch, seq_len and precision.
 void add_subject(const Subject& subject, nlohmann::ordered_json& json);
-/// As method.precision spells it.
+/// The name of the dtype in method.precision: "fp32", "bf16" or "fp16".
 const char* precision_name(program::DType dtype);
 
 }  // namespace rehearse::cli

@@ -1,4 +1,3 @@
-// See after_warm_up.h.
 #include "cli/training/after_warm_up.h"
 
 #include <fmt/format.h>
@@ -19,7 +18,7 @@
 namespace rehearse::cli {
 namespace {
 
-constexpr int timed_out = 124;  // of coreutils' timeout
+constexpr int timed_out = 124;  // exit status of coreutils' timeout
 
 plan::Plan decide_again(const job::Job& job, const std::string& path,
                         const std::vector<std::string>& set, const planner::Measured& measured) {

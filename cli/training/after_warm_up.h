@@ -1,6 +1,6 @@
-// The decision that a real run of the adaptive method takes once it has warmed up: `rehearse plan`
-// with what was measured, in a process of its own, so that the plan is one that anybody can make
-// again from the files left behind.
+// Plans again after the warm-up of an adaptive run, with the measured gradient variances. The
+// planning is a child process `rehearse plan`, so anybody can repeat it from the files that it
+// leaves.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,13 +11,14 @@
 
 namespace rehearse::cli {
 
-/// `into`'s gradient variances of this model replaced by these.
+/// Replaces the gradient variances of `model` in `into` by `variances`.
 void replace_variances(costs::Profile& into, const std::string& model,
                        const std::vector<tensors::LayerVariance>& variances);
 
-/// Asked in rank 0. `set`: --set of the command line; `path`: the job file. Writes
-/// warm-up.profile.json and plan.toml into train.out. Throws BackendError when planning fails or
-/// takes longer than adaptive.plan_timeout.
+/// The function that rank 0 calls after warm-up to get the next plan. `path`: the job file. `set`:
+/// the --set options of the command line. The function writes warm-up.profile.json and plan.toml
+/// into train.out, or into a temporary folder when train.out is empty. It throws BackendError when
+/// planning fails or takes longer than adaptive.plan_timeout.
 planner::ReplaceOnce::Decide decide_after_warm_up(const job::Job& job, const std::string& path,
                                                   const std::vector<std::string>& set);
 

@@ -1,4 +1,3 @@
-// See launch_ranks.h.
 #include "cli/training/launch_ranks.h"
 
 #include "engine/base/data_dir.h"

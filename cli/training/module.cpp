@@ -1,4 +1,5 @@
-// The way into the module that needs LibTorch: what cli/commands/training.h declares.
+// The entry point of the module that needs LibTorch. It returns the table of functions that
+// cli/commands/training.h declares.
 #include <fmt/format.h>
 
 #include <bit>
@@ -12,6 +13,7 @@
 namespace rehearse::cli {
 namespace {
 
+/// A sentence for `rehearse doctor`: which library computes matrix products here, and why.
 std::string products() {
   const models::LargeProducts& large = models::large_products();
   return fmt::format("LibTorch's ({}); those of 2^{} multiplications and more {}: {}",

@@ -1,4 +1,3 @@
-// See profile_ranks.h.
 #include "cli/training/profile_ranks.h"
 
 #include <fmt/format.h>

@@ -1,10 +1,11 @@
-// `rehearse profile` between real ranks.
+// `rehearse profile` on real ranks, without --cluster.
 #pragma once
 #include "cli/commands/profile.h"
 
 namespace rehearse::cli {
 
-/// Starts ranks, or is one of them. Returns the exit status; the profile is written by rank 0.
+/// Starts the ranks (--nproc), or runs as one of them. Rank 0 writes the profile. Returns the exit
+/// status.
 int profile_ranks(const Context& context, const ProfileOptions& options);
 
 }  // namespace rehearse::cli

@@ -1,5 +1,5 @@
-// `rehearse train`: really trains a job. With --nproc it starts the ranks; without, it is one of
-// them (of torchrun, Slurm, mpirun or a launcher of ours), or a run of a single process.
+// With --nproc, checks the job once and starts the ranks. Without --nproc, the process is one rank
+// of torchrun, Slurm, mpirun or our own launcher, or the only rank.
 #include "cli/training/train_job.h"
 
 #include <fmt/format.h>
@@ -32,6 +32,7 @@
 namespace rehearse::cli {
 namespace {
 
+/// Throws InputError when --import or --export does not suit the job.
 void check_weights(const job::Job& job, const TrainFlags& options) {
   if (options.weights.empty() && options.out_weights.empty()) return;
   const char* flag = options.weights.empty() ? "--export" : "--import";
@@ -46,7 +47,7 @@ void check_weights(const job::Job& job, const TrainFlags& options) {
     throw InputError("--export needs train.out, the folder of the checkpoint that it reads");
 }
 
-/// The job, its own plan decided where that is open, and what it warms up under.
+/// The job with its plan (decided here when the job leaves it open), and the plan of the warm-up.
 struct Prepared {
   job::Job job = {};
   planner::AdaptiveRun run = {};
@@ -64,7 +65,8 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
   return out;
 }
 
-/// Into what the file holds already, in place of what it knew of this model's gradients.
+/// Replaces the gradient variances of the job's model in the profile at `path`; other entries of
+/// the file stay. Creates the file if there is none.
 void write_variances(const std::string& path, const job::Job& job,
                      const std::vector<tensors::LayerVariance>& variances, bool quiet) {
   costs::Profile profile;
@@ -77,7 +79,7 @@ void write_variances(const std::string& path, const job::Job& job,
 }
 
 int launch_all(const Context& context, const TrainFlags& options) {
-  // Whatever is wrong is said once, before there are ranks.
+  // Errors are found here, before ranks start, so that they are printed once.
   auto teller = std::make_unique<Teller>(context);
   const auto [job, run] = prepare_run(context, options, options.nproc, teller.get());
   teller->say("checking the program");
@@ -85,7 +87,7 @@ int launch_all(const Context& context, const TrainFlags& options) {
   if (options.rehearsed) check_rehearsal(job);
   if (!options.resume && !options.overwrite && !job.train.out.empty())
     runtime::check_unused(job.train.out);
-  planner::check_memory(link::link(compile(job), job.model), job.plan, job.model, job.cluster);
+  planner::check_memory(link::link(program_of(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.mesh.world_size() != options.nproc)
     throw InputError(fmt::format(
         "--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
@@ -96,15 +98,16 @@ int launch_all(const Context& context, const TrainFlags& options) {
   if (run.warms_up) {
     job::Job first = job;
     first.plan = run.first;
-    planner::check_memory(link::link(compile(first), job.model), first.plan, job.model,
+    planner::check_memory(link::link(program_of(first), job.model), first.plan, job.model,
                           job.cluster);
     check_migration(job, run.first);
   }
-  teller.reset();  // from here on the ranks speak
+  teller.reset();  // from here on the ranks print
   return start_ranks(context.arguments, options.nproc);
 }
 
 nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary& s) {
+  // Null: not known.
   const auto known = [](double value) {
     return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
   };
@@ -117,7 +120,7 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
   out.update(nlohmann::ordered_json{{"world_size", job.plan.mesh.world_size()},
                                     {"first_step", s.first_step},
                                     {"end_step", s.end_step},
-                                    {"first_loss", s.first_loss},  // null where it is not a number
+                                    {"first_loss", s.first_loss},  // NaN is written as null
                                     {"last_loss", s.last_loss},
                                     {"validation_loss", s.validation_loss},
                                     {"losses", s.losses},

@@ -1,4 +1,4 @@
-// A file and its overrides, where its keys stand, and which of them nobody knows.
+// Reads a file, applies its overrides, finds where a key was set, and reports unknown keys.
 #include "engine/base/config.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace rehearse {
 namespace {
 
-/// The value of `--set key=VALUE`: TOML, or a bare word.
+/// Sets `key` to the value of `--set key=VALUE`, which is TOML or a bare word.
 void insert(toml::table& table, const std::string& key, const std::string& value) {
   try {
     toml::table parsed = toml::parse("value = " + value);
@@ -50,7 +50,7 @@ void apply(toml::table& root, const std::string& file, const std::string& overri
           fmt::format("--set {}: key \"{}\" of {} is not a table", override_text, done, file));
   }
   if (equals + 1 == override_text.size())
-    table->erase(last_of(path));  // as if the file did not say: the default holds
+    table->erase(last_of(path));  // the key is absent now, so its default applies
   else
     insert(*table, last_of(path), override_text.substr(equals + 1));
   overrides[path] = "--set " + override_text;
@@ -99,7 +99,7 @@ void Config::ask(const std::string& key, const std::string& type,
 
 std::string Config::where(const std::string& key) const {
   const std::string path = full(key);
-  // An override of a table's member makes its own node; one of the table covers its members.
+  // An override of a table also sets all keys inside the table.
   for (std::string p = path; !p.empty(); p = around(p))
     if (const auto it = source_->overrides.find(p); it != source_->overrides.end())
       return it->second;
@@ -132,7 +132,7 @@ InputError Config::missing(const std::string& key) const {
   };
   if (const std::string near = nearest_unasked(key); !near.empty())
     return unknown(*this, near, key);
-  // A misspelt section takes its keys with it.
+  // If the section is misspelt, all its keys are missing: name the section, not the key.
   for (std::string path = path_; !path.empty() && !path.ends_with(']'); path = around(path)) {
     const Config outer(source_, all_but_last_of(path));
     const std::string section = last_of(path);
@@ -159,7 +159,7 @@ std::vector<std::string> Config::names() const {
 }
 
 void Config::finish() const {
-  // Siblings and, for a key that stands in the wrong section, the whole file's keys.
+  // Suggests a key of the same table or, for a key in the wrong section, a key of the whole file.
   const auto unknown = [&](const Config& table, const std::string& key) {
     const std::string prefix = without_indices(table.path_);
     std::vector<std::string> here;

@@ -1,7 +1,7 @@
-// Strict TOML: what a job, a platform, a device table and a model spec are read with. Every key
-// that a reader asks for is a known key; whatever else stands in the file is an error that names
-// the nearest known one. All messages have the form FILE:LINE: key "section.key": what is wrong,
-// what would fit. toml++ stays behind this header.
+// A strict reader of TOML files: jobs, platforms, the device table and model specs. A key is known
+// once a reader has asked for it. Any other key in the file is an error, and the message names the
+// nearest known key. All messages have the form FILE:LINE: key "section.key": what is wrong and
+// what would fit. Only Config itself includes toml++.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -25,26 +25,29 @@ constexpr Limits at_least(double least) { return {.least = least}; }
 constexpr Limits above(double least) { return {.least = least, .open = true}; }
 constexpr Limits between(double least, double most) { return {.least = least, .most = most}; }
 
-/// One table of a file. A copy refers to the same file.
+/// One table of a TOML file. Copies share the file. The typed readers below (text, flag, integer,
+/// number, seconds, ...) return `fallback` for an absent key. They throw InputError when the key is
+/// absent and has no fallback, has the wrong type, or is outside `limits`.
 class Config {
  public:
-  /// A key that some reader asked for: the reference documentation is tested against these.
+  /// A key that a reader has asked for. Tests compare the reference documentation with these keys.
   struct Key {
     std::string path = {};  // "method.micro_batches"; "nodes[].count" in an array of tables
     std::string type = {};
     std::string fallback = {};  // what an absent key means; empty: required, or depends on others
   };
 
-  /// `overrides` are "key.path=value", the value in TOML; what is not TOML is a string, so
-  /// method.name=ddp needs no quotes. They replace what the file says before anything is read;
-  /// "key.path=" takes the key out, so that its default holds.
+  /// `overrides` are "key.path=value" and replace keys of the file before anything is read. The
+  /// value is TOML; if it does not parse as TOML it is a string, so method.name=ddp needs no
+  /// quotes. "key.path=" removes the key, so its default applies. Throws InputError when the file
+  /// cannot be read or is not TOML, or when an override is malformed.
   static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& file,
                       const std::vector<std::string>& overrides = {});
 
-  /// A table below this one; absent is the same as empty.
+  /// A table inside this one. An absent table reads as an empty one.
   Config section(const std::string& key) const;
-  /// An array of tables; absent is the same as no tables.
+  /// An array of tables. An absent array reads as an empty one.
   std::vector<Config> sections(const std::string& key) const;
   bool has(const std::string& key) const;
 
@@ -56,7 +59,7 @@ class Config {
                        Limits limits = {}) const;
   std::vector<std::int64_t> integers(const std::string& key, Limits limits = {}) const;
   double number(const std::string& key, std::optional<double> fallback, Limits limits = {}) const;
-  /// As `integer`, for keys whose default depends on other keys.
+  /// Like `integer`, for keys whose default depends on other keys; nullopt: the key is absent.
   std::optional<std::int64_t> maybe_integer(const std::string& key, Limits limits = {}) const;
 
   Seconds seconds(const std::string& key, std::optional<Seconds> fallback, Limits = {}) const;
@@ -69,15 +72,16 @@ class Config {
                            Limits = {}) const;
   Watts watts(const std::string& key, std::optional<Watts> fallback, Limits = {}) const;
 
-  /// Names of the keys that stand in this table, in file order.
+  /// Names of the keys in this table, in file order.
   std::vector<std::string> names() const;
-  /// Throws for the first key of the whole file that nobody has asked for.
+  /// Throws InputError for the first key of the whole file that no reader has asked for.
   void finish() const;
-  /// FILE:LINE: key "path": what. For constraints that a reader checks itself.
+  /// An error with the message FILE:LINE: key "path": `what`. Readers throw it for constraints that
+  /// they check themselves.
   InputError error(const std::string& key, const std::string& what) const;
-  /// "FILE:LINE", "--set key=value", or "FILE" where the key is absent.
+  /// Where the key was set: "FILE:LINE" or "--set key=value"; "FILE" when the key is absent.
   std::string where(const std::string& key) const;
-  /// All keys asked for so far, of the whole file, in the order of asking.
+  /// All keys of the whole file that readers have asked for so far, in the order of asking.
   std::vector<Key> keys() const;
   const std::string& file() const;
 

@@ -1,6 +1,6 @@
-// What a Config refers to, and how its keys are spelt: "nodes[3].links[0].from". The one place that
-// includes toml++ (3.3). Nodes are found by their path each time: files are small, and a path is
-// what messages need anyway. Private to Config.
+// The parsed file behind a Config, and helpers for key paths such as "nodes[3].links[0].from".
+// Config looks up a TOML node by its path each time: files are small, and messages need the path.
+// Private to Config; the only file that includes toml++ (3.3).
 #pragma once
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -20,14 +20,14 @@ struct Config::Source {
   toml::table root = {};
   std::map<std::string, std::string> overrides = {};  // by path: the --set argument
   std::vector<Key> keys = {};
-  std::set<std::string> asked = {};  // paths, with indices
+  std::set<std::string> asked = {};  // paths that readers asked for, with array indices
 };
 
 inline std::string join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
-/// "nodes[3].count" -> "nodes[].count": the same key of every table of an array.
+/// "nodes[3].count" -> "nodes[].count": one name for the key in all tables of an array.
 inline std::string without_indices(const std::string& path) {
   std::string out;
   bool inside = false;
@@ -45,7 +45,7 @@ inline std::string all_but_last_of(const std::string& path) {
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
-/// The table or array around it: "a[0].b" -> "a[0]" -> "a".
+/// The path of the table or array that contains `path`: "a[0].b" -> "a[0]" -> "a".
 inline std::string around(const std::string& path) {
   if (path.ends_with(']')) return path.substr(0, path.rfind('['));
   return all_but_last_of(path);

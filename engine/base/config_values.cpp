@@ -1,4 +1,4 @@
-// Typed values: what is there, what would fit.
+// The typed readers of Config: they check type and range, and say in errors what would fit.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

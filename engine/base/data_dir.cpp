@@ -1,4 +1,4 @@
-// See data_dir.h. The one file that knows where the source folder was (CMake passes it).
+// CMake passes the source folder to this file only, as REHEARSE_SOURCE_DIR.
 #include "engine/base/data_dir.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// Where the program lies and the files that ship with it (platforms/, models/, plots/): below the
-// folder named by the environment variable REHEARSE_DATA_DIR, else share/rehearse beside the folder
-// of an installed program, wherever that was moved to, else the source folder it was built from.
+// Finds the program itself and the files that ship with it (platforms/, models/, plots/). The data
+// folder is, in this order: the environment variable REHEARSE_DATA_DIR; ../share/rehearse seen from
+// the program's folder, so an installation can be moved; the source folder of the build.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace rehearse {
 
-/// Path of this program, its symbolic links followed.
+/// Path of this program, with symbolic links resolved.
 std::filesystem::path own_path();
-/// Path of a library that is loaded on demand: beside the program or in the lib folder next to its
-/// own, where it is built and installed. Empty when it is in neither.
+/// Path of a library that is loaded on demand. Looks in ../lib/rehearse and ../lib (installed),
+/// then beside the program (built). Empty when the library is in none of them.
 std::filesystem::path find_module(const std::string& file);
 
 std::filesystem::path data_dir();
-/// The file that a user means by a name or a path: "paper" is FOLDER/paper.toml of the data folder;
-/// a text that ends in ".toml" or has a slash is a path. Throws InputError that calls the thing
-/// `what` ("cluster") and names the nearest known one. `hidden`: files there that are no such
-/// thing.
+/// The file that a user means by a name or a path: "paper" is FOLDER/paper.toml in the data folder;
+/// a text that ends in ".toml" or contains a slash is a path. `what` is the word for the file in
+/// messages ("cluster"). `hidden` is the name of a file in the folder that users cannot choose.
+/// Throws InputError that names the nearest known file.
 std::filesystem::path find_data(const std::string& folder, const std::string& name_or_path,
                                 const std::string& what, const std::string& hidden = {});
-/// Names of the TOML files in a folder of the data folder, sorted. Empty when there is no folder.
+/// Names of the TOML files in `folder` of the data folder, sorted; empty when it does not exist.
 std::vector<std::string> data_names(const std::string& folder);
 
 }  // namespace rehearse

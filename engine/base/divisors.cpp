@@ -1,4 +1,3 @@
-// See divisors.h.
 #include "engine/base/divisors.h"
 
 #include <algorithm>

@@ -1,12 +1,13 @@
-// Divisors of sizes: what meshes, micro-batches and tensor groups are chosen from.
+// Divisors of whole numbers: the possible sizes of meshes, micro-batches and tensor groups.
 #pragma once
 #include <vector>
 
 namespace rehearse {
 
-/// Of a positive number, ascending.
+/// All divisors of a positive number, ascending.
 std::vector<int> divisors(int whole);
-/// The divisor of `whole` nearest to `wanted`: what a user who wrote `wanted` probably can use.
+/// The divisor of `whole` nearest to `wanted`, of two equally near ones the smaller. Error messages
+/// suggest it.
 int nearest_divisor(int whole, int wanted);
 
 }  // namespace rehearse

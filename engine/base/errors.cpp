@@ -1,5 +1,5 @@
-// "Did you mean": the optimal string alignment distance (Damerau 1964: a swap of neighbours is one
-// edit), with case and the kind of separator counting as nothing.
+// "Did you mean": the optimal string alignment distance (Damerau 1964), in which swapping two
+// neighbouring letters is one edit. Case is ignored, and - equals _.
 #include "engine/base/errors.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (d < best_distance) best = &candidate, best_distance = d;
   }
   if (best != nullptr) return *best;
-  // A word left out ("batch" for "global_batch") is many edits, but still what was meant.
+  // A missing word ("batch" for "global_batch") is many edits, but still likely to be meant.
   for (const std::string& candidate : candidates) {
     std::string longer = folded(candidate), shorter = wanted;
     if (longer.size() < shorter.size()) std::swap(longer, shorter);

@@ -1,6 +1,6 @@
-// The three ways in which work can fail, each with its own exit status: what the user wrote (2,
-// before anything ran), a program that cannot be right (2: our own or a hand-written one), and the
-// world (1: sockets, disks, Gloo, NCCL, CUDA, a dead peer).
+// The three kinds of errors, and the exit status that each one causes: wrong input (2, before
+// anything ran), an invalid program, compiled or hand-written (2), and a failure of the machine or
+// of a peer (1: sockets, disks, Gloo, NCCL, CUDA, a dead peer).
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace rehearse {
 
-/// The user's file or flag is wrong: says file, key, value, constraint and the nearest valid
-/// choice.
+/// A file or flag of the user is wrong. The message says file, key, value, constraint and the
+/// nearest valid choice.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// A program breaks a rule of its own language: a race, a deadlock, a layout mismatch. Prints the
-/// ops, marks the wrong one.
+/// A program breaks a rule of the program language: a race, a deadlock, a layout mismatch. The
+/// message prints the ops and marks the wrong one.
 struct ProgramError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -24,8 +24,8 @@ struct BackendError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The candidate with the smallest edit distance to `word`; empty when nothing is near. For "did
-/// you mean".
+/// The candidate with the smallest edit distance to `word`, for "did you mean"; empty when no
+/// candidate is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rehearse

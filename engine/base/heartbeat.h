@@ -1,12 +1,12 @@
-// The one rule between a run's heartbeat and its timeout, for the reader of jobs and for the
-// control plane.
+// The longest heartbeat interval that a timeout allows. The job reader and the control plane share
+// this rule.
 #pragma once
 #include "engine/base/units.h"
 
 namespace rehearse {
 
-/// So many heartbeats fit into the timeout at least: with fewer, a beat or two that a busy machine
-/// delays would make a healthy peer look dead.
+/// At least this many heartbeats must fit into the timeout. With fewer, one or two beats that a
+/// busy machine delays would make a healthy peer look dead.
 constexpr int least_heartbeats = 4;
 
 constexpr Seconds longest_heartbeat(Seconds timeout) { return timeout / least_heartbeats; }

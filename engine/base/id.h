@@ -1,4 +1,4 @@
-// Indices into tables: ranks, devices, segments, ops and whatever else is counted from 0.
+// Id: an index into a table of ranks, devices, segments, ops or anything else counted from 0.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Reading JSON strictly, so that a misspelt, missing or impossible value never becomes a zero:
-// every complaint says where in which file the value stands.
+// A strict reader of JSON. A misspelt, missing or impossible value is an error and never reads as
+// zero; every message says in which file and where the value is.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,8 +17,8 @@
 
 namespace rehearse {
 
-/// One JSON object being read: knows where it is, and which keys nobody asked for. Throws
-/// InputError.
+/// Reads one JSON object. It keeps the object's place for messages, and the keys that were asked
+/// for, so that done() can refuse unknown keys. Throws InputError.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -45,7 +45,7 @@ class JsonReader {
   T integer(const char* key, T least = 0, T most = std::numeric_limits<T>::max()) {
     return integer_of(at(key), fmt::format("\"{}\"", key), least, most);
   }
-  /// The same of a value that is no key's; `what` names it in messages.
+  /// Like `integer`, for a value without a key; `what` is its name in messages.
   template <class T>
   T integer_of(const Json& v, const std::string& what, T least, T most) const {
     if (!v.is_number_unsigned() || v.get<std::uint64_t>() < static_cast<std::uint64_t>(least) ||

@@ -1,4 +1,4 @@
-// See json_text.h. nlohmann's messages: "[json.exception.KIND.NUMBER] what", and of broken text
+// nlohmann's messages have the form "[json.exception.KIND.NUMBER] what"; those of broken text,
 // "[...] parse error at line 3, column 7: what".
 #include "engine/base/json_text.h"
 
@@ -12,7 +12,7 @@
 namespace rehearse {
 namespace {
 
-/// "3:7" of the byte at which the parser stopped, 1 being the first.
+/// "LINE:COLUMN" of the byte at which the parser stopped; `byte` counts from 1.
 std::string place_of(const std::string& text, std::size_t byte) {
   const std::string_view before =
       std::string_view(text).substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
@@ -36,7 +36,7 @@ nlohmann::ordered_json parse_json(const std::string& text, const std::string& fi
   } catch (const nlohmann::json::parse_error& error) {
     throw InputError(
         fmt::format("{}:{}: not JSON: {}", file, place_of(text, error.byte), words_of(error)));
-  } catch (const nlohmann::json::exception& error) {  // a number beyond all bounds
+  } catch (const nlohmann::json::exception& error) {  // a number too large for a double
     throw InputError(fmt::format("{}: not JSON: {}", file, words_of(error)));
   }
 }

@@ -1,28 +1,28 @@
-// What a file may say of a quantity. Each range holds every machine there is with room to spare,
-// and ends where results would no longer be finite numbers: what is beyond is a slip of the pen.
+// The ranges that quantities in files may have. Each range holds every existing machine with room
+// to spare, and keeps all results finite. A value outside it is most likely a typing error.
 #pragma once
 #include "engine/base/config.h"
 
 namespace rehearse::limits {
 
-/// From a kilobyte a second to a thousand times the fastest memory.
+/// Bytes per second, up to a thousand times the fastest memory.
 constexpr Limits bandwidth = between(1e3, 1e16);
-/// From a thousand operations a second to a million times the fastest device.
+/// FLOP/s, up to a million times the fastest device.
 constexpr Limits rate = between(1e3, 1e21);
-/// A rate that a device may not have.
+/// FLOP/s of a number format that a device may lack; 0: not supported.
 constexpr Limits maybe_rate = between(0, 1e21);
-/// Of a link, a launch, a step: at most an hour.
+/// Seconds of a link, a launch or a step, up to an hour.
 constexpr Limits latency = between(0, 3600);
-/// Of one device, from a kilobyte to an exabyte.
+/// Bytes of one device, from a kilobyte to an exabyte.
 constexpr Limits memory = between(1e3, 1e18);
 constexpr Limits reserve = between(0, 1e18);
-/// A part of a peak that is reached.
+/// The fraction of a peak rate that is reached.
 constexpr Limits efficiency = between(1e-6, 1);
-/// How many times as long something takes.
+/// A multiple of a duration.
 constexpr Limits factor = between(1e-6, 1e6);
-/// Of one device, up to a megawatt.
+/// Watts of one device, up to a megawatt.
 constexpr Limits power = between(0, 1e6);
-/// How long a run waits: from a millisecond to a month.
+/// Seconds that a run waits, from a millisecond to a month.
 constexpr Limits patience = between(1e-3, 2678400);
 
 }  // namespace rehearse::limits

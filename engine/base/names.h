@@ -1,6 +1,5 @@
-// Enumerators by name. An enum that files and reports spell has a function `spellings` beside it,
-// found by the argument's namespace: the names in the order of the enumerators, for printing and
-// for parsing.
+// Converts enumerators to names and back. Each enum that files or reports contain has a function
+// `spellings` in its own namespace, which returns the names in the order of the enumerators.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -1,5 +1,5 @@
-// Numbers kept in few bits, checked where they are made: an age of 256 that became 0 in eight bits
-// would be another program.
+// Numbers stored in few bits, with a range check at every conversion. Without the check an age of
+// 256 would become 0 in eight bits and silently change the program.
 #pragma once
 #include <concepts>
 #include <limits>
@@ -10,8 +10,8 @@
 
 namespace rehearse {
 
-/// The same number in fewer bits. Throws ProgramError that says what it is of: "an age is -1, but
-/// must be from 0 to 255".
+/// Converts `value` to a narrower type. Throws ProgramError when the value does not fit, with
+/// `what` in the message: "an age is -1, but must be from 0 to 255".
 template <std::integral To>
 constexpr To narrow(std::integral auto value, const char* what) {
   using Limits = std::numeric_limits<To>;
@@ -21,8 +21,7 @@ constexpr To narrow(std::integral auto value, const char* what) {
   return static_cast<To>(value);
 }
 
-/// A number of `Bits` that is checked whenever one is put into it. `Of::name` is what messages call
-/// it.
+/// A number stored as `Bits`, checked on every assignment. Messages call it `Of::name`.
 template <std::unsigned_integral Bits, class Of>
 class Narrow {
  public:

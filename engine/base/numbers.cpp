@@ -1,4 +1,3 @@
-// See numbers.h.
 #include "engine/base/numbers.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,3 @@
-// See quantiles.h.
 #include "engine/base/quantiles.h"
 
 #include <boost/math/distributions/normal.hpp>
@@ -7,8 +6,8 @@
 
 namespace rehearse {
 namespace {
-// In double throughout: a long double is wider on some processors than on others, and a draw is to
-// be the same everywhere.
+// Computes in double only. The width of a long double depends on the processor, but a random draw
+// must be the same on every machine.
 using InDouble = boost::math::policies::policy<boost::math::policies::promote_double<false>>;
 }  // namespace
 

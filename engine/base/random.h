@@ -1,8 +1,8 @@
-// Random numbers without state: a draw is a hash of its key (seed, what, rank, step, op), so every
-// executor that asks for the same key gets the same number, in any order and on any thread
+// Random numbers without state. A draw is a hash of its key (seed, purpose, rank, step, op), so
+// every executor gets the same number for the same key, in any order and on any thread
 // (counter-based generation: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
-// 2011). The mixer is a 32-bit multiply-xorshift bijection applied twice with two keys; it
-// vectorises, and one draw costs about a nanosecond.
+// 2011). The hash applies a 32-bit multiply-xorshift bijection twice, with two keys. It vectorises,
+// and one draw costs about a nanosecond.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,16 +12,16 @@
 
 namespace rehearse {
 
-/// What a number is drawn for, so that no two uses share one.
+/// The purpose of a draw. Draws for different purposes are independent.
 enum class Draw : std::uint32_t { compute, link, straggler, test, select };
 
-/// Everything of a draw's key but the rank: computed once per op, then one hash per rank.
+/// The key of a draw without the rank. It is computed once per op and then hashed with each rank.
 struct RandomKey {
   std::uint32_t a = 0, b = 0;
 };
 RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step, std::uint64_t op);
 
-/// 32 uniform bits.
+/// 32 uniformly distributed bits.
 constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t rank) {
   auto mix = [](std::uint32_t x) {
     x ^= x >> 16;
@@ -33,13 +33,14 @@ constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t rank) {
   };
   return mix(mix(rank * 0x9e3779b9U + key.a) ^ key.b);
 }
-/// In (0, 1), both ends excluded.
+/// A uniform number in (0, 1), both ends excluded.
 constexpr double random_uniform(RandomKey key, std::uint32_t rank) {
   return (random_bits(key, rank) + 0.5) * 0x1p-32;
 }
 
-/// Log-normal factors with mean 1: exp(sigma z - sigma^2 / 2) for a standard normal z, by a table
-/// of equally likely quantiles (their average is made exactly 1). sigma 0 always draws 1.
+/// Draws log-normal factors with mean 1: exp(sigma z - sigma^2 / 2) for a standard normal z. Uses a
+/// table of 2^table_bits equally likely quantiles, scaled so that their mean is 1. With sigma 0
+/// every draw is 1.
 class LogNormal {
  public:
   static constexpr int table_bits = 15;

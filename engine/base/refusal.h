@@ -1,6 +1,6 @@
-// A combination of choices that cannot be, as a value. A search (remedies, planner, advice on a
-// mesh) meets many of them and goes on to the next combination; any other error is a fault or the
-// user's, and ends the command.
+// An impossible combination of choices, as an exception (Refused) and as a value (Refusal). A
+// search (remedies, planner, advice on a mesh) meets many of them and continues with the next
+// combination. Any other error ends the command.
 #pragma once
 #include <string>
 #include <tl/expected.hpp>
@@ -15,8 +15,8 @@ struct Refusal {
   std::string text = {};  // key, value, constraint and the nearest valid choice
 };
 
-/// What the checks of plans and methods throw; what ends a command for which nobody asked for a
-/// value.
+/// Thrown by the checks of plans and methods. It ends the command unless a search catches it with
+/// `unless_refused`.
 struct Refused : InputError {
   explicit Refused(Refusal why) : InputError(why.text), refusal(std::move(why)) {}
   Refusal refusal;
@@ -28,7 +28,7 @@ struct Refused : InputError {
 template <class T>
 using Expected = tl::expected<T, Refusal>;
 
-/// What `f` returns, or why the combination that it tried cannot be.
+/// Calls `f`. Returns its result, or the Refusal if `f` throws Refused.
 template <class F>
 Expected<std::invoke_result_t<F>> unless_refused(F f) {
   try {

@@ -1,6 +1,6 @@
-// Text to quantity and back. One table per dimension says which base units exist and which prefixes
-// they take; IEC 80000-13 for binary prefixes. A lower-case b is a bit: networks are sold in
-// bits, memories in bytes, and mixing them up is the commonest mistake in a cluster file.
+// Converts text to quantities and back. One table per dimension lists its base units and the
+// prefixes that they take; binary prefixes follow IEC 80000-13. A lower-case b is a bit: networks
+// are sold in bits and memories in bytes, and cluster files often confuse the two.
 #include "engine/base/units.h"
 
 #include <fmt/format.h>
@@ -19,12 +19,12 @@ namespace {
 struct Base {
   std::string_view name;
   double value;
-  std::string_view prefixes;  // of "mkMGTPE" (k also as K); lower-case i after one means 1024
-  bool binary;
+  std::string_view prefixes;  // SI prefixes that the unit takes, one letter each
+  bool binary;                // whether an i after the prefix is allowed: Ki is 1024
 };
 struct Dimension {
   std::string_view what;
-  std::string_view fitting;  // as the error says it
+  std::string_view fitting;  // the units that the error message lists
   std::initializer_list<Base> bases;
 };
 
@@ -116,7 +116,7 @@ const Dimension flop_rate{
     {{"FLOP/s", 1, large, false}, {"flop/s", 1, large, false}, {"FLOPS", 1, large, false}}};
 const Dimension power{"power", "mW, W, kW, MW", {{"W", 1, "mkM", false}}};
 
-/// Three significant digits, in the largest unit that keeps the number at 1 or more after rounding.
+/// Three significant digits, in the largest unit in which the rounded number is at least 1.
 std::string three_digits(double value,
                          std::initializer_list<std::pair<double, const char*>> units) {
   const auto* chosen = units.begin();

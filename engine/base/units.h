@@ -1,6 +1,6 @@
-// Strong units: a number that knows what it measures. Bytes / BytesPerSecond is Seconds; adding
-// Bytes to Seconds does not compile. Text such as "100Gb/s" or "24GiB" is parsed once, when a file
-// is read, and nowhere else.
+// Quantities with a unit in their type. Bytes / BytesPerSecond is Seconds; adding Bytes to Seconds
+// does not compile. Values are in base units (s, B, FLOP, B/s, FLOP/s, W, J). Text such as
+// "100Gb/s" or "24GiB" is parsed once, when a file is read.
 #pragma once
 #include <compare>
 #include <string>
@@ -39,9 +39,9 @@ constexpr Joules operator*(Watts a, Seconds b) { return Joules(a.value * b.value
 constexpr Seconds operator/(Bytes a, BytesPerSecond b) { return Seconds(a.value / b.value); }
 constexpr Seconds operator/(Flops a, FlopsPerSecond b) { return Seconds(a.value / b.value); }
 
-/// Parse "12.5GB/s", "100Gb/s" (bits), "24GiB", "2us", "82.6TFLOP/s", "450W". Decimal and binary
-/// prefixes are both known. A text that is not a number with a unit of this dimension throws
-/// InputError with the units that would fit.
+/// Parse "12.5GB/s", "100Gb/s" (bits), "24GiB", "2us", "82.6TFLOP/s", "450W". Prefixes may be
+/// decimal or, for bytes and bits, binary. Throw InputError with the units that fit when the text
+/// is not a finite number with a unit of this dimension.
 Seconds parse_seconds(std::string_view text);
 Bytes parse_bytes(std::string_view text);
 BytesPerSecond parse_bandwidth(std::string_view text);
@@ -49,7 +49,7 @@ Flops parse_flops(std::string_view text);
 FlopsPerSecond parse_flop_rate(std::string_view text);
 Watts parse_watts(std::string_view text);
 
-/// For people: "1.25 GB", "3.2 ms". Three significant digits.
+/// Text for people, with three significant digits: "1.25 GB", "3.2 ms".
 std::string to_text(Seconds s);
 std::string to_text(Bytes b);
 std::string to_text(BytesPerSecond b);

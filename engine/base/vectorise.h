@@ -1,5 +1,6 @@
-// Inner loops over the ranks of a role, compiled for AVX2 beside the baseline and chosen when the
-// program starts. Without fused multiply-add, so both give the same bits.
+// Inner loops over the ranks of a role. GCC compiles each loop twice, for AVX2 and for the
+// baseline; the program chooses one when it starts. Neither uses fused multiply-add, so both give
+// the same bits.
 #pragma once
 #include <cstddef>
 
@@ -12,7 +13,7 @@
 
 namespace rehearse {
 
-/// The largest of `most` and n values.
+/// The largest of `most` and the `n` values.
 double largest(const double* values, std::size_t n, double most);
 
 }  // namespace rehearse

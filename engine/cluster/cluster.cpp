@@ -1,4 +1,4 @@
-// The graph as it is put together, what is asked of it, and its hash.
+// Builds a cluster's graph, answers queries about paths, and computes the hash.
 #include "engine/cluster/cluster.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace rehearse::cluster {
 namespace {
 
-/// FNV-1a over everything that is fed to it.
+/// FNV-1a hash of everything that is added.
 class Fnv {
  public:
   void add(std::uint64_t word) {
@@ -47,16 +47,17 @@ struct Cluster::Impl {
     std::vector<Device> devices = {};
     std::vector<Id> vertex_of = {};  // by device
     std::vector<RouteVertex> vertices = {};
-    std::vector<std::pair<Id, Id>> ends = {};  // by cable: links 2k and 2k + 1
+    std::vector<std::pair<Id, Id>> ends = {};  // by cable; cable k has links 2k and 2k + 1
     std::vector<Link> links = {};
     int nodes = 0, shared_cores = 0;
   } data = {};
 
-  // What has been asked for; rebuilt by a copy.
+  // Caches of queries. A copy of the cluster starts with empty ones.
   std::mutex mutex = {};
   std::unique_ptr<Routes> routes = {};                          // by 1/bandwidth
-  std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over wider links
-  std::optional<bool> one_way = {};  // no two paths between any two devices
+  std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over links with more
+                                                                // than this bandwidth
+  std::optional<bool> one_way = {};  // whether the graph is a forest; none: not known yet
   std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
   std::unordered_map<std::uint64_t, std::vector<Path>> ways = {};
 
@@ -67,7 +68,7 @@ struct Cluster::Impl {
     paths.clear();
     ways.clear();
   }
-  /// Caller holds the mutex.
+  /// Finds the cheapest path from a to b. The caller holds the mutex.
   void find(Id a, Id b, std::vector<Id>& path) {
     if (!routes)
       routes = std::make_unique<Routes>(data.vertices, data.ends, data.links, RouteMetric{});
@@ -75,7 +76,7 @@ struct Cluster::Impl {
       throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
                                    data.devices[a].name, data.devices[b].name));
   }
-  /// Caller holds the mutex.
+  /// The cheapest path from a to b, cached. The caller holds the mutex.
   const std::vector<Id>& path(Id a, Id b) {
     const auto [it, fresh] = paths.try_emplace(std::uint64_t{a} << 32 | b);
     if (fresh) try {
@@ -109,7 +110,7 @@ struct Cluster::Impl {
       return end == std::pair(from, to) || end == std::pair(to, from);
     });
   }
-  /// Where the graph is a forest there is nothing to choose.
+  /// Whether the graph is a forest: then there is only one path between any two devices.
   bool forest() {
     if (one_way) return *one_way;
     std::vector<Id> root(data.vertices.size());
@@ -125,9 +126,10 @@ struct Cluster::Impl {
     });
     return *one_way;
   }
-  /// Past switches and hosts: the least latency over all links, then over links wider than the
-  /// narrowest of that way, and so on. Devices forward, as NCCL's NVB, only on the cheapest path
-  /// and only between devices that no cable joins. Caller holds the mutex.
+  /// Finds the path of the least latency over all links, then over the links that are wider than
+  /// the narrowest one of that path, and so on; all of them across switches and hosts only. Adds
+  /// the cheapest path, which may cross a device (NCCL's NVB) if no cable joins a and b. The caller
+  /// holds the mutex.
   const std::vector<Path>& find_ways(Id a, Id b) {
     const auto [it, fresh] = ways.try_emplace(std::uint64_t{a} << 32 | b);
     std::vector<Path>& found = it->second;
@@ -157,7 +159,8 @@ struct Cluster::Impl {
     }
     return found;
   }
-  /// Drops the ways that another one beats or equals in both; of equal ones the first stays.
+  /// Drops each path that another one beats or equals in latency and in bandwidth. Of equal paths
+  /// the first stays.
   static void keep_best(std::vector<Path>& ways) {
     std::stable_sort(ways.begin(), ways.end(), [](const Path& x, const Path& y) {
       return std::pair(x.latency, y.bandwidth) < std::pair(y.latency, x.bandwidth);

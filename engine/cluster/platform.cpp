@@ -1,4 +1,11 @@
-// Templates of nodes become a graph; a table of devices becomes their kinds.
+// Reads platform files: node templates become a graph, device tables become device kinds. Cables to
+// "fabric" end in one non-blocking switch or, with nodes_per_leaf, in leaf switches below a spine:
+//
+//              spine
+//             /     \         bandwidth of a leaf's cables to its nodes / oversubscription
+//        leaf0       leaf1
+//        /   \       /   \    one cable per node and link of the template
+//    node0 node1   node2 node3
 #include "engine/cluster/platform.h"
 
 #include <fmt/format.h>
@@ -19,10 +26,10 @@
 namespace rehearse::cluster {
 namespace {
 
-constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs
-/// Of a GPU's memory that no tensor gets. A process of PyTorch holds 781 MiB before it makes its
-/// first tensor (pytorch/pytorch issue 34323: context, libraries' kernels); the first all-reduce of
-/// one NCCL group takes 544 to 688 MiB for its buffers (NVIDIA/nccl issue 964, A100 on NVLink).
+constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs, 8 per node
+/// The memory of a GPU that tensors cannot use. A PyTorch process holds 781 MiB before its first
+/// tensor (pytorch/pytorch issue 34323: context, kernels of libraries). The first all-reduce of one
+/// NCCL group takes 544 to 688 MiB for buffers (NVIDIA/nccl issue 964, A100 on NVLink).
 constexpr Bytes usual_reserve(1.5e9);
 
 DeviceKind read_device(const Config& c) {
@@ -72,7 +79,8 @@ std::vector<DeviceKind> device_table() {
   return out;
 }
 
-/// A device of this name in a table, or an explanation.
+/// The device kind of this name in the table. If there is none, writes an error message to
+/// `complaint`.
 const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& name,
                        std::string* complaint) {
   std::vector<std::string> names;
@@ -88,7 +96,7 @@ const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& 
   return nothing;
 }
 
-/// "gpu*" stands for gpu0, gpu1, ... of the names; another pattern for itself.
+/// "gpu*" expands to gpu0, gpu1, ... of `names`; a pattern without * expands to itself.
 std::vector<std::string> expand(const std::string& pattern, const std::vector<std::string>& names) {
   if (!pattern.ends_with('*')) return {pattern};
   const std::string stem = pattern.substr(0, pattern.size() - 1);
@@ -101,8 +109,8 @@ std::vector<std::string> expand(const std::string& pattern, const std::vector<st
   return out;
 }
 
-/// What stands between nodes: one non-blocking switch, or leaves below a spine. A leaf's cable to
-/// the spine carries what its nodes can send, divided by the oversubscription.
+/// The switches between nodes (picture at the top). Each rail has its own switch or leaves; two or
+/// more switches of any kind are joined by the spine.
 class Fabric {
  public:
   Fabric(const Config& c, Cluster& cluster) : cluster_(cluster) {
@@ -113,7 +121,8 @@ class Fabric {
       throw c.error("oversubscription",
                     "needs nodes_per_leaf: a fabric of one switch blocks nothing");
   }
-  /// The switch a node's cable ends in: `name` is "fabric" or, one of several rails, "fabric/RAIL".
+  /// The vertex of the switch that a node's cable ends in. `name` is "fabric" or, with several
+  /// rails, "fabric/RAIL".
   Id attach(const std::string& name, Id node, BytesPerSecond bandwidth) {
     const std::string vertex =
         nodes_per_leaf_ == 0 ? name : fmt::format("{}/leaf{}", name, node / nodes_per_leaf_);
@@ -152,11 +161,11 @@ struct Cable {
   Seconds latency = {};
 };
 
-/// A template of nodes, read before any node is made.
+/// A node template. All templates are read before the first node is built.
 struct NodeTemplate {
   std::int64_t count = 1;
-  std::vector<std::string> devices = {};  // kinds
-  std::vector<std::string> names = {};    // of devices, then parts
+  std::vector<std::string> devices = {};  // kind of each device
+  std::vector<std::string> names = {};    // names of the devices, then of the parts
   std::vector<Cable> cables = {};
 };
 
@@ -259,7 +268,7 @@ Cluster read_cluster(const Config& file, const std::string& name,
       std::string complaint;
       DeviceKind kind = pick(table, device, &complaint);
       if (!complaint.empty()) throw file.sections("nodes")[i].error("devices", complaint);
-      // Ranks of one host have its memory between them.
+      // The ranks of one host share its memory equally.
       if (shares)
         kind.memory = Bytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                             static_cast<double>(sysconf(_SC_PAGE_SIZE)) /

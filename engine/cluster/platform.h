@@ -1,5 +1,5 @@
-// Platform files: clusters described by templates of nodes, devices by a table. load_cluster reads
-// them; the format is documented, key by key, in docs/platforms.md.
+// The keys of platform files, which describe clusters by node templates and devices by a table.
+// load_cluster (cluster.h) reads the files; docs/platforms.md documents every key.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace rehearse::cluster {
 
-/// Every key that a platform file can have: the documentation is tested against it.
+/// All keys that a platform file can have. A test compares the documentation with them.
 std::vector<Config::Key> platform_keys();
 
 }  // namespace rehearse::cluster

@@ -1,6 +1,6 @@
-// Dijkstra's algorithm (Boost.Graph) gives costs; the path is then walked back from its end, at
-// each vertex over the predecessor that comes first by name, so it does not depend on the order in
-// which a file lists things.
+// Dijkstra's algorithm (Boost.Graph) computes the costs. The path is then walked back from its end,
+// at each vertex to the predecessor that is first by name. So the path does not depend on the order
+// of vertices in a file.
 #include "engine/cluster/routes.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 struct Hop {
   RouteCost cost = {};
-  Id link = none;  // from the edge's source to its target
+  Id link = none;  // the link from the edge's source to its target
 };
 using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, std::string, Hop>;
 
@@ -31,15 +31,15 @@ RouteCost operator+(RouteCost a, RouteCost b) {
   return {a.weight + b.weight, a.hops + b.hops};
 }
 
-/// The least common multiple of 1 to 25: bandwidths such as 12.5, 22 and 44 GB/s divide it, and a
-/// path over kilobytes a second does not overflow.
+/// The weight of a link of 1 GB/s. It is the least common multiple of 1 to 25, so that the weights
+/// of bandwidths such as 12.5, 22 and 44 GB/s are whole numbers.
 constexpr double unit_weight = 26771144400;
 
-constexpr double seconds_weight = 1e15;  // latencies to the femtosecond
-/// What a link to a device weighs more than all latencies of a path: two for its ends, two more for
-/// each device that it crosses.
+constexpr double seconds_weight = 1e15;  // weight of a second: latencies in femtoseconds
+/// Added to a link for each of its ends that is a device; more than the sum of all latencies of a
+/// path. So by latency, a path that crosses fewer devices is always shorter.
 constexpr std::uint64_t device_weight = std::uint64_t{1} << 56;
-constexpr double most_weight = 1LL << 50;  // a path of dozens of links does not overflow
+constexpr double most_weight = 1LL << 50;  // sums over dozens of links fit into 64 bits
 
 RouteCost cost_of(const Link& link, const RouteMetric& metric, int devices) {
   const double weight = metric.latency ? seconds_weight * link.latency.value
@@ -55,11 +55,11 @@ struct Routes::Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   Graph graph = {};
-  std::unordered_map<Id, std::vector<RouteCost>> costs = {};  // by root
+  std::unordered_map<Id, std::vector<RouteCost>> costs = {};  // by root: to each vertex
 };
 struct Routes::Gate {
-  Id inner = none, outer = none;  // local to the node's region; local to the one between
-  Id out = none, in = none;       // links
+  Id inner = none, outer = none;  // its two vertices: index in the node's region, and in the last
+  Id out = none, in = none;       // its links: out of the node, into the node
   RouteCost cost = {};
 };
 
@@ -123,8 +123,8 @@ const std::vector<RouteCost>& Routes::costs_from(std::size_t region, Id local) {
   return costs;
 }
 
-/// Appends the links from `end` back to `root`, each taken in the direction end -> root. Every
-/// cable is full duplex and equal both ways, so costs from the root are costs to it.
+/// Appends the links of the path from `end` to `root`. Cables are equal in both directions, so the
+/// costs from the root are also the costs to it.
 bool Routes::walk(std::size_t region, Id root, Id end, std::vector<Id>& links) {
   const Graph& graph = regions_[region].graph;
   const std::vector<RouteCost>& costs = costs_from(region, root);
@@ -149,18 +149,18 @@ bool Routes::walk(std::size_t region, Id root, Id end, std::vector<Id>& links) {
 
 bool Routes::find(Id a, Id b, std::vector<Id>& path) {
   path.clear();
-  if (stored_ > most_stored) {  // here, because references to costs live until the end
+  if (stored_ > most_stored) {  // only here: the rest of the function refers to costs
     for (Region& region : regions_) region.costs.clear();
     stored_ = 0;
   }
-  // Walks go from an end to a root: reversed, with each link's opposite, they lead to the end.
+  // A walk leads from an end to a root. Reversing it and each of its links leads from root to end.
   const auto reverse = [&path](std::size_t from) {
     std::reverse(path.begin() + static_cast<std::ptrdiff_t>(from), path.end());
     for (std::size_t i = from; i < path.size(); ++i) path[i] ^= 1U;
   };
   const std::size_t between = regions_.size() - 1, ra = region_of_[a], rb = region_of_[b];
   const RouteCost local = ra == rb ? costs_from(ra, local_[a])[local_[b]] : unreachable;
-  // What is not in a node is its own gate.
+  // A vertex between nodes is its own gate.
   const auto gates = [&](Id v, std::size_t region) {
     return region == between ? std::vector<Gate>{{local_[v], local_[v], none, none, {}}}
                              : gates_[region];

@@ -1,7 +1,11 @@
-// Shortest paths through a cluster, without ever storing all pairs: 16,384 devices have 268
-// million. Each node is a Boost graph of its own, and so is what stands between nodes; a path is
-// local, or local to a gate, then between, then local. A cluster whose nodes touch each other
-// directly is one graph. Private to Cluster.
+// Shortest paths through a cluster, without a table of all pairs (16,384 devices have 268 million).
+// Each node is a separate Boost graph, a region, and so are the switches between nodes. A gate is a
+// cable from a node to the region between nodes. A path stays inside a node, or has three parts:
+//
+//     node 0              between nodes             node 9
+//     gpu1 - pcie - nic0 =gate= leaf0 - spine - leaf1 =gate= nic0 - pcie - gpu4
+//
+// If cables join two nodes directly, the whole cluster is one region. Private to Cluster.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -14,15 +18,14 @@
 
 namespace rehearse::cluster {
 
-/// What a path is chosen by. Paths of the least 1/bandwidth are the paper's (Sun 2026,
-/// section 3.2); those of the least latency take only links above a bandwidth, and cross as few
-/// devices as they can.
+/// The length that shortest paths minimise: the sum of 1/bandwidth (Sun 2026, section 3.2) or, with
+/// `latency`, first the number of devices that the path crosses, then its latency.
 struct RouteMetric {
   bool latency = false;
-  double above = 0;  // bytes a second
+  double above = 0;  // uses only links with more bandwidth than this, in bytes per second
 };
-/// Weights (1/bandwidth or latency) are whole numbers, so that equal paths tie exactly, in whatever
-/// order they are summed.
+/// The length of a path. Weights (of 1/bandwidth or latency) are whole numbers, so that equal paths
+/// tie exactly in any order of summation.
 struct RouteCost {
   std::uint64_t weight = 0;
   std::uint32_t hops = 0;
@@ -36,12 +39,11 @@ struct RouteVertex {
 
 class Routes {
  public:
-  /// ends[k] = the two vertices of cable k, whose directed links are 2k (first to second) and 2k
-  /// + 1.
+  /// ends[k]: the two vertices of cable k. Its directed links are 2k (first to second) and 2k + 1.
   Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::pair<Id, Id>>& ends,
          std::span<const Link> links, RouteMetric metric);
   ~Routes();
-  /// Directed links from vertex a to vertex b. False when there is no path.
+  /// Sets `path` to the directed links from vertex a to vertex b. False: there is no path.
   bool find(Id a, Id b, std::vector<Id>& path);
 
  private:
@@ -50,10 +52,10 @@ class Routes {
   const std::vector<RouteCost>& costs_from(std::size_t region, Id local);
   bool walk(std::size_t region, Id root, Id end, std::vector<Id>& links);
 
-  std::vector<Region> regions_;           // by node; the last: between nodes
-  std::vector<Id> region_of_, local_;     // by vertex
+  std::vector<Region> regions_;           // by node; the last one is between nodes
+  std::vector<Id> region_of_, local_;     // by vertex: its region, and its index there
   std::vector<std::vector<Gate>> gates_;  // by node
-  std::size_t stored_ = 0;                // costs kept in all regions
+  std::size_t stored_ = 0;                // number of costs that all regions keep
 };
 
 }  // namespace rehearse::cluster

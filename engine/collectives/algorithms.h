@@ -1,4 +1,4 @@
-// What the algorithms share, and how `schedule` reaches each of them.
+// Helpers that the algorithms share, and one function per algorithm, which `schedule` calls.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rehearse::collectives {
 
-/// Where part i of n begins: i * elements / n, whose product may be too large for 64 bits.
+/// Where part i of n begins: i * elements / n, without overflow of the product.
 constexpr std::int64_t part(std::int64_t elements, std::int64_t i, std::int64_t n) {
   return elements / n * i + elements % n * i / n;
 }
@@ -19,15 +19,21 @@ inline void push(std::vector<Transfer>& out, int from, int to, std::int64_t begi
   if (begin < end) out.push_back({from, to, begin, end, add});
 }
 
-/// Pieces that a pipeline cuts `elements` into: 64 Ki elements each (256 KiB of f32, about NCCL's
-/// slice), at most 64, so that filling the pipeline costs little and rounds stay few.
+/// The number of pieces that a pipeline cuts `elements` into: one per 64 Ki elements (256 KiB of
+/// f32, about NCCL's slice), at most 64. Many pieces fill the pipeline faster; few need few rounds.
 constexpr int pieces(std::int64_t elements) {
   std::int64_t n = (elements + 65535) / 65536;
   return static_cast<int>(n < 1 ? 1 : n > 64 ? 64 : n);
 }
 
-/// A broadcast down a tree (or, backwards, a reduction up it), pipelined: the edge into a member of
-/// depth d carries piece k in round d - 1 + k. parent[root] = -1.
+/// A pipelined broadcast down a tree: the edge to a member of depth d carries piece k in round
+/// d - 1 + k. With `reduce`, a reduction up the tree, whose rounds begin at the deepest members.
+/// parent[root] = -1. A chain of four members with three pieces k0, k1, k2:
+///
+///   round     0    1    2    3    4
+///   0 -> 1    k0   k1   k2
+///   1 -> 2         k0   k1   k2
+///   2 -> 3              k0   k1   k2
 std::unique_ptr<const Schedule> pipelined_tree(std::vector<int> parent, std::int64_t elements,
                                                bool reduce);
 

@@ -1,12 +1,15 @@
-// The star: everybody sends straight to where the data is wanted. To a root and back in one round
-// each; reduce-scatter and all-gather in n - 1 rounds, in each of which every member sends to
-// another one (a rotation), so that nobody is sent to by all at once.
+// Direct algorithms: every member sends straight to the destination. Reduce and broadcast are a
+// star around the root, in one round; all-reduce is both. Reduce-scatter and all-gather take n - 1
+// rounds. In each round every member sends to a different one, so no member receives from all
+// others at once. With three members:
+//
+//   round 0: 0 -> 1, 1 -> 2, 2 -> 0     round 1: 0 -> 2, 1 -> 0, 2 -> 1
 #include "engine/collectives/algorithms.h"
 
 namespace rehearse::collectives {
 namespace {
 
-class Star : public Schedule {  // reduce, broadcast, all_reduce = both
+class Star : public Schedule {  // reduce, broadcast, all_reduce
  public:
   Star(program::Move move, int n, std::int64_t elements, int root)
       : move_(move), n_(n), root_(root), elements_(elements) {}
@@ -40,7 +43,8 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather
       send(r, (member + n_ - 1 - r) % n_, out);
     }
   }
-  std::int64_t sent(int member) const override {  // the parts of all others, or its own to them
+  // Reduce-scatter: sends their parts to all others. All-gather: sends its own part to all others.
+  std::int64_t sent(int member) const override {
     const std::int64_t own = part(elements_, member + 1, n_) - part(elements_, member, n_);
     return scatter_ ? elements_ - own : (n_ - 1) * own;
   }

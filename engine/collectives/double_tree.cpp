@@ -1,10 +1,21 @@
-// Two binary trees at once (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
-// broadcast, reduction and scan", Parallel Computing 2009; NCCL's all-reduce across nodes). Who is
-// inside one tree is a leaf of the other, each tree carries half of the data, and the edges are
-// coloured with two colours so that in every round a member sends at most one piece and receives at
-// most one: full bandwidth with logarithmic latency. All-reduce = reduction to the root, then the
-// same rounds backwards. A payload of a single piece has no bandwidth to gain: its edges go as soon
-// as they can, in 2 x height rounds.
+// Two binary trees (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast,
+// reduction and scan", Parallel Computing 2009; NCCL's all-reduce across nodes). Each tree carries
+// half of the elements. The inner members of one tree are the leaves of the other. Seven members:
+//
+//         tree 0              tree 1
+//            0                   0         root
+//            |                   |
+//            4                   3
+//          /   \               /   \
+//         2     6             1     5
+//        / \   /               \   / \
+//       1   3 5                 2 4   6
+//
+// The edges have two colours, and an edge is used in every second round, by its colour. In every
+// round a member sends at most one piece and receives at most one, so the trees have full bandwidth
+// and logarithmic latency. All-reduce is a reduction to the root and then the same rounds in
+// reverse. With a single piece there is no bandwidth to gain: colours are ignored, and each edge is
+// used as soon as possible, in 2 x height rounds.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,9 +25,9 @@
 namespace rehearse::collectives {
 namespace {
 
-// In-order binary tree on positions 1..m: odd positions are leaves; the parent of p is above it at
-// the next power of two, or, where that is beyond m, further up; 0 stands for the root member
-// above.
+// The parent of position p in an in-order binary tree on positions 1 to m, in which odd positions
+// are leaves: clears the lowest set bit of p and sets the next higher one, and repeats this while
+// the result is beyond m. 0: p is the top of the tree, and its parent is the root member.
 int parent_of(int p, int m) {
   do {
     const int low = p & -p;
@@ -67,7 +78,9 @@ class DoubleTree : public Schedule {
   }
   std::vector<Repeat> distinct() const override {
     std::vector<Repeat> out;
-    const int first = last_start_, last = stride() * (pieces_ - 1);  // all edges of a colour busy
+    // From `first` to `last`, all edges of a round's colour are busy, so every second round is
+    // alike.
+    const int first = last_start_, last = stride() * (pieces_ - 1);
     for (int r = 0; r < rounds(); ++r) {
       const bool up = move_ != program::Move::broadcast && r < phase();
       const int t = up ? r : rounds() - 1 - r;
@@ -98,8 +111,8 @@ class DoubleTree : public Schedule {
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   int stride() const { return pieces_ > 1 ? 2 : 1; }
   int phase() const { return last_start_ + stride() * (pieces_ - 1) + 1; }
-  // Members are numbered from the root (0). In the second tree positions are mirrored (m even) or
-  // shifted (m odd): either way odd becomes even, so leaves become insiders.
+  // Members count from the root (0). In tree 1, positions are mirrored (m even) or shifted by one
+  // (m odd). Both turn odd positions into even ones, so leaves become inner members.
   static int position(int v, int tree, int m) {
     if (tree == 0) return v;
     return m % 2 == 0 ? m + 1 - v : v == 1 ? m : v - 1;
@@ -108,20 +121,22 @@ class DoubleTree : public Schedule {
     if (p == 0 || tree == 0) return p;
     return m % 2 == 0 ? m + 1 - p : p == m ? 1 : p + 1;
   }
-  // Senders and receivers form a bipartite graph in which nobody has more than two edges, hence
-  // paths and even cycles: walk each, alternating.
+  // Colours the edges of both trees so that no member sends (or receives) two pieces of a colour.
+  // Senders and receivers form a bipartite graph in which every vertex has at most two edges, that
+  // is, paths and even cycles. Colours alternate along each of them.
   void colour() {
     for (auto& c : colour_) c.assign(at(n_), -1);
     for (int tree = 0; tree < 2; ++tree)
       for (int v = 1; v < n_; ++v) {
-        // A path must be entered at one of its ends; going both ways from v does that too.
+        // Walks in both directions, because v may be in the middle of a path.
         if (colour_[at(tree)][at(v)] >= 0) continue;
         colour_[at(tree)][at(v)] = 0;
         walk(tree, v, true);
         walk(tree, v, false);
       }
   }
-  // From an edge on to the next one that shares its sender, then its receiver, and so on.
+  // Colours the edges that follow edge v: the next one shares its sender, the one after that its
+  // receiver, and so on; or the other way round if not `by_sender`.
   void walk(int tree, int v, bool by_sender) {
     int c = colour_[at(tree)][at(v)];
     for (;;) {
@@ -132,7 +147,7 @@ class DoubleTree : public Schedule {
         int other = sibling(tree, v, p);
         if (other == 0) return;
         v = other;
-        if (p == 0) tree = 1 - tree;  // the root's two edges come from the two trees
+        if (p == 0) tree = 1 - tree;  // the root has one edge in each tree
       }
       if (colour_[at(tree)][at(v)] >= 0) return;
       c = 1 - c;
@@ -145,6 +160,8 @@ class DoubleTree : public Schedule {
     const auto& c = children_[at(tree)][at(p)];
     return c[0] == v ? c[1] : c[0];
   }
+  // Sets and returns the first round of the edge from v to its parent: after those of v's children,
+  // and of the parity of its colour.
   int time(int tree, int v) {
     int t = 0;
     for (int c : children_[at(tree)][at(v)])

@@ -1,7 +1,15 @@
 // Recursive halving and doubling (Thakur, Rabenseifner and Gropp, "Optimization of Collective
-// Communication Operations in MPICH", IJHPCA 2005): log2 n rounds each way. When n is no power of
-// two, the members beyond the largest power p fold: member p + j hands its data to member j before,
-// and gets its result from it after.
+// Communication Operations in MPICH", IJHPCA 2005). Halving is a reduce-scatter, doubling an
+// all-gather, each of log2 n rounds; an all-reduce is both. Parts that four members send:
+//
+//   member           0            1            2            3
+//   round 0      2,3 to 2     2,3 to 3     0,1 to 0     0,1 to 1     halving (add)
+//   round 1        1 to 1       0 to 0       3 to 3       2 to 2
+//   round 2        0 to 1       1 to 0       2 to 3       3 to 2     doubling (store)
+//   round 3      0,1 to 2     0,1 to 3     2,3 to 0     2,3 to 1
+//
+// If n is not a power of two, let p be the largest power of two below n. In a first round, member
+// p + j sends its data to member j, and in a last round it receives its result from member j.
 #include <algorithm>
 #include <bit>
 
@@ -45,8 +53,8 @@ class HalvingDoubling : public Schedule {
  private:
   int fold() const { return n_ > p_ ? 1 : 0; }
   std::int64_t at(int i) const { return part(elements_, i, parts_); }
-  // Halving, i gives away the half of its range that its partner keeps; doubling, all that it has.
-  // A member j stands for part j, and for part p + j of the member folded into it.
+  // In halving, member i sends the half of its range that its partner keeps; in doubling, all that
+  // it has. Member j also handles part p + j, if member p + j exists.
   void send(int i, int distance, bool halve, std::vector<Transfer>& out) const {
     const int to = i ^ distance, owner = halve ? to : i, first = owner / distance * distance;
     push(out, i, to, at(first), at(first + distance), halve);

@@ -1,12 +1,20 @@
-// Inside the nodes first, then across them (Thakur et al. 2005, section 4; NCCL and Horovod do it
-// too): a payload crosses each NIC once per direction and ring round. Nodes may hold unequal
-// numbers of members: a node of L members cuts the tensor into L shares, and what lies between two
-// neighbouring cuts of any node (a segment) has exactly one owner in every node, so segments travel
-// along rings of owners and every NIC carries the same.
+// Hierarchical collectives (Thakur et al. 2005, section 4; also in NCCL and Horovod). An all-reduce
+// is a ring reduce-scatter inside each node, ring all-reduces across nodes, and a ring all-gather
+// inside each node. So, with K nodes, each node sends only 2 (K - 1) / K tensors to other nodes.
 //
-// Reduce-scatter and all-gather must leave part i at member i. Each node has an agent for every
-// part, on the local place that corresponds to its owner's; agents ring inside their node over the
-// sets of parts they stand for, then across nodes over the parts of one node at a time.
+// Nodes may have unequal numbers of members. A node of L members cuts the tensor into L shares. A
+// segment is the interval between two neighbouring cuts of any nodes. Each segment has one owner in
+// every node, and its owners form a ring across nodes. Node 0 with members 0, 1 and node 1 with 2,
+// 3, 4:
+//
+//   shares of node 0    |-------- 0 --------|-------- 1 --------|
+//   shares of node 1    |----- 2 ----|----- 3 -----|---- 4 -----|
+//   ring of owners      |    0, 2    | 0, 3 | 1, 3 |    1, 4    |
+//
+// Reduce-scatter and all-gather must leave part i at member i (parts: schedule.h). For every part,
+// each node has an agent: the member whose position in the node corresponds to that of the part's
+// member in its own node. A reduce-scatter is a ring inside each node, over the sets of parts of
+// its agents, and then rings of agents across nodes; an all-gather is the reverse.
 #include <algorithm>
 #include <map>
 
@@ -36,8 +44,8 @@ struct Nodes {
   int widest = 0;
 };
 
-// Which of the two ring phases a round of a node belongs to. Rounds inside nodes are `inside` long
-// for the widest node; narrower ones finish early.
+// What AllReduce and Parts share. `inside`: rounds of a ring inside the widest node; narrower nodes
+// finish earlier. `across`: rounds of a ring across nodes.
 class TwoLevel : public Schedule {
  public:
   TwoLevel(std::span<const Id> node_of, std::int64_t count)
@@ -46,7 +54,7 @@ class TwoLevel : public Schedule {
 
  protected:
   void inside_classes(int begin, std::vector<Repeat>& out) const {
-    // A node of L members is busy in rounds 0..L-2: between two widths all rounds are alike.
+    // A node of L members is busy in rounds 0 to L - 2. All rounds between two widths are alike.
     std::vector<int> widths;
     widths.reserve(nodes.members.size() + 1);
     for (int k = 0; k < nodes.count(); ++k) widths.push_back(nodes.width(k) - 1);
@@ -95,7 +103,8 @@ class AllReduce : public TwoLevel {
     inside_classes(inside + 2 * across, out);
     return out;
   }
-  // As in a ring: all parts but one in each phase, inside of the tensor, across of each segment.
+  // In each phase of a ring, a member sends all parts but one: inside its node parts of the tensor,
+  // across nodes parts of each segment that it owns.
   std::int64_t sent(int member) const override {
     const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
     const auto share_size = [&](int p) { return share(k, p + 1) - share(k, p); };
@@ -134,7 +143,7 @@ class AllReduce : public TwoLevel {
     while (share(k, i) > element) --i;
     return nodes.members[at(k)][at(i)];
   }
-  // Node k's owners send one of `count` parts of each segment to the next node's owners.
+  // In node k, each owner sends one of `count` parts of its segment to the owner in the next node.
   void ring_across(int k, int t, bool add, int member, std::vector<Transfer>& out) const {
     const int count = nodes.count(), next = (k + 1) % count;
     const int p = (k - (add ? t + 1 : t) + 2 * count) % count;
@@ -155,7 +164,7 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
       : TwoLevel(node_of, elements), scatter_(move == program::Move::reduce_scatter) {
     for (int k = 0; k < nodes.count(); ++k) {
       auto& stood_for = stood_for_[nodes.width(k)];
-      if (!stood_for.empty()) continue;  // nodes of one width stand for parts alike
+      if (!stood_for.empty()) continue;  // nodes of equal width have equal sums
       stood_for.assign(at(nodes.width(k)), 0);
       for (int p = 0; p < members(); ++p) stood_for[at(agent(k, p))] += size(p);
     }
@@ -186,8 +195,8 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
     if (!scatter_) inside_classes(across, out);
     return out;
   }
-  // Inside, all parts but those that one place of the node stands for; across, those that its own
-  // place stands for but the parts of one node.
+  // Inside its node, a member sends all parts except those of one agent; across nodes, the parts
+  // that it is the agent of, except those of one node.
   std::int64_t sent(int member) const override {
     const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
     const std::vector<std::int64_t>& stood_for = stood_for_.at(n);
@@ -204,7 +213,7 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   int agent(int k, int p) const {
     return nodes.local[at(p)] * nodes.width(k) / nodes.width(nodes.node[at(p)]);
   }
-  // Parts that place `a` of node k stands for: of every node those whose place maps to it.
+  // Calls f(p) for every part p whose agent in node k is the member at position `a`.
   template <class F>
   void each_part(int k, int a, F f) const {
     const int w = nodes.width(k);
@@ -242,12 +251,12 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
     }
   }
   bool scatter_;
-  // By width of a node and place in it: the elements of all parts that the place stands for.
+  // By width of a node and position in it: the elements of all parts that this agent handles.
   std::map<int, std::vector<std::int64_t>> stood_for_ = {};
 };
 
-// One leader a node, in a chain that starts at the root's node; below each leader its own node's
-// members in a chain.
+// The tree of broadcast and reduce: a chain of leaders, one per node, that starts at the root; and
+// below each leader a chain of its node's other members. Returns the parent of each member.
 std::vector<int> leader_tree(const Nodes& nodes, int root) {
   std::vector<int> parent(nodes.node.size(), -1);
   const int count = nodes.count(), first = nodes.node[at(root)];

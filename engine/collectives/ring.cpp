@@ -1,6 +1,16 @@
-// The ring (Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009): n - 1 rounds
-// of reduce-scatter, n - 1 of all-gather, each member sending one part of n to its right neighbour.
-// Broadcast and reduce are the same ring opened into a chain and pipelined.
+// The ring (Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009). An all-reduce
+// has n - 1 rounds of reduce-scatter and n - 1 of all-gather; in each round every member sends one
+// of n parts to its right neighbour. Parts that four members send:
+//
+//              reduce-scatter (add)   all-gather (store)
+//   round        0     1     2          3     4     5
+//   0 -> 1       3     2     1          0     3     2
+//   1 -> 2       0     3     2          1     0     3
+//   2 -> 3       1     0     3          2     1     0
+//   3 -> 0       2     1     0          3     2     1
+//
+// After round 2, member i holds the sum of part i. Broadcast and reduce open the ring into a chain
+// and pipeline it (pipelined_tree).
 #include <algorithm>
 
 #include "engine/collectives/algorithms.h"
@@ -29,15 +39,15 @@ class Ring : public Schedule {
     if (rounds() == 0) return {};
     return {{0, rounds()}};
   }
-  std::int64_t sent(int member) const override {  // all parts but one in each phase
+  std::int64_t sent(int member) const override {  // in each phase all parts but one
     return (scatter_ ? elements_ - size(member) : 0) +
            (gather_ ? elements_ - size((member + 1) % n_) : 0);
   }
 
  private:
   std::int64_t size(int i) const { return part(elements_, i + 1, n_) - part(elements_, i, n_); }
-  // Scattering, member i starts with part i - 1, so that part i comes home to i in the last round;
-  // gathering, it starts with its own.
+  // In the reduce-scatter, member i first sends part i - 1, so that the sum of part i reaches
+  // member i in the last round. In the all-gather, it first sends part i.
   void send(int r, int i, std::vector<Transfer>& out) const {
     const bool add = r < scatter_;
     const int shift = add ? r + 1 : r - scatter_;
@@ -81,7 +91,7 @@ class PipelinedTree : public Schedule {
   }
   std::vector<Repeat> distinct() const override {
     std::vector<Repeat> out;
-    const int first = height_ - 1, last = pieces_ - 1;  // every edge is busy in between
+    const int first = height_ - 1, last = pieces_ - 1;  // in these rounds every edge is busy
     for (int r = 0; r < rounds(); ++r) {
       if (first <= r && r <= last) {
         if (r == first) out.push_back({r, last - first + 1});

@@ -1,12 +1,17 @@
-// A collective algorithm is written once: a pure function from (move, algorithm, members, elements)
-// to rounds of point-to-point transfers. The dry run sums its closed form, the simulator plays its
-// rounds, the runtime plays them over send and receive where the library has no such algorithm.
-// Every executor moves the same bytes because there is nothing else to move.
+// Collective algorithms as pure functions from (move, algorithm, members, elements) to rounds of
+// point-to-point transfers. The dry run sums the cost of the rounds, the simulator simulates them,
+// and the runtime runs them over send and receive if its library lacks the algorithm. So every
+// executor moves the same bytes.
 //
-// All moves work on one tensor of `elements` at every member: all_reduce: partial sums -> sum
-// everywhere; reduce_scatter: partial sums -> member i holds the sum of part i; all_gather: member
-// i holds part i -> everything everywhere; broadcast and reduce: from or to member `root`. Part i
-// of n is [i * elements / n, (i + 1) * elements / n).
+// Each member has a tensor of shape (elements). Part i of n is [i * elements / n, (i + 1) *
+// elements / n).
+//
+//   move             before             after
+//   all_reduce       partial sums       the sum at every member
+//   reduce_scatter   partial sums       part i of the sum at member i
+//   all_gather       part i at member i the whole tensor at every member
+//   broadcast        tensor at `root`   the tensor at every member
+//   reduce           partial sums       the sum at `root`
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,28 +22,28 @@
 
 namespace rehearse::collectives {
 
-/// Member `from` sends elements [begin, end) of the tensor to member `to`, which adds them to its
-/// own or stores them.
+/// Member `from` sends elements [begin, end) of its tensor to member `to`, which adds them to its
+/// own elements (`add`) or overwrites its own.
 struct Transfer {
   int from = 0, to = 0;
   std::int64_t begin = 0, end = 0;
   bool add = false;
 };
 
-/// Rounds are dependent only through the members: a member starts round r when its own transfers of
-/// round r - 1 have ended.
+/// The rounds of one collective. There is no barrier between rounds: a member starts round r when
+/// its own transfers of round r - 1 have ended.
 class Schedule {
  public:
   virtual ~Schedule() = default;
   virtual int members() const = 0;
   virtual int rounds() const = 0;
-  /// The transfers of a round, all of them or only those that `member` sends or receives (-1: all).
-  /// Appends to `out`, in the order in which a receiver adds them up. No member receives into what
-  /// it sends in the same round, and empty transfers are left out.
+  /// Appends to `out` the transfers of round r that `member` sends or receives (-1: all members),
+  /// in the order in which a receiver adds them. No member receives into elements that it sends in
+  /// the same round. There are no empty transfers.
   virtual void round(int r, int member, std::vector<Transfer>& out) const = 0;
-  /// Every round stands in exactly one entry: `times` rounds are like `round`, that is, they move
-  /// the same amounts (but for one element a transfer) over the same links. A sum of costs looks at
-  /// one of each; by default every round is its own.
+  /// `times` rounds are alike: they move the same amounts as `round` over the same links, within
+  /// one element per transfer. Every round belongs to exactly one Repeat, so a sum of costs needs
+  /// only one round of each. By default every round has its own Repeat.
   struct Repeat {
     int round = 0, times = 1;
   };
@@ -47,25 +52,26 @@ class Schedule {
   virtual std::int64_t sent(int member) const;
 };
 
-/// Whether an algorithm can play a move: two trees have no parts to scatter, halving and doubling
-/// has no root.
+/// Whether an algorithm supports a move. double_tree does not support reduce_scatter and
+/// all_gather; halving_doubling does not support broadcast and reduce.
 bool serves(program::Algorithm algorithm, program::Move move);
-/// What a plan's choice of algorithm becomes for one move: `wanted` where it serves the move,
-/// otherwise automatic (ZeRO with double_tree: its scattered moves take the fastest of the others).
+/// The algorithm for a move when the plan asks for `wanted`: `wanted` if it supports the move, else
+/// automatic. (With ZeRO and double_tree, reduce_scatter and all_gather use another algorithm.)
 program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted);
 
-/// `node_of[i]`: the node that member i lies on (hierarchical groups by it; others may ignore it).
-/// After a reduce or a reduce_scatter, what a member holds beyond its result is partial sums.
-/// `algorithm` must not be automatic. Throws InputError when the algorithm cannot serve the move
-/// (names those that can).
+/// The rounds of a collective. `node_of[i]`: the node of member i; only `hierarchical` uses it.
+/// After a reduce or a reduce_scatter, a member's elements beyond its result are partial sums.
+/// `algorithm` must not be automatic. Throws InputError when the algorithm does not support the
+/// move, and names those that do.
 std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm algorithm,
                                          std::int64_t elements, std::span<const Id> node_of,
                                          int root = 0);
 
-/// What `automatic` means where nothing is known but the nodes (with a cluster at hand,
-/// choose_collectives decides before the program is linked): latency-bound payloads take
-/// logarithmic algorithms, several nodes with several members each take hierarchical, the rest the
-/// ring. A pure function of its arguments: every rank chooses alike.
+/// The algorithm for `automatic` when only the members' nodes are known. (With a cluster,
+/// methods::choose_collectives has decided before the program is linked.) Small payloads, bound by
+/// latency, use an algorithm with a logarithmic number of rounds; several nodes with several
+/// members each use hierarchical; all others the ring. All ranks choose the same, because it is a
+/// pure function.
 program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<const Id> node_of);
 
 }  // namespace rehearse::collectives

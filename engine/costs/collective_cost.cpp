@@ -1,4 +1,4 @@
-// The closed form of a collective on a cluster: see costs.h for what sits on a link.
+// The closed form of a collective on a cluster: the head of costs.h has the formula.
 #include <algorithm>
 #include <cassert>
 #include <map>
@@ -41,21 +41,21 @@ void Contention::clear(double times, std::vector<double>* total) {
 
 namespace {
 
-/// When each member of each group is through the rounds so far. A member begins a round when its
-/// own transfers of the rounds before have ended, as in the simulator and on real ranks: a round of
-/// a pipelined tree waits for no slow edge elsewhere in the tree.
+/// When each member of each group has finished the rounds so far. A member begins a round when its
+/// own transfers of earlier rounds have ended, as in the simulator and on real ranks. So a member
+/// of a pipelined tree does not wait for a slow edge elsewhere in the tree.
 class Clocks {
  public:
   explicit Clocks(const std::vector<std::vector<Id>>& groups) : first_(groups.size() + 1, 0) {
     for (std::size_t g = 0; g < groups.size(); ++g) first_[g + 1] = first_[g] + groups[g].size();
     ready_.assign(first_.back(), 0.0);
   }
-  /// A transfer of the next round.
+  /// Adds a transfer to the next round.
   void add(std::size_t group, const collectives::Transfer& t) {
     hops_.push_back({group, first_[group] + static_cast<std::size_t>(t.from),
                      first_[group] + static_cast<std::size_t>(t.to)});
   }
-  /// The round takes these seconds, by transfer.
+  /// Ends the round. `seconds`: of each transfer, in the order in which they were added.
   void advance(const std::vector<double>& seconds) {
     next_ = ready_;
     for (std::size_t i = 0; i < hops_.size(); ++i) {
@@ -66,7 +66,8 @@ class Clocks {
     ready_.swap(next_);
     hops_.clear();
   }
-  /// So many rounds like this one, each as long as its slowest transfer: of a ring that is exact.
+  /// Ends `times` rounds like this one, each as long as the group's slowest transfer. Exact for
+  /// rings.
   void repeat(const std::vector<double>& seconds, int times) {
     std::vector<double> slowest(first_.size() - 1, 0.0);
     for (std::size_t i = 0; i < hops_.size(); ++i)
@@ -75,6 +76,7 @@ class Clocks {
       for (std::size_t m = first_[g]; m < first_[g + 1]; ++m) ready_[m] += times * slowest[g];
     hops_.clear();
   }
+  /// [group]: when its last member has finished.
   std::vector<double> ends() const {
     std::vector<double> out;
     for (std::size_t g = 0; g + 1 < first_.size(); ++g)
@@ -88,9 +90,9 @@ class Clocks {
 
  private:
   struct Hop {
-    std::size_t group = 0, from = 0, to = 0;  // members: places in ready_
+    std::size_t group = 0, from = 0, to = 0;  // from, to: indices into ready_
   };
-  std::vector<std::size_t> first_;  // by group: its members' places; one more entry: the end
+  std::vector<std::size_t> first_;  // [group]: its first member in ready_; last entry: the end
   std::vector<double> ready_ = {}, next_ = {};
   std::vector<Hop> hops_ = {};
 };
@@ -115,7 +117,7 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
                                std::span<const int> roots, std::span<const double> slow) {
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);
-  // Groups that look alike (nodes numbered by first appearance) play the same schedule.
+  // Groups of equal shape (nodes numbered by first appearance) share one schedule.
   std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
   std::vector<std::unique_ptr<const collectives::Schedule>> schedules;
   std::vector<std::vector<std::int64_t>> sent;
@@ -149,7 +151,7 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
   };
   std::vector<collectives::Schedule::Repeat> plan;
   if (!schedules.empty()) plan = schedules[0]->distinct();
-  bool alike = transfers > 16384;  // small ones are summed round by round, exact to the element
+  bool alike = transfers > 16384;  // smaller collectives: round by round, exact to the element
   for (std::size_t s = 1; alike && s < schedules.size(); ++s)
     alike = same(plan, schedules[s]->distinct());
   if (!alike) {

@@ -1,4 +1,3 @@
-// See collective_prices.h.
 #include "engine/costs/collective_prices.h"
 
 #include <algorithm>
@@ -23,7 +22,7 @@ bool considered(program::Algorithm algorithm, program::Move move, bool several_n
       return several_nodes;
     case program::Algorithm::halving_doubling:
       return collectives::serves(algorithm, move);
-    case program::Algorithm::double_tree:  // an all-reduce: see choose_collectives.cpp
+    case program::Algorithm::double_tree:  // why no all-reduce: see choose_collectives.cpp
       return move != program::Move::all_reduce && collectives::serves(algorithm, move);
     default:
       return false;

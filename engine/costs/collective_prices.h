@@ -1,5 +1,5 @@
-// What collectives cost on one cluster, remembered: a search over plans prices the same groups and
-// sizes again and again. Groups are interned first, so that a question is one look-up.
+// A cache of the costs of collectives on one cluster. A search over plans prices the same groups
+// and sizes many times. Groups are numbered first, so that a price is one look-up.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,19 +17,22 @@ namespace rehearse::costs {
 
 class CollectivePrices {
  public:
-  /// `slow` by link, see link_slowdowns; empty: none. `cluster` must outlive it.
+  /// `slow`: [link] factor on the time of its bytes (cluster::link_slowdowns); empty: 1. `cluster`
+  /// must outlive this object.
   explicit CollectivePrices(const cluster::Cluster& cluster, std::span<const double> slow = {})
       : cluster_(cluster), slow_(slow.begin(), slow.end()) {}
 
-  /// A number for groups that communicate at the same time: devices by group, and each group's root
-  /// (empty: the first member).
+  /// The number of a set of groups that communicate at the same time. `devices`: [group][member].
+  /// `roots`: [group] index of the root; empty: the first member.
   Id groups(const std::vector<std::vector<Id>>& devices, const std::vector<int>& roots);
-  /// Seconds by group, as collective_seconds, slow links included.
+  /// [group]: seconds as of collective_seconds, with slow links.
   std::span<const double> seconds(Id groups, program::Move move, program::Algorithm algorithm,
                                   std::int64_t elements, program::DType wire);
-  /// What choose_collectives chooses for an `automatic` collective: on links as described.
+  /// The algorithm that choose_collectives puts in place of `automatic`: the fastest without slow
+  /// links.
   program::Algorithm fastest(Id groups, program::Move move, std::int64_t elements,
                              program::DType wire);
+  /// Whether some group spans several nodes.
   bool several_nodes(Id groups) const { return sets_[groups].several_nodes; }
 
  private:

@@ -1,4 +1,4 @@
-// Transfers that are under way together and the links they share: the inside of costs.h.
+// The closed form of costs.h: transfers of one round that share links, and whole collectives.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,14 +9,15 @@
 
 namespace rehearse::costs {
 
-/// Transfers of one round: add all, then finish (seconds of each, in the order added), then clear.
+/// Transfers of one round. Call add for each, then finish, then clear.
 class Contention {
  public:
   Contention(const cluster::Cluster& cluster, std::span<const double> slow)
       : cluster_(cluster), slow_(slow), load_(cluster.links().size(), 0.0) {}
   void add(Id from_device, Id to_device, double bytes);
+  /// Sets `seconds` to those of each transfer, in the order in which they were added.
   void finish(std::vector<double>& seconds);
-  /// Forgets the loads; adds `times` of them to `total` by link.
+  /// Resets the bytes on all links. First adds `times` those bytes to `total`, [link], unless null.
   void clear(double times = 0, std::vector<double>* total = nullptr);
 
  private:
@@ -25,16 +26,18 @@ class Contention {
   };
   const cluster::Cluster& cluster_;
   std::span<const double> slow_;
-  std::vector<double> load_;
-  std::vector<Id> touched_ = {};
+  std::vector<double> load_;      // [link]: bytes of this round
+  std::vector<Id> touched_ = {};  // links with bytes in this round
   std::vector<Flow> flows_ = {};
 };
 
 struct CollectiveCost {
-  std::vector<double> seconds = {};                  // by group
-  std::vector<std::vector<std::int64_t>> sent = {};  // by group, member: elements
-  std::vector<double> link_bytes = {};               // by link of the cluster, all groups
+  std::vector<double> seconds = {};                  // [group]
+  std::vector<std::vector<std::int64_t>> sent = {};  // [group][member]: elements sent
+  std::vector<double> link_bytes = {};               // [link]: bytes of all groups together
 };
+/// `devices`: [group][member]. `roots`: [group] index of the root; empty: 0. `slow`: [link] factor
+/// on the time of its bytes; empty: 1.
 CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move move,
                                program::Algorithm algorithm, std::int64_t elements,
                                program::DType wire, const std::vector<std::vector<Id>>& devices,

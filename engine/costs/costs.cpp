@@ -18,7 +18,7 @@
 namespace rehearse::costs {
 namespace {
 
-/// One number when all are alike.
+/// The row, or a single entry if all its entries are equal.
 std::vector<double> squeeze(std::vector<double> row) {
   if (std::all_of(row.begin(), row.end(), [&](double v) { return v == row[0]; })) row.resize(1);
   return row;
@@ -27,7 +27,7 @@ std::vector<double> squeeze(std::vector<double> row) {
 }  // namespace
 
 struct Costs::Impl {
-  const link::LinkedProgram& linked;
+  const link::OrderedProgram& linked;
   const model::ModelSpec& model;
   const cluster::Cluster& cluster;
   std::vector<Id> device_of;  // by rank
@@ -39,23 +39,24 @@ struct Costs::Impl {
   LocalPrices local_prices{model, profile};
 
   struct Entry {
-    std::uint32_t seconds = 0, sent = 0, links = 0;  // rows
+    std::uint32_t seconds = 0, sent = 0, links = 0;  // index into rows, rows, link_rows
     program::Algorithm algorithm = program::Algorithm::automatic;
   };
   std::deque<std::vector<double>> rows = {};
-  std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // (link, bytes), by Entry::links
+  std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // each: (link, bytes)
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
   std::vector<int> ranks_on_node = {};
   std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
-  /// Channel and an event's first role, which say who meets; root, move, algorithm, elements, type.
+  /// Channel and first role of an event (they determine its members); root, move, algorithm,
+  /// elements, dtype.
   using CollectiveKey =
       std::tuple<Id, Id, Id, program::Move, program::Algorithm, std::int64_t, program::DType>;
-  std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // by member
-  /// Role, peer, bytes, whether together, whether a reply.
+  std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // [member]
+  /// Role, peer, bytes; whether all ranks send together; whether it is a reply.
   std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
   bool calibrated = true;
   int tp = 1;
-  std::vector<bool> covered = {};  // by device kind: the profile has times of it
+  std::vector<bool> covered = {};  // [device kind]: the profile has times of it
 
   const program::Role& role(Id r) const { return linked.program.roles[r]; }
   Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
@@ -88,7 +89,8 @@ struct Costs::Impl {
     for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
   }
 
-  /// A profile was taken with so many ranks and threads on the cores; more of them take turns.
+  /// Factor on measured seconds: how busy the node's shared cores are with these ranks, relative to
+  /// the ranks of the measurement.
   double crowding(Id device) const {
     const int cores = cluster.shared_cores();
     if (!profile || cores == 0) return 1;
@@ -114,18 +116,18 @@ struct Costs::Impl {
       return local_prices.update(kind, optimizer, dtype,
                                  param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
     }();
-    // What was played on a model of the machine is as good as the model.
+    // A profile from a simulation is calibrated only if the device it simulated is.
     if (!price.measured || profile->simulated) calibrated = calibrated && kind.calibrated;
     return price.measured ? price.seconds * crowding(device) : price.seconds;
   }
 
-  /// Layers are alike; the embedding and the head are one each: a role's passes cost what the first
-  /// one of their kind does.
+  /// All segments of one kind cost the same, so a pass of a role costs what its first pass of that
+  /// kind costs. Kept for the last number of samples seen.
   struct Passes {
     int samples = -1;
     Entry entry = {};
   };
-  std::vector<std::array<Passes, 12>> passes = {};  // by role; [segment kind x pass]
+  std::vector<std::array<Passes, 12>> passes = {};  // [role][segment kind x pass]
 
   Entry local(Id r, Id o) {
     const auto* compute = std::get_if<program::Compute>(&role(r).ops[o].work);
@@ -146,7 +148,7 @@ struct Costs::Impl {
       key[4] = elements_of(linked.program, role(r), *param);
     }
     if (const auto* c = std::get_if<program::Compute>(&op.work)) {
-      // Layers are alike; the embedding and the head are one each.
+      // All segments of one kind cost the same.
       key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
       key[5] = static_cast<std::int64_t>(c->pass);
       key[6] = c->samples;
@@ -157,7 +159,7 @@ struct Costs::Impl {
     if (fresh) {
       std::vector<double> row;
       row.reserve(role(r).ranks.size());
-      std::map<std::pair<Id, int>, double> seconds;  // by kind and crowd
+      std::map<std::pair<Id, int>, double> seconds;  // by kind, ranks on the node
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
         const cluster::Device& d = cluster.devices()[device(r, i)];
         auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
@@ -194,12 +196,12 @@ struct Costs::Impl {
     if (fresh) it->second = collective(event, first, elements, wire);
     for (std::size_t m = 0; m < event.size(); ++m)
       entries[event[m].role][event[m].op] = it->second[m];
-    // What a step puts on the links counts once an event.
+    // The bytes on links count once per event, at its first member.
     for (std::size_t m = 1; m < event.size(); ++m) entries[event[m].role][event[m].op].links = 0;
   }
 
   struct PricedGathering : link::Gathering {
-    Id groups = none;  // where collectives are looked up
+    Id groups = none;  // the number of these groups in `prices`; none without prices
   };
   std::map<std::tuple<Id, Id, Id>, PricedGathering> gatherings =
       {};  // by channel, first role, root
@@ -266,7 +268,9 @@ struct Costs::Impl {
     return out;
   }
 
-  /// Sends of all ranks of a role under way together; puts come when they come, each alone.
+  /// `together` (Send): the ranks of the role send at the same time and share links. Otherwise
+  /// (Put) each transfer has its path to itself. A `reply` costs as much as to its slowest
+  /// receiver.
   Entry transfer(Id r, Id o, Id peer, bool together, bool reply) {
     const std::int64_t bytes = linked.roles[r].ops[o].bytes;
     const auto [it, fresh] = known_transfers.try_emplace({r, peer, bytes, together, reply});
@@ -345,7 +349,7 @@ struct Costs::Impl {
   }
 };
 
-Costs::Costs(const link::LinkedProgram& linked, const model::ModelSpec& model,
+Costs::Costs(const link::OrderedProgram& linked, const model::ModelSpec& model,
              const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
              plan::Optimizer optimizer, const Profile* profile, std::span<const double> slow,
              CollectivePrices* prices, std::span<const double> pace)

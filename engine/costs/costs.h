@@ -1,19 +1,21 @@
-// How long each op takes when nothing but its own op is on the machine: the one place where work
-// becomes seconds, for every executor. Compute comes from the model's exact counts and the device's
-// efficiency curve, or from a measured profile; memory-bound kernels and updates from the bytes
-// they touch; communication from the paths of the cluster and the schedule of the collective.
+// Costs: how many seconds each op takes when no other op uses the machine. All executors take their
+// seconds from here. Compute comes from a measured profile, or else from the model's FLOPs and the
+// device's efficiency curve. Memory-bound kernels and updates come from the bytes they touch.
+// Communication comes from the paths of the cluster and the schedule of the collective.
 //
-// What sits on a link. A transfer of a collective's round takes its path's latency plus, over the
-// links of its path, the largest (bytes on the link / its bandwidth), where the bytes on a link are
-// those of all transfers of the same round of *all* sibling groups of the op: eight data-parallel
-// groups that leave a node through one NIC share it, as if they were always in the same round. Ops
-// of other lanes and of other roles are not on the link: they are what sim/ is for. A member begins
-// a round when its own transfers of the rounds before have ended; it never waits for another group.
-// Where a collective has more than 16,384 transfers, like rounds are looked at once, and each lasts
-// as long as its slowest transfer.
+// Closed form of a collective. A transfer of b bytes in one round takes
 //
-// Costs are kept by class: one row of seconds per (role, distinct work), a row being one number
-// where all ranks of the role are alike.
+//   seconds = latency of its path + max over its links of (bytes on the link / its bandwidth)
+//
+// The bytes on a link are those of all transfers of this round in all groups of the op. If eight
+// data-parallel groups leave a node through one NIC, each transfer takes 8 b / bandwidth there. The
+// form assumes that all groups are always in the same round; it ignores ops of other lanes and
+// roles, which sim/ simulates. A member begins a round when its own transfers of earlier rounds
+// have ended; it never waits for another group. In a collective of more than 16,384 transfers,
+// equal rounds are computed once, and each lasts as long as its group's slowest transfer.
+//
+// Ops with equal work in one role share a row of seconds. A row has one entry per rank of the role,
+// or a single entry if all ranks take equally long.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,16 +34,19 @@
 
 namespace rehearse::costs {
 
+/// Seconds and bytes of every op of a linked program. A place is a rank's index in its role.
 class Costs {
  public:
-  /// rank_to_device: by rank; empty = rank i on device i. `profile` and `slow` (by link, see
-  /// link_slowdowns; empty: none) may be left out. Throws InputError when ranks outnumber devices,
-  /// a device is named twice on a cluster without shared cores, or a device lacks the program's
-  /// dtype. With `prices` (made for this cluster and these slow links) collectives are looked up
-  /// there, and bytes_sent and link_bytes leave them out: for searches. `pace`: by rank, how many
-  /// times as long its local work takes (see rank_slowdowns; empty: once): also for searches, since
-  /// executors disturb what costs say undisturbed.
-  Costs(const link::LinkedProgram& linked, const model::ModelSpec& model,
+  /// `rank_to_device`: [rank]; empty: rank i is on device i.
+  /// `profile`: null: the device table decides alone.
+  /// `slow`: [link] factor on the time of its bytes (cluster::link_slowdowns); empty: 1.
+  /// `prices`: null, or made for this cluster and these slow links. With it, collectives are looked
+  /// up there, and bytes_sent and link_bytes omit them. For searches.
+  /// `pace`: [rank] factor on the time of local work (cluster::rank_slowdowns); empty: 1. For
+  /// searches: executors apply disturbances to undisturbed costs themselves.
+  /// Throws InputError when there are more ranks than devices, a device is named twice on a cluster
+  /// without shared cores, or a device lacks the program's dtype.
+  Costs(const link::OrderedProgram& linked, const model::ModelSpec& model,
         const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
         plan::Optimizer optimizer = plan::Optimizer::adamw, const Profile* profile = nullptr,
         std::span<const double> slow = {}, CollectivePrices* prices = nullptr,
@@ -49,22 +54,23 @@ class Costs {
   Costs(Costs&&) noexcept;
   ~Costs();
 
-  /// Undisturbed seconds of an op by place: one number when all places are alike, otherwise one per
-  /// rank of the role. A Take costs nothing. A rendezvous costs all who meet the same. Entries of
-  /// collectives are by place too (the cost of its group).
+  /// Seconds of an op without disturbances: one per rank of the role, or one if all are equal. A
+  /// Take costs 0. All members of a rendezvous have the same seconds; in a collective these are the
+  /// seconds of the rank's group.
   std::span<const double> seconds(Id role, Id op) const;
   double seconds(Id role, Id op, Id place) const;
-  /// Bytes this rank puts on the wire in this op (exact, from the schedule); same shape.
+  /// Bytes that a rank sends in this op, exact, from the schedule: one per rank, or one if all are
+  /// equal.
   std::span<const double> bytes_sent(Id role, Id op) const;
-  /// Seconds of a transfer between two ranks that has the path to itself: what a Put that replies
-  /// costs, whose receiver is known only at run time (`seconds` gives its farthest).
+  /// Seconds of a transfer between two ranks when nothing else uses its path. For a Put that
+  /// replies: its receiver is known only at run time (`seconds` gives the slowest receiver's).
   double transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const;
-  /// What `automatic` became. Collectives only.
+  /// The collective's algorithm, never `automatic`. For collectives only.
   program::Algorithm algorithm(Id role, Id op) const;
-  /// Bytes on each link of the cluster that one step of the whole program sends.
+  /// [link of the cluster]: bytes that one step of the whole program sends over it.
   std::vector<double> link_bytes() const;
 
-  /// Every local op's seconds come from a measured profile or a calibrated device.
+  /// Whether every local op's seconds come from a measured profile or a calibrated device.
   bool calibrated() const;
   std::span<const Id> rank_to_device() const;
   std::size_t classes() const;  // distinct rows, for tests
@@ -74,16 +80,16 @@ class Costs {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Seconds of a collective alone on its members' devices by the closed form above; one result per
-/// group, groups together on the links. `devices[g]` are group g's members in order. Also what the
-/// planner and tests use.
+/// Seconds of a collective by the closed form above, one result per group. All groups run at the
+/// same time and share links; nothing else runs. `devices[g]`: the devices of group g's members, in
+/// order. `roots[g]`: the root's index in it; empty: 0. `slow`: as for Costs.
 std::vector<double> collective_seconds(const cluster::Cluster& cluster, program::Move move,
                                        program::Algorithm algorithm, std::int64_t elements,
                                        program::DType wire,
                                        const std::vector<std::vector<Id>>& devices,
                                        std::span<const int> roots = {},
                                        std::span<const double> slow = {});
-/// The schedule a group plays: node_of from the cluster, `automatic` resolved by `choose`.
+/// The schedule of one group on its devices. `automatic` becomes what collectives::choose returns.
 std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster& cluster,
                                                          program::Move move,
                                                          program::Algorithm algorithm,

@@ -7,7 +7,7 @@
 namespace rehearse::costs {
 namespace {
 
-/// Matrix products of a segment's pass: each pays the efficiency curve's start once.
+/// Number of matrix products in a segment's pass. Each adds `half_flops` (see device_time.h).
 int products_of(const model::ModelSpec& model, model::SegmentKind kind, program::Pass pass) {
   const int forward = kind == model::SegmentKind::attention ? 4  // qkv, scores, context, projection
                       : kind == model::SegmentKind::mlp

@@ -1,5 +1,5 @@
-// Seconds of local work on a kind of device: as a profile measured them, or else by the device
-// table (device_time.h). The one place that decides which; whoever prices local work asks here.
+// Seconds of local work on a kind of device: from the profile if it has measured such work, else
+// from the device table (device_time.h). Only this file decides between the two.
 #pragma once
 #include <cstdint>
 
@@ -13,23 +13,23 @@ namespace rehearse::costs {
 
 struct LocalPrice {
   double seconds = 0;
-  bool measured = false;
+  bool measured = false;  // from the profile
 };
 
 class LocalPrices {
  public:
-  /// `profile` may be null; both must outlive it.
+  /// `profile` may be null. Model and profile must outlive this object.
   LocalPrices(const model::ModelSpec& model, const Profile* profile)
       : model_(&model), profile_(profile) {}
 
-  /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when
-  /// nothing was measured and the kind has no arithmetic of this type.
+  /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when the
+  /// profile has no such pass and the kind cannot compute in this dtype.
   LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
                   int tp, program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).
   LocalPrice kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                     std::int64_t bytes) const;
-  /// An optimizer's update of `elements` parameters of this type, which touches `bytes`.
+  /// An update of `elements` parameters of this dtype, which touches `bytes`.
   LocalPrice update(const cluster::DeviceKind& kind, plan::Optimizer optimizer,
                     program::DType dtype, std::int64_t elements, std::int64_t bytes) const;
 

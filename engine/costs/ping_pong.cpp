@@ -1,4 +1,3 @@
-// See ping_pong.h.
 #include "engine/costs/ping_pong.h"
 
 #include <algorithm>
@@ -8,9 +7,10 @@
 namespace rehearse::costs {
 namespace {
 
-/// Round-robin tournament by the circle method: one stays, the others move on by one seat.
+/// Round-robin tournament by the circle method: device 0 stays, the others move by one seat a
+/// round.
 std::vector<PairRound> tournament(Id n) {
-  const Id seats = n + n % 2;  // with an odd number someone sits out
+  const Id seats = n + n % 2;  // if n is odd, one device pauses each round
   std::vector<PairRound> rounds;
   for (Id r = 0; r + 1 < seats; ++r) {
     const auto at = [&](Id seat) { return seat == 0 ? 0 : 1 + (seat - 1 + r) % (seats - 1); };
@@ -25,8 +25,8 @@ std::vector<PairRound> tournament(Id n) {
   return rounds;
 }
 
-/// Of each repeat: the bytes over the seconds by which they took longer than a small message. On a
-/// machine so busy that most took no longer: over all of their seconds, which is a lower bound.
+/// Bytes/s of each repeat: `bytes` / (seconds - small). If at most half of the repeats took longer
+/// than `small` (a busy machine): `bytes` / seconds, which is a lower bound.
 std::vector<double> bandwidths(const std::vector<double>& large, double small, double bytes) {
   std::vector<double> out, bounds;
   for (const double seconds : large) {
@@ -88,7 +88,7 @@ std::pair<PairTime, PairTime> estimate(Id a, Id b, const PingPongTimes& times,
     way.bandwidth = median(rates);
     way.bandwidth_spread = median_deviation(rates);
   }
-  // The small messages' own bytes are not latency.
+  // Subtract the time of the small messages' own bytes.
   const auto bytes = static_cast<double>(settings.small);
   const double flowing = bytes / there.bandwidth + bytes / back.bandwidth;
   std::vector<double> latencies;

@@ -1,14 +1,14 @@
 // The Topology Profiler's schedule and arithmetic (Sun 2026, section 3.1: latency and bandwidth of
-// every pair of devices "via small all-to-all ping-pong tests"). What is played on the simulator
-// and measured between real ranks is the same list of rounds and legs, and becomes latencies and
-// bandwidths by the same estimator.
+// every pair of devices "via small all-to-all ping-pong tests"). The simulator and real ranks use
+// the same rounds, legs and estimator. A pair (a, b) plays three legs, several times each:
 //
-// A pair exchanges three kinds of ping-pong, each several times: a small message there and back,
-// whose time is two latencies; a large one there and a small one back, which takes longer by the
-// large one's bytes over the bandwidth of the way there; and the same the other way round. No clock
-// is shared: a round trip is all that two ranks can time, so both directions have half its latency.
-// What is kept is the median, with the median absolute deviation beside it: one hiccup of the
-// machine moves neither.
+//   leg 0   a --small--> b --small--> a     t0 = 2 latency (+ the small messages' bytes)
+//   leg 1   a --large--> b --small--> a     t1 = t0 + (large - small) / bandwidth a to b
+//   leg 2   a --small--> b --large--> a     t2 = t0 + (large - small) / bandwidth b to a
+//
+// Ranks share no clock, so they can only time round trips, and both directions get half of the
+// latency. The results are medians with their median absolute deviations, which a single outlier
+// does not move.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,10 +24,10 @@ double median(std::vector<double> values);  // 0 of none
 /// Median distance from the median.
 double median_deviation(const std::vector<double>& values);
 
-/// Rounds of pairs (lower, higher) of devices, each pair once. The pairs of a round are disjoint,
-/// and no two of them touch the same node, where they would share a NIC and measure each other. On
-/// nodes of one device these are the n - 1 rounds of a round-robin tournament (n when n is odd);
-/// otherwise each of its rounds is divided.
+/// Rounds of pairs (lower, higher) of devices; each pair occurs once. The pairs of a round are
+/// disjoint and share no node, because pairs that share a NIC would slow each other down. With one
+/// device per node, these are the n - 1 rounds (n if n is odd) of a round-robin tournament: for
+/// n = 4 {03 12}, {01 23}, {02 13}. Otherwise each of those rounds is split. `node_of`: [device].
 using PairRound = std::vector<std::pair<Id, Id>>;
 std::vector<PairRound> pairing_rounds(std::span<const Id> node_of);
 
@@ -35,19 +35,19 @@ struct PingPong {
   std::int64_t small = 4, large = 1 << 20;  // bytes
   int repeats = 9;
 };
-/// One ping-pong: bytes there and back again.
+/// One ping-pong: bytes from a to b and bytes back.
 struct RoundTrip {
   std::int64_t there = 0, back = 0;
 };
 inline constexpr int legs_per_repeat = 3;
-/// Leg 0: small both ways; 1: large there; 2: large back.
+/// Messages of leg 0, 1 or 2 (see the head of this file).
 RoundTrip leg_of(const PingPong& settings, int leg);
 
-/// Seconds of the legs of one pair, `repeats` of each.
+/// Seconds of one pair's round trips: [leg][repeat].
 struct PingPongTimes {
   std::vector<double> legs[legs_per_repeat] = {};
 };
-/// From `a` (who begins) to `b` and from `b` to `a`.
+/// The estimates a to b and b to a. `a` sends first.
 std::pair<PairTime, PairTime> estimate(Id a, Id b, const PingPongTimes& times,
                                        const PingPong& settings);
 

@@ -1,4 +1,3 @@
-// What a profile answers, whether two of them are one, and whether one is of a cluster.
 #include "engine/costs/profile.h"
 
 #include <fmt/format.h>
@@ -19,7 +18,8 @@ namespace {
 
 using Point = std::pair<double, double>;
 
-// Straight lines between points sorted by x. Empty when there are none.
+/// Linear between points (x, y), proportional to x outside them; `flat_below`: constant below the
+/// first. nullopt without points.
 std::optional<double> interpolate(std::vector<Point> points, double x, bool flat_below) {
   if (points.empty()) return std::nullopt;
   std::sort(points.begin(), points.end());
@@ -35,7 +35,8 @@ std::optional<double> interpolate(std::vector<Point> points, double x, bool flat
   return lo->second + (hi->second - lo->second) * (x - lo->first) / (hi->first - lo->first);
 }
 
-/// Entries of one thing: those of this kind of device, without any those of all kinds.
+/// The entries that `same` accepts: those of this kind of device, or if there are none, those
+/// without a kind.
 template <class T, class Same>
 std::vector<const T*> entries_of(const std::vector<T>& all, std::string_view kind, Same same) {
   std::vector<const T*> own, general;
@@ -49,7 +50,7 @@ std::vector<const T*> entries_of(const std::vector<T>& all, std::string_view kin
   return own.empty() ? general : own;
 }
 
-// What an entry is about, what was found, and how to say the former.
+// key: what an entry measures; result: the numbers measured; what: the key as text.
 auto key(const SegmentTime& s) {
   return std::tuple(s.device_kind, s.model, s.kind, s.pass, s.samples, s.seq_len, s.tp, s.dtype);
 }
@@ -206,7 +207,7 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
         fmt::format("their pairs are of two clusters, {} ({:016x}) and {} "
                     "({:016x})",
                     a.cluster, a.cluster_hash, b.cluster, b.cluster_hash));
-  // How many ranks were at work belongs to every time; a profile without times has no say in it.
+  // `ranks` and `threads_per_rank` qualify times; in a profile without times they mean nothing.
   if (timed(a) && timed(b) && (a.ranks != b.ranks || a.threads_per_rank != b.threads_per_rank))
     merged.contradiction(fmt::format("{} ranks of {} threads were at work, and {} of {}", a.ranks,
                                      a.threads_per_rank, b.ranks, b.threads_per_rank));
@@ -216,7 +217,7 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
     if (a.host != b.host && !b.host.empty()) out.host = fmt::format("{}; {}", a.host, b.host);
     out.cores = std::max(a.cores, b.cores);
   }
-  // Only counts where ranks share cores; of two hosts the dearer one.
+  // cpu_seconds_per_byte is used only where ranks share cores; of two hosts, take the larger.
   out.simulated = a.simulated || b.simulated;
   out.cpu_seconds_per_byte = std::max(a.cpu_seconds_per_byte, b.cpu_seconds_per_byte);
   const Profile& placed = a.cluster_hash != 0 ? a : b;

@@ -1,11 +1,11 @@
-// What was measured on machines, in pieces no longer than one segment or one collective, so that a
-// prediction is put together from parts and never contains the step time it predicts; and what a
-// warm-up saw of the gradients. It is what Sun 2026, section 3.1, calls the Topology Profiler's and
-// the Gradient Variance Analyzer's results. `rehearse profile` writes it, simulations and the
-// planner read it in place of the device table's assumptions. JSON, versioned (docs/profile.md).
+// A profile: times measured on machines, and the variance of gradients measured in a warm-up. In
+// the terms of Sun 2026, section 3.1: the results of the Topology Profiler and of the Gradient
+// Variance Analyzer. `rehearse profile` writes it as versioned JSON (docs/profile.md); simulations
+// and the planner use it in place of the device table. No time covers more than one pass of a
+// segment or one collective, so a prediction never contains the step time that it predicts.
 //
-// Every time says on which kind of device it was taken, so that profiles of unlike machines merge
-// into one. An empty kind stands for all: only files of version 1 have it.
+// Every time names the kind of device it was measured on, so profiles of different machines can be
+// merged. An empty kind stands for all kinds; only files of version 1 may have one.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,8 +21,8 @@
 
 namespace rehearse::costs {
 
-/// Median seconds of one pass of a segment over one micro-batch on one of `tp` ranks, `ranks` of
-/// them running at a time (Profile::ranks). Segments of one kind of one model are alike.
+/// Median seconds of one pass of a segment over one micro-batch of `samples` on one of `tp` ranks,
+/// while Profile::ranks ranks run. Holds for all segments of this kind in the model.
 struct SegmentTime {
   std::string model = {};
   model::SegmentKind kind = model::SegmentKind::embedding;
@@ -40,15 +40,15 @@ struct UpdateTime {
   double launch = 0;  // fixed part, seconds
   std::string device_kind = {};
 };
-/// Bytes touched (read plus written) per second by a kernel of this kind.
+/// Rate of a kernel: bytes touched (read plus written) per second.
 struct KernelRate {
   program::KernelKind kind = program::KernelKind::measure;
   double bytes_per_second = 0;
   double launch = 0;  // fixed part, seconds
   std::string device_kind = {};
 };
-/// Seconds of one collective of `bytes` (the whole tensor) among `members` ranks of one node, by
-/// the runtime's own implementation.
+/// Seconds of one collective of `bytes` (the whole tensor) among `members` ranks of one node, as
+/// the runtime implements it.
 struct CollectiveTime {
   program::Move move = program::Move::all_reduce;
   int members = 0;
@@ -62,8 +62,8 @@ struct TransferTime {
   double seconds = 0;
   std::string device_kind = {};
 };
-/// One direction between two devices of the cluster (indices as in Cluster::devices): seconds and
-/// bytes a second, the median of several ping-pongs and their median absolute deviation.
+/// One direction between two devices (indices into Cluster::devices): latency in seconds and
+/// bandwidth in bytes/s. Medians of several ping-pongs; a spread is the median absolute deviation.
 struct PairTime {
   Id from = 0, to = 0;
   double latency = 0, latency_spread = 0;
@@ -72,25 +72,26 @@ struct PairTime {
 
 struct Profile {
   static constexpr int version = 2;
-  std::string host = {};   // for people: CPU, cores, kernel, date
-  bool simulated = false;  // played on a model of the machines: no better than the model
-  int cores = 0, ranks = 1, threads_per_rank = 1;  // ranks: how many ran while it was measured
+  std::string host = {};                           // for readers: CPU, cores, kernel, date
+  bool simulated = false;                          // simulated on a modelled cluster, not measured
+  int cores = 0, ranks = 1, threads_per_rank = 1;  // ranks: how many ran during the measurement
   std::vector<SegmentTime> segments = {};
   std::vector<UpdateTime> updates = {};
   std::vector<KernelRate> kernels = {};
   std::vector<CollectiveTime> collectives = {};
   std::vector<TransferTime> transfers = {};
-  double cpu_seconds_per_byte = 0;   // work that a communicated byte costs a host's cores (sent or
-                                     // received), where ranks share them
-  std::string cluster = {};          // name of the cluster that `pairs` is about, for messages
-  std::uint64_t cluster_hash = 0;    // Cluster::hash of it; 0: of no particular cluster
+  double cpu_seconds_per_byte = 0;   // core seconds per byte sent or received, where ranks share
+                                     // the cores of a host
+  std::string cluster = {};          // name of the cluster of `pairs`, for messages
+  std::uint64_t cluster_hash = 0;    // its Cluster::hash; 0: no particular cluster
   std::vector<PairTime> pairs = {};  // by (from, to)
   std::vector<tensors::LayerVariance> variances = {};
 
-  /// Something was timed on this kind of device.
+  /// Whether some time holds for this kind of device.
   bool covers(std::string_view device_kind) const;
-  /// Measured at exactly this model, kind, pass, tp and dtype, straight lines between measured
-  /// numbers of tokens (samples x seq_len), proportional beyond them. Empty when there is none.
+  /// Seconds from entries of exactly this model, kind, pass, tp and dtype, by tokens (samples x
+  /// seq_len): linear between measured points, proportional to tokens outside them. These functions
+  /// return nullopt when nothing fits.
   std::optional<double> segment_seconds(const std::string& model, model::SegmentKind kind,
                                         program::Pass pass, int samples, int seq_len, int tp,
                                         program::DType dtype, std::string_view device_kind) const;
@@ -98,30 +99,32 @@ struct Profile {
                                        std::int64_t elements, std::string_view device_kind) const;
   std::optional<double> kernel_seconds(program::KernelKind kind, std::int64_t bytes,
                                        std::string_view device_kind) const;
-  /// Straight lines between measured sizes of this move and number of members; below the smallest:
-  /// its time; above the largest: its bandwidth.
+  /// Seconds from entries of this move and number of members, linear between measured sizes. Below
+  /// the smallest size: its seconds. Above the largest size: in proportion to the bytes.
   std::optional<double> collective_seconds(program::Move move, int members, std::int64_t bytes,
                                            std::string_view device_kind) const;
+  /// Between sizes and beyond them like collective_seconds.
   std::optional<double> transfer_seconds(std::int64_t bytes, std::string_view device_kind) const;
   /// Null when the pair was not measured.
   const PairTime* pair(Id from, Id to) const;
 };
 
-/// What both hold. Equal entries count once. Throws InputError when they contradict each other:
-/// other clusters, other numbers of ranks or threads at work, or one thing measured twice with
-/// different results. `a_name` and `b_name` (files) are for messages.
+/// The entries of both profiles; equal entries are kept once. Throws InputError when the profiles
+/// contradict each other: pairs of different clusters, times with different numbers of ranks or
+/// threads, or different results for the same key. `a_name` and `b_name` (files): for messages.
 Profile merge(const Profile& a, const Profile& b, const std::string& a_name = "first",
               const std::string& b_name = "second");
 
 std::string to_json(const Profile& profile);
-/// `source` names the text in messages. Throws InputError on malformed JSON, an unknown version, an
-/// unknown key, a negative or missing number, an entry that stands there twice.
+/// `source` names the text in messages. Throws InputError for malformed JSON, an unknown version or
+/// key, a missing number or one out of range, and a pair or variance that occurs twice.
 Profile parse_profile(const std::string& json, const std::string& source);
 /// Throws InputError when the file cannot be read.
 Profile load_profile(const std::string& path);
-/// The same for use on this cluster. Throws InputError, about key cluster.profile, when the profile
-/// is of another one. A host whose ranks share its cores is the same host with any number of ranks:
-/// then only the pairs, which are of devices that are not there now, are left out.
+/// Loads a profile for use on this cluster. Throws InputError (key cluster.profile) when the
+/// profile is of another cluster or covers none of this cluster's devices. A host with shared cores
+/// (this-machine) may have another number of ranks now; then only the pairs are dropped, because
+/// they name devices of the old number.
 Profile load_profile(const std::string& path, const cluster::Cluster& cluster);
 
 }  // namespace rehearse::costs

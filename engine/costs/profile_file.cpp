@@ -1,5 +1,5 @@
-// A profile as JSON, out and in: strict, so that a misspelt or missing key never becomes a zero.
-// Reads version 1 (one device kind for the whole file, no pairs, no variances) too.
+// Writes and reads a profile as JSON. The reader is strict: a misspelt or missing key is an error,
+// never a zero. It also reads version 1 (one device kind for the file, no pairs, no variances).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 using Reader = JsonReader;
 
-/// A platform's slowest, at its least efficiency or on its slowest link.
+/// Bytes/s. The least is a platform's least bandwidth (1e3) at its least efficiency (1e-6).
 constexpr Limits measured_rate = between(1e-3, limits::bandwidth.most);
 constexpr Limits measured_spread = between(0, limits::bandwidth.most);
 
@@ -39,7 +39,7 @@ double number(Reader& in, const char* key, Limits limits) {
   return value;
 }
 
-/// The lists of times; `kind` reads the device kind of an entry.
+/// Reads the lists of times. `kind` reads the device kind of an entry.
 template <class F>
 void read_times(Reader& in, F kind, Profile& p) {
   in.list("segments", [&](Reader& r) {

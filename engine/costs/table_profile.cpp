@@ -1,4 +1,3 @@
-// See table_profile.h.
 #include "engine/costs/table_profile.h"
 
 #include <fmt/format.h>
@@ -11,7 +10,7 @@
 namespace rehearse::costs {
 namespace {
 
-/// Devices of one kind at work.
+/// All devices of one kind.
 class Fleet {
  public:
   Fleet(const cluster::Cluster& cluster, Id kind, const cluster::Disturber& disturber, int repeats)
@@ -20,7 +19,8 @@ class Fleet {
       if (cluster.devices()[d].kind == kind) devices_.push_back(d);
   }
   bool present() const { return !devices_.empty(); }
-  /// Median over runs and devices of what takes `seconds` undisturbed.
+  /// Measures work that takes `seconds` undisturbed: the median over devices of the median over
+  /// runs.
   double measure(double seconds) {
     std::vector<double> of_device;
     for (const Id device : devices_) {
@@ -37,11 +37,11 @@ class Fleet {
   const cluster::Disturber& disturber_;
   int repeats_;
   std::vector<Id> devices_ = {};
-  Id op_ = 0;  // each thing that is measured has its own jitter
+  Id op_ = 0;  // number of the measurement: each has its own jitter
 };
 
-/// Bytes an update touches of one element: gradient read; weight, moments and master read and
-/// written.
+/// Bytes that an update touches per element: it reads the gradient; it reads and writes weight,
+/// moments and master.
 double update_bytes(plan::Optimizer optimizer, program::DType dtype) {
   const double weight = static_cast<double>(size_of(dtype));
   const int states =
@@ -49,7 +49,7 @@ double update_bytes(plan::Optimizer optimizer, program::DType dtype) {
   return weight + 2 * weight + states * 8;
 }
 
-/// Layers of a kind are alike but for the first or the last: the median stands for all.
+/// The median over all segments of a kind. They cost the same, except the first or the last.
 double layer_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model,
                      model::SegmentKind segment, program::Pass pass, int samples, int tp,
                      program::DType dtype) {

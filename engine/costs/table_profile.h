@@ -1,6 +1,6 @@
 // The compute part of a profile of a modelled cluster (`rehearse profile --cluster`): seconds of
-// segments, updates and kernels on each of its kinds of device, as a profiler that ran there would
-// measure them, jitter and stragglers included: the median of several runs on every device.
+// segments, updates and kernels on each kind of device, as a profiler on that cluster would measure
+// them. Each time is a median over runs and devices, with jitter and stragglers.
 #pragma once
 #include <vector>
 
@@ -20,8 +20,8 @@ struct TableSettings {
   int repeats = 9;
 };
 
-/// Adds them. `disturber` is of as many ranks as there are devices, rank i on device i. Kinds that
-/// cannot compute in the type are left out; throws InputError when none can.
+/// Adds these times to `profile`. `disturber` has as many ranks as the cluster has devices; rank i
+/// is on device i. Omits kinds that cannot compute in the dtype; throws InputError when none can.
 void add_table_times(Profile& profile, const model::ModelSpec& model,
                      const cluster::Cluster& cluster, const cluster::Disturber& disturber,
                      const TableSettings& settings);

@@ -62,7 +62,7 @@ class Pool {
 
 class MaxPlus {
  public:
-  MaxPlus(const link::LinkedProgram& linked, const costs::Costs& costs,
+  MaxPlus(const link::OrderedProgram& linked, const costs::Costs& costs,
           const cluster::Disturber& disturber, int steps, TraceSink& sink)
       : linked_(linked), costs_(costs), disturber_(disturber), steps_(steps), sink_(sink) {
     const program::Program& p = linked.program;
@@ -268,7 +268,7 @@ class MaxPlus {
     return *known;
   }
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   const cluster::Disturber& disturber_;
   const int steps_;
@@ -302,7 +302,7 @@ void Clock::record(Id role, Id op, int step, Id first_place, std::span<const dou
 
 }  // namespace
 
-bool needs_events(const link::LinkedProgram& linked) {
+bool needs_events(const link::OrderedProgram& linked) {
   if (linked.mailboxes) return true;
   for (const program::Role& role : linked.program.roles) {
     if (role.free_running) return true;
@@ -312,7 +312,7 @@ bool needs_events(const link::LinkedProgram& linked) {
   return false;
 }
 
-DryRun dry_run_max_plus(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run_max_plus(const link::OrderedProgram& linked, const costs::Costs& costs,
                         const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   if (needs_events(linked))
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");
@@ -322,7 +322,7 @@ DryRun dry_run_max_plus(const link::LinkedProgram& linked, const costs::Costs& c
   return out;
 }
 
-DryRun dry_run(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
                const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   return needs_events(linked) ? dry_run_events(linked, costs, disturber, steps, sink)
                               : dry_run_max_plus(linked, costs, disturber, steps, sink);

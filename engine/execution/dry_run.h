@@ -23,15 +23,15 @@ struct DryRun {
 /// same arguments give the same calls of `sink` in the same order. Throws ProgramError when the
 /// program cannot make progress (which the linker rules out but for mailboxes) and names the ops
 /// that wait.
-DryRun dry_run(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
                const cluster::Disturber& disturber, int steps, TraceSink& sink);
 
 /// The two engines behind dry_run, for tests: max-plus refuses (ProgramError) what only events can
 /// do.
-DryRun dry_run_max_plus(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run_max_plus(const link::OrderedProgram& linked, const costs::Costs& costs,
                         const cluster::Disturber& disturber, int steps, TraceSink& sink);
-DryRun dry_run_events(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run_events(const link::OrderedProgram& linked, const costs::Costs& costs,
                       const cluster::Disturber& disturber, int steps, TraceSink& sink);
-bool needs_events(const link::LinkedProgram& linked);
+bool needs_events(const link::OrderedProgram& linked);
 
 }  // namespace rehearse::execution

@@ -26,7 +26,7 @@ namespace {
 
 class Events {
  public:
-  Events(const link::LinkedProgram& linked, const costs::Costs& costs,
+  Events(const link::OrderedProgram& linked, const costs::Costs& costs,
          const cluster::Disturber& disturber, int steps, TraceSink& sink)
       : linked_(linked),
         costs_(costs),
@@ -208,7 +208,7 @@ class Events {
     link::Rendezvous meet = {};
     std::vector<std::size_t> sizes = {};
   };
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   const cluster::Disturber& disturber_;
   TraceSink& sink_;
@@ -227,7 +227,7 @@ class Events {
 
 }  // namespace
 
-DryRun dry_run_events(const link::LinkedProgram& linked, const costs::Costs& costs,
+DryRun dry_run_events(const link::OrderedProgram& linked, const costs::Costs& costs,
                       const cluster::Disturber& disturber, int steps, TraceSink& sink) {
   return Events(linked, costs, disturber, steps, sink).run();
 }

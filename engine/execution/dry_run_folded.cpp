@@ -14,7 +14,7 @@ namespace {
 
 class FoldedRun {
  public:
-  FoldedRun(const link::LinkedProgram& linked, const costs::Costs& costs, const Fold& fold,
+  FoldedRun(const link::OrderedProgram& linked, const costs::Costs& costs, const Fold& fold,
             int steps, TraceSink* sink)
       : linked_(linked), costs_(costs), fold_(fold), steps_(steps), sink_(sink) {
     step_ends_.assign(static_cast<std::size_t>(steps), 0.0);
@@ -227,7 +227,7 @@ class FoldedRun {
     return out;
   }
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   const Fold& fold_;
   const int steps_;
@@ -247,7 +247,7 @@ class FoldedRun {
 
 }  // namespace
 
-std::vector<double> dry_run_folded(const link::LinkedProgram& linked, const costs::Costs& costs,
+std::vector<double> dry_run_folded(const link::OrderedProgram& linked, const costs::Costs& costs,
                                    const Fold& fold, int steps, TraceSink* sink) {
   if (needs_events(linked))
     throw ProgramError("max-plus cannot run mailboxes, arrival lanes or free-running roles");

@@ -12,7 +12,7 @@ namespace {
 
 class Refinement {
  public:
-  Refinement(const link::LinkedProgram& linked, const costs::Costs& costs)
+  Refinement(const link::OrderedProgram& linked, const costs::Costs& costs)
       : linked_(linked), costs_(costs) {
     for (const program::Role& role : linked.program.roles) {
       out_.class_of.emplace_back(role.ranks.size(), 0);
@@ -121,7 +121,7 @@ class Refinement {
     return linked_.program.roles[at.role].ops[at.op];
   }
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   std::vector<std::size_t> classes_ = {};  // by role
   std::vector<RolesRendezvous> rendezvous_ = {};
@@ -131,7 +131,7 @@ class Refinement {
 
 }  // namespace
 
-Fold fold(const link::LinkedProgram& linked, const costs::Costs& costs) {
+Fold fold(const link::OrderedProgram& linked, const costs::Costs& costs) {
   return Refinement(linked, costs).run();
 }
 

@@ -15,11 +15,11 @@ struct Fold {
   std::vector<std::vector<Id>> representative = {};  // [role][class] -> its first place
 };
 /// Of a program whose lanes are all in order.
-Fold fold(const link::LinkedProgram& linked, const costs::Costs& costs);
+Fold fold(const link::OrderedProgram& linked, const costs::Costs& costs);
 
 /// dry_run of one rank a class, undisturbed: when each step's last op ended. The places of `sink`,
 /// if there is one, are classes.
-std::vector<double> dry_run_folded(const link::LinkedProgram& linked, const costs::Costs& costs,
+std::vector<double> dry_run_folded(const link::OrderedProgram& linked, const costs::Costs& costs,
                                    const Fold& fold, int steps, TraceSink* sink = nullptr);
 
 }  // namespace rehearse::execution

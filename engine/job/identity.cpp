@@ -1,4 +1,3 @@
-// See identity.h.
 #include "engine/job/identity.h"
 
 #include <fmt/format.h>
@@ -22,7 +21,7 @@ std::uint64_t fnv1a(std::string_view text) {
 }
 
 std::uint64_t hash_of(const model::ModelSpec& m) {
-  // Groups and segments follow from these (build_model).
+  // build_model derives groups and segments from these fields.
   return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", name_of(m.family), m.layers,
                            m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
                            m.padded_vocab, m.kv_heads, m.dropout, m.tied));

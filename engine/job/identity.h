@@ -1,6 +1,7 @@
-// Canonical hashes: what a plan and its rehearsal were made for, so that neither is used for
-// anything else. FNV-1a of a text that holds everything that is not derived, the same on every
-// machine; names that nothing depends on are left out.
+// Hashes and descriptions of models and profiles. A plan and its rehearsal store these hashes, so
+// that they are not used for another model or profile. (cluster::Cluster::hash is the cluster's.)
+// Each hash is the FNV-1a of a text with all fields that are not derived from others; it is the
+// same on every machine. The model's name is left out, because nothing depends on it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,13 +15,13 @@ namespace rehearse::job {
 
 std::uint64_t fnv1a(std::string_view text);
 std::uint64_t hash_of(const model::ModelSpec& model);
-/// Of the file's text in its canonical form.
+/// Hash of the profile as JSON (costs::to_json).
 std::uint64_t hash_of(const costs::Profile& profile);
-/// As they are written in files: 16 hexadecimal digits.
+/// The hash as files state it: 16 hexadecimal digits.
 std::string hash_text(std::uint64_t hash);
 
-/// For people, and for messages about what differs: "gpt2-124m: 12 layers, hidden 768, ...",
-/// "paper: 12 nodes, 24 x RTX 4090, 8 x V100 PCIe 32GB".
+/// One line for people, such as "gpt2-124m: gpt, 12 layers, hidden 768, 12 heads, ..." and "paper:
+/// 12 nodes, 24 x RTX 4090, 8 x V100 PCIe 32GB".
 std::string describe(const model::ModelSpec& model);
 std::string describe(const cluster::Cluster& cluster);
 

@@ -1,5 +1,3 @@
-// From keys to a job: what the file leaves out follows from the cluster, the method and the model,
-// in that order.
 #include "engine/job/job.h"
 
 #include <fmt/format.h>
@@ -21,7 +19,7 @@
 namespace rehearse::job {
 namespace {
 
-/// An error about a name in the file (a model, a cluster, a method), with its place.
+/// Calls f; adds the place of `key` to an InputError that f throws.
 template <class F>
 auto at_key(const Config& section, const std::string& key, F f) {
   try {
@@ -31,8 +29,9 @@ auto at_key(const Config& section, const std::string& key, F f) {
   }
 }
 
-/// Ranks on devices: all in node order, or the listed ones. An entry is a device ("node0/gpu1"), a
-/// node ("node0") or a kind ("RTX 4090").
+/// The devices that a job uses, by rank: those that the entries of `wanted` name, or all in node
+/// order when `wanted` is empty. An entry names a device ("node0/gpu1"), a node ("node0") or a kind
+/// of device ("RTX 4090").
 std::vector<Id> choose_devices(const Config& section, const std::vector<std::string>& wanted,
                                const cluster::Cluster& cluster) {
   std::vector<Id> out;
@@ -63,17 +62,13 @@ std::vector<Id> choose_devices(const Config& section, const std::vector<std::str
 }
 
 const methods::Strategy& find_method(const Config& section, const std::string& name) {
-  const auto it = methods::strategies().find(name);
-  if (it != methods::strategies().end()) return it->second;
-  std::vector<std::string> names;
-  for (const auto& [known, strategy] : methods::strategies()) names.push_back(known);
-  const std::string near = nearest(name, names);
-  throw section.error("name", fmt::format("\"{}\" is not a method; {}known: {}", name,
-                                          near.empty() ? "" : "did you mean \"" + near + "\"? ",
-                                          fmt::join(names, ", ")));
+  if (const std::string unknown = methods::unknown_method(name); !unknown.empty())
+    throw section.error("name", unknown);
+  return methods::strategy_named(name);
 }
 
-/// The cluster, sized when it is this machine: as many ranks as the job wants share its cores.
+/// Loads the cluster. The local machine (a cluster with shared cores) gets as many devices as the
+/// job has ranks, unless the cluster's name states a number ("name:4").
 cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
   return at_key(section, "name", [&] {
     cluster::Cluster cluster = cluster::load_cluster(keys.cluster);
@@ -107,14 +102,14 @@ void check_profile(const Config& cluster, const Job& job) {
                                                job.profile));
 }
 
-/// Cluster and plan as [cluster], [method] and [train] state them, defaults filled in.
+/// Fills cluster and plan from [cluster], [method] and [train], with defaults.
 void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job) {
   const Config cluster = file.section("cluster"), method = file.section("method");
   const methods::Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
   job.plan.mesh.servers =
       static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
-  // Before a cluster of so many ranks is made.
+  // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks.
   if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
     throw method.error("pp",
                        fmt::format("{} stages need at least as many layers; {} has {}; at "
@@ -144,8 +139,8 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   check_precision(method, plan, job.cluster);
 }
 
-/// Cluster and plan of a job that names a plan file: the plan as it stands there, and nothing in
-/// the job that contradicts it.
+/// Fills cluster and plan from the plan file that the job names. Throws InputError when another key
+/// of the job contradicts the plan.
 void read_plan(const Config& file, const JobKeys& keys, Job& job) {
   const Config cluster = file.section("cluster"), method = file.section("method"),
                train = file.section("train");
@@ -185,8 +180,8 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
                                           keys.plan_file, plan.clip ? "with" : "without"));
 }
 
-/// The plan against the model and the method; a name that implies a value does not overrule the
-/// file in silence.
+/// Completes the plan and checks it against model and method (methods::prepare). Throws InputError
+/// when the method's name implies another value than the file states.
 void prepare_plan(const Config& method, Job& job) {
   const plan::Plan stated = job.plan;
   job.plan = methods::prepare(std::move(job.plan), job.model);
@@ -201,7 +196,7 @@ void prepare_plan(const Config& method, Job& job) {
   agree("staleness", stated.schedule.staleness, job.plan.schedule.staleness);
 }
 
-/// Gloo has rings alone, and every executor plays what the run plays.
+/// Gloo has only rings. Then every executor uses rings, so that a simulation matches the real run.
 bool plays_rings(const Job& job) { return job.run.transport == Transport::gloo; }
 
 void check_transport(const Config& run, const Job& job) {
@@ -214,7 +209,8 @@ void check_transport(const Config& run, const Job& job) {
                                 name_of(stated)));
 }
 
-/// Counts of bytes are whole numbers of 64 bits: what a step keeps must fit.
+/// Throws InputError when the activations of a step exceed 4e18 bytes, because byte counts are
+/// 64-bit integers. The estimate of a step's bytes is generous.
 void check_countable(const Config& train, const Job& job) {
   const model::ModelSpec& m = job.model;
   const double tokens = double(job.plan.schedule.global_batch) * m.seq_len;
@@ -303,7 +299,7 @@ Job parse_job(const std::string& text, const std::string& file,
 }
 
 InputError located(const Job& job, const InputError& error) {
-  // "method.pp: 3: must ..."; what begins with anything but a key is left as it is.
+  // Only an error that starts with a known key gets a place.
   static const std::set<std::string> known = [] {
     std::set<std::string> paths;
     for (const Config::Key& key : job_keys()) paths.insert(key.path);
@@ -318,7 +314,7 @@ InputError located(const Job& job, const InputError& error) {
                                 key, text.substr(colon + 2)));
 }
 
-program::Program compile(const Job& job) {
+program::Program program_of(const Job& job) {
   try {
     plan::Plan plan = job.plan;
     if (plays_rings(job)) plan.exchange.collective = program::Algorithm::ring;

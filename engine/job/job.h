@@ -1,14 +1,21 @@
-// A job: what the user asks for, read from one strict TOML file. [model], [cluster] and [method]
-// become a ModelSpec, a Cluster and a Plan; [train], [run] and [disturb] say how long, how
-// patiently and how roughly. docs/job.md is its reference and is tested against this reader.
-// Defaults:
+// A job: everything that the user asks for, read from one strict TOML file. docs/job.md lists all
+// keys; a test compares it with this reader.
 //
-// - the world is the whole cluster, or on this machine as many ranks as the mesh has;
-// - dp is what remains of the world, global_batch 16 x dp (Sun 2026, section 4.1);
-// - a pipeline takes at least 4 x pp micro-batches, where the bubble is small (GPipe, Huang et al.
-//   2019, section 2);
-// - ranks in mesh order stand on devices in node order. Plain methods give each rank equally many
-//   samples, so on unlike devices the slowest sets the pace.
+//   [model]   -> Job::model             [train]    -> Job::train     length, optimizer, data
+//   [cluster] -> Job::cluster           [run]      -> Job::run       timeouts, threads
+//   [method]  -> Job::plan              [disturb]  -> Job::disturb   jitter, slow ranks and links
+//                                       [adaptive] -> Job::adaptive  when the plan changes
+//
+// Defaults of keys that the file leaves out:
+//
+// - The world size is the number of devices of the cluster. On the local machine it is the number
+//   of ranks of the mesh.
+// - dp is the world size divided by pp x tp. The global batch is 16 samples per worker, 16 x pp x
+//   dp x tp (Sun 2026, section 4.1).
+// - A pipeline gets at least 4 x pp micro-batches if the global batch allows it, because the bubble
+//   is then small (GPipe, Huang et al. 2019, section 2).
+// - Rank i of the mesh runs on device i, with devices in node order. Without method.shares each dp
+//   rank gets the same number of samples, so the slowest device limits the step.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,56 +32,54 @@
 
 namespace rehearse::job {
 
-enum class Decay : std::uint8_t {
-  linear,
-  cosine,
-  constant
-};  // of the learning rate, after warm-up
+/// How the learning rate falls after warm-up.
+enum class Decay : std::uint8_t { linear, cosine, constant };
 
-/// [train]. Batch, optimizer and whether to clip are in the plan: they shape the program.
+/// [train]. Global batch, optimizer and whether to clip are in the plan, because the program
+/// depends on them.
 struct Train {
-  int seq_len = 0;  // tokens a sample
+  int seq_len = 0;  // tokens per sample
   std::int64_t steps = 100;
-  std::uint64_t seed = 1;  // of initial weights, dropout and data order
+  std::uint64_t seed = 1;  // for initial weights, dropout and data order
   double lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
   double momentum = 0.9;                          // SGD
   double weight_decay = 0.01;
-  std::int64_t warmup_steps = 0;  // linear
+  std::int64_t warmup_steps = 0;  // the learning rate rises linearly from 0 to lr
   Decay decay = Decay::linear;    // from lr after warm-up to min_lr at the last step
   double min_lr = 0;
-  double clip = 0;              // largest global gradient norm; 0: no clipping
-  std::int64_t eval_every = 0;  // steps; 0: only at the end
+  double clip = 0;              // largest allowed global gradient norm; 0: no clipping
+  std::int64_t eval_every = 0;  // steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 8;
-  std::int64_t save_every = 0;  // steps; 0: only at the end
+  std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
   std::string data = {};        // folder of token shards
   std::string out = {};         // folder of checkpoints and metrics
 };
 
-/// [adaptive]: when a run changes its plan.
+/// [adaptive]: when a run changes its plan (planner/adaptive.h).
 struct Adaptive {
-  std::int64_t warmup_steps = 50;       // under the first plan, where there are two
-  Seconds plan_timeout = Seconds(600);  // for the planner, after warm-up
-  std::string warmup_plan = {};         // path of the first plan; empty: there is one
-  std::int64_t balance_every = 0;       // steps between looks at how busy ranks are; 0: none
-  double balance_bound = 0.1;           // part by which the busiest rank's step must become shorter
-  /// Stages, devices and samples follow links and speeds; false: stages of equal work, devices in
-  /// order, equal samples, as methods do that do not look.
+  std::int64_t warmup_steps = 50;       // steps under the first plan, if the run has two plans
+  Seconds plan_timeout = Seconds(600);  // time limit of the planner after warm-up
+  std::string warmup_plan = {};         // path of the first plan; empty: none is given
+  std::int64_t balance_every = 0;       // steps between load-balance checks; 0: no load balancing
+  double balance_bound = 0.1;  // part of the busiest replica's step that must be saved to rebalance
+  /// true: stages, devices and samples per replica follow link and device speeds. false: stages of
+  /// equal work, devices in order, equal samples where the batch divides.
   bool placement = true;
 };
 
-/// What carries the collectives of a real run (runtime/communication/network.h).
+/// What carries out the collectives of a real run (runtime/communication/network.h).
 enum class Transport : std::uint8_t {
-  sockets,  // our own play the schedules of engine/collectives
-  gloo      // Gloo's rings where it has them (runtime/communication/gloo_communicator.h)
+  sockets,  // our own socket code; follows the schedules of engine/collectives
+  gloo      // Gloo's ring algorithms where it has them (runtime/communication/gloo_communicator.h)
 };
 
-/// [run]: of real execution.
+/// [run]: settings of real execution.
 struct Run {
-  Seconds timeout = Seconds(60);          // without progress of a peer
-  Seconds connect_timeout = Seconds(60);  // for all ranks to appear
-  Seconds heartbeat = Seconds(1);
-  int threads = 0;  // of tensor work per rank; 0: the machine's cores divided by its ranks
+  Seconds timeout = Seconds(60);          // a run fails when a peer makes no progress for so long
+  Seconds connect_timeout = Seconds(60);  // for all ranks to connect
+  Seconds heartbeat = Seconds(1);         // time between two heartbeats
+  int threads = 0;  // for tensor work, per rank; 0: the machine's cores divided by its ranks
   Transport transport = Transport::sockets;
   std::int64_t log_every = 1;  // steps
 };
@@ -83,35 +88,38 @@ struct Job {
   std::string file = {};
   model::ModelSpec model = {};
   cluster::Cluster cluster = {};
-  plan::Plan plan = {};  // as `complete` leaves it
+  plan::Plan plan = {};  // completed by plan::complete, except after load_job_to_plan
   Train train = {};
   Run run = {};
   cluster::Disturbance disturb = {};
-  std::string profile = {};                       // path of a profile; empty: the device table
-  std::string plan_file = {};                     // path of the plan; empty: `method` says it
-  std::map<std::string, std::string> where = {};  // "method.pp" -> "job.toml:7", of keys that stand
-                                                  // in the file
+  std::string profile = {};    // path of a profile; empty: times from the device table
+  std::string plan_file = {};  // path of the plan file; empty: [method] states the plan
+  /// The place of each key that the file or an override states: "method.pp" -> "job.toml:7".
+  std::map<std::string, std::string> where = {};
   Adaptive adaptive = {};
 };
 
-/// Throws InputError on anything wrong, model that does not fit the mesh included; memory is
-/// checked by whoever links the program. `overrides` as in Config.
+/// Throws InputError (file, line, key) on a wrong job; this includes a model that does not fit the
+/// mesh. Does not check memory: the caller links the program and then calls check_memory
+/// (planner/fit.h). `overrides`: "key.path=value", as in Config (base/config.h).
 Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
-/// `file` names the text in messages.
+/// Reads the job from `text`. Error messages call it `file`.
 Job parse_job(const std::string& text, const std::string& file,
               const std::vector<std::string>& overrides = {});
-/// The same for decide() (planner/planner.h): keys of the mesh that the file does not state are
-/// left open, its plan is neither completed nor checked, and method.name may be that of any method.
+/// Reads a job for planner::decide (planner/planner.h). Sizes of the mesh that the file does not
+/// state stay open, and the plan is neither completed nor checked.
 Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides = {});
 Job parse_job_to_plan(const std::string& text, const std::string& file,
                       const std::vector<std::string>& overrides = {});
-/// Every key that the reader knows, in the reference's order.
+/// Every key that the reader knows, in the order of docs/job.md.
 std::vector<Config::Key> job_keys();
-/// "method.pp: 3: must ..." of what reads plans and knows keys, not files, becomes FILE:LINE: key
-/// "method.pp": 3: must ... of this job. Other messages are left as they are.
+/// Adds the place to an error that starts with a key: "method.pp: 3: must ..." becomes FILE:LINE:
+/// key "method.pp": 3: must ... Code that checks plans knows keys, but no files. Returns other
+/// errors unchanged.
 InputError located(const Job& job, const InputError& error);
-/// The program that every executor of this job runs: the method's, with `automatic` collectives
-/// decided on the job's devices. Throws InputError, located.
-program::Program compile(const Job& job);
+/// The program that every executor of this job runs. It is the method's program, with a concrete
+/// algorithm for each `automatic` collective, chosen for the job's devices. Throws InputError with
+/// file and line.
+program::Program program_of(const Job& job);
 
 }  // namespace rehearse::job

@@ -1,4 +1,3 @@
-// One line a key. What a key means is in docs/job.md.
 #include "engine/job/job_keys.h"
 
 #include <fmt/format.h>
@@ -20,10 +19,11 @@ namespace {
 constexpr Limits count = between(1, std::numeric_limits<int>::max());
 constexpr Limits ranks = between(1, 1 << 20);
 constexpr Limits natural = between(0, std::numeric_limits<int>::max());
-/// More samples a step, or tokens a sample, than anyone trains with; their products stay countable.
+/// Limits above any real training: samples per step, tokens per sample. Their product fits into 64
+/// bits.
 constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
 
-/// The enumerator whose spelling stands in the same place.
+/// Reads one of `spellings` (the first one is the default) and returns the value at the same index.
 template <class E>
 E choose(const Config& c, const std::string& key, const std::vector<std::string>& spellings,
          const std::vector<E>& values) {
@@ -89,7 +89,7 @@ void read_method(const Config& c, JobKeys& keys) {
   keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
 }
 
-/// A plan says everything that [method] can say.
+/// A plan file replaces the whole section [method], so any other key there is an error.
 void check_plan_alone(const Config& c, const JobKeys& keys) {
   if (keys.plan_file.empty()) return;
   for (const std::string& key : c.names())
@@ -173,7 +173,7 @@ void read_disturb(const Config& c, cluster::Disturbance& d) {
 
 JobKeys read_keys(const Config& file) {
   JobKeys keys;
-  // All known sections first: a misspelt one is told by being none of them.
+  // Touches every known section, so that file.finish() reports any other one as misspelt.
   for (const char* known : {"model", "cluster", "method", "train", "adaptive", "run", "disturb"})
     file.section(known);
   keys.model = file.section("model").text("name", std::nullopt);

@@ -1,5 +1,5 @@
-// The keys of a job file as they stand there, before anything is looked up: the first half of
-// load_job, and the list that docs/job.md is tested against. Private to Job.
+// The keys of a job file as the file states them, before models, clusters and methods are looked
+// up. This is the first half of load_job. Internal to engine/job.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,23 +10,24 @@
 
 namespace rehearse::job {
 
+/// Optional members: none when the file leaves the key out and its default depends on other keys.
 struct JobKeys {
-  std::string model = {}, cluster = {}, profile = {}, plan_file = {};
+  std::string model = {}, cluster = {}, profile = {}, plan_file = {};  // names or paths
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   std::optional<Bytes> memory_reserve = {};
-  plan::Plan plan = {};  // what does not depend on anything else
+  plan::Plan plan = {};  // only the fields that no other key determines
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},
                               adaptive_warmup_steps = {};
-  bool dp_of_shares = false;  // dp is as many as there are shares: nobody stated it
+  bool dp_of_shares = false;  // dp was not stated: it is the number of shares
   Train train = {};
   Adaptive adaptive = {};
   Run run = {};
   cluster::Disturbance disturb = {};
 };
 
-/// Reads every key and refuses unknown ones.
+/// Reads every key. Throws InputError on unknown keys and on values of a wrong type or range.
 JobKeys read_keys(const Config& file);
 
 }  // namespace rehearse::job

@@ -1,5 +1,5 @@
-// See job_mesh.h. A mesh is recommended only after it was tried: filled and prepared as if the job
-// had stated it.
+// An error message recommends a mesh only after a trial: `advice` fills and prepares a plan with
+// that mesh as if the job had stated it.
 #include "engine/job/job_mesh.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ struct Sizes {
 
 std::string text(const Sizes& s) { return fmt::format("pp {} x dp {} x tp {}", s.pp, s.dp, s.tp); }
 
-/// Meshes of `ranks` ranks, of axes that the method has and sizes that the model divides into, by
-/// how little they differ from the wanted ones, by ratio.
+/// Meshes of `ranks` ranks whose axes the method supports and whose sizes divide the model. Nearest
+/// to `wanted` first; the distance is the sum of |log(size / wanted size)| over the axes.
 std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Combines& can,
                                const model::ModelSpec& model, int chunks_a_stage) {
   const auto apart = [&](const Sizes& s) {
@@ -48,6 +48,8 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Co
   return out;
 }
 
+/// The smallest multiple of pp that is at least 4 pp and divides a replica's samples; else the
+/// largest multiple of pp that does; else the largest divisor. 1 without a pipeline.
 int default_micro_batches(const plan::Plan& plan) {
   if (plan.mesh.pp == 1) return 1;
   int most = 1, multiple = 0;
@@ -60,13 +62,14 @@ int default_micro_batches(const plan::Plan& plan) {
   return multiple > 0 ? multiple : most;
 }
 
-/// Throws Refused with the place of the key in the file.
+/// Throws Refused; the message names the key's place in the file.
 [[noreturn]] void refuse_in(const Config& file, const char* section, const char* key,
                             const std::string& why) {
   throw Refused({fmt::format("{}.{}", section, key), file.section(section).error(key, why).what()});
 }
 
-/// Shares that are given fix the global batch by the micro-batches, or these by it.
+/// Batch of a plan with stated shares: global_batch = sum of shares x micro_batches. Whichever of
+/// the two is not stated follows from the other.
 void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   const std::int64_t at_once =
       std::accumulate(plan.schedule.shares.begin(), plan.schedule.shares.end(), std::int64_t{0});
@@ -82,7 +85,6 @@ void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan
   plan.schedule.global_batch = static_cast<int>(batch);
 }
 
-/// Global batch and micro-batches.
 void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   if (!plan.schedule.shares.empty()) return fill_shared_batch(file, keys, plan);
   plan.schedule.global_batch = static_cast<int>(
@@ -112,11 +114,11 @@ void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
                           nearest_divisor(share, plan.schedule.micro_batches)));
 }
 
-/// What to do about a mesh that does not fit: the first near one that the job would run under.
+/// Advice for a mesh that does not fit: the nearest mesh that this job could run with.
 std::string advice(const Config& file, const JobKeys& keys, int ranks,
                    const methods::Strategy& method, const model::ModelSpec& model,
                    const plan::Plan& plan, const plan::Plan& implied) {
-  constexpr int most_tries = 32;  // each balances the stages of a model
+  constexpr int most_tries = 32;  // each trial balances the stages of the model
   int tries = 0;
   for (const Sizes& s : meshes_near({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}, ranks,
                                     method.combines, model, implied.schedule.virtual_stages)) {
@@ -137,8 +139,8 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks,
       ranks);
 }
 
-/// The sizes that nobody stated: the largest up to the method's own that divide what is left of the
-/// world, and the model.
+/// Fills the sizes that are not stated. tp, then pp: the largest size that is at most the method's
+/// default, divides the rest of the world and fits the model. dp: what remains.
 void fill_sizes(const JobKeys& keys, int ranks, const methods::Strategy& method,
                 const model::ModelSpec& model, int chunks_a_stage, plan::Plan& plan) {
   const auto wanted = [](int most, int rest, const auto& fits) {
@@ -157,7 +159,7 @@ void fill_sizes(const JobKeys& keys, int ranks, const methods::Strategy& method,
       std::max<std::int64_t>(1, ranks / (std::int64_t{plan.mesh.pp} * plan.mesh.tp))));
 }
 
-/// The stated key that a mesh of the wrong size is the fault of.
+/// The stated key to name in the error about a mesh of the wrong size.
 const char* guilty(const JobKeys& keys) {
   if (keys.pp) return "pp";
   if (keys.tp) return "tp";

@@ -1,5 +1,5 @@
-// From plan.toml to a plan. Every key of the plan must be there: what a file leaves out would mean
-// something else one day.
+// Reads plan files. The file must state every key of the plan: a default would change the plan's
+// meaning if a later version changed that default.
 #include "engine/job/plan_file.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ E choice_at(const Config& c, const char* key) {
   return *from_name<E>(c.text(key, std::nullopt, names_of<E>()));
 }
 
-/// "automatic": left to whoever lowers the plan.
+/// None for "automatic": the code that lowers the plan decides.
 template <class E>
 std::optional<E> maybe_at(const Config& c, const char* key) {
   std::vector<std::string> names = names_of<E>();
@@ -45,16 +45,18 @@ int whole(const Config& c, const char* key, Limits limits) {
 }
 
 bool flag_at(const Config& c, const char* key) {
-  if (!c.has(key)) c.text(key, std::nullopt);  // is required and missing
+  if (!c.has(key)) c.text(key, std::nullopt);  // throws: the key is required
   return c.flag(key, false);
 }
 
+/// A list that must be present; an empty one is fine.
 template <class F>
 auto list_at(const Config& c, const char* key, F read) {
   if (!c.has(key)) c.text(key, std::nullopt);
   return read();
 }
 
+/// Infinite when the key is missing (see Writer::seconds).
 double seconds_at(const Config& c, const char* key) {
   return c.has(key) ? c.number(key, 0.0, at_least(0)) : std::numeric_limits<double>::infinity();
 }
@@ -67,7 +69,7 @@ MadeFor read_made_for(const Config& c) {
           .profile_hash = hash_at(c, "profile_hash")};
 }
 
-/// The index of a name in a table.
+/// Finds the index of a named entry of a table. Throws InputError with the nearest known name.
 class Index {
  public:
   template <class Table>
@@ -91,6 +93,7 @@ class Index {
   std::vector<std::string> names_ = {};
 };
 
+/// By model chunk: its segments. Each text is "FIRST .. LAST".
 std::vector<std::vector<Id>> read_stages(const Config& c, const Index& segments) {
   std::vector<std::vector<Id>> out;
   const std::string between = " .. ";

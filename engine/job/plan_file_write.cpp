@@ -1,5 +1,5 @@
-// From a decision to plan.toml: every key of the plan, then the reasons. The text is canonical:
-// equal plans give equal bytes, and their hash is that of this text.
+// Writes plan files: the plan with every key, then the reasons. Equal plans give equal bytes. The
+// plan's hash is the FNV-1a of the text of [made_for], without its descriptions, and [plan].
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,7 @@ std::string quote(const std::string& text) {
   return out + '"';
 }
 
-/// A list over several lines where it is long.
+/// A TOML list; more than 100 characters are broken into several lines.
 std::string list(const std::vector<std::string>& items) {
   std::string line = fmt::format("[{}]", fmt::join(items, ", "));
   if (line.size() <= 100) return line;
@@ -47,7 +47,7 @@ class Writer {
   }
   void text(const char* key, const std::string& value) { raw(key, quote(value)); }
   void number(const char* key, double value) { raw(key, fmt::format("{}", value)); }
-  /// An infinite time is left out.
+  /// Leaves an infinite time out.
   void seconds(const char* key, double value) {
     if (std::isfinite(value)) number(key, value);
   }
@@ -77,7 +77,7 @@ class Writer {
   std::string text_;
 };
 
-/// Stages as the first and the last segment of each: they are consecutive.
+/// "FIRST .. LAST" for each stage: its segments are consecutive.
 std::vector<std::string> stage_texts(const plan::Plan& plan, const model::ModelSpec& model) {
   std::vector<std::string> out;
   for (const auto& stage : plan.placement.stages)
@@ -169,7 +169,9 @@ void write_why(Writer& w, const plan::Decision& d) {
   }
 }
 
-/// Lists are by segment, by rank and by stage: what does not fit cannot be read again.
+/// Throws ProgramError when the plan is not complete: stages must hold all segments in order,
+/// layers must be empty or one for each segment, and devices must exist. Otherwise the file could
+/// not be read.
 void check(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   std::size_t next = 0;
   bool good = plan.exchange.layers.empty() || plan.exchange.layers.size() == model.segments.size();
@@ -198,7 +200,7 @@ std::uint64_t hash_of(const plan::Plan& plan, const MadeFor& made_for,
   check(plan, model, cluster);
   Writer w;
   MadeFor hashes = made_for;
-  hashes.model.clear(), hashes.cluster.clear();  // names
+  hashes.model.clear(), hashes.cluster.clear();  // descriptions do not count
   write_made_for(w, hashes);
   write_plan(w, plan, model, cluster);
   return fnv1a(w.str());

@@ -1,4 +1,3 @@
-// See clocks.h.
 #include "engine/link/clocks.h"
 
 #include <fmt/format.h>
@@ -10,21 +9,21 @@
 
 namespace rehearse::link {
 
-StepClocks::StepClocks(const LinkedProgram& linked, int lag) : linked_(linked) {
+StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) {
   number_lanes();
   for (const program::Role& role : linked.program.roles)
     for (const program::Op& op : role.ops) {
       most_shift_ = std::max<int>(most_shift_, op.shift);
       for (const program::After& a : op.after) lag = std::max<int>(lag, a.lag);
     }
-  // Enough for every path of that lag; a shift can make a path look ahead and come back.
+  // Enough steps for every path of that lag. A shift can lead a path to a later step and back.
   steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
   check_size();
   sort();
 }
 
-/// The clocks of one step are as large as the program; of how many steps they are is a number in
-/// it.
+/// Memory is steps x events x dimensions. Events and dimensions are as large as the program's text,
+/// but `steps_` follows from a number in it (a lag), so large products are refused.
 void StepClocks::check_size() const {
   constexpr int usual_steps = 16;
   constexpr std::size_t most = std::size_t{1} << 26;
@@ -54,7 +53,6 @@ void StepClocks::number_lanes() {
   }
 }
 
-/// Ops 1, 2, ... of an op's lane over all iterations.
 std::uint32_t StepClocks::number(Id r, Id o, int step) const {
   const program::Op& op = linked_.program.roles[r].ops[o];
   const bool in_order = linked_.program.roles[r].lanes[op.lane].order == program::Order::in_order;
@@ -63,11 +61,10 @@ std::uint32_t StepClocks::number(Id r, Id o, int step) const {
          places_[r][o] + 1;
 }
 
-/// The op before this one on its lane, and the step it serves; skips instances that serve no step.
 std::pair<int, Id> StepClocks::lane_predecessor(Id r, Id o, int step) const {
   const program::Role& role = linked_.program.roles[r];
   const program::Op& op = role.ops[o];
-  if (role.lanes[op.lane].order == program::Order::arrival)  // only its own previous instance
+  if (role.lanes[op.lane].order == program::Order::arrival)  // ordered only after itself
     return step > 0 ? std::pair{step - 1, o} : std::pair{0, none};
   const auto& lane = linked_.roles[r].lane_ops[op.lane];
   std::size_t at = places_[r][o];
@@ -116,7 +113,7 @@ void StepClocks::sort() {
     const int step = static_cast<int>(n / events);
     const Id event = static_cast<Id>(n % events);
     sorted_.emplace_back(step, event);
-    const std::uint32_t* begin = clock(step, event);  // complete: all predecessors have joined it
+    const std::uint32_t* begin = clock(step, event);  // complete: all predecessors came before
     std::copy(begin, begin + dimensions_, end.begin());
     for (const RoleOp& m : linked_.events[event])
       end[entry(m.role, m.op)] = std::max(end[entry(m.role, m.op)], number(m.role, m.op, step));
@@ -130,8 +127,7 @@ void StepClocks::sort() {
 }
 
 void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) const {
-  // Follow unmet waits from any stuck event: they must close a cycle, and the cycle is the
-  // explanation.
+  // Follow unmet waits from any stuck event. They must close a cycle, which the message prints.
   const std::size_t events = linked_.events.size();
   std::size_t at = 0;
   while (!missing[at]) ++at;
@@ -177,8 +173,8 @@ const std::uint32_t* StepClocks::before(Id r, Id o, int step) {
 std::vector<std::size_t> StepClocks::implied_waits(Id r, Id o, int step) {
   const auto& after = linked_.program.roles[r].ops[o].after;
   if (after.empty()) return {};
-  // Of every clock entry the largest that any wait gives, which wait gives it, and the largest that
-  // the others give: one pass over the waits, however many there are.
+  // For every clock entry: the largest number that any wait gives, the wait that gives it, and the
+  // largest that the other waits give. So one pass over the waits is enough.
   struct Largest {
     std::uint32_t first = 0, second = 0;
     std::size_t from = 0;

@@ -1,7 +1,16 @@
-// When an op may start, as vector clocks: one step's ops become events (a rendezvous is one event
-// of several roles), the events of a few steps are sorted topologically, and each carries, for
-// every lane of every role, how many of the lane's ops have ended before it starts. Clocks answer
-// the linker's questions: is a hazard covered, is a wait redundant, may two values share bytes.
+// Vector clocks: what has ended before an op starts, in every possible timing. An event is a local
+// op, or all the ops that meet in a rendezvous. The events of a few steps are sorted topologically.
+// Each event has a clock: for every lane of every role, how many of the lane's ops end before the
+// event starts. With clocks the linker decides whether a hazard (hazards.h) is covered, whether a
+// wait is redundant, and whether two values may share bytes.
+//
+//   lane compute   F0 -> B0 -------------> U0 -> F1     F forward, B backward, U update,
+//                          \             ^              A all-reduce; the digit is the step
+//   lane dp                 `---> A0 ---'
+//
+//   Ops of a lane are numbered 1, 2, ... over all steps: F0 is 1, B0 2, U0 3, F1 4; A0 is 1.
+//   The clock (compute, dp) before A0 is (2, 0), before U0 it is (2, 1). U0 reads the gradient that
+//   A0 wrote. Its clock has dp >= 1, the number of A0, so this hazard is covered.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -13,35 +22,41 @@ namespace rehearse::link {
 
 class StepClocks {
  public:
-  /// Of a program whose lanes and events are known (LinkedRole::lane_ops, LinkedProgram::events).
-  /// `lag`: the most steps between two ops that will be asked about. Throws ProgramError that
-  /// prints the cycle when the ops wait for each other.
-  StepClocks(const LinkedProgram& linked, int lag);
+  /// `linked` needs its lanes and events (LinkedRole::lane_ops, OrderedProgram::events) and must
+  /// outlive this object. `lag`: the largest lag that will be asked about. Throws ProgramError that
+  /// prints the cycle when ops wait for each other.
+  StepClocks(const OrderedProgram& linked, int lag);
 
-  /// Steps [0, steps()) were sorted; those of steps before steps() - most_shift() have all that
-  /// iterations shifted behind them can add.
+  /// Steps [0, steps()) were sorted. The clocks of the last most_shift() steps may be incomplete.
   int steps() const { return steps_; }
+  /// The largest shift of any op.
   int most_shift() const { return most_shift_; }
-  /// A step whose ops have their steady-state predecessors.
+  /// The last step with complete clocks: its ops have the same predecessors as in any later step.
   int steady() const { return steps_ - 1 - most_shift_; }
-  /// (step, event), each after all it waits for.
+  /// (step, event), each after everything it waits for.
   const std::vector<std::pair<int, Id>>& sorted() const { return sorted_; }
 
+  /// Entries of a clock: one per in-order lane, one per op of an arrival lane.
   std::size_t dimensions() const { return dimensions_; }
-  /// An op's place in a clock, and the least entry there once its instance of `step` has ended.
+  /// The entry of a clock that counts the op's lane (or, on an arrival lane, the op itself).
   std::uint32_t entry(Id role, Id op) const { return entries_[role][op]; }
+  /// The op's number on its lane, from 1, over all steps. Once the instance of `step` has ended,
+  /// the clock's entry is at least this number.
   std::uint32_t number(Id role, Id op, int step) const;
+  /// Whether `clock` says that the instance of `step` has ended.
   bool ended(const std::uint32_t* clock, Id role, Id op, int step) const {
     return clock[entry(role, op)] >= number(role, op, step);
   }
 
-  /// What an op itself waits for, without what the other members of its rendezvous wait for: a real
-  /// collective reads and writes as soon as its own rank has issued it. Valid until the next call.
+  /// The clock of what the op itself waits for, without the waits of the other members of its
+  /// rendezvous: a real collective reads and writes as soon as its own rank has issued it. The
+  /// pointer is valid until the next call.
   const std::uint32_t* before(Id role, Id op, int step);
-  /// The places in `after` of waits that its lane and its other waits imply; throttles left out.
+  /// Indices into the op's `after` of waits that its lane order and its other waits imply. Never
+  /// throttles.
   std::vector<std::size_t> implied_waits(Id role, Id op, int step);
 
-  /// Calls f(role, op, step) for whatever an op waits for, by lane order and by its waits.
+  /// Calls f(role, op, step) for everything the op waits for, by lane order and by `after`.
   template <class F>
   void waits(Id role, Id op, int step, F f) const {
     if (const auto [at, last] = lane_predecessor(role, op, step); last != none) f(role, last, at);
@@ -53,8 +68,9 @@ class StepClocks {
   void number_lanes();
   void check_size() const;
   void sort();
-  /// What has ended when this op's instance has: to be joined into `into`.
+  /// Raises `into` to the clock after this op's instance has ended.
   void join_end(Id role, Id op, int step, std::vector<std::uint32_t>& into);
+  /// The op before this one on its lane and the step that it serves; (0, none) if there is none.
   std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const;
   std::size_t node(int step, Id event) const {
     return static_cast<std::size_t>(step) * linked_.events.size() + event;
@@ -64,13 +80,14 @@ class StepClocks {
   }
   [[noreturn]] void report_deadlock(const std::vector<std::uint32_t>& missing) const;
 
-  const LinkedProgram& linked_;
-  std::vector<std::vector<std::uint32_t>> entries_ = {}, places_ = {};  // [role][op]
+  const OrderedProgram& linked_;
+  // [role][op]: the op's entry in a clock, and its position on its lane
+  std::vector<std::vector<std::uint32_t>> entries_ = {}, places_ = {};
   std::uint32_t dimensions_ = 0;
   int most_shift_ = 0, steps_ = 0;
   std::vector<std::uint32_t> clocks_ = {};  // [step][event][dimension]: before the event starts
   std::vector<std::pair<int, Id>> sorted_ = {};
-  std::vector<std::uint32_t> local_ = {};
+  std::vector<std::uint32_t> local_ = {};  // scratch of before() and implied_waits()
 };
 
 }  // namespace rehearse::link

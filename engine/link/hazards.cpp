@@ -1,5 +1,5 @@
-// See hazards.h. Each storage instance is cut at the boundaries of its views; each piece remembers
-// its last write and the reads since, in the order in which ops serve a step.
+// Each storage instance is cut into pieces at the boundaries of its views. While the ops of a step
+// are walked in step order, each piece keeps its last write and the reads since then.
 #include "engine/link/hazards.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace rehearse::link {
 namespace {
 
-/// Lists of many pieces in one array, each in the order in which it was filled.
+/// The linked lists of all pieces in one array. Each list keeps the order of insertion.
 template <class T>
 class Lists {
  public:
@@ -45,24 +45,23 @@ class Lists {
   std::vector<Node> nodes_ = {};
 };
 
-/// A read of a version of an earlier step, and the layout that it expects.
+/// A read of an earlier step's version (age >= 1), and the layout that the read expects.
 struct OldRead {
   Id op = none, view = none;
   program::Layout layout = {};
   int age = 0;
 };
 
-/// Every instance of a storage has a piece for each stretch between the ends of its views, and an
-/// op touches all pieces of its views. Orders of magnitude above what methods make of the largest
-/// models.
+/// Limits on the pieces of a role, and on (ref, piece) pairs. Programs of the largest models are
+/// orders of magnitude below both.
 constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::size_t{1} << 26;
 
 struct Piece {
   Id first_write = none, last_write = none;
   program::Layout layout = {};
-  bool unread = false;
-  Lists<Id>::List reads = {};  // of this step's version, since the last write
-  Lists<OldRead>::List old = {};
+  bool unread = false;            // nothing has read the last write yet
+  Lists<Id>::List reads = {};     // of this step's version, since the last write
+  Lists<OldRead>::List old = {};  // of earlier steps' versions
 };
 
 class Analysis {
@@ -106,10 +105,11 @@ class Analysis {
     reads_.reserve(refs), old_.reserve(refs), out_.list.reserve(2 * refs);
   }
 
-  /// Walks the ops, then across steps. `uses`: what memory is planned from, too.
+  /// Finds the hazards within a step, then those across steps. `uses`: also fills first_writers and
+  /// finals, which the memory plan needs.
   Hazards run(bool uses) {
     for (Id op : step_order(role_)) {
-      // Operands are read before results are written, whatever their order in the list.
+      // An op reads its operands before it writes its results, in whatever order it lists them.
       for (const program::Ref& ref : role_.ops[op].refs)
         if (ref.mode == program::Mode::read) for_pieces(ref, [&](Piece& p) { read(op, ref, p); });
       for (const program::Ref& ref : role_.ops[op].refs)
@@ -123,7 +123,7 @@ class Analysis {
   }
 
  private:
-  /// Where a storage's views begin and end.
+  /// The boundaries of a storage's pieces, in elements, ascending; includes 0 and the end.
   std::span<const std::int64_t> cuts(Id s) const {
     return {cuts_.data() + cut_begin_[s], cut_end_[s] - cut_begin_[s]};
   }
@@ -159,14 +159,15 @@ class Analysis {
     for (std::size_t i = begin; i < end; ++i) f(base[i]);
   }
 
-  /// By op, then by what it waits for; of two alike the one of the first kind stays.
+  /// Sorts by op, then by `on`, lag and kind. Of hazards with equal op, `on` and lag, only the one
+  /// with the lowest kind stays.
   void sort() {
     auto& list = out_.list;
     std::vector<std::uint32_t> fill(role_.ops.size() + 1, 0);
     for (const Hazard& h : list) ++fill[h.op + 1];
     std::partial_sum(fill.begin(), fill.end(), fill.begin());
     std::vector<Hazard> sorted(list.size());
-    for (const Hazard& h : list) sorted[fill[h.op]++] = h;  // fill[op]: where those of op end
+    for (const Hazard& h : list) sorted[fill[h.op]++] = h;  // then fill[op] ends op's hazards
     list.clear();
     for (std::size_t begin = 0; begin < sorted.size();) {
       const Id op = sorted[begin].op;
@@ -193,13 +194,13 @@ class Analysis {
           to_text(program_, role_, on)));
     out_.max_lag = std::max(out_.max_lag, lag);
     if (in_lane_order(op, on, lag)) return;
-    // The pieces of a large view repeat each other.
+    // Neighbouring pieces of a large view give the same hazard: keep it once.
     if (out_.list.empty() || out_.list.back().op != op || out_.list.back().on != on ||
         out_.list.back().lag != lag || out_.list.back().kind > kind)
       out_.list.push_back({.op = op, .on = on, .lag = lag, .kind = kind, .view = view});
   }
 
-  /// Whether the lane that both are on orders them anyhow.
+  /// Whether an in-order lane holds both ops and runs `on` of step t - lag before `op` of step t.
   bool in_lane_order(Id op, Id on, int lag) const {
     const program::Op &later = role_.ops[op], &earlier = role_.ops[on];
     if (later.lane != earlier.lane || role_.lanes[later.lane].order != program::Order::in_order)
@@ -211,7 +212,7 @@ class Analysis {
   void check_layout(Id op, Id view, program::Layout expected, program::Layout found,
                     Id writer) const {
     if (expected == found) return;
-    // A rank's own part of a copy is a shard.
+    // A sliced view of a copy reads this rank's own part of it, which is a shard.
     if (found == program::Layout{} && expected == program::Layout{.shard = role_.views[view].slice})
       return;
     throw ProgramError(
@@ -237,7 +238,7 @@ class Analysis {
     return out.empty() ? "copy" : out;
   }
 
-  /// What is written and never read was meant for somebody: most often a collective is missing.
+  /// Refuses data that is written and never read: most often a collective is missing.
   [[noreturn]] void refuse_dead(const Piece& p, Id view) const {
     throw ProgramError(fmt::format("role {}: '{}' is written and never read\n> {}", role_.name,
                                    role_.views[view].name, to_text(program_, role_, p.last_write)));
@@ -280,7 +281,8 @@ class Analysis {
     p.layout = ref.layout;
   }
 
-  /// A state that no op writes and that only moves read: the program is given it (a migration).
+  /// Whether a state is only ever read as a `source`. If no op writes such a state, it is input of
+  /// the program (the old states of a migration).
   bool given(Id storage, const Piece& p) const {
     bool moves = role_.storages[storage].life == program::Life::state;
     old_.each(p.old, [&](const OldRead& read) {
@@ -291,8 +293,8 @@ class Analysis {
     return moves;
   }
 
-  /// Versions of earlier steps: reads wait for the last write of theirs; the first write of a step
-  /// waits for every reader of the version whose slot it takes.
+  /// Hazards between steps. A read with age a waits for the last write of step t - a. The first
+  /// write of a step waits for every read of the version whose slot it overwrites.
   void across_steps(Id s, const Piece& p) {
     const program::Storage& storage = role_.storages[s];
     const Id view = any_view_[s];
@@ -317,7 +319,7 @@ class Analysis {
     need(p.first_write, p.last_write, storage.versions, HazardKind::write_after_write, view);
   }
 
-  /// Who writes and who uses each instance.
+  /// Fills first_writers and finals.
   void find_uses() {
     for (Id s = 0; s < role_.storages.size(); ++s) {
       const std::size_t per = per_instance(s);
@@ -345,14 +347,14 @@ class Analysis {
 
   const program::Program& program_;
   const program::Role& role_;
-  std::vector<std::int64_t> cuts_ = {};                       // of all storages
-  std::vector<std::uint32_t> cut_begin_ = {}, cut_end_ = {};  // by storage
-  std::vector<std::size_t> piece_base_ = {};
-  std::vector<std::pair<std::size_t, std::size_t>> range_ = {};
+  std::vector<std::int64_t> cuts_ = {};                       // boundaries of all storages' pieces
+  std::vector<std::uint32_t> cut_begin_ = {}, cut_end_ = {};  // [storage]: its part of cuts_
+  std::vector<std::size_t> piece_base_ = {};                  // [storage]: its first piece
+  std::vector<std::pair<std::size_t, std::size_t>> range_ = {};  // [view]: [first, end) piece
   std::vector<Piece> pieces_ = {};
   Lists<Id> reads_ = {};
   Lists<OldRead> old_ = {};
-  std::vector<Id> any_view_ = {};
+  std::vector<Id> any_view_ = {};  // [storage]: one of its views, for messages
   Hazards out_ = {};
 };
 

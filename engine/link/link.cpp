@@ -44,8 +44,8 @@ class Linker {
     return std::move(out_.program);
   }
 
-  /// Enough to be run: trusts races to be covered, plans no memory, has no hash.
-  LinkedProgram draft() {
+  /// Trusts hazards to be covered.
+  OrderedProgram order_only() {
     place_ranks();
     resolve();
     match_channels(out_);
@@ -263,7 +263,7 @@ LinkedProgram link(program::Program program, const Workspace& workspace) {
 }
 LinkedProgram link(program::Program program) { return Linker(std::move(program)).run(); }
 
-LinkedProgram link_draft(program::Program program) { return Linker(std::move(program)).draft(); }
+OrderedProgram order(program::Program program) { return Linker(std::move(program)).order_only(); }
 
 program::Program without_redundant_waits(program::Program program) {
   return Linker(std::move(program)).prune();

@@ -90,26 +90,31 @@ struct RedundantWait {
   Id role = none, op = none;
   std::size_t index = 0;
 };
-struct LinkedProgram {
+/// A program whose channels match and whose ops are in an order that every executor can follow:
+/// what costs and the dry run need. `order` makes it.
+struct OrderedProgram {
   program::Program program = {};
-  std::uint64_t hash = 0;
   std::vector<LinkedRole> roles = {};
   EventTable events = {};                      // one step's events
   std::vector<std::vector<Id>> event_of = {};  // [role][op]
   std::vector<OrderedOp> order = {};
   int max_offset = 0;
   std::vector<Id> role_of = {}, place_of = {};  // by rank: role, index in the role
-  std::vector<RedundantWait> redundant = {};    // waits that other order already implies
-  std::vector<RoleMemory> memory = {};          // by role
   bool mailboxes = false;
+};
+/// A program that is proven to run and to mean one thing, with the memory that it needs. `link`
+/// makes it.
+struct LinkedProgram : OrderedProgram {
+  std::uint64_t hash = 0;
+  std::vector<RedundantWait> redundant = {};  // waits that other order already implies
+  std::vector<RoleMemory> memory = {};        // by role
 };
 
 /// Throws ProgramError that prints the ops concerned and marks the wrong one.
 LinkedProgram link(program::Program program);
-/// Only what costs and the dry run need: channels matched, ops in order. For a search that links
-/// the few programs it keeps in full. Races go unnoticed, `memory`, `redundant`, `dies` and `hash`
-/// are empty; every lane must be in order.
-LinkedProgram link_draft(program::Program program);
+/// For a search, which links in full only the few programs that it keeps. Every lane must be in
+/// order. Races go unnoticed and LinkedOp::dies stays empty.
+OrderedProgram order(program::Program program);
 /// The same program without the waits that other order already implies.
 program::Program without_redundant_waits(program::Program program);
 

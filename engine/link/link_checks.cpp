@@ -1,4 +1,3 @@
-// See link_checks.h.
 #include "engine/link/link_checks.h"
 
 #include <fmt/format.h>
@@ -22,16 +21,16 @@ std::string place(const program::Program& p, Id role, Id op) {
   return fmt::format("{}: {}", p.roles[role].name, to_text(p, p.roles[role], op));
 }
 
-/// What all members of a collective must say alike. A root's or a non-contributor's operands may
-/// differ in which are there.
-std::string signature(const LinkedProgram& linked, Id role, Id o) {
+/// What all members of a collective must agree on, as text. Only the presence of source and target
+/// may differ, for a root or a member that contributes nothing.
+std::string signature(const OrderedProgram& linked, Id role, Id o) {
   const auto& c = std::get<program::Collective>(linked.program.roles[role].ops[o].work);
   const LinkedOp& l = linked.roles[role].ops[o];
   return fmt::format("{} of {} {} by {}{}", name_of(c.move), l.elements, name_of(l.wire),
                      name_of(c.algorithm),
                      c.root == none ? "" : " root " + linked.program.roles[c.root].name);
 }
-bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
+bool agree(const OrderedProgram& linked, RoleOp a, RoleOp b) {
   const auto& x = std::get<program::Collective>(linked.program.roles[a.role].ops[a.op].work);
   const auto& y = std::get<program::Collective>(linked.program.roles[b.role].ops[b.op].work);
   const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
@@ -39,8 +38,8 @@ bool agree(const LinkedProgram& linked, RoleOp a, RoleOp b) {
          std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
 }
 
-/// Layouts that a collective promises: what it reads and what it leaves.
-void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t members) {
+/// Refuses operands whose layouts or sizes do not fit the collective. `members`: ranks of a group.
+void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t members) {
   const program::Program& p = linked.program;
   const program::Role& role = p.roles[r];
   const program::Op& op = role.ops[o];
@@ -86,25 +85,25 @@ void check_collective(const LinkedProgram& linked, Id r, Id o, std::int64_t memb
   }
 }
 
-/// Roles that meet in groups of a channel, joined where they share one: an op is one event, and
-/// each of its groups meets by itself. `members`: how many ranks those groups have; 0 when they
-/// differ.
+/// Roles that share groups of a channel, directly or through other roles. Their n-th ops form one
+/// event; within it each group meets by itself. `members`: ranks of each group; 0 if groups differ,
+/// -1 while no group was counted.
 struct Together {
   std::set<Id> roles = {};
   std::int64_t members = -1;
 };
 
-/// The sets of roles that a channel's groups make, in order. A flat pass over the ranks.
-std::vector<Together> together(const LinkedProgram& linked, const program::Channel& channel) {
+/// The sets of roles that share groups of a channel, in ascending order. One pass over the ranks.
+std::vector<Together> together(const OrderedProgram& linked, const program::Channel& channel) {
   const program::Program& p = linked.program;
   const program::GroupOfRank groups = group_of_rank(p, channel);
-  std::vector<Id> joined(p.roles.size());  // a forest: the root of each tree names its set
+  std::vector<Id> joined(p.roles.size());  // union-find: the root of each tree names its set
   std::iota(joined.begin(), joined.end(), Id{0});
   const auto root = [&](Id r) {
     while (joined[r] != r) r = joined[r] = joined[joined[r]];
     return r;
   };
-  std::vector<Id> first(groups.groups, none);  // a role of the group
+  std::vector<Id> first(groups.groups, none);  // [group]: one of its roles
   std::vector<std::int64_t> size(groups.groups, 0);
   for (Id rank = 0; rank < groups.of.size(); ++rank) {
     const Id g = groups.of[rank];
@@ -126,8 +125,8 @@ std::vector<Together> together(const LinkedProgram& linked, const program::Chann
   return sets;
 }
 
-/// The n-th ops of all member roles, per set of roles that share groups.
-void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Together>& sets,
+/// Makes an event of the n-th ops of all roles of each set. `by_role`: the channel's collectives.
+void match_collectives(OrderedProgram& linked, Id channel, const std::vector<Together>& sets,
                        const std::map<Id, std::vector<Id>>& by_role) {
   const program::Program& p = linked.program;
   static const std::vector<Id> nothing;
@@ -167,7 +166,7 @@ void match_collectives(LinkedProgram& linked, Id channel, const std::vector<Toge
 
 using Pair = std::tuple<Id, Id, Id>;  // channel, from role, to role
 
-void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& sends,
+void match_pairs(OrderedProgram& linked, const std::map<Pair, std::vector<Id>>& sends,
                  const std::map<Pair, std::vector<Id>>& recvs) {
   const program::Program& p = linked.program;
   auto describe = [&](const Pair& key) {
@@ -204,9 +203,9 @@ void match_pairs(LinkedProgram& linked, const std::map<Pair, std::vector<Id>>& s
   }
 }
 
-/// Whoever takes from a mailbox has somebody who puts into it, of the same size; replies answer
-/// takes one for one.
-void check_mailboxes(const LinkedProgram& linked) {
+/// Checks that a mailbox has both a put and a take, that their payloads are equal, and that a role
+/// sends exactly one reply for each message that it takes from a channel with replies.
+void check_mailboxes(const OrderedProgram& linked) {
   const program::Program& p = linked.program;
   struct Ends {
     std::optional<RoleOp> put = {}, take = {};
@@ -248,7 +247,7 @@ void check_mailboxes(const LinkedProgram& linked) {
 
 }  // namespace
 
-void match_channels(LinkedProgram& linked) {
+void match_channels(OrderedProgram& linked) {
   const program::Program& p = linked.program;
   linked.event_of.resize(p.roles.size());
   std::vector<std::map<Id, std::vector<Id>>> collectives(p.channels.size());  // by role
@@ -280,7 +279,7 @@ void match_channels(LinkedProgram& linked) {
       linked.events.add(std::array{RoleOp{r, o}});
     }
   }
-  std::map<program::Axes, std::vector<Together>> regular;  // channels over the same axes share them
+  std::map<program::Axes, std::vector<Together>> regular;  // equal axes give equal sets
   for (Id c = 0; c < p.channels.size(); ++c) {
     if (collectives[c].empty()) continue;
     const program::Group& group = p.channels[c].group;

@@ -1,4 +1,3 @@
-// See memory_plan.h.
 #include "engine/link/memory_plan.h"
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 namespace rehearse::link {
 namespace {
 
-/// Bytes that were a value's until all ops of `free_when` have ended: (clock entry, number).
+/// Bytes that a value occupies until all ops of `free_when`, as (clock entry, number), have ended.
 struct UsedBytes {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> free_when = {};
 
@@ -17,10 +16,11 @@ struct UsedBytes {
   }
 };
 
-/// A value takes bytes of its own size first, then any that are free, and only then new ones: where
-/// they lie is nobody's business here.
+/// The bytes of all values. A value reuses a free block of its own size first, then any free block,
+/// and takes new bytes only for the rest. Blocks have no addresses: only their sum matters.
 class Pools {
  public:
+  /// A block of `size` bytes for a value whose first write starts at clock `begin`.
   UsedBytes& take(std::int64_t size, const std::uint32_t* begin) {
     std::vector<UsedBytes>& own = by_size_[size];
     const auto is_free = [&](const UsedBytes& b) { return b.free_at(begin); };
@@ -46,7 +46,7 @@ class Pools {
   std::int64_t total() const { return total_; }
 
  private:
-  std::map<std::int64_t, std::vector<UsedBytes>> by_size_ = {};
+  std::map<std::int64_t, std::vector<UsedBytes>> by_size_ = {};  // by bytes of a block
   std::int64_t total_ = 0;
 };
 
@@ -59,7 +59,7 @@ std::int64_t bytes_of_storage(const program::Role& role, Id s) {
   return role.storages[s].elements * size_of(role.storages[s].dtype);
 }
 
-/// The instances of values that a step writes.
+/// The instances of values that a step writes, each with its index in Hazards::first_writers.
 std::vector<std::pair<Instance, std::size_t>> written_values(const program::Role& role,
                                                              const Hazards& hazards) {
   std::vector<std::pair<Instance, std::size_t>> out;
@@ -73,7 +73,7 @@ std::vector<std::pair<Instance, std::size_t>> written_values(const program::Role
   return out;
 }
 
-/// What has ended before the first of these ops starts, whichever that is.
+/// What has ended before any of these ops starts: the minimum of their clocks.
 std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::vector<Id>& ops,
                                       int step) {
   std::vector<std::uint32_t> out;
@@ -85,6 +85,7 @@ std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::ve
   return out;
 }
 
+/// The first view of a storage; none if it has no view.
 Id view_of_all(const program::Role& role, Id storage) {
   for (Id v = 0; v < role.views.size(); ++v)
     if (role.views[v].storage == storage) return v;
@@ -112,7 +113,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
     uses[storage.name] += bytes;
   }
   std::vector<std::vector<std::pair<Instance, std::size_t>>> born(role.ops.size());
-  std::vector<std::vector<Id>> dead(role.ops.size());  // storages
+  std::vector<std::vector<Id>> dead(role.ops.size());  // [op]: storages of values it uses last
   for (const auto& value : written_values(role, hazards)) {
     born[hazards.first_writers[value.second].front()].push_back(value);
     for (Id o : hazards.finals[value.second]) dead[o].push_back(value.first.storage);

@@ -1,6 +1,6 @@
-// Memory of a rank, planned from the order that the program guarantees (docs/program.md, Memory):
-// two values share bytes only if every use of one precedes the first write of the other. Workspace
-// is planned like a value that lives as long as its op.
+// Plans the memory of a rank from the order that the program guarantees, never from timing
+// (docs/program.md, Memory). Two values share bytes only if every use of one value ends before the
+// first write of the other. Workspace is planned like a value that lives as long as its op.
 #pragma once
 #include "engine/link/clocks.h"
 #include "engine/link/hazards.h"
@@ -9,10 +9,10 @@
 
 namespace rehearse::link {
 
-/// Marks on the role's ops which values die there (LinkedOp::dies).
+/// Fills LinkedOp::dies: the values that an op may be the last to use.
 void find_deaths(const program::Role& role, const Hazards& hazards, LinkedRole& linked);
 
-/// What a rank of a role needs. `workspace` may be empty.
+/// Bytes that a rank of a role needs. An empty `workspace` counts none.
 RoleMemory plan_memory(const program::Program& program, Id role, const Hazards& hazards,
                        StepClocks& clocks, const Workspace& workspace);
 

@@ -16,7 +16,7 @@ bool later(const Ready& a, const Ready& b) {
 
 }  // namespace
 
-Readiness::Readiness(const LinkedProgram& linked, int steps) : linked_(linked) {
+Readiness::Readiness(const OrderedProgram& linked, int steps) : linked_(linked) {
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];
     RoleState state;

@@ -32,7 +32,7 @@ struct RankLane {
 
 class Readiness {
  public:
-  Readiness(const LinkedProgram& linked, int steps);
+  Readiness(const OrderedProgram& linked, int steps);
 
   std::vector<RankLane>& lanes() { return lanes_; }
   Id lane_id(Id role, Id place, Id lane) const {
@@ -76,7 +76,7 @@ class Readiness {
   void widen(RoleState& role);
   void make_ready(RoleState& role, Id place, Id op, int step, double since, std::vector<Id>& lanes);
 
-  const LinkedProgram& linked_;
+  const OrderedProgram& linked_;
   std::vector<RoleState> roles_ = {};
   std::vector<RankLane> lanes_ = {};
   std::int64_t expected_ = 0, finished_ = 0;

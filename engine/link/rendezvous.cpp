@@ -4,7 +4,7 @@
 
 namespace rehearse::link {
 
-Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event) {
+Rendezvous rendezvous_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event) {
   const program::Program& p = linked.program;
   Rendezvous out;
   std::vector<Id> member_of(p.roles.size(), none);
@@ -27,7 +27,7 @@ Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<cons
   const auto& group = out.group[0];
   const auto places = static_cast<Id>(group.size());
   if (places % out.groups != 0) return out;
-  Id inner = 0;  // places before the first group comes again
+  Id inner = 0;  // ends as the last place before the first group comes again
   while (inner + 1 < places && group[inner + 1] != group[0]) ++inner;
   out.inner = places == out.groups ? places : inner + 1;
   out.size = places / out.groups;
@@ -39,7 +39,7 @@ Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<cons
   return out;
 }
 
-Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event,
+Gathering gathering_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event,
                        Id root, std::span<const Id> device_of) {
   const auto ranks_of = [&](Id member) -> const std::vector<Id>& {
     return linked.program.roles[event[member].role].ranks;
@@ -67,7 +67,7 @@ Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const 
   return out;
 }
 
-RanksThatMeet::RanksThatMeet(const LinkedProgram& linked)
+RanksThatMeet::RanksThatMeet(const OrderedProgram& linked)
     : linked_(linked), groups_(linked.program.channels.size()) {}
 
 const RanksThatMeet::Groups& RanksThatMeet::groups(Id channel) {

@@ -1,4 +1,5 @@
-// Which ranks of which roles meet in a collective event, as flat tables that executors walk.
+// Which ranks of which roles meet in a collective, as flat tables that executors walk. A place is a
+// rank's index in its role.
 #pragma once
 #include <optional>
 #include <span>
@@ -9,48 +10,50 @@
 
 namespace rehearse::link {
 
+/// The groups that one event splits into. A member of the event is one of its (role, op) pairs.
 struct Rendezvous {
   Id groups = 0;
-  /// [member of the event][place] -> group.
+  /// [member][place]: the group, or none.
   std::vector<std::vector<Id>> group = {};
-  /// Each group's lowest rank, and which member of the event its role is: the key of link_factor.
+  /// By group: its lowest rank, and the member whose role plays that rank (the key of link_factor).
   std::vector<Id> lowest = {}, lowest_member = {};
-  /// When the event has one role and its groups lie regularly: place = (outer * size + i) * inner +
-  /// s is the i-th of group outer * inner + s. size 0: irregular.
+  /// For one role whose groups are strided: place (o * size + i) * inner + s is the i-th rank of
+  /// group o * inner + s, for o < outer, i < size, s < inner. size 0: the groups are irregular.
   Id outer = 0, size = 0, inner = 0;
 };
 
-/// `event`: all (role, op) of one collective event, all on `channel`.
-Rendezvous rendezvous_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event);
+/// `event`: all (role, op) of one collective, all on `channel`.
+Rendezvous rendezvous_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event);
 
-/// The same, group by group: members in the order of ranks as (rank, (member, place)), their
-/// devices, and where among them the root stands (0 where there is none).
+/// A Rendezvous with the ranks of each group.
 struct Gathering {
   Rendezvous who = {};
+  /// [group]: its ranks in ascending order, as (rank, (member, place)).
   std::vector<std::vector<std::pair<Id, RoleOp>>> members = {};
-  std::vector<std::vector<Id>> devices = {};
-  std::vector<int> roots = {};
+  std::vector<std::vector<Id>> devices = {};  // [group]: the devices of `members`
+  std::vector<int> roots = {};                // [group]: the root's index in `members`; 0: no root
 };
-/// `root`: a role, or none. `device_of`: by rank.
-Gathering gathering_of(const LinkedProgram& linked, Id channel, std::span<const RoleOp> event,
+/// `root`: a role, or none. `device_of`: [rank].
+Gathering gathering_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event,
                        Id root, std::span<const Id> device_of);
 
-/// Which ranks meet in an op, for walks that ask op by op: groups are made once a channel.
+/// Which ranks meet in an op, for callers that ask op by op. Keeps the groups of each channel.
 class RanksThatMeet {
  public:
-  explicit RanksThatMeet(const LinkedProgram& linked);  // which must outlive it
-  /// All that meet with this rank, in rising order; empty for an op that meets nobody.
+  explicit RanksThatMeet(const OrderedProgram& linked);  // `linked` must outlive this object
+  /// All ranks that meet in this rank's op, itself included, in ascending order. Empty for ops that
+  /// are neither collectives nor sends nor receives.
   std::vector<Id> of(const program::Work& work, Id rank);
 
  private:
   struct Groups {
-    std::vector<Id> of_rank = {};  // none: in no group
+    std::vector<Id> of_rank = {};  // [rank]: its group; none: in no group
     std::vector<std::vector<Id>> members = {};
   };
   const Groups& groups(Id channel);
 
-  const LinkedProgram& linked_;
-  std::vector<std::optional<Groups>> groups_;  // by channel
+  const OrderedProgram& linked_;
+  std::vector<std::optional<Groups>> groups_;  // [channel]; empty until asked for
 };
 
 }  // namespace rehearse::link

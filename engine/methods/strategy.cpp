@@ -101,18 +101,18 @@ plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model) {
   return plan;
 }
 
-program::Program lower_stages(const plan::Plan& prepared, const model::ModelSpec& model) {
+LoweredProgram lower_stages(const plan::Plan& prepared, const model::ModelSpec& model) {
   const Strategy& strategy = strategy_named(prepared.method);
   return lower(prepared, model, strategy.order(prepared, model), strategy.sync(prepared));
 }
 
 program::Program compile(const plan::Plan& plan, const model::ModelSpec& model) {
   const plan::Plan ready = prepare(plan, model);
-  return infer_after(strategy_named(ready.method).compile(ready, model));
+  return infer_waits(strategy_named(ready.method).lower(ready, model));
 }
 
-program::Program draft(const plan::Plan& prepared, const model::ModelSpec& model) {
-  return infer_waits(strategy_named(prepared.method).compile(prepared, model));
+program::Program compile_with_all_waits(const plan::Plan& prepared, const model::ModelSpec& model) {
+  return infer_all_waits(strategy_named(prepared.method).lower(prepared, model));
 }
 
 }  // namespace rehearse::methods

@@ -10,6 +10,7 @@
 
 #include "engine/base/refusal.h"
 #include "engine/methods/pass_order.h"
+#include "engine/methods/lowering/lowered_program.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 
@@ -21,7 +22,7 @@ class GradientSync;
 const GradientSync& gradient_sync(const plan::Plan& plan);
 
 /// A role for each kind of replica on each stage, by the order and the sync of the plan's method.
-program::Program lower_stages(const plan::Plan& prepared, const model::ModelSpec& model);
+LoweredProgram lower_stages(const plan::Plan& prepared, const model::ModelSpec& model);
 
 /// What a method combines with; everything else is refused. The compatibility matrix in the docs is
 /// printed from these.
@@ -46,9 +47,9 @@ struct Strategy {
   PassOrder (*order)(const plan::Plan&, const model::ModelSpec&) =
       [](const plan::Plan&, const model::ModelSpec&) { return one_by_one; };
   const GradientSync& (*sync)(const plan::Plan&) = gradient_sync;
-  /// Of a prepared plan. Waits are inferred afterwards. A method that adds roles to its stages has
-  /// its own.
-  program::Program (*compile)(const plan::Plan&, const model::ModelSpec&) = lower_stages;
+  /// From a prepared plan to the ops of every role. A method that adds roles to its stages has a
+  /// function of its own.
+  LoweredProgram (*lower)(const plan::Plan&, const model::ModelSpec&) = lower_stages;
 
   // For searches over plans.
   /// The planner proposes the method, and plan.pipeline is what its schedule is called.
@@ -80,11 +81,9 @@ bool planned(const std::string& method);
 /// the model and checked by the method. Throws Refused.
 plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model);
 
-/// prepare, then lowering, then the waits that its refs imply. The one way from a plan to a
-/// program. Throws Refused.
+/// The way from a plan to a program: prepare, lower, infer the waits. Throws Refused.
 program::Program compile(const plan::Plan& plan, const model::ModelSpec& model);
-/// The same of a plan that has been prepared, with the waits left in that other roles imply (see
-/// infer_waits).
-program::Program draft(const plan::Plan& prepared, const model::ModelSpec& model);
+/// The same for a plan that has been prepared, with the waits of infer_all_waits.
+program::Program compile_with_all_waits(const plan::Plan& prepared, const model::ModelSpec& model);
 
 }  // namespace rehearse::methods

@@ -1,6 +1,6 @@
-// See migration.h. Each rank's pack, send, receive and unpack lanes follow the one order that all
-// messages have (migration_traffic.h). Every wait then points from a later message to an earlier
-// one, so nothing can deadlock.
+// Builds the migration program. Each rank has lanes for pack, send, receive and unpack. All lanes
+// follow the common order of messages (migration_traffic.h). Every wait then points from a later
+// message to an earlier one, so the program cannot deadlock.
 #include "engine/migration/migration.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,8 @@
 namespace rehearse::migration {
 namespace {
 
-// Packets that a rank has under way in either direction: they are memory.
+// The largest number of packets that a rank holds at a time, for each direction. It limits the
+// memory for packets.
 constexpr std::size_t packets_under_way = 2;
 
 class Migrator {
@@ -57,7 +58,7 @@ class Migrator {
     out_.sent_bytes = traffic_.sent_bytes, out_.kept_bytes = traffic_.kept_bytes;
     for (Id rank = 0; rank < roles_.size(); ++rank) write_role(rank);
     for (program::RoleBuilder& role : roles_) program_.roles.push_back(role.take());
-    out_.program = methods::infer_after(std::move(program_));
+    out_.program = methods::infer_waits({std::move(program_)});
     for (Id rank = 0; rank < out_.states.size(); ++rank)
       out_.states[rank].resize(out_.program.roles[rank].storages.size());
     return std::move(out_);
@@ -69,7 +70,7 @@ class Migrator {
         1, static_cast<std::int64_t>(options_.packet.value / size_of(program::DType::f32)));
   }
 
-  /// Tensors that neither side splits over tensor-parallel ranks are one row.
+  /// Notes the tensors that a side splits over tensor-parallel ranks. All others count as one row.
   void find_split(const std::vector<std::vector<tensors::TensorPart>>& by_rank) {
     for (const auto& parts : by_rank)
       for (const tensors::TensorPart& part : parts)
@@ -82,7 +83,7 @@ class Migrator {
     std::vector<std::vector<tensors::TensorPart>> by_rank;
     for (Id rank = 0; rank < maps.size(); ++rank) {
       by_rank.push_back(parts_of(linked, model_, maps, rank));
-      // Only copies that an update writes are sure to be the newest.
+      // Takes weights only from storages that an Update writes: other copies may be older.
       if (old)
         std::erase_if(by_rank.back(), [&](const tensors::TensorPart& part) {
           return part.key.kind == tensors::StorageKind::param &&
@@ -114,7 +115,7 @@ class Migrator {
       for (tensors::TensorPart part : sides_[old][rank]) {
         const program::Storage& storage = role.storages[part.storage];
         if (part.key.kind == tensors::StorageKind::other) {
-          // A rank's own: it stays with the rank that has a storage of that name.
+          // State of this rank alone: it moves only to a storage of the same name on this rank.
           part.key.tensor = storage.name;
           part.key.copy = static_cast<int>(process);
         }
@@ -133,7 +134,7 @@ class Migrator {
     return out;
   }
 
-  /// The storage of the migration's role for a version of a state.
+  /// The storage of the migration's role for version `age` of a state.
   Id declare(Id process, const program::Role& role, Id storage, int age, bool old) {
     const program::Storage& state = role.storages[storage];
     program::RoleBuilder& builder = roles_[process];
@@ -149,6 +150,7 @@ class Migrator {
     return id;
   }
 
+  /// A reference to elements [begin, end) of a storage.
   program::Ref ref(Id rank, Id storage, program::Slot slot, program::Mode mode, std::int64_t begin,
                    std::int64_t end, int age) {
     program::RoleBuilder& role = roles_[rank];
@@ -160,11 +162,13 @@ class Migrator {
             .mode = mode,
             .age = age};
   }
-  /// What a piece is made of, in the old storage; strided where it is rows of something wider.
+  /// The interval of the old storage that contains a piece; the piece may be only some of its
+  /// columns.
   program::Ref source(const PieceCopy& c) {
     return ref(c.from, c.source, program::Slot::source, program::Mode::read, c.source_begin,
                c.source_begin + (c.rows - 1) * c.source_pitch + c.run, 1);
   }
+  /// Copies a piece out of its interval; with a stride if it has several rows.
   static program::Kernel take(const PieceCopy& c) {
     if (c.rows == 1) return {.kind = program::KernelKind::cast};
     return {.kind = program::KernelKind::cast,
@@ -176,6 +180,7 @@ class Migrator {
                c.turn > 0 ? program::Mode::add : program::Mode::write, c.target_begin,
                c.target_begin + c.elements(), 0);
   }
+  /// A new storage for a packet or an intermediate value.
   Id value(Id rank, const std::string& name, program::DType type, std::int64_t elements) {
     program::RoleBuilder& role = roles_[rank];
     return role.role()
@@ -194,7 +199,7 @@ class Migrator {
                0);
   }
 
-  /// Where a piece lies at the rank that gets it: in its packet, or in its old storage.
+  /// The piece at the receiving rank: in its packet, or in its old storage if it was there already.
   program::Ref arrived(std::size_t piece) {
     const PieceCopy& c = traffic_.moves.copies[piece];
     if (c.from == c.to) return source(c);
@@ -240,7 +245,7 @@ class Migrator {
     program::RoleBuilder& role = roles_[rank];
     for (const char* lane : {"unpack", "pack", "send", "recv"}) role.lane(lane);
     auto next = traffic_.unpacks[rank].begin();
-    Id unpacked = none;  // the last op so far
+    Id unpacked = none;  // the last unpack op so far
     const auto unpack_until = [&](int turn) {
       for (; next != traffic_.unpacks[rank].end() && next->turn <= turn; ++next) {
         write_unpack(rank, *next);
@@ -248,7 +253,7 @@ class Migrator {
       }
     };
     unpack_until(-1);
-    std::vector<Id> sends, done;  // by packet
+    std::vector<Id> sends, done;  // by packet: its send op; the last op that reads it
     for (const std::size_t turn : traffic_.of_rank[rank]) {
       const MigrationMessage& m = traffic_.messages[turn];
       if (m.from == rank)
@@ -273,7 +278,7 @@ class Migrator {
           role.op("pack", take(traffic_.moves.copies[i]),
                   {source(traffic_.moves.copies[i]),
                    in_packet(m.from, storage, i, program::Slot::target, program::Mode::write)});
-      // Packets are memory: a few at a time.
+      // Limits the number of packets that are in memory.
       if (sends.size() >= packets_under_way)
         role.throttle(op, sends[sends.size() - packets_under_way]);
     }
@@ -301,7 +306,7 @@ class Migrator {
   const link::LinkedProgram& to_;
   const model::ModelSpec& model_;
   const MigrationOptions& options_;
-  std::map<bool, std::vector<Id>> plays_ = {};  // by side: true is the old one
+  std::map<bool, std::vector<Id>> plays_ = {};  // by side: true is the old program
   program::Program program_ = {};
   Id channel_ = none;
   std::vector<program::RoleBuilder> roles_ = {};

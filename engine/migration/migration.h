@@ -1,21 +1,30 @@
-// From the state of one program to that of another on the same ranks, at a step boundary at which
-// nothing is under way: the re-placement after warm-up (Sun 2026, section 3.1: "re-evaluates
-// placement only once, after warm-up") and every later change of plan. The migration is a program
-// itself, run for one step: each process is a role with the states of both programs as storages
-// ("old.X", "new.X"), copies what it already has, and gets the rest from the nearest rank that has
-// it. So it is linked, costed, simulated and really run like any other program.
+// Migration: moves the training state from one program's layout to another's on the same ranks,
+// when a run changes its plan: the re-placement after warm-up (Sun 2026, section 3.1: "re-evaluates
+// placement only once, after warm-up") and every later change of plan. It runs at a step boundary,
+// when no transfer or op is in flight.
 //
-//   - Parameters, masters and moments are copied; 16-bit weights come from the master where there
-//     is one, and a plan of another precision gets them rounded.
-//   - Residuals of sparse exchanges are summands: what all data-parallel ranks still owe is what
-//     counts. Each old residual is added into exactly one new one, where most of it lies already.
-//   - The loss scale is copied; what a rank keeps for itself alone (counters of a selector) stays
-//     where a storage of that name and size stands on the same rank.
-//   - The data position is the step's number and needs no move: both plans take the same batch.
+// A migration is a program that runs for one step, so it is linked, costed, simulated and executed
+// like any other program. Each process has its own role. The role's storages are the states of both
+// programs ("old.X", "new.X"). A process copies what it already has and receives the rest from the
+// nearest rank that has it:
 //
-// Between two ranks pieces travel packed into packets, so that small tensors cost no latency each;
-// a large interval goes straight from storage to storage. A tensor-parallel part of a matrix is
-// every row's piece: `cast` with a stride takes such pieces out, or weaves them together.
+//     sending rank                        receiving rank
+//     old.W --pack--> packet --send--> recv --> packet --unpack--> new.W   several small pieces
+//     old.E -----------------send--> recv -----------------------> new.E   one interval >= 1 MiB
+//                                               old.B --unpack--> new.B    a piece that it has
+//
+//   - Parameters, master weights and moments are copied. Weights of another data type are converted
+//     from the master weights if the old plan has any, else from its weights.
+//   - Residuals of sparse exchanges are summands: only their sum over the data-parallel ranks has
+//     to stay the same. Each old residual is added to exactly one new one, the one whose ranks
+//     already hold the largest part of it.
+//   - The loss scale is copied. State that belongs to one rank alone (counters of a selector) stays
+//     on that rank if the new plan has a storage of the same name and size there.
+//   - The data position is the step's number. It does not move: both plans read the same batch.
+//
+// Pieces for the same rank share packets, so that small tensors do not cost one latency each. A
+// tensor-parallel part of a matrix is a piece of every row. `cast` with a stride extracts such
+// pieces or assembles rows from them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,9 +37,9 @@
 
 namespace rehearse::migration {
 
-/// What a storage of the migration program is: version `age` (as the next step will see it) of a
-/// state of the old or the new program, in the role that the rank plays there. Packets are nothing:
-/// `storage` none.
+/// Which state a storage of the migration program is: version `age` (counted from the next step: 1
+/// is the newest) of storage `storage` in the old or new program, in the role that the process
+/// plays there. Packets and other values are no state: `storage` is none.
 struct MigratedState {
   bool old = false;
   Id storage = none;
@@ -39,31 +48,34 @@ struct MigratedState {
 
 struct Migration {
   program::Program program = {};
-  std::vector<std::vector<MigratedState>> states = {};  // by process and storage of its role
-  std::int64_t sent_bytes = 0;                          // between ranks, all together
-  std::int64_t kept_bytes = 0;                          // copied within ranks
+  std::vector<std::vector<MigratedState>> states = {};  // [process][storage of its role]
+  std::int64_t sent_bytes = 0;                          // bytes sent between ranks, in total
+  std::int64_t kept_bytes = 0;                          // bytes copied within ranks, in total
 };
 
 struct MigrationOptions {
-  /// Preference among processes that have a piece: the smaller, the nearer. Null: all equally far.
+  /// Distance between two ranks of the migration: of the ranks that hold a piece, the nearest sends
+  /// it. Null: all are equally far.
   std::function<double(Id from, Id to)> distance = {};
-  /// The ranks of the old and of the new program that each process plays; empty: its own number.
-  /// Plans that put ranks on other devices need it (see `players`).
+  /// By process: the rank that it plays in the old program (`played`) and in the new one (`plays`);
+  /// empty: the process's own number. Needed when the plans put ranks on different devices (see
+  /// `players`).
   std::vector<Id> played = {}, plays = {};
-  Bytes packet = Bytes(25e6);
+  Bytes packet = Bytes(25e6);  // largest packet between two ranks
 };
 
-/// Throws InputError when the new plan needs what the old one does not have (another optimizer) or
-/// would lose what is owed (residuals without a place), ProgramError for programs with roles that
-/// have no steps in common (free-running workers).
+/// Throws InputError when the world sizes differ, when the new plan needs state that the old one
+/// does not have (another optimizer), or when the new plan has no place for a residual. Throws
+/// ProgramError for programs with free-running roles, because they have no common step boundary.
 Migration migrate(const link::LinkedProgram& from, const link::LinkedProgram& to,
                   const model::ModelSpec& model, const MigrationOptions& options = {});
 
-/// Seconds of a megabyte between ranks that stand on these devices, for MigrationOptions::distance.
+/// For MigrationOptions::distance: seconds to send 1 MB between two ranks. `cluster` must outlive
+/// the result.
 std::function<double(Id, Id)> distance_on(const cluster::Cluster& cluster,
                                           std::vector<Id> rank_to_device);
-/// The rank of the new plan that the process of each old rank plays so that no process moves: the
-/// one on its device. Throws InputError when the plans stand on different devices.
+/// By old rank: the new rank on the same device, so that no process has to move to another device.
+/// Throws InputError when the new plan uses other devices.
 std::vector<Id> players(const std::vector<Id>& old_devices, const std::vector<Id>& new_devices);
 
 }  // namespace rehearse::migration

@@ -1,4 +1,3 @@
-// See migration_pieces.h.
 #include "engine/migration/migration_pieces.h"
 
 #include <fmt/format.h>
@@ -65,8 +64,9 @@ std::vector<HeldRect> rectangles(const tensors::TensorPart& part, const model::T
 namespace {
 
 using Key = std::tuple<tensors::StorageKind, std::string, int, int>;  // kind, tensor, age, copy
-using Copies = std::map<int, std::vector<HeldRect>>;  // residuals of a tensor by copy
+using Copies = std::map<int, std::vector<HeldRect>>;  // by copy number: residuals of a tensor
 
+/// A rectangle that `from` provides.
 struct Taken {
   const HeldRect* from = nullptr;
   Rect rect = {};
@@ -110,13 +110,15 @@ class Mover {
   }
   const std::vector<HeldRect>* find(const tensors::PartKey& key, tensors::StorageKind kind,
                                     int age) const {
-    // A plan that keeps more versions than the old one: older ones begin as the newest.
+    // If the new plan keeps more weight versions than the old one, the additional ones start as
+    // copies of the newest.
     for (const int one : {age, 1})
       if (const auto it = have_.find(key_of(key, kind, one)); it != have_.end()) return &it->second;
     return nullptr;
   }
 
-  /// Null: it begins as it would in a new run.
+  /// The old state that a new state is copied from. Null: the new state starts with the value of a
+  /// new run.
   const std::vector<HeldRect>* source_of(const tensors::PartKey& key, const HeldRect& need) const {
     const std::vector<HeldRect>* same = find(key, key.kind, key.age);
     if (key.kind == tensors::StorageKind::scale) return same;
@@ -137,8 +139,8 @@ class Mover {
     return same;
   }
 
-  /// Decides into which new residual each old one goes: where most of it lies already, then where
-  /// the fewest have gone.
+  /// Decides which new residual each old one is added to: the one whose ranks already hold most of
+  /// it; among equals the one that gets the fewest old residuals.
   void settle_residuals() {
     std::map<std::string, Copies> places;
     for (const OwnedRect& part : new_parts_)
@@ -170,8 +172,8 @@ class Mover {
     }
   }
 
-  /// Who gives which rectangle of `need`: the nearest ranks that have it, among equally near ones
-  /// those that have given least.
+  /// Covers `need` with rectangles that ranks hold: first those of the rank itself, then those of
+  /// the nearest ranks; among equally near ranks the one that sends least so far.
   std::vector<Taken> cover(const tensors::PartKey& key, const HeldRect& need,
                            const std::vector<HeldRect>& have) {
     std::vector<Taken> taken;
@@ -227,6 +229,8 @@ class Mover {
     return copy;
   }
 
+  /// Emits the copies for `need`. Cuts it into bands of rows in which each provider has the same
+  /// rows; a band of several rows with several providers becomes a RowAssembly.
   void emit(const tensors::PartKey& key, const HeldRect& need, const std::vector<HeldRect>& have,
             int item, int turn) {
     const std::vector<Taken> all = cover(key, need, have);
@@ -247,6 +251,7 @@ class Mover {
     }
   }
 
+  /// Row assemblies for rows [row, end), each of at most `most_` elements (or one row).
   void weave(const HeldRect& need, const std::vector<Taken>& band, std::int64_t row,
              std::int64_t end, int item, int turn) {
     const std::int64_t width = need.rect.cols();
@@ -274,9 +279,10 @@ class Mover {
   const std::function<double(Id, Id)>& distance_;
   std::int64_t most_;
   std::map<Key, std::vector<HeldRect>> have_ = {};
-  std::map<std::string, Copies> owed_ = {};  // by tensor
+  std::map<std::string, Copies> owed_ = {};  // by tensor: the old residuals
+  /// By (tensor, new copy number): the copy numbers of the old residuals that are added to it.
   std::map<std::pair<std::string, int>, std::vector<int>> adds_to_ = {};
-  std::vector<std::int64_t> load_ = {};  // elements that a rank gives to others
+  std::vector<std::int64_t> load_ = {};  // by rank: elements that it sends to others
   PieceMoves out_ = {};
 };
 

@@ -1,4 +1,3 @@
-// See migration_traffic.h.
 #include "engine/migration/migration_traffic.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 namespace rehearse::migration {
 namespace {
 
-// An interval of so many bytes goes from storage to storage, without a packet.
+// Intervals of at least so many bytes are sent directly from storage to storage, without a packet.
 constexpr std::int64_t direct_bytes = 1 << 20;
 
 class Dispatcher {
@@ -31,6 +30,7 @@ class Dispatcher {
            c.run * size_of(c.source_type) >= direct_bytes;
   }
 
+  /// Whether b follows directly on a in both storages.
   static bool joins(const PieceCopy& a, const PieceCopy& b) {
     return a.weave < 0 && a.item < 0 && b.item < 0 && a.rows == 1 && b.rows == 1 &&
            std::tuple(a.to, a.from, a.target, a.source) ==
@@ -38,8 +38,8 @@ class Dispatcher {
            a.target_begin + a.run == b.target_begin && a.source_begin + a.run == b.source_begin;
   }
 
-  /// Neighbours in both storages become one piece; what is larger than a packet and needs one
-  /// becomes several.
+  /// Joins pieces that are neighbours in both storages. Splits pieces that need a packet and are
+  /// larger than one.
   void tidy() {
     std::vector<PieceCopy> all = std::move(out_.moves.copies), out;
     std::vector<std::size_t> plain, place(all.size());
@@ -83,6 +83,7 @@ class Dispatcher {
     }
   }
 
+  /// One open packet for each (from, to, data type); a full packet is closed and becomes a message.
   void make_messages() {
     std::map<std::pair<Id, Id>, int> ordinals;
     std::map<std::tuple<Id, Id, program::DType>, MigrationMessage> open;
@@ -115,7 +116,7 @@ class Dispatcher {
     }
     for (auto& [key, m] : open)
       if (!m.pieces.empty()) close(m);
-    // All pairs of ranks at once, each rank with another one at a time.
+    // The common order (see the header).
     const Id n = ranks_;
     const auto key = [&](const MigrationMessage& m) {
       return std::tuple(m.ordinal, (m.to + n - m.from) % n, m.from);
@@ -138,7 +139,7 @@ class Dispatcher {
     }
   }
 
-  /// What each rank does with what it gets, and after which message it can.
+  /// The casts of each rank, and the message that each of them waits for.
   void make_unpacks() {
     out_.unpacks.resize(ranks_);
     struct Ordered {
@@ -163,7 +164,7 @@ class Dispatcher {
       for (const std::size_t i : weave.pieces) op.turn = std::max(op.turn, out_.turn_of[i]);
       keep(weave.to, weave.item, op);
     }
-    // What is added comes after what is there before it.
+    // A cast that adds to a residual waits for the messages of all earlier turns of this residual.
     int item = -1, before = -1;
     for (auto& [key, ops] : added) {
       if (key.first != item) item = key.first, before = -1;

@@ -1,9 +1,10 @@
-// Hyperparameters to segments and parameter groups. GPT is pre-LN with a final norm in the head
-// (Radford et al. 2019); BERT is post-LN (Devlin et al. 2019), and since a layer norm needs the
-// whole sum over tp, each of its norms opens the segment behind the sum; LLaMA is RMSNorm, rotary
-// positions and SwiGLU (Touvron et al. 2023). Tensor names are Hugging Face's; matrices are stored
-// [out, in], with heads as a dimension of their own so that a tensor-parallel shard is a slice of
-// one dimension.
+// Builds segments and parameter groups from hyperparameters. GPT is pre-LN with a final norm in the
+// head (Radford et al. 2019). BERT is post-LN (Devlin et al. 2019); a layer norm needs the complete
+// sum over tp, so each norm is the first part of the segment after the all-reduce. LLaMA has
+// RMSNorm, rotary positions and SwiGLU (Touvron et al. 2023).
+//
+// Tensor names are Hugging Face's. Matrices have shape (out, in), with heads as a separate
+// dimension, so that a tensor-parallel shard is a slice of one dimension.
 #include "engine/model/model.h"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Collects tensors into one split and one whole group per segment, in the segment's order.
+/// Collects the tensors of a model, in the order of the segments, into split and whole groups.
 class Builder {
  public:
   explicit Builder(ModelSpec& model) : model_(model) {}
@@ -54,7 +55,7 @@ class Builder {
     if (with_bias) bias(group, prefix + ".bias", {model_.hidden}, -1);
   }
 
-  static constexpr double init_std = 0.02;  // GPT-2 and BERT
+  static constexpr double init_std = 0.02;  // as in GPT-2 and BERT
 
  private:
   ModelSpec& model_;
@@ -63,7 +64,8 @@ class Builder {
 void build_gpt(ModelSpec& m) {
   Builder b(m);
   const std::int64_t h = m.hidden, d = h / m.heads, heads = m.heads;
-  // Residual projections start smaller by the square root of their number (GPT-2, section 2.3).
+  // Initial weights of residual projections are divided by the square root of the number of
+  // projections (GPT-2, section 2.3).
   const double residual_std = Builder::init_std / std::sqrt(2.0 * m.layers);
   b.segment("embedding", SegmentKind::embedding, -1);
   const Id wte = b.group("wte", true);
@@ -109,7 +111,8 @@ void build_bert(ModelSpec& m) {
     const std::string layer = fmt::format("bert.encoder.layer.{}.", i);
     b.segment(fmt::format("L{}.attention", i), SegmentKind::attention, i);
     Id split = b.split_group(), whole = b.whole_group();
-    // Query, key and value lie side by side, so one product with [3 x hidden, hidden] serves all.
+    // Query, key and value weights are adjacent, so one product with a (3 hidden, hidden) matrix
+    // computes all three.
     for (const char* part : {"query", "key", "value"}) {
       b.matrix(split, layer + "attention.self." + part + ".weight", {heads, d, h}, 0);
     }
@@ -176,7 +179,7 @@ void require(bool good, const ModelSpec& m, const char* key, auto value, const s
 }
 
 void check(const ModelSpec& m) {
-  // Beyond these products of sizes leave 64 bits, and no program of so many layers is run.
+  // Within these limits, products of sizes fit into 64 bits.
   for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
                                          {"hidden", m.hidden, 1 << 20},
                                          {"heads", m.heads, 1 << 20},
@@ -214,7 +217,7 @@ void check(const ModelSpec& m) {
 
 ModelSpec build_model(ModelSpec m) {
   if (m.kv_heads == 0) m.kv_heads = m.heads;
-  // Of what is too large, check() says so: as many as they are, not what leaves 32 bits.
+  // std::min keeps the defaults inside 32 bits; check() refuses the sizes that are too large.
   if (m.ffn == 0) m.ffn = std::min(m.hidden, 1 << 20) * 4;
   if (m.max_positions == 0) m.max_positions = m.seq_len;
   if (m.padded_vocab == 0) m.padded_vocab = (std::min(m.vocab, 1 << 24) + 127) / 128 * 128;

@@ -1,14 +1,17 @@
-// A Transformer as the engine sees it: an ordered list of segments (embedding, attention i, mlp i,
-// head). A segment is the unit of execution and ends where tensor parallelism must synchronise; its
-// parameters lie in groups that are either split over the tensor-parallel ranks or held whole by
-// each. Every count here is exact; models/ runs the same segments with LibTorch.
+// The engine's model of a Transformer: an ordered list of segments (embedding, attention i, mlp i,
+// head). A segment is the unit of execution. It ends where tensor parallelism must synchronise. Its
+// parameters form groups that are either split over the tensor-parallel ranks or whole on each of
+// them. All counts are exact; models/ runs the same segments with LibTorch.
 //
-// Tensor parallelism (Megatron-LM, Shoeybi et al. 2019), made uniform: a segment reads its input as
-// a copy and produces its output as a partial sum over tp. The residual, biases of row-parallel
-// products and positions are added by tensor rank 0 alone (dropout is linear once its mask is
-// fixed, so it commutes with the sum), hence one all-reduce a segment in forward, and by the same
-// argument one in backward, after which the gradients of groups that are not split are partial over
-// tp.
+// Tensor parallelism (Megatron-LM, Shoeybi et al. 2019) has one form for all segments: the input is
+// a copy on each tp rank, the output a partial sum over tp.
+//
+//   copy of x -> column-parallel product -> row-parallel product -> partial sum -> all-reduce -> x
+//
+// Only tensor rank 0 adds the residual, the biases of row-parallel products and the positions.
+// Dropout commutes with the sum because it is linear for a fixed mask. So forward needs one
+// all-reduce per segment, and backward too. The gradients of groups that are not split are partial
+// sums over tp.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,7 +23,7 @@
 
 namespace rehearse::model {
 
-enum class Family : std::uint8_t { gpt, bert, llama };  // llama: simulated only
+enum class Family : std::uint8_t { gpt, bert, llama };  // llama: no real execution
 enum class SegmentKind : std::uint8_t { embedding, attention, mlp, head };
 constexpr auto spellings(SegmentKind) {
   return std::to_array<const char*>({"embedding", "attention", "mlp", "head"});
@@ -28,16 +31,17 @@ constexpr auto spellings(SegmentKind) {
 enum class Init : std::uint8_t { normal, zeros, ones };
 
 struct TensorSpec {
-  std::string name = {};  // Hugging Face's name, so that checkpoints need no table
+  std::string name = {};  // Hugging Face's name, so checkpoints need no table of names
   std::vector<std::int64_t> shape =
-      {};  // [3, heads, head_dim, hidden] for a fused qkv weight, so that `split` is one dimension
+      {};  // (3, heads, head_dim, hidden) for a fused qkv weight, so `split` is one dimension
   int split = -1;      // dimension sharded over tp; -1: whole on each rank
-  bool decay = false;  // weight decay applies (matrices, not biases or norms)
+  bool decay = false;  // whether weight decay applies (to matrices, not to biases or norms)
   Init init = Init::zeros;
-  double std = 0;  // of Init::normal
+  double std = 0;  // standard deviation of Init::normal
 };
 
-/// Tensors that lie together in flat storage, in order. All are split over tp, or none is.
+/// Tensors that are contiguous in flat storage, in this order. Either all are split over tp, or
+/// none.
 struct ParamGroup {
   std::string name = {};
   bool split = false;
@@ -47,8 +51,8 @@ struct ParamGroup {
 struct Segment {
   std::string name = {};  // "embedding", "L3.attention", "L3.mlp", "head"
   SegmentKind kind = SegmentKind::embedding;
-  int layer = -1;
-  std::vector<Id> groups = {};  // a tied embedding's group is in the embedding and in the head
+  int layer = -1;               // -1: embedding or head
+  std::vector<Id> groups = {};  // the group of a tied embedding is in the embedding and in the head
 };
 
 struct ModelSpec {
@@ -57,44 +61,45 @@ struct ModelSpec {
   int layers = 0, hidden = 0, heads = 0, ffn = 0, vocab = 0, seq_len = 0;
   int max_positions = 0;  // rows of the position table
   int padded_vocab = 0;   // rows of the embedding: `vocab` rounded up so that shards are equal
-  int kv_heads = 0;       // = heads but for grouped-query attention
-  double dropout = 0;
-  bool tied = true;
+  int kv_heads = 0;       // equals heads, except with grouped-query attention
+  double dropout = 0;     // probability
+  bool tied = true;       // the head uses the embedding's table
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
 };
 
-/// Fill groups and segments from the hyperparameters above. Throws InputError when they do not fit
-/// together.
+/// Fills groups and segments from the hyperparameters; 0 for kv_heads, ffn, max_positions or
+/// padded_vocab means the default. Throws InputError when the hyperparameters do not fit together.
 ModelSpec build_model(ModelSpec hyperparameters);
-/// What the size of every tensor group divides: heads, key-value heads, the feed-forward width and
-/// the rows of the vocabulary are cut into equal parts.
+/// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,
+/// feed-forward width, padded vocabulary. tp must divide it.
 int tensor_divisor(const ModelSpec& model);
-/// A spec by name (models/gpt2-124m.toml), or a path to a TOML file. seq_len 0 keeps the spec's
-/// own.
+/// Loads a spec by name (gpt2-124m: models/gpt2-124m.toml) or by the path of a TOML file. seq_len 0
+/// keeps the spec's own. Throws InputError.
 ModelSpec load_model(const std::string& name_or_path, int seq_len);
 std::vector<std::string> known_models();
 
+/// Elements of the group on one of `tp` ranks. Throws InputError when tp does not divide a split
+/// dimension.
 std::int64_t elements_of(const ParamGroup& group, int tp);
-/// Parameters of the whole model, tied ones once, padding rows included.
+/// Parameters of the whole model. Counts tied parameters once, and includes padding rows.
 std::int64_t parameters_of(const ModelSpec& model);
 
-/// What a pass over one micro-batch costs one of `tp` ranks: floating-point work of its matrix
-/// products (and of attention), bytes that its memory-bound kernels move, and how many kernels it
-/// launches.
+/// The cost of a pass over one micro-batch for one of `tp` ranks.
 struct SegmentWork {
-  Flops flops = {};
-  Bytes traffic = {};
-  int kernels = 0;
+  Flops flops = {};    // of matrix products and of attention
+  Bytes traffic = {};  // that memory-bound kernels read and write
+  int kernels = 0;     // launches
 };
 SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
                     program::DType dtype);
-/// Bytes that forward keeps for backward on one of `tp` ranks, the input boundary activation
-/// excluded (it is a storage of its own). Exactly what the LibTorch blocks save.
+/// Bytes that forward keeps for backward on one of `tp` ranks, without the input boundary
+/// activation, which has its own storage. Equals what the LibTorch blocks save.
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
                          program::DType dtype);
-/// Model FLOPs of one training step by the formula 6N + 12 L h s per token (N without embeddings'
-/// look-up, PaLM appendix B).
+/// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
+/// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: hidden,
+/// s: sequence length.
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
 }  // namespace rehearse::model

@@ -1,4 +1,3 @@
-// See model_file.h.
 #include "engine/model/model_file.h"
 
 #include "engine/base/data_dir.h"
@@ -8,11 +7,11 @@ namespace rehearse::model {
 namespace {
 
 ModelSpec read_model(const Config& file, const std::string& name) {
-  const Limits whole = between(1, 1 << 30);  // build_model says what is too much
+  const Limits whole = between(1, 1 << 30);  // build_model checks the real limits
   const auto count = [&](const char* key) {
     return static_cast<int>(file.integer(key, std::nullopt, whole));
   };
-  // 0: build_model's default.
+  // An absent key reads as 0, which means build_model's default.
   const auto maybe = [&](const char* key) {
     return static_cast<int>(file.maybe_integer(key, whole).value_or(0));
   };

@@ -1,5 +1,5 @@
-// Model files: models/*.toml of the data folder, or the user's own. load_model (model.h) reads
-// them; the format is documented, key by key, in docs/model.md.
+// The keys of model files: models/*.toml in the data folder, or the user's own. load_model
+// (model.h) reads the files; docs/model.md documents every key.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace rehearse::model {
 
-/// Every key that a model file can have: the documentation is tested against it.
+/// All keys that a model file can have. A test compares the documentation with them.
 std::vector<Config::Key> model_keys();
 
 }  // namespace rehearse::model

@@ -1,17 +1,18 @@
-// What a segment costs: floating-point work, memory traffic, kernels, bytes kept for backward. Each
-// term stands for one kernel of the blocks in models/, in their order.
+// The cost of a segment: FLOPs, memory traffic, kernels, and bytes kept for backward. Each term
+// stands for one kernel of the blocks in models/, in their order.
 //
-// Conventions: a product of [m, k] and [k, n] is 2 m k n; attention's two s x s products are
-// counted in full even where a causal mask halves what a kernel does (as Megatron-LM does,
-// Narayanan et al. 2021, appendix); backward is twice the forward's products. Traffic counts what
-// memory-bound kernels read and write; the operands of products and of attention are not in it. Of
-// the tp ranks the first is counted: it alone adds the residual.
+// Conventions: a product of (m, k) and (k, n) is 2 m k n FLOPs, and backward has twice the products
+// of forward. Attention's two (s, s) products count in full, although a causal mask halves the
+// kernel's work (as in Megatron-LM, Narayanan et al. 2021, appendix). Traffic is what memory-bound
+// kernels read and write, without the operands of products and of attention. All counts are those
+// of tp rank 0, which alone adds the residual.
 #include "engine/model/model.h"
 
 namespace rehearse::model {
 namespace {
 
-/// The sizes that the counts are made of, per tensor-parallel rank.
+/// Sizes of a segment on one tensor-parallel rank. `element`: bytes of an activation; `table`:
+/// elements of the vocabulary shard.
 struct Sizes {
   double tokens = 0, seq = 0, hidden = 0, heads = 0, query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
@@ -33,10 +34,11 @@ struct Sizes {
         dropout(m.dropout > 0) {}
 
   double product(double inner, double outer) const { return 2 * tokens * inner * outer; }
-  double statistics() const { return tokens * (rms ? 4 : 8); }  // f32: (mean,) 1 / deviation
+  /// Bytes of a norm's statistics, f32: mean (not for RMSNorm) and 1 / deviation of each token.
+  double statistics() const { return tokens * (rms ? 4 : 8); }
 };
 
-/// Adds kernels: how many, and how many elements they read and write per token.
+/// Adds up kernels: their launches, and the elements that they read and write per token.
 struct Count {
   const Sizes& z;
   SegmentWork work = {};
@@ -53,13 +55,13 @@ struct Count {
     kernel(2 * z.hidden);
     work.traffic += Bytes(z.statistics());
   }
-  /// The input's gradient in one kernel, those of weight and bias in another.
+  /// One kernel for the gradient of the input, one for those of weight and bias.
   void norm_backward() {
     kernel(5 * z.hidden, 2);
     work.traffic += Bytes(2 * z.statistics());
   }
-  /// Row-parallel product plus residual: the residual (with the bias) is what the product
-  /// accumulates into, or with dropout a kernel behind it.
+  /// The residual of a row-parallel product: the product accumulates into a copy of the residual
+  /// and bias. With dropout, a kernel after the product adds them.
   void residual_forward() { kernel((z.dropout ? 3 : 2) * z.hidden); }
   void residual_backward() {
     if (z.dropout) kernel(2 * z.hidden);
@@ -124,7 +126,7 @@ void embedding(Count& c, const ModelSpec& m, const Sizes& z, bool forward) {
   c.kernel(3 * z.hidden);
   if (!z.rms) c.kernel(z.hidden);
   c.work.traffic += Bytes(positions);
-  if (!m.tied) {  // nobody wrote the table's gradient before: clear it
+  if (!m.tied) {  // nothing has written the table's gradient in this step yet, so clear it
     c.work.traffic += Bytes(z.table * z.element);
     c.work.kernels += 1;
   }
@@ -139,7 +141,7 @@ void head(Count& c, const Sizes& z, bool forward) {
       c.norm_forward();
     }
     c.product(z.hidden, z.vocab);
-    // Maximum, exponentials in place, their sum, the target's logit.
+    // Kernels: maximum, exponentials in place, their sum, the target's logit.
     c.kernel(2 * z.vocab, 4);
     c.work.traffic += Bytes(12 * z.tokens);
     return;
@@ -184,23 +186,23 @@ SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int 
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
                          program::DType dtype) {
   const Sizes z(model, samples, tp, dtype);
-  double elements = 0, f32_bytes = 0;  // per token
+  double elements = 0, f32_bytes = 0;  // per token: in the model's dtype, and always in f32
   const double statistics = z.statistics() / z.tokens;
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       break;
     case SegmentKind::attention:  // norm's output, query, key, value, attention's output
       elements = z.hidden + 2 * z.query + 2 * z.key;
-      f32_bytes = statistics + 4 * z.heads;  // log of the sum of exponentials per head
+      f32_bytes = statistics + 4 * z.heads;  // the log of the sum of exponentials of each head
       break;
-    case SegmentKind::mlp:  // norm's output, before and behind the activation
+    case SegmentKind::mlp:  // norm's output, the activation's input and output
       elements = z.hidden + (z.rms ? 3 : 2) * z.ffn;
       f32_bytes = statistics;
       break;
-    case SegmentKind::head:  // norm's output, exponentials in the logits' place
+    case SegmentKind::head:  // norm's output, and the exponentials, which overwrite the logits
       elements = z.hidden + z.vocab;
       f32_bytes = statistics;
-      if (z.post_norm) {  // the transform before and behind its GELU, and behind its norm
+      if (z.post_norm) {  // the transform: input and output of its GELU, output of its norm
         elements += 3 * z.hidden;
         f32_bytes += statistics;
       }
@@ -214,7 +216,7 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   for (const ParamGroup& group : model.groups) {
     parameters += static_cast<double>(elements_of(group, 1));
   }
-  // Tables that are only looked up do no products; padding rows are not the model's work.
+  // N excludes padding rows, and tables that are only looked up (no products).
   const double padding = model.padded_vocab - model.vocab;
   parameters -= padding * model.hidden * (model.tied ? 1 : 2);
   if (model.family == Family::bert) parameters -= padding;

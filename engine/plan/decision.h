@@ -1,5 +1,5 @@
-// What the planner decided, and why: the plan, the value of every choice with what lost to it, and
-// what cannot run at all. A plan file keeps it (docs/plans.md).
+// The planner's result: the plan it decided on, the alternatives that lost, and the candidates that
+// cannot run, with reasons. Plan files store it (docs/plans.md). Times are seconds per step.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,27 +8,27 @@
 
 namespace rehearse::plan {
 
-/// One value that a choice could have taken: the fastest plan found with it, everything else free.
+/// Another value of a choice.
 struct Alternative {
   std::string value = {};
-  double seconds = 0;    // of the best plan with this value; infinite when none is feasible
+  double seconds = 0;    // of the fastest plan with this value; infinite: none is feasible
   std::string why = {};  // why it lost: "12% slower: 3.1 ms more exposed communication"
 };
-/// One decision of the plan ("mesh", "micro_batches", ...), its score and what lost to it.
+/// A choice of the plan ("mesh", "micro-batches", ...), its value, and the values that lost.
 struct Choice {
   std::string name = {};
   std::string value = {};
   double seconds = 0;
   std::vector<Alternative> runners_up = {};  // best first
 };
-/// A whole plan that lost.
+/// A complete plan that lost.
 struct RunnerUp {
   Plan plan = {};
-  std::string value = {};  // the plan in a line
+  std::string value = {};  // the plan in one line
   double seconds = 0;
   std::string why = {};
 };
-/// Candidates that cannot run, by the constraint that binds.
+/// The candidates that cannot run because of one constraint.
 struct Infeasible {
   std::string constraint = {};
   int candidates = 0;
@@ -36,25 +36,26 @@ struct Infeasible {
 };
 
 struct Decision {
-  Plan plan = {};  // complete: compiles as it stands
-  /// The fastest that sums every gradient whole, the plan itself where it does: what the adaptive
-  /// method warms up under, while variances are measured.
+  Plan plan = {};  // complete: it can be compiled
+  /// The fastest plan that sums all gradients densely; may equal `plan`. Method "adaptive" uses it
+  /// during warm-up, while variances are measured.
   Plan warm_up = {};
-  double seconds = 0;  // predicted step time: options.rescore's, else the dry run's
+  double seconds = 0;  // predicted step time, by options.rescore if it is set, else the dry run
   double dry_run_seconds = 0;
-  bool rescored = false;        // by options.rescore
-  std::string stragglers = {};  // ranks that the job says are slow, and that this is counted on
-  std::string placement = {};   // eq. 1 of the plan's mesh, how far greedy is from it; if placed
+  bool rescored = false;        // whether options.rescore was used
+  std::string stragglers = {};  // the ranks that the job declares slow; the planner relies on it
+  std::string placement = {};   // Sun 2026, eq. 1 for the plan's mesh, and how far the greedy
+                                // placement is from it; empty: no placement was searched
   std::vector<Choice> choices = {};
   std::vector<RunnerUp> runners_up = {};       // best first
   std::vector<Infeasible> infeasible = {};     // most candidates first
   std::vector<std::string> would_change = {};  // what would change the decision, in words
   std::vector<std::string> warnings = {};
-  int candidates = 0;  // enumerated: = pruned + dry_run + infeasible + beyond the budget
-  int pruned = 0;      // ruled out by a lower bound of their time
-  int dry_run = 0;     // compiled and dry-run
-  int beyond_budget = 0;
-  int simulations = 0;  // candidates that options.rescore was asked about
+  int candidates = 0;     // = pruned + dry_run + infeasible + beyond_budget
+  int pruned = 0;         // excluded by a lower bound of their time
+  int dry_run = 0;        // compiled and dry-run
+  int beyond_budget = 0;  // not evaluated, because the budget was spent
+  int simulations = 0;    // calls of options.rescore
 };
 
 }  // namespace rehearse::plan

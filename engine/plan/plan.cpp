@@ -1,4 +1,3 @@
-// See plan.h.
 #include "engine/plan/plan.h"
 
 #include <fmt/format.h>
@@ -25,10 +24,11 @@ void check_order(const Plan& plan) {
            "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
 }
 
-/// Contiguous parts with the smallest possible largest work (forward floating-point work), by
-/// dynamic programming: best[p][end] is the least over `begin` of the larger of what the parts
-/// before take, which never falls as `begin` grows, and of the last part, which never rises, so
-/// where they meet is found by bisection. Of equally good beginnings the first is taken.
+/// Divides the segments into contiguous parts such that the largest part has as little work as
+/// possible (forward FLOPs), by dynamic programming: best[p][end] is the minimum over `begin` of
+/// max(best[p - 1][begin], work of [begin, end)). The first argument never falls as `begin` grows,
+/// and the second never rises, so bisection finds where they meet. Of equally good values of
+/// `begin` it takes the smallest.
 std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts, int samples,
                                        int tp) {
   const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
@@ -37,7 +37,7 @@ std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts,
     sum[s + 1] =
         sum[s] +
         work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
-  std::vector<double> before = sum;  // best[p - 1]
+  std::vector<double> before = sum;  // best[p - 1]; one part takes all the work before its end
   std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
   for (std::size_t p = 2; p <= k; ++p) {
     std::vector<double> best(n + 1, 0);
@@ -100,7 +100,7 @@ void check_batch(const Plan& plan) {
   }
 }
 
-/// A program that is too long to compile, refused before anything is made of it.
+/// Refuses a plan whose program would be too long to compile.
 void check_passes(const Plan& plan, const model::ModelSpec& model) {
   const std::int64_t passes = passes_of(plan, model);
   if (passes > most_passes)
@@ -139,11 +139,11 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
   at_least("micro_batches", plan.schedule.micro_batches, 1),
       at_least("virtual_stages", plan.schedule.virtual_stages, 1);
   at_least("servers", plan.mesh.servers, 0), at_least("staleness", plan.schedule.staleness, 0);
-  // A wait reaches back over versions - age steps, in eight bits (Lag).
+  // A wait has a lag of up to staleness + 1 steps, which must fit into eight bits.
   if (constexpr int most = decltype(program::After::lag)::most - 1; plan.schedule.staleness > most)
     refuse("staleness", std::to_string(plan.schedule.staleness),
            fmt::format("must be at most {}", most));
-  // An index has sixteen bits, and forward and backward of a micro-batch may have one each.
+  // An index has sixteen bits, and a micro-batch may need one for forward and one for backward.
   if (constexpr int most = (decltype(program::Ref::index)::most + 1) / 2;
       plan.schedule.micro_batches > most)
     refuse("micro_batches", std::to_string(plan.schedule.micro_batches),

@@ -1,5 +1,5 @@
-// A plan: every decision a program is compiled from. A job file states some of it, defaults or a
-// planner the rest; whoever made it, strategies read nothing else but the model.
+// A plan: all decisions that a program is compiled from. The job file states some of them; defaults
+// or the planner decide the rest. Strategies read only the plan and the model.
 #pragma once
 #include <array>
 #include <optional>
@@ -18,64 +18,69 @@ enum class Pipeline : std::uint8_t { one_f_one_b, gpipe, interleaved };
 constexpr auto spellings(Pipeline) {
   return std::to_array<const char*>({"1f1b", "gpipe", "interleaved"});
 }
-/// How the data-parallel ranks sum a gradient: whole; as packets of chosen entries that all gather;
-/// or whole inside a node and as packets across nodes.
+/// How the data-parallel ranks sum a gradient. dense: all entries. sparse: each rank selects
+/// entries, and an all-gather gives these packets to all ranks. two_level: dense within a node,
+/// sparse across nodes.
 enum class Reduction : std::uint8_t { dense, sparse, two_level };
 constexpr auto spellings(Reduction) {
   return std::to_array<const char*>({"dense", "sparse", "two_level"});
 }
 
-/// What becomes of one layer's gradient (a layer is a segment that owns parameters) on its way over
-/// the data-parallel ranks.
+/// How the data-parallel ranks sum the gradient of one layer. A layer is a segment that owns
+/// parameters.
 struct LayerExchange {
-  double density = 1;  // part that is kept, 1 - s of Sun 2026, eq. 3; k = ceil(density x elements)
+  double density = 1;  // part of the entries that is sent, 1 - s of Sun 2026, eq. 3;
+                       // k = ceil(density x elements)
   Reduction reduction = Reduction::dense;
   program::Coding coding = program::Coding::index32;
 };
 
-/// How many ranks there are, along which axes, and in which order.
+/// The mesh of ranks: the size of each axis, and the order of the axes. With order "pp,dp,tp" (the
+/// outermost first), rank = (pp_rank * dp + dp_rank) * tp + tp_rank: tp ranks are neighbours.
 struct Mesh {
   int pp = 1, dp = 1, tp = 1;
-  std::string order = "pp,dp,tp";  // outermost first: tp ranks are neighbours
-  int servers = 0;                 // parameter-server shards, on ranks of their own behind the mesh
-  bool sequence_parallel = false;  // of the tp ranks
+  std::string order = "pp,dp,tp";  // outermost axis first
+  int servers = 0;                 // parameter servers, one rank each, after the ranks of the mesh
+  bool sequence_parallel = false;  // tp ranks split activations along the sequence between segments
 
   int world_size() const { return pp * dp * tp + servers; }
 };
 
-/// Which samples a step consumes, and in which passes.
+/// The samples of a step, and how they are divided into passes.
 struct Schedule {
-  int global_batch = 0;          // samples a step, over all dp ranks and micro-batches
+  int global_batch = 0;          // samples per step, over all dp ranks and micro-batches
   int micro_batches = 1;         // per dp rank and step
-  std::vector<int> shares = {};  // samples of a micro-batch on each dp rank; empty: equally many
-  int virtual_stages = 1;        // model chunks a pipeline rank (interleaved 1F1B)
-  int staleness = 0;             // steps a worker may run ahead (stale-synchronous)
-  Pipeline pipeline = Pipeline::one_f_one_b;  // of method "adaptive" where pp > 1
-  bool recompute = false;
+  std::vector<int> shares = {};  // samples per micro-batch of each dp rank; empty: equal shares
+  int virtual_stages = 1;        // model chunks per pipeline rank (interleaved 1F1B)
+  int staleness = 0;             // steps that a worker may run ahead (stale-synchronous)
+  Pipeline pipeline = Pipeline::one_f_one_b;  // used by method "adaptive" if pp > 1
+  bool recompute = false;  // backward recomputes saved activations in place of keeping them
 };
 
-/// What becomes of weights and gradients over the data-parallel ranks.
+/// How the data-parallel ranks shard weights and sum gradients.
 struct Exchange {
-  int zero = 0;                // 0 to 3
+  int zero = 0;                // ZeRO stage, 0 to 3
   bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
   Bytes bucket = Bytes(25e6);
   program::Algorithm collective = program::Algorithm::automatic;
-  double density = 0.1;              // part of a gradient that a sparsifier keeps
-  double s_min = 0.7, s_max = 0.95;  // what the adaptive method clamps a layer's sparsity to
+  double density = 0.1;              // part of a gradient's entries that a select keeps
+  double s_min = 0.7, s_max = 0.95;  // bounds of a layer's sparsity in method "adaptive"
   program::Selector selector = program::Selector::top_k;
   program::Feedback feedback = program::Feedback::conserving;
-  std::optional<Reduction> reduction = {};  // of every layer; none: chosen layer by layer
-  std::optional<program::Coding> coding = {};
-  std::vector<LayerExchange> layers = {};  // by segment, of method "adaptive"; empty: all dense
-  int observe = 0;  // every how many-th gradient entry is observed for its variance; 0: none
+  std::optional<Reduction> reduction = {};     // of all layers; none: see `layers`
+  std::optional<program::Coding> coding = {};  // of all layers; none: see `layers`
+  /// By segment, for method "adaptive", whose planner chooses each layer's reduction and coding.
+  /// Empty: all layers use `density`, `reduction` (none: dense) and `coding` (none: index32).
+  std::vector<LayerExchange> layers = {};
+  int observe = 0;  // observe every observe-th gradient entry to measure variances; 0: none
 };
 
-/// Where the model and the ranks go.
+/// Which segments run on which stage, and which rank on which device.
 struct Placement {
   std::vector<std::vector<Id>> stages = {};  // segments of each model chunk; chunk c runs on stage
                                              // c mod pp
-  std::vector<Id> rank_to_device = {};
-  std::vector<Id> node_of = {};  // by rank, for two-level exchanges
+  std::vector<Id> rank_to_device = {};       // by rank
+  std::vector<Id> node_of = {};              // by rank, for two-level reductions
 };
 
 struct Plan {
@@ -85,29 +90,29 @@ struct Plan {
   Exchange exchange = {};
   Placement placement = {};
   program::DType precision = program::DType::f32;
-  bool clip = false;  // global-norm clipping: a collective of the program
+  bool clip = false;  // clip gradients by their global norm, which takes an all-reduce
   Optimizer optimizer = Optimizer::adamw;
 
-  /// Samples of one micro-batch on a rank at this place of the dp axis.
+  /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)
                                    : schedule.shares[static_cast<std::size_t>(dp_rank)];
   }
 };
 
-/// Passes over segments that a program of the plan has, of all stages and micro-batches: what
-/// compiling it takes grows with them.
+/// The number of passes over segments in the program of a plan, over all stages and micro-batches.
+/// The time and memory of compiling grow with it.
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model);
-/// What `complete` accepts of them: gigabytes of ops, and a minute or so to compile them.
+/// The most passes that `complete` accepts: gigabytes of ops, about a minute to compile.
 inline constexpr std::int64_t most_passes = 2'000'000;
-/// Whether everything that tensor parallelism splits divides by tp.
+/// Whether tp divides every size that tensor parallelism splits.
 bool splits(const model::ModelSpec& model, int tp);
-/// What of it does not: "must divide the 25 heads of gpt2-1.5b".
+/// The first size that tp does not divide: "must divide the 25 heads of gpt2-1.5b"; empty: none.
 std::string split_rule(const model::ModelSpec& model, int tp);
 
-/// Fill what is empty (stages balanced by forward work, ...) and check what is there against the
-/// model. Throws Refused, which names the key, the value, the constraint and the nearest choice
-/// that fits.
+/// Fills in what the plan leaves empty (stages balanced by forward work, rank_to_device) and checks
+/// the rest against the model. Throws Refused, which names the key, the value, the constraint and
+/// the nearest valid choice.
 Plan complete(Plan plan, const model::ModelSpec& model);
 
 }  // namespace rehearse::plan

@@ -1,4 +1,3 @@
-// See adaptive.h.
 #include "engine/planner/adaptive.h"
 
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 namespace rehearse::planner {
 namespace {
 
+/// Throws InputError when a run cannot change from plan `first` to the job's plan.
 void check_followed(const job::Job& job, const plan::Plan& first) {
   if (const auto other = difference(first, job.plan))
     throw located(

@@ -1,5 +1,5 @@
-// See assignment.h. Sums are compared with a tolerance, so that the order in which equal costs were
-// added decides nothing.
+// Costs are compared with a tolerance, so that rounding errors of sums do not decide between equal
+// costs.
 #include "engine/planner/assignment.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
-constexpr std::size_t all_starts = 64;  // devices up to which greedy tries each as the first
-constexpr double tolerance = 1e-12;     // of a cost, relative
+constexpr std::size_t all_starts = 64;  // with more devices, greedy_assignment tries only one start
+constexpr double tolerance = 1e-12;     // relative to a cost
 
 bool below(double a, double b) { return a < b * (1 - tolerance); }
 
-/// Who a rank talks to, and how much, each way.
+/// A rank's traffic with another rank: bytes sent and received.
 struct Partner {
   Id rank = 0;
   double out = 0, in = 0;
@@ -42,8 +42,8 @@ Partners partners_of(std::span<const RankTraffic> traffic, std::size_t ranks) {
   return out;
 }
 
-/// Cost of a rank's talk when it stands on `device`; `other` (none: nobody) is taken to stand on
-/// `instead`.
+/// Cost of a rank's traffic if the rank is on `device`, with the ranks that are placed. Rank
+/// `other` (none: no rank) counts as placed on device `instead` (none: as not placed).
 double talk(const std::vector<Partner>& partners, Id device, const Assignment& at,
             const Distances& d, Id other = none, Id instead = none) {
   double sum = 0;
@@ -57,8 +57,8 @@ double talk(const std::vector<Partner>& partners, Id device, const Assignment& a
 
 double weight(const Partner& p) { return p.out + p.in; }
 
-/// Ranks in the order in which they are placed: the one with the most traffic, then always the one
-/// with the most traffic to those before it.
+/// The order in which ranks are placed: first the rank with the most traffic, then always the rank
+/// with the most traffic to the ranks placed before it.
 std::vector<Id> placing_order(const Partners& partners) {
   const std::size_t n = partners.size();
   std::vector<double> all(n, 0.0), bound(n, 0.0);
@@ -79,7 +79,7 @@ std::vector<Id> placing_order(const Partners& partners) {
   return order;
 }
 
-/// The device whose nearest neighbours, as many as there are ranks, are nearest.
+/// The most central device: its sum of distances to the `ranks` nearest devices is smallest.
 Id centre(const Distances& d, std::size_t ranks) {
   Id best = 0;
   double best_sum = infinite;
@@ -94,7 +94,7 @@ Id centre(const Distances& d, std::size_t ranks) {
   return best;
 }
 
-/// The first rank of the order on `start`, each other one on the free device that costs least.
+/// Greedy assignment with the first rank on device `start`.
 Assignment greedy_from(Id start, const Partners& partners, const std::vector<Id>& order,
                        const Distances& d) {
   Assignment at(order.size(), none);
@@ -112,12 +112,13 @@ Assignment greedy_from(Id start, const Partners& partners, const std::vector<Id>
   return at;
 }
 
+/// Branch and bound: depth d places rank order[d].
 struct Search {
   const Partners& partners;
   const std::vector<Id>& order;
   const Distances& d;
   double nearest = infinite;      // smallest distance between two devices
-  std::vector<double> rest = {};  // by depth: bytes that ranks from here on exchange with anyone
+  std::vector<double> rest = {};  // by depth: bytes of traffic that has no cost yet
   Assignment at = {}, best = {};  // by rank
   std::vector<bool> taken = {};
   double best_cost = infinite;
@@ -195,7 +196,7 @@ Assignment local_search(std::span<const RankTraffic> traffic, Assignment at, con
         if (!alike.empty() && alike[here] != alike[device]) continue;
         double before = talk(partners[r], here, at, d);
         double after = talk(partners[r], device, at, d, other, here);
-        if (other != none) {  // what the two say to each other is in there already
+        if (other != none) {  // traffic between the two ranks is counted above
           before += talk(partners[other], device, at, d, r, none);
           after += talk(partners[other], here, at, d, r, none);
         }

@@ -1,4 +1,3 @@
-// See bounds.h.
 #include "engine/planner/bounds.h"
 
 #include <algorithm>
@@ -21,14 +20,14 @@ Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
       prices_(cluster, slow) {}
 
 double Bounds::seconds(const plan::Plan& plan) {
-  // Ranks that share cores slow each other down, or run faster than they were measured.
+  // With shared cores there is no bound: ranks slow each other down, or run faster than measured.
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
   if (plan.mesh.dp > 1 && plan.exchange.layers.empty() && network_known_)
     for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
-  return most * (1 - 1e-6);  // parts of a tensor are whole elements, sums go in another order
+  return most * (1 - 1e-6);  // tolerance for rounding
 }
 
 double Bounds::local_seconds(const plan::Plan& plan) {
@@ -107,7 +106,7 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
                                 std::size_t chunk, bool recompute, bool network) {
   const auto& segments = plan.placement.stages[chunk];
   Work work{.segments = static_cast<int>(segments.size())};
-  double without = 0;  // recomputation
+  double without = 0;  // seconds without recomputation
   for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(stage)]) {
     const auto longest = [&, kind = kind, pace = pace](double& most, bool again) {
       const auto& sums = passes(kind, replica.samples, plan, again);
@@ -124,7 +123,7 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
                                fastest(group, program::Move::all_gather, elements, plan.precision)
                          : fastest(group, program::Move::all_reduce, elements, plan.precision);
   const double sums = (work.segments - 1) * one;
-  // In backward the sums hide behind recomputation, which waits for none of them.
+  // Collectives of backward overlap with recomputation, which waits for none of them.
   work.seconds += sums + std::max(0.0, sums - (work.seconds - without));
   return work;
 }
@@ -136,7 +135,7 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
     for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
          c += static_cast<std::size_t>(plan.mesh.pp)) {
       all += chunk_work(plan, replica, s, c, plan.schedule.recompute, network).seconds;
-      // Recomputation may come before the gradient that its backward waits for.
+      // Without recomputation: it may run before the gradient arrives.
       if (c == static_cast<std::size_t>(s))
         first = chunk_work(plan, replica, s, c, false, network).seconds;
     }
@@ -185,7 +184,8 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
   const auto boundary = static_cast<double>(std::int64_t{samples} * model_.seq_len * model_.hidden *
                                             size_of(plan.precision));
   for (Id s = 0; s < model_.segments.size(); ++s) {
-    // Recomputation keeps the input only, with sequence parallelism a part of it.
+    // With recomputation only the segment's input is kept; 1/tp of it, as with sequence
+    // parallelism, so that this is a lower bound.
     const double kept =
         plan.schedule.recompute
             ? (s == 0 ? 0 : boundary / plan.mesh.tp)

@@ -1,4 +1,3 @@
-// See candidates.h.
 #include "engine/planner/candidates.h"
 
 #include <fmt/format.h>
@@ -20,6 +19,7 @@
 namespace rehearse::planner {
 namespace {
 
+/// Keys of [method] that the search varies unless the job states them.
 constexpr std::array shape_keys{"pp",
                                 "dp",
                                 "tp",
@@ -56,11 +56,14 @@ class Enumeration {
   }
 
  private:
+  /// Whether the job's file states this key of [method].
   bool states(const std::string& key) const { return job_.where.contains("method." + key); }
+  /// The stated value alone, or all free values.
   template <class T>
   std::vector<T> choices(const char* key, T stated, std::vector<T> free) const {
     return states(key) ? std::vector<T>{stated} : free;
   }
+  /// Counts a combination that is no candidate.
   void count(const std::string& reason, const std::string& nearest) {
     auto& entry = refused_[reason];
     ++entry.first;
@@ -101,8 +104,8 @@ class Enumeration {
     }
   }
 
-  /// The profile has timed this model on a kind of device in use, but not in such tensor groups:
-  /// assumed times beside measured ones would decide, not the plans.
+  /// Whether the profile has times of this model on a kind of device in use, but none with this tp.
+  /// Such a plan is no candidate, because assumed times cannot be compared with measured ones.
   bool only_assumed(int tp) const {
     if (profile_ == nullptr) return false;
     std::set<Id> kinds;
@@ -120,7 +123,7 @@ class Enumeration {
     });
   }
 
-  /// Axes of size 1 stand anywhere: once each.
+  /// Orders of the axes. The place of an axis of size 1 does not matter, so such orders count once.
   std::vector<std::string> orders(const plan::Plan& plan) const {
     if (states("order")) return {job_.plan.mesh.order};
     std::vector<std::string> out;
@@ -138,7 +141,8 @@ class Enumeration {
     return out;
   }
 
-  /// Equal shares where they divide, and shares by speed where replicas differ.
+  /// Equal shares (an empty list) if they divide the batch, and shares by speed if replicas differ
+  /// in speed.
   std::vector<std::vector<int>> share_choices(const plan::Plan& plan) {
     std::vector<std::vector<int>> out;
     const int total = plan.schedule.global_batch / plan.schedule.micro_batches;
@@ -155,7 +159,7 @@ class Enumeration {
     return out;
   }
 
-  /// By dp rank: seconds a sample of the slowest of its ranks.
+  /// By dp rank: seconds per sample on the slowest of its ranks.
   std::vector<double> replica_seconds(const plan::Plan& plan) {
     std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp), 0.0);
     const RankGrid at(plan);
@@ -171,6 +175,7 @@ class Enumeration {
     return out;
   }
 
+  /// Seconds of forward and backward of the whole model, per sample.
   double sample_seconds(Id kind, const plan::Plan& plan) {
     const int samples =
         std::max(1, plan.schedule.global_batch / (plan.mesh.dp * plan.schedule.micro_batches));
@@ -184,6 +189,7 @@ class Enumeration {
     return it->second;
   }
 
+  /// All methods that propose a schedule for this mesh, with their virtual stages.
   void schedules(plan::Plan plan) {
     for (const auto& [name, strategy] : methods::strategies()) {
       if (!strategy.proposed || strategy.combines.pp != (plan.mesh.pp > 1)) continue;
@@ -209,6 +215,7 @@ class Enumeration {
     }
   }
 
+  /// All ZeRO levels, recomputation, sequence parallelism and buckets.
   void sharding(plan::Plan plan) {
     const std::string method = plan.method;
     const int plain = methods::strategy_named(method).combines.max_zero;
@@ -242,6 +249,7 @@ class Enumeration {
     return {plan::Plan().exchange.bucket, Bytes(5e6), Bytes(100e6)};
   }
 
+  /// Prepares the plan and adds it. Takes its stages from an earlier plan of the same shape.
   void add(const plan::Plan& plan) {
     plan::Plan with_stages = plan;
     const std::tuple key{plan.mesh.pp, plan.schedule.virtual_stages, plan.mesh.tp};
@@ -257,7 +265,7 @@ class Enumeration {
   const costs::Profile* profile_;
   const model::ModelSpec& model_;
   costs::LocalPrices prices_;
-  std::vector<double> pace_;  // by rank; empty: all alike
+  std::vector<double> pace_;  // by rank, as in costs::Costs; empty: 1
   std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
   std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
   std::map<std::string, std::pair<int, std::string>> refused_ = {};

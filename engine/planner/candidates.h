@@ -1,7 +1,7 @@
-// Which plans there are to choose from: every mesh of the world that the model allows, and on each
-// the orders of its axes, micro-batches, schedules, sharding, recomputation, bucket sizes and
-// shares. What the job's file states is not varied. The order is fixed, the plainer plan first, so
-// that ties fall to it.
+// Enumerates the plans that a search chooses from: every mesh of the world that the model allows,
+// and for each mesh the orders of its axes, micro-batches, schedules, ZeRO levels, recomputation,
+// bucket sizes and shares. Values that the job's file states are not varied. The order is fixed,
+// with the plainer plan first, so that it wins a tie.
 #pragma once
 #include <span>
 #include <string>
@@ -15,16 +15,17 @@ namespace rehearse::planner {
 
 struct Candidates {
   std::vector<plan::Plan> plans = {};          // prepared
-  std::vector<plan::Infeasible> refused = {};  // what no candidate may be, by reason
-  int bucket_sizes = 1;                        // that were tried where buckets matter
+  std::vector<plan::Infeasible> refused = {};  // combinations that are no candidates, by reason
+  int bucket_sizes = 1;  // bucket sizes that were tried for plans with buckets
 };
 
+/// `job` as from load_job_to_plan. `profile`: null for none.
 Candidates candidates(const job::Job& job, const costs::Profile* profile);
 
-/// The job is of the adaptive method and says that every layer be sparse.
+/// Whether the job has a planned method and states a sparse or two-level reduction for every layer.
 bool must_be_sparse(const job::Job& job);
 
-/// The keys of [method] that the job's file states and that are therefore kept.
+/// The keys of [method] that the job's file states and the search therefore keeps.
 std::vector<std::string> stated_choices(const job::Job& job);
 
 }  // namespace rehearse::planner

@@ -1,4 +1,3 @@
-// See colocate.h.
 #include "engine/planner/colocate.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace {
 
 constexpr std::size_t shortest = 4, longest = 6;  // layers between two seams
 
-/// Where each run ends, at the cheapest seams.
+/// The end of each run, so that the sum of `bytes` at the seams is smallest (dynamic programming).
 std::vector<std::size_t> cheapest_seams(std::span<const double> bytes, std::size_t runs) {
   const std::size_t n = bytes.size();
   const std::size_t least = std::min(shortest, n / runs);

@@ -1,4 +1,3 @@
-// See contention_guess.h.
 #include "engine/planner/contention_guess.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// From a finished search to a Decision: what each choice cost, what lost and why, what would change
-// the outcome.
+// Turns a finished search into a Decision: the cost of each choice, which plans lost and why, and
+// what would change the decision.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ using State = Scored::State;
 std::string text(double seconds) { return to_text(Seconds(seconds)); }
 std::string yes_no(bool b) { return b ? "yes" : "no"; }
 
-/// "whole", "sparse in 12 of 26 layers, two-level in 8".
+/// "whole", "sparse in 12 of 26 segments, two-level in 8".
 std::string gradients_text(const plan::Plan& p) {
   const auto count = [&](plan::Reduction reduction) {
     return std::count_if(p.exchange.layers.begin(), p.exchange.layers.end(),
@@ -37,7 +37,7 @@ std::string gradients_text(const plan::Plan& p) {
                      two_level > 0 ? fmt::format(", two-level in {}", two_level) : std::string());
 }
 
-/// What is chosen, by the name of the choice.
+/// The choices of a decision: name, and the value of a plan as text.
 const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>&
 dimensions() {
   static const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>
@@ -110,7 +110,7 @@ class Describer {
   const plan::Plan& plan(Id i) const { return search_.candidates.plans[i]; }
   const Scored& of(Id i) const { return search_.scored[i]; }
 
-  /// The fastest finalist that sums gradients whole; if none is, the fastest that was scored.
+  /// The fastest finalist with dense gradients; if there is none, the fastest such candidate.
   Id warm_up() const {
     for (const Id i : search_.finalists)
       if (plan(i).exchange.layers.empty()) return i;
@@ -122,7 +122,7 @@ class Describer {
     return best;
   }
 
-  /// "rank 3 takes 2 times as long, rank 17 1.5 times: taken as known speeds".
+  /// "rank 3 x 2, rank 17 x 1.5: counted on, as disturb.stragglers says so"; empty: no stragglers.
   std::string stragglers_text() const {
     std::vector<std::string> ranks;
     const auto pace = rank_slowdowns(job_.disturb, job_.plan.placement.rank_to_device.size());
@@ -138,12 +138,13 @@ class Describer {
 
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-  /// The key that an input error names, or that we are at fault.
+  /// The key that the refusal names, or that its program is wrong.
   static std::string refusal_of(const Scored& s) {
     return s.fault ? "compiles to a wrong program, a fault of rehearse"
                    : s.refusal.substr(0, s.refusal.find(": "));
   }
 
+  /// Adds a warning when candidates compiled to wrong programs.
   void warn_of_faults(plan::Decision& d) const {
     int faults = 0;
     Id first = none;
@@ -157,6 +158,7 @@ class Describer {
           first_line(of(first).refusal)));
   }
 
+  /// Fills the numbers of candidates, and the infeasible ones by constraint.
   void count(plan::Decision& d) const {
     std::map<std::string, plan::Infeasible> by_constraint;
     std::map<std::string, double> least;
@@ -192,6 +194,7 @@ class Describer {
     d.dry_run = search_.dry_run;
   }
 
+  /// One choice: for every other value the fastest plan with that value, and why it lost.
   plan::Choice choice_of(const char* name,
                          const std::function<std::string(const plan::Plan&)>& value) const {
     struct Best {
@@ -233,7 +236,7 @@ class Describer {
     return choice;
   }
 
-  /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", as the dry run sees it.
+  /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", by the dry run.
   std::string why_slower(Id i) const {
     const double ratio = of(i).seconds / of(best_).seconds - 1;
     const auto mean = [&](Id candidate) {
@@ -261,7 +264,7 @@ class Describer {
   const Search& search_;
   Evaluator& evaluator_;
   const Id best_;
-  mutable std::map<Id, double> compute_ = {};  // seconds of compute a step, mean over stages
+  mutable std::map<Id, double> compute_ = {};  // compute seconds per step, mean over stages
 };
 
 }  // namespace

@@ -1,4 +1,3 @@
-// See distances.h.
 #include "engine/planner/distances.h"
 
 #include <boost/graph/adjacency_list.hpp>
@@ -11,7 +10,7 @@ namespace {
 using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property,
                                     boost::property<boost::edge_weight_t, double>>;
 
-/// Shortest paths over the pairs that were measured, every other pair being one edge of its own.
+/// Replaces the distances by shortest paths in the complete graph with these distances as edges.
 void through_pairs(std::vector<double>& seconds, std::size_t n) {
   Graph graph(n);
   for (std::size_t i = 0; i < n; ++i)

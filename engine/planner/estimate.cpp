@@ -1,4 +1,3 @@
-// See estimate.h.
 #include "engine/planner/estimate.h"
 
 #include <algorithm>
@@ -7,8 +6,10 @@
 namespace rehearse::planner {
 namespace {
 
+/// The part of a tensor that each member of a ring all-reduce sends.
 double ring_part(int members) { return 2.0 * (members - 1) / members; }
 
+/// First segment and end of a chunk.
 std::pair<std::size_t, std::size_t> bounds(const std::vector<Id>& segments) {
   return {segments.front(), std::size_t{segments.back()} + 1};
 }
@@ -117,7 +118,7 @@ double Estimate::step_seconds() const {
               distances_.slowest(at_[mesh.rank(stage, d, 0)], at_[mesh.rank(next, d, 0)]);
     }
     for (double b : busy) fill += b;
-    // Of the first micro-batch's way through all chunks, 1 / virtual_stages is waiting.
+    // Interleaving divides the bubble by virtual_stages.
     const double slowest = *std::max_element(busy.begin(), busy.end());
     worst = std::max(worst, slowest * plan_.schedule.micro_batches +
                                 (fill - slowest + hops) / plan_.schedule.virtual_stages +
@@ -126,7 +127,8 @@ double Estimate::step_seconds() const {
   return worst;
 }
 
-/// Ring seconds of the gradients of each stage.
+/// By stage: seconds of the slowest ring all-reduce of its gradients. Rings that leave a node
+/// together share its bandwidth.
 std::vector<double> Estimate::reduce_seconds() const {
   const auto stages = static_cast<std::size_t>(plan_.mesh.pp);
   std::vector<double> bytes(stages, 0.0), out(stages, 0.0);
@@ -152,12 +154,12 @@ std::vector<double> Estimate::reduce_seconds() const {
   return out;
 }
 
-/// What of the reductions the last backwards do not hide: a stage's own buckets come as its
-/// backward goes, and the stages before it still have theirs to do. The first stage's last bucket
-/// has nothing to hide behind.
+/// Seconds of the reductions that the last backward does not hide. A stage's reduction overlaps
+/// with its own backward and with those of the stages before it. The last bucket of the first stage
+/// is never hidden.
 double Estimate::exposed_seconds(const std::vector<double>& busy) const {
   if (plan_.mesh.dp == 1) return 0;
-  constexpr double backward = 2.0 / 3;  // of a micro-batch's seconds
+  constexpr double backward = 2.0 / 3;  // its part of a micro-batch's seconds
   const std::vector<double> reduce = reduce_seconds();
   double hidden = 0, worst = 0;
   for (std::size_t p = 0; p < reduce.size(); ++p) {

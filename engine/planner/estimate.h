@@ -1,8 +1,18 @@
-// Step time of a placed mesh by arithmetic: what placement compares its candidates by, thousands of
-// times faster than a dry run and coarser. A pipeline of unlike stages takes the sum of its stages
-// once and its slowest stage for every further micro-batch; tensor groups add their rings to each
-// segment; gradients are summed by rings, of which those that leave a node together share its way
-// out, while the backward of this stage and of those before it still runs.
+// Estimates the step time of a placed mesh by arithmetic. Placement compares its candidates with
+// this estimate, because it is thousands of times faster than a dry run (and less exact).
+//
+//   step = M x slowest + (sum of the other stages + hops) / virtual_stages + exposed reduction
+//
+//     stage 0   F F F F . . . . B B B B     M = 4 micro-batches on 3 equal stages of 1 + 1 s:
+//     stage 1   . F F F F . . B B B B .     4 x 2 + (2 + 2) = 12 s
+//     stage 2   . . F F F F B B B B . .
+//
+// A stage's seconds per micro-batch are its forward, backward and recomputation, with the
+// all-reduce rings of its tensor groups.
+//
+// Gradients are reduced by rings over the replicas. Rings that leave a node together share its
+// bandwidth. The backward of a stage and of the stages before it hides the reduction; the rest is
+// exposed.
 #pragma once
 #include <vector>
 
@@ -13,28 +23,32 @@ namespace rehearse::planner {
 
 class Estimate {
  public:
-  /// All must outlive it. `plan` may change its stages and shares between calls.
+  /// All arguments must outlive this object. `plan` may change its stages and shares between calls.
+  /// `devices`: the device ids; an Assignment is an index into them. `pace`: by rank, as in
+  /// costs::Costs; empty: 1.
   Estimate(const model::ModelSpec& model, const plan::Plan& plan, const cluster::Cluster& cluster,
            std::span<const Id> devices, const Distances& distances, const SegmentTable& table,
            std::span<const double> pace = {});
 
-  /// Whose device is where, from now on.
+  /// Sets the device of each rank for the calls that follow. Call it first.
   void stand(const Assignment& assignment);
-  /// Seconds that a stage takes for a micro-batch of segments [begin, end) on its slowest ranks;
-  /// infinite where they do not fit into `memory_part` of what plans may use of a device.
+  /// Seconds of one micro-batch on the slowest rank of a chunk's stage, if the chunk holds the
+  /// segments [begin, end). Infinite when they need more than the fraction `memory_part` of a
+  /// device's usable memory (not checked with virtual stages).
   double chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t end,
                        double memory_part) const;
-  /// Samples a second of each replica, by its slowest stage.
+  /// By replica: samples per second of its slowest stage.
   std::vector<double> speeds() const;
-  /// Of a step of the plan as it is.
+  /// Seconds per step with the plan's stages and shares.
   double step_seconds() const;
 
  private:
-  struct Player {  // ranks of a stage that are alike
+  /// The ranks of a replica's stage with the same kind of device and the same pace.
+  struct Player {
     Id kind = 0;
     int replica = 0;
-    double hop = 0;   // the longest of its tensor ring, seconds a byte
-    double pace = 1;  // how many times as long it computes
+    double hop = 0;   // seconds per byte of the longest hop of its tensor ring
+    double pace = 1;  // how many times as long its compute takes
   };
   double seconds_of(const Player& player, int samples, std::size_t begin, std::size_t end) const;
   double replica_seconds(int stage, int replica, std::size_t begin, std::size_t end) const;

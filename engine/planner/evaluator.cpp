@@ -1,4 +1,3 @@
-// See evaluator.h.
 #include "engine/planner/evaluator.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 namespace rehearse::planner {
 namespace {
 
-constexpr int steps = 3;  // the first fills what outlives a step
+constexpr int steps = 3;  // of a dry run; only the last one counts, the others warm up
 
 }  // namespace
 
@@ -27,18 +26,18 @@ Evaluator::Evaluator(const model::ModelSpec& model, const cluster::Cluster& clus
       pace_(pace.begin(), pace.end()),
       prices_(cluster, slow) {}
 
-link::LinkedProgram Evaluator::draft_of(const plan::Plan& plan) {
-  return link::link_draft(methods::choose_collectives(methods::draft(plan, model_), cluster_,
-                                                      plan.placement.rank_to_device, prices_));
+link::OrderedProgram Evaluator::ordered(const plan::Plan& plan) {
+  return link::order(methods::choose_collectives(methods::compile_with_all_waits(plan, model_),
+                                                 cluster_, plan.placement.rank_to_device, prices_));
 }
 
-costs::Costs Evaluator::costs_of(const link::LinkedProgram& linked, const plan::Plan& plan) {
+costs::Costs Evaluator::costs_of(const link::OrderedProgram& linked, const plan::Plan& plan) {
   return {linked, model_,   cluster_, plan.placement.rank_to_device, plan.optimizer, profile_,
           slow_,  &prices_, pace_};
 }
 
 double Evaluator::seconds(const plan::Plan& plan) {
-  const link::LinkedProgram linked = draft_of(plan);
+  const link::OrderedProgram linked = ordered(plan);
   std::vector<std::int64_t> bytes;
   ops_ = 0;
   for (const program::Role& role : linked.program.roles) {
@@ -64,13 +63,14 @@ MemoryNeed Evaluator::memory(const link::LinkedProgram& linked, const plan::Plan
 }
 
 std::vector<StageBalance> Evaluator::balance(const plan::Plan& plan) {
-  const link::LinkedProgram linked = draft_of(plan);
+  const link::OrderedProgram linked = ordered(plan);
   const costs::Costs costs = costs_of(linked, plan);
   const auto ends = dry_run_folded(linked, costs, execution::fold(linked, costs), steps);
   const double step = ends[steps - 1] - ends[steps - 2];
   std::vector<StageBalance> out(static_cast<std::size_t>(plan.mesh.pp));
   std::vector<double> ranks(out.size(), 0.0);
-  const std::size_t kinds = linked.program.roles.size() / out.size();  // of replicas
+  // Each stage has one role for each kind of replica.
+  const std::size_t kinds = linked.program.roles.size() / out.size();
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];
     StageBalance& stage = out[r / kinds];
@@ -92,7 +92,7 @@ std::vector<StageBalance> Evaluator::balance(const plan::Plan& plan) {
 std::int64_t least_bytes(const program::Role& role) {
   std::int64_t fixed = 0;
   constexpr std::size_t not_value = ~std::size_t{0};
-  std::vector<std::size_t> base;  // its first instance, by storage
+  std::vector<std::size_t> base;  // by storage: the number of its first instance
   std::size_t instances = 0;
   for (const program::Storage& s : role.storages) {
     base.push_back(s.life == program::Life::value ? instances : not_value);
@@ -104,7 +104,7 @@ std::int64_t least_bytes(const program::Role& role) {
   }
   std::vector<std::size_t> base_of_view;
   for (const program::View& view : role.views) base_of_view.push_back(base[view.storage]);
-  std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // first and last op
+  std::vector<std::pair<Id, Id>> uses(instances, {none, none});  // by instance: first and last op
   for (Id o = 0; o < role.ops.size(); ++o)
     for (const program::Ref& ref : role.ops[o].refs) {
       if (base_of_view[ref.view] == not_value) continue;
@@ -126,7 +126,7 @@ std::int64_t least_bytes(const program::Role& role) {
 }
 
 MemoryNeed fullest(const std::vector<std::int64_t>& bytes_of_role,
-                   const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                   const link::OrderedProgram& linked, const cluster::Cluster& cluster,
                    std::span<const Id> rank_to_device) {
   std::vector<std::int64_t> need(cluster.devices().size(), 0);  // ranks that share a device add up
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)

@@ -1,4 +1,4 @@
-// A Decision as text, and the refusal when there is none.
+// Writes a Decision as text, and the error when no plan fits.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -77,7 +77,7 @@ InputError no_plan(const job::Job& job, const Search& search, const Evaluator& e
                     "memory; there are more to try: a larger budget, or 0 for all",
                     search.dry_run, job.model.name, job.cluster.name(), kept));
   const auto bytes = [](double n) { return to_text(Bytes(n)); };
-  // Bounds and drafts say less than the linker plans.
+  // The search knows only a lower bound of the memory; the linker plans more.
   const MemoryNeed need = evaluator.memory(evaluator.link_fully(*nearest), *nearest);
   const auto needed = static_cast<double>(need.bytes);
   return InputError(fmt::format(

@@ -1,4 +1,3 @@
-// See fit.h.
 #include "engine/planner/fit.h"
 
 #include <fmt/format.h>
@@ -19,6 +18,7 @@ namespace {
 
 std::string text(std::int64_t bytes) { return to_text(Bytes(static_cast<double>(bytes))); }
 
+/// The device that exceeds its memory by the largest factor; null: all fit.
 const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
   const DeviceNeed* worst = nullptr;
   auto share = [](const DeviceNeed& n) {
@@ -29,7 +29,7 @@ const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
   return worst;
 }
 
-/// A plan together with how it differs from the one that was asked for.
+/// A changed plan, and its changes in the form of --set.
 struct Trial {
   plan::Plan plan = {};
   std::vector<std::string> changes = {};
@@ -46,7 +46,7 @@ Trial with_recompute(Trial trial) {
   return trial;
 }
 
-/// The same with more and more of the states sharded over dp.
+/// The same plan at each higher ZeRO level that the method supports.
 std::vector<Trial> with_zero(const Trial& trial) {
   std::vector<Trial> out;
   const methods::Strategy& strategy = methods::strategy_named(trial.plan.method);
@@ -64,12 +64,12 @@ std::vector<Trial> with_zero(const Trial& trial) {
   return out;
 }
 
-/// Whether a search has the time for a program of so many passes.
+/// Whether the plan has few enough passes to be compiled in a search.
 bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::ModelSpec& model) {
   return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
 }
 
-/// Numbers of micro-batches that divide a replica's samples, more than there are.
+/// The larger numbers of micro-batches that divide a replica's samples.
 std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& start,
                                     const model::ModelSpec& model) {
   std::vector<int> out;
@@ -81,6 +81,7 @@ std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& st
   return out;
 }
 
+/// More micro-batches, recomputation, higher ZeRO levels, then their combinations.
 std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
   const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
@@ -100,7 +101,7 @@ std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& mode
   return out;
 }
 
-/// Data parallelism traded for tensor and pipeline parallelism.
+/// Meshes with less data parallelism and more tensor and pipeline parallelism.
 std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
   const plan::Plan& plan = start.plan;
@@ -125,7 +126,7 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
       next.changes.push_back(fmt::format("method.dp={}", next.plan.mesh.dp));
       next.changes.push_back(fmt::format("method.tp={}", next.plan.mesh.tp));
       if (next.plan.schedule.global_batch % next.plan.mesh.dp != 0) continue;
-      next.plan.schedule.micro_batches = 0;  // the most that a search has the time for
+      next.plan.schedule.micro_batches = 0;  // so that more_micro_batches lists all numbers
       const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
       if (numbers.empty()) continue;
       next = with_micro_batches(next, numbers.back());
@@ -158,14 +159,15 @@ class RemedySearch {
  private:
   static constexpr int for_smaller_batches = 3, for_other_meshes = 2;
 
-  /// By arithmetic: the plan exists and may fit.
+  /// Whether the plan is valid and its lower bound of memory fits.
   bool open(const plan::Plan& plan) {
     const auto ready = unless_refused([&] { return methods::prepare(plan, model_); });
-    // What servers hold is not in the bound.
+    // The bound does not include the memory of parameter servers.
     return ready && small_enough(*ready, plan_, model_) &&
            (ready->mesh.servers > 0 || bounds_.memory(*ready).share <= 1);
   }
 
+  /// Compiles and links the trial; none: it does not fit.
   std::optional<Remedy> try_out(const Trial& trial) {
     if (keep_method_ && trial.plan.method != plan_.method) return std::nullopt;
     if (left_ == 0 || !open(trial.plan)) return std::nullopt;
@@ -181,7 +183,8 @@ class RemedySearch {
     return remedy;
   }
 
-  /// In as many micro-batches as a search has the time for, or else in as many as there are.
+  /// A smaller batch, first with as many micro-batches as a search can compile, then with the
+  /// plan's number.
   std::optional<Remedy> smaller_batch() {
     if (!plan_.schedule.shares.empty()) return std::nullopt;
     plan::Plan one = plan_;
@@ -193,8 +196,8 @@ class RemedySearch {
     return smaller_batch(plan_.schedule.micro_batches);
   }
 
-  /// Fewer samples in each micro-batch: from the most that arithmetic leaves open, a quarter fewer
-  /// each time.
+  /// Fewer samples per micro-batch. Starts with the most samples that the memory bound allows,
+  /// found by bisection; each further trial has a quarter fewer.
   std::optional<Remedy> smaller_batch(int micro_batches) {
     left_ = for_smaller_batches;
     const int at_once = plan_.mesh.dp * micro_batches;
@@ -208,7 +211,7 @@ class RemedySearch {
       return trial;
     };
     int fits = 0,
-        beyond = plan_.schedule.global_batch / at_once + 1;  // memory never falls as samples grow
+        beyond = plan_.schedule.global_batch / at_once + 1;  // memory grows with the samples
     while (beyond - fits > 1) {
       const int middle = fits + (beyond - fits) / 2;
       (open(with(middle).plan) ? fits : beyond) = middle;
@@ -224,7 +227,7 @@ class RemedySearch {
   const cluster::Cluster& cluster_;
   bool keep_method_;
   Bounds bounds_;
-  int left_ = 0;  // programs to compile
+  int left_ = 0;  // number of programs that may still be compiled
 };
 
 }  // namespace

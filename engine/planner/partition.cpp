@@ -1,4 +1,3 @@
-// See partition.h.
 #include "engine/planner/partition.h"
 
 #include <algorithm>
@@ -16,11 +15,11 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// The slowest chunk so far, and all of them.
+/// Seconds of the slowest chunk so far, and the sum over all chunks so far.
 using Score = std::pair<double, double>;
 
-/// Bytes of states and gradients a parameter, on one of dp ranks (Rajbhandari et al. 2020, section
-/// 3.1).
+/// Bytes of states and gradients per parameter on one of the dp ranks (Rajbhandari et al. 2020,
+/// section 3.1).
 double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
   const bool low = plan.precision != program::DType::f32;
   const double param = low ? 2 : 4, grad = param;
@@ -42,7 +41,7 @@ std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chu
     for (std::size_t end = c; end + (chunks - c) <= n; ++end)
       for (std::size_t begin = end; begin-- > c - 1;) {
         const double own = seconds(c - 1, begin, end);
-        if (own > best[c][end].first) break;  // and so is every larger chunk
+        if (own > best[c][end].first) break;  // larger chunks take even longer
         const Score before = best[c - 1][begin];
         const Score now{std::max(before.first, own), before.second + own};
         if (now < best[c][end]) best[c][end] = now, cut[c][end] = begin;
@@ -117,8 +116,8 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
   double working = 0;
   for (std::size_t s = begin; s < end; ++s)
     working = std::max(working, a.workspace[s] + (plan_.schedule.recompute ? a.saved[s] : 0));
-  const double boundary = boundary_bytes(model_, plan_, samples);  // an output, two gradients
-  // Of one chunk, when the rank's chunks hold equally many.
+  const double boundary = boundary_bytes(model_, plan_, samples);  // output and two gradients
+  // Per chunk, if all chunks of the rank have equally many micro-batches in flight.
   const double alive =
       static_cast<double>(order_.in_flight(plan_, stage)) / plan_.schedule.virtual_stages;
   return elements * bytes_per_parameter_ + alive * (a.kept[end] - a.kept[begin]) + 3 * boundary +

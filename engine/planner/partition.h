@@ -1,6 +1,11 @@
-// Contiguous stages for unlike devices: which segments each model chunk gets, so that the slowest
-// one is as fast as can be and every one fits into its devices' memory. Dynamic programming over
-// (chunk, end), exact: no other partition has a smaller largest chunk.
+// Cuts the model into contiguous chunks for unlike devices, so that the slowest chunk is as fast as
+// possible and each chunk fits into its devices' memory. Exact, by dynamic programming over (chunk,
+// end):
+//
+//   best(c, end) = min over begin of max(best(c - 1, begin), seconds(c, begin, end))
+//
+//     segment seconds   4 1 1 | 4 2     2 chunks on equal devices: 6 and 6 s
+//                       4 1 1 4 | 2     if the first device is twice as fast: 5 and 2 s
 #pragma once
 #include <functional>
 #include <map>
@@ -17,29 +22,31 @@
 
 namespace rehearse::planner {
 
-/// Seconds of a chunk that holds the segments [begin, end); infinite when they do not fit. Never
-/// falls when a chunk grows.
+/// Seconds of a chunk with the segments [begin, end); infinite when they do not fit into memory.
+/// Must not fall when the chunk grows.
 using ChunkSeconds = std::function<double(std::size_t chunk, std::size_t begin, std::size_t end)>;
 
-/// Where each chunk ends, with the smallest largest chunk, and of those the smallest sum. Empty
-/// when nothing fits.
+/// The end of each chunk in the partition whose slowest chunk is fastest; among those, the one with
+/// the smallest sum. None when nothing fits.
 std::optional<std::vector<std::size_t>> partition(std::size_t segments, std::size_t chunks,
                                                   const ChunkSeconds& seconds);
 
-/// Seconds and bytes of runs of segments, as sums of what each segment takes.
+/// Seconds and bytes of runs of segments, as sums over their segments. The arguments must outlive
+/// it.
 class SegmentTable {
  public:
   SegmentTable(const model::ModelSpec& model, const plan::Plan& plan,
                const cluster::Cluster& cluster, const costs::Profile* profile);
-  /// Forward, backward and recomputation of one micro-batch on a device of this kind: measured
-  /// where the profile has it.
+  /// Seconds of forward, backward and recomputation of one micro-batch on a device of this kind;
+  /// measured times if the profile has them.
   double seconds(Id kind, int samples, std::size_t begin, std::size_t end) const;
-  /// Memory of a rank of `stage` that holds these segments: states, gradients, and the activations
-  /// of as many micro-batches as the schedule keeps alive there.
+  /// Bytes of a rank of `stage` with these segments: states, gradients, and the activations of as
+  /// many micro-batches as the schedule keeps in flight there.
   double bytes(int stage, int samples, std::size_t begin, std::size_t end) const;
 
  private:
-  /// Sums over the segments before each; index n: all.
+  /// Bytes of one micro-batch. `kept` are running sums (entry s: the segments before s); `saved`
+  /// and `workspace` are by segment.
   struct Activations {
     std::vector<double> kept = {}, saved = {}, workspace = {};
   };
@@ -52,8 +59,8 @@ class SegmentTable {
   costs::LocalPrices prices_;
   methods::PassOrder order_ = {};
   double bytes_per_parameter_ = 0;
-  std::vector<double> elements_ = {0};  // parameters before each segment; a tied table once
-  double tied_ = 0;                     // ... and what the head adds where it is without it
+  std::vector<double> elements_ = {0};  // running sums of parameters; a tied table counts once
+  double tied_ = 0;                     // parameters of a head whose tied table is in another chunk
   mutable std::map<std::pair<Id, int>, std::vector<double>> seconds_ = {};
   mutable std::map<int, Activations> activations_ = {};
 };

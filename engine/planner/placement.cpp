@@ -1,7 +1,7 @@
-// See placement.h. Which kinds of devices form a stage and which a replica is tried in a few
-// arrangements (by node, the fastest in the first stages, in the last, in replicas of their own, as
-// eq. 1 alone would have it); within each, swaps of like devices lower eq. 1. The arithmetic of
-// estimate.h picks one.
+// Compares a few assignments of devices to ranks: in device order; the fastest or the slowest
+// devices in the first stages, or in the first replicas; the fastest devices on the slowest ranks.
+// Swaps of devices of the same kind lower the cost of each. The local or proven optimum of eq. 1 is
+// compared as well. The estimate of the step time (estimate.h) ranks all of them.
 #include "engine/planner/placement.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,10 @@
 namespace rehearse::planner {
 namespace {
 
-constexpr int rounds = 4;           // partition and shares follow each other
-constexpr double worth_it = 0.999;  // of equal shares' time: unequal ones are slower or this good
+constexpr int rounds = 4;           // of stages and shares, each computed from the other
+constexpr double worth_it = 0.999;  // unequal shares must take less than this part of equal ones
 
+/// The devices that the mesh may use.
 std::vector<Id> devices_of(const cluster::Cluster& cluster, const plan::Plan& mesh) {
   std::vector<Id> out = mesh.placement.rank_to_device;
   if (out.empty()) {
@@ -64,7 +65,7 @@ class Placer {
     }
   }
 
-  /// Best first; those that do not fit are left out.
+  /// All placements that fit into `memory_part` of each device's memory, best first.
   std::vector<Placement> ranked(double memory_part) {
     memory_part_ = memory_part;
     std::vector<Placement> out;
@@ -77,7 +78,7 @@ class Placer {
     }
     for (Placement& p : out)
       p.greedy = greedy_, p.local = local_, p.exact = exact_, p.colocated = colocated_;
-    // Rounded, so that equal placements stay in the order in which they were made.
+    // Rounded to float, so that rounding errors do not reorder equal placements.
     const auto key = [](const Placement& p) {
       return std::pair(static_cast<float>(p.seconds), static_cast<float>(p.cost));
     };
@@ -98,7 +99,7 @@ class Placer {
     return out;
   }
 
-  /// Places in devices_, fastest first, as many as there are ranks.
+  /// Indices into devices_, fastest first, as many as there are ranks.
   std::vector<Id> fastest_places() const {
     std::vector<Id> order(devices_.size());
     std::iota(order.begin(), order.end(), Id{0});
@@ -111,7 +112,7 @@ class Placer {
     return table_.seconds(kinds_[place], plan_.samples(), 0, model_.segments.size());
   }
 
-  /// The fastest devices on the slowest ranks.
+  /// The fastest devices on the ranks with the slowest pace.
   Assignment by_pace() const {
     const std::vector<Id> order = fastest_places();
     std::vector<Id> slowest(ranks());
@@ -123,7 +124,8 @@ class Placer {
     return out;
   }
 
-  /// Devices by speed on ranks by (stage, replica, shard), or by (replica, stage, shard).
+  /// Devices by speed on ranks in the order (stage, replica, shard) if `stages_outside`, else
+  /// (replica, stage, shard).
   Assignment by_speed(bool fastest_first, bool stages_outside) const {
     std::vector<Id> order = fastest_places();
     if (!fastest_first)
@@ -139,7 +141,7 @@ class Placer {
     return out;
   }
 
-  /// What is compared. Eq. 1's greedy, local and exact values are noted on the way.
+  /// The assignments to compare. Also sets greedy_, local_, exact_ and colocated_.
   std::vector<Assignment> assignments() {
     const std::vector<RankTraffic> traffic = traffic_of(model_, plan_);
     std::vector<Assignment> out{in_order()};
@@ -170,14 +172,15 @@ class Placer {
     return out;
   }
 
-  /// c_l of each layer: activations of so many samples of every micro-batch, and their gradients.
+  /// By layer: c_l in bytes per step, for `samples` samples per micro-batch: activations and their
+  /// gradients.
   std::vector<double> seams_of(int samples) const {
     return std::vector<double>(
         static_cast<std::size_t>(model_.layers),
         2 * boundary_bytes(model_, plan_, samples) * plan_.schedule.micro_batches);
   }
 
-  /// Eq. 1 of the layers where they stand, over all replicas.
+  /// Eq. 1 as printed: traffic between layers, summed over all replicas.
   double seams(const Assignment& assignment) const {
     std::vector<int> stage_of(static_cast<std::size_t>(model_.layers));
     for (std::size_t chunk = 0; chunk < plan_.placement.stages.size(); ++chunk)
@@ -194,6 +197,7 @@ class Placer {
     return sum;
   }
 
+  /// Sets the stages of plan_ by `partition`. False: nothing fits.
   bool cut() {
     const auto ends = partition(model_.segments.size(), plan_.placement.stages.size(),
                                 [&](std::size_t chunk, std::size_t begin, std::size_t end) {
@@ -203,6 +207,7 @@ class Placer {
     return ends.has_value();
   }
 
+  /// The best stages and shares for an assignment. Empty stages: nothing fits.
   Placement placed(const Assignment& assignment) {
     const std::vector<int> before = plan_.schedule.shares;
     estimate_.stand(assignment);
@@ -240,7 +245,7 @@ class Placer {
   Distances distances_;
   SegmentTable table_;
   Estimate estimate_;
-  std::vector<Id> kinds_ = {}, nodes_ = {};  // by place in devices_
+  std::vector<Id> kinds_ = {}, nodes_ = {};  // by index in devices_
   double memory_part_ = 1, greedy_ = 0, local_ = 0;
   std::optional<double> exact_ = {}, colocated_ = {};
 };

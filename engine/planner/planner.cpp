@@ -1,5 +1,3 @@
-// See planner.h. Bounds first, then the dry run in the order of the bounds until no bound is below
-// what the finalists take, then the finalists in full.
 #include "engine/planner/planner.h"
 
 #include <fmt/format.h>
@@ -26,23 +24,22 @@ namespace rehearse::planner {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
-/// Finalists of one mesh at most: what the dry run does not see (contention between channels)
-/// differs most from mesh to mesh.
+/// The largest number of finalists of one mesh. Finalists of several meshes are needed, because the
+/// dry run ignores contention between channels, which differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
-/// Meshes whose best plan is placed as well, and the most ranks for which that is quick.
+/// Number of meshes whose best plan is placed, and the largest world size for which that is fast.
 constexpr std::size_t meshes_placed = 8, most_placed = 128;
-/// How far a search goes on among candidates that look slow without contention: dry runs,
-/// simulations, and (rank, op) instances of what is simulated.
+/// Limits of `widen`: additional dry runs, simulations, and (rank, op) pairs of simulated plans.
 constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
 constexpr std::size_t most_instances_more = 3'000'000;
-/// Plans that are tried with sparse exchanges, those first that compute least; of worlds too large
-/// to place only a few.
+/// Number of plans tried with sparse exchanges, with up to most_placed ranks and with more.
 constexpr int most_sparse = 64, most_sparse_of_many = 8;
 
-/// Candidates that are dry-run to see whether something fits without a key that the job states.
+/// Budget of each search for a plan that fits without one of the keys that the job states.
 constexpr int most_tried_without_a_key = 64;
 
-/// Mechanisms that a plan has beyond data parallelism over equal devices in order.
+/// Number of mechanisms that a plan uses in addition to data parallelism on devices in order; ZeRO
+/// level z counts as z.
 int mechanisms(const plan::Plan& plan) {
   const bool sparse =
       std::any_of(plan.exchange.layers.begin(), plan.exchange.layers.end(),
@@ -70,7 +67,7 @@ class Planner {
     search_.scored.resize(enumerated_);
   }
 
-  /// False: nothing is feasible.
+  /// False: no plan is feasible.
   bool search() {
     bound();
     score();
@@ -96,9 +93,8 @@ class Planner {
   Scored& at(Id i) { return search_.scored[i]; }
   const plan::Plan& plan(Id i) const { return search_.candidates.plans[i]; }
 
-  /// What is done with one candidate. If it cannot be done, the search goes on without the
-  /// candidate and tells why; a program that breaks the language is a fault of ours, and is told as
-  /// one.
+  /// Calls f for candidate i. If f throws Refused, notes the reason and returns false: the search
+  /// goes on without this candidate. A ProgramError counts as a bug of ours and is reported as one.
   template <class F>
   bool attempt(Id i, F f) {
     try {
@@ -113,7 +109,7 @@ class Planner {
     return false;
   }
 
-  /// Notes what the candidate needs; whether it fits.
+  /// Notes the candidate's memory need. Returns whether it fits.
   bool fits(Id i, const MemoryNeed& need) {
     at(i).memory = need;
     if (!need.fits()) at(i).state = Scored::State::too_large;
@@ -129,11 +125,13 @@ class Planner {
       });
   }
 
-  /// The least bound first; a quick bound that comes first is made a good one and waits again.
+  /// Dry-runs candidates, smallest bound first. A candidate with only the fast bound gets the
+  /// better bound and goes back into the queue. Prunes a candidate whose bound exceeds the times of
+  /// the best `finalists` candidates.
   void score() {
     const auto total = static_cast<int>(queue_.size());
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
-    std::vector<double> best;  // of as many as there are finalists, a heap
+    std::vector<double> best;  // heap of the smallest times, as many as there are finalists
     for (int done = 0; !queue_.empty();) {
       const auto [bound, i, good] = queue_.top();
       queue_.pop();
@@ -163,7 +161,7 @@ class Planner {
     if (options_.progress && total > 0) options_.progress(total, total);
   }
 
-  /// Makes a quick bound a good one.
+  /// Computes the better bound. False: the candidate is refused.
   bool bound_well(Id i) {
     return at(i).bounded =
                attempt(i, [&] { at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i))); });
@@ -180,6 +178,7 @@ class Planner {
       guess_.learn_dry_run(plan(i), at(i).bound, at(i).seconds);
   }
 
+  /// Candidates with a dry run that fit, fastest first.
   std::vector<Id> scored_in_order() {
     std::vector<Id> order;
     for (const Id i : open_)
@@ -190,8 +189,8 @@ class Planner {
     return order;
   }
 
-  /// Devices and stages of the best plan of each mesh as placement has them (eq. 1), one candidate
-  /// more each: what was scored so far stands in device order.
+  /// Candidates so far use devices in order. For the best plan of each mesh, adds one candidate
+  /// with the devices, stages and shares of `place` (eq. 1).
   void place_best() {
     if (job_.plan.placement.rank_to_device.size() > most_placed || options_.budget > 0 ||
         !job_.adaptive.placement)
@@ -205,7 +204,7 @@ class Planner {
         return place(job_.model, job_.cluster, placed, profile_, !placed.schedule.shares.empty(),
                      pace_);
       });
-      if (!found) continue;  // no partition fits: what stands in device order does
+      if (!found) continue;  // no placement fits: the plan in device order remains
       search_.placements[mesh_text(placed)] = gap_text(*found);
       placed.placement.rank_to_device = found->rank_to_device;
       placed.placement.stages = found->stages;
@@ -227,29 +226,29 @@ class Planner {
     score(fresh);
   }
 
-  /// What no bound rules out once gradients may be sparse: the least compute first, each layer with
-  /// its fastest exchange on that plan's devices, until computing alone takes longer than the
-  /// finalists do.
+  /// Adds candidates with sparse gradients: existing plans with each layer's fastest exchange.
+  /// Tries plans in the order of their compute bound, until this bound exceeds the finalists'
+  /// times.
   void sparsify() {
     std::vector<std::pair<double, Id>> order;
     for (Id i = 0; i < search_.scored.size(); ++i) {
       const plan::Plan& p = plan(i);
-      // A layer is its own bucket, so one size of several stands for all; what was placed has one.
+      // Sparse exchanges use each layer as a bucket: one bucket size is enough.
       const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
                          p.exchange.bucket.value != plan::Plan().exchange.bucket.value;
-      // Gathered weights are whole.
+      // ZeRO-3 gathers whole weights, so it does not combine with sparse gradients.
       if (again || p.mesh.dp == 1 || p.exchange.zero > 2 ||
           at(i).state == Scored::State::too_large || at(i).state == Scored::State::refused)
         continue;
       plan::Plan sparse = p;
-      sparse.exchange.layers.resize(job_.model.segments.size());  // whose sums have no bound
+      sparse.exchange.layers.resize(job_.model.segments.size());  // excludes network_seconds
       order.emplace_back(bounds_.seconds(sparse), i);
     }
     std::sort(order.begin(), order.end());
     int left =
         job_.plan.placement.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
     if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
-    std::vector<double> best;  // of what may be chosen
+    std::vector<double> best;  // seconds of the candidates that may be chosen, sorted
     if (!must_be_sparse(job_))
       for (const Id i : scored_in_order()) best.push_back(at(i).seconds);
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
@@ -263,13 +262,14 @@ class Planner {
         continue;
       --left;
       auto ready = unless_refused([&] { return methods::prepare(std::move(sparse), job_.model); });
-      if (!ready) continue;  // a combination that sparse sums do not know
+      if (!ready) continue;  // sparse gradients do not combine with this plan
       add(*std::move(ready));
       if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
         best.insert(std::upper_bound(best.begin(), best.end(), s.seconds), s.seconds);
     }
   }
 
+  /// Links the fastest candidates in full until there are enough finalists.
   void choose_finalists() {
     std::vector<Id> order = scored_in_order();
     if (must_be_sparse(job_))
@@ -277,7 +277,7 @@ class Planner {
                     [&](Id i) { return plan(i).mesh.dp > 1 && plan(i).exchange.layers.empty(); });
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
-    for (const bool any : {false, true})  // first the best of each mesh, then whatever is best
+    for (const bool any : {false, true})  // at most most_of_a_mesh of each mesh, then any
       for (const Id i : order) {
         if (search_.finalists.size() == wanted) break;
         if (at(i).state != Scored::State::scored || at(i).finalist) continue;
@@ -288,7 +288,7 @@ class Planner {
       }
   }
 
-  /// Linked in full: races, memory.
+  /// Links candidate i in full, with race check and memory plan. False: refused or too large.
   bool links(Id i) {
     bool good = false;
     attempt(i, [&] {
@@ -305,7 +305,7 @@ class Planner {
     search_.finalists.push_back(i);
   }
 
-  /// False: it is refused, or too large to be simulated.
+  /// Scores candidate i with PlannerOptions::rescore. False: refused, or NaN (not simulated).
   bool simulate(Id i) {
     ++search_.simulations;
     if (!attempt(i, [&] { at(i).rescored = options_.rescore(plan(i)); })) return false;
@@ -314,13 +314,14 @@ class Planner {
     return true;
   }
 
+  /// Rescores all finalists. If that fails for one of them, all keep the dry run's times.
   void rescore() {
     bool known = static_cast<bool>(options_.rescore);
     for (const Id i : search_.finalists)
       known = known && (simulate(i) || at(i).state == Scored::State::refused);
     std::erase_if(search_.finalists, [&](Id i) { return at(i).state == Scored::State::refused; });
     search_.rescored = known;
-    // Scores of two kinds do not compare.
+    // Simulated and dry-run times cannot be compared.
     if (!known)
       for (const Id i : search_.finalists) at(i).rescored = at(i).seconds;
   }
@@ -331,9 +332,9 @@ class Planner {
     return least;
   }
 
-  /// What no simulation has seen yet may still be faster than what was simulated, if contention
-  /// hurts it less: the candidate that promises most is looked at next, dry-run if only its bound
-  /// is known, else simulated, until none promises to be faster than the best.
+  /// A candidate that was not simulated may be faster than the finalists if it suffers less from
+  /// contention. Takes the one with the smallest guess (contention_guess.h): dry-runs it if only
+  /// its bound is known, else simulates it. Ends when no guess is smaller than the best time.
   void widen() {
     using Promise = std::pair<double, Id>;
     std::priority_queue<Promise, std::vector<Promise>, std::greater<>> queue;
@@ -380,6 +381,7 @@ class Planner {
     });
   }
 
+  /// Among plans within plainer_within of the best, puts the one with the fewest mechanisms first.
   void prefer_plainer() {
     auto& order = search_.finalists;
     const double within = at(order.front()).rescored * (1 + plainer_within);
@@ -397,14 +399,15 @@ class Planner {
   Bounds bounds_;
   Evaluator evaluator_;
   Search search_ = {};
-  Id enumerated_ = 0;  // candidates from here on were placed or made sparse
-  using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the good one
+  Id enumerated_ = 0;  // number of enumerated candidates; later ones were placed or made sparse
+  using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the better bound
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};
   std::vector<Id> open_ = {};  // candidates that were dry-run
   ContentionGuess guess_ = {};
 };
 
-/// The first key of [method] that the job need only leave out, and what fits then; empty: none.
+/// Searches without each stated key of [method] in turn. Returns "leave out method.KEY: PLAN" for
+/// the first key without which a plan fits; empty: there is none.
 std::string feasible_without_a_key(const job::Job& job, const costs::Profile* profile) {
   for (const std::string& key : stated_choices(job)) {
     job::Job freer = job;

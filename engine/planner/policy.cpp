@@ -1,4 +1,3 @@
-// See policy.h.
 #include "engine/planner/policy.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,11 @@
-// Policies: when a run goes on under another plan, and under which. A policy is asked at step
-// boundaries at which nothing is under way; the run then migrates (engine/migration/migration.h)
-// and goes on. Two of them: one re-placement after warm-up (Sun 2026, section 3.1: "re-evaluates
-// placement only once, after warm-up"), and samples per rank that follow measured speed (dynamic
-// load balancing). Whatever a policy does, a step consumes the same samples and the mathematics
-// stay the same, but for what a sparse plan leaves for later.
+// Policies: decide when a run changes its plan, and to which plan. The run asks its policy at step
+// boundaries, when no transfer or op is in flight. To change its plan, the run migrates its state
+// (engine/migration/migration.h).
+//
+// There are two policies: one re-placement after warm-up (Sun 2026, section 3.1: "re-evaluates
+// placement only once, after warm-up"), and dynamic load balancing, which gives each replica as
+// many samples as its measured speed allows. Neither changes the samples of a step, nor the
+// results, except that a sparse plan sends part of a gradient in later steps.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,37 +19,39 @@
 
 namespace rehearse::planner {
 
-/// What a run keeps whatever its plan: the first such thing in which two plans differ, if any.
+/// A property that a run cannot change, and its values in two plans.
 struct Difference {
   std::string what = {}, first = {}, next = {};  // "world size", "4", "8"
 };
+/// The first difference in world size, global batch, optimizer or clipping; none: the run can
+/// change from one plan to the other.
 std::optional<Difference> difference(const plan::Plan& first, const plan::Plan& next);
 
-/// What a run has shown since its policy was last asked.
+/// Measurements of a run since its policy was asked last.
 struct Measured {
-  std::int64_t step = 0;                // the next one
-  int placements = 0;                   // changes of plan so far
-  std::vector<double> step_times = {};  // seconds
-  /// By rank: seconds a step of forward and backward passes; empty: no step since.
+  std::int64_t step = 0;                // the next step
+  int placements = 0;                   // number of plan changes so far
+  std::vector<double> step_times = {};  // seconds, by step
+  /// By rank: seconds of forward and backward passes per step; empty: no step was measured.
   std::vector<double> busy = {};
-  std::vector<tensors::LayerVariance> variances =
-      {};  // of gradients; empty: the plan observes none
+  /// Gradient variances by layer; empty: the plan does not observe gradients.
+  std::vector<tensors::LayerVariance> variances = {};
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
-  /// The first boundary, at `step` or later, at which the policy is to be asked; nothing: never
-  /// again. Every rank asks and must hear the same, so the answer depends on the arguments alone.
-  /// `placements`: how many changes of plan the run has seen.
+  /// The first step boundary, at `step` or later, at which to call `observe`; none: never again.
+  /// Every rank calls this and must get the same answer, so it depends only on the arguments.
+  /// `placements`: number of plan changes so far.
   virtual std::optional<std::int64_t> next(std::int64_t step, int placements) const = 0;
-  /// Asked in rank 0 only, at boundaries that `next` named. The plan to go on with, of the same
-  /// ranks, batch and optimizer; nothing: the one there is.
+  /// The plan for the next steps, with the same world size, batch and optimizer; none: keep the
+  /// current plan. Only rank 0 calls this, at the boundaries that `next` returned.
   virtual std::optional<plan::Plan> observe(const Measured& measured,
                                             const plan::Plan& current) = 0;
 };
 
-/// Exactly one re-placement, before step `warm_up`.
+/// One change of plan, before step `warm_up`, to the plan that `decide` returns.
 class ReplaceOnce final : public Policy {
  public:
   using Decide = std::function<plan::Plan(const Measured&, const plan::Plan& current)>;
@@ -60,9 +64,9 @@ class ReplaceOnce final : public Policy {
   Decide decide_;
 };
 
-/// Samples per data-parallel rank follow the speed that its slowest member shows. Every `every`
-/// steps; only when the busiest replica's step would become shorter by more than `bound` of itself,
-/// since a migration costs more than a little imbalance.
+/// Load balancing: every `every` steps, gives each replica samples in proportion to the measured
+/// speed of its slowest rank. Changes the plan only if the busiest replica's step becomes shorter
+/// by more than the fraction `bound`, because a migration costs more than a small imbalance.
 class BalanceLoad final : public Policy {
  public:
   BalanceLoad(std::int64_t every, double bound);
@@ -74,8 +78,8 @@ class BalanceLoad final : public Policy {
   double bound_;
 };
 
-/// Several policies of one run: each is asked when it is due, in this order; the first plan is
-/// taken.
+/// Several policies of one run. At each boundary asks those that are due, in this order, and takes
+/// the first plan that one of them returns.
 class Policies final : public Policy {
  public:
   explicit Policies(std::vector<std::shared_ptr<Policy>> all);

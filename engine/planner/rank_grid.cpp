@@ -1,4 +1,3 @@
-// See mesh.h.
 #include "engine/planner/rank_grid.h"
 
 #include <set>
@@ -8,9 +7,10 @@
 namespace rehearse::planner {
 namespace {
 
-/// Bytes that each member of a ring all-reduce sends its neighbour (Patarasuk and Yuan 2009).
+/// Bytes that each member of a ring all-reduce sends to the next (Patarasuk and Yuan 2009).
 double ring_bytes(double bytes, int members) { return 2.0 * (members - 1) / members * bytes; }
 
+/// Collects traffic between ranks.
 class Sum {
  public:
   explicit Sum(std::vector<RankTraffic>& out) : out_(out) {}

@@ -1,4 +1,3 @@
-// See sensitivity.h.
 #include "engine/planner/sensitivity.h"
 
 #include <fmt/format.h>
@@ -14,9 +13,10 @@
 namespace rehearse::planner {
 namespace {
 
-constexpr std::size_t most_tried = 6;  // plans
+constexpr std::size_t most_tried = 6;  // plans to compare under each change
 
-/// The best plan of each mesh, with whole and with sparse gradients, best first.
+/// The chosen plan, then the fastest plans of other meshes, dense and sparse ones apart, best
+/// first.
 std::vector<Id> best_of_meshes(const Search& search) {
   std::vector<Id> order;
   for (Id i = 0; i < search.scored.size(); ++i)
@@ -35,7 +35,7 @@ std::vector<Id> best_of_meshes(const Search& search) {
   return out;
 }
 
-/// The fastest of `tried` when the given links take `factor` times as long.
+/// Says which of `tried` is fastest if the given links take `factor` times as long.
 std::string with_other_links(const job::Job& job, const Search& search,
                              const std::vector<Id>& tried, const std::vector<Id>& links,
                              double factor, const costs::Profile* profile) {
@@ -91,7 +91,7 @@ std::vector<std::string> what_would_change(const job::Job& job, const Search& se
   if (const auto links = links_between_nodes(job.cluster); !links.empty())
     for (const double factor : {2.0, 0.5})
       out.push_back(with_other_links(job, search, tried, links, factor, evaluator.profile()));
-  // The fastest of what memory forbids.
+  // The fastest plan that needs more memory than there is.
   Id best = none;
   for (Id i = 0; i < search.scored.size(); ++i) {
     const Scored& s = search.scored[i];

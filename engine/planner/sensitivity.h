@@ -1,4 +1,5 @@
-// What would change a decision, and what to beware of in it. Private to the planner.
+// Finds changes of the cluster that would change a decision, and warnings about a plan. Internal to
+// engine/planner.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +10,16 @@
 
 namespace rehearse::planner {
 
-/// Links between nodes half and twice as fast, and more memory: who would win then.
+/// One line for each change: links between nodes at half and twice their speed, and more memory.
+/// Says which of the best plans would then win.
 std::vector<std::string> what_would_change(const job::Job& job, const Search& search,
                                            Evaluator& evaluator);
-/// Tensor parallelism sums activations after every segment, on the critical path: it wants links
-/// faster than PCIe 4.0 x16, whose 32 GB/s is the bound that a warning is given below.
+/// plan_warnings warns about tensor parallelism over links below this bandwidth, that of PCIe 4.0
+/// x16: tensor parallelism all-reduces activations after every segment, on the critical path.
 inline constexpr double tensor_link_bound = 32e9;  // bytes/s
 std::vector<std::string> plan_warnings(const plan::Plan& plan, const cluster::Cluster& cluster);
-/// Links that are on paths between nodes and on none within a node.
+/// Links on a path between two nodes that are on no path within a node. Looks at the paths of each
+/// node to the first device of its two neighbours in the order of nodes.
 std::vector<Id> links_between_nodes(const cluster::Cluster& cluster);
 
 }  // namespace rehearse::planner

@@ -1,4 +1,3 @@
-// See shares.h.
 #include "engine/planner/shares.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ std::vector<int> apportion(std::span<const double> weights, int total) {
   std::vector<int> out(n);
   for (std::size_t i = 0; i < n; ++i) {
     quota[i] = weights[i] / sum * total;
-    // What is a whole number but for rounding is one.
+    // The tolerance keeps integers from being rounded down.
     out[i] = std::max(1, static_cast<int>(std::floor(quota[i] + 1e-9)));
   }
   const auto owed = [&](std::size_t i) { return quota[i] - out[i]; };
@@ -30,7 +29,7 @@ std::vector<int> apportion(std::span<const double> weights, int total) {
       if (owed(i) > owed(most) + 1e-9) most = i;
     ++out[most];
   }
-  for (; given > total; --given) {  // the least of one sample lifted somebody
+  for (; given > total; --given) {  // the minimum of one sample raised some shares
     std::size_t least = n;
     for (std::size_t i = 0; i < n; ++i)
       if (out[i] > 1 && (least == n || owed(i) < owed(least) - 1e-9)) least = i;
@@ -41,7 +40,7 @@ std::vector<int> apportion(std::span<const double> weights, int total) {
 
 std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
   std::vector<int> shares(seconds_per_sample.size(), 1);
-  using Next = std::pair<double, std::size_t>;  // when a replica would be done with one more
+  using Next = std::pair<double, std::size_t>;  // seconds with one more sample, replica
   std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
   for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
   for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {

@@ -1,5 +1,5 @@
-// See sparsity.h. Collectives are priced at powers of two, once for all layers of a stage, with
-// straight lines between.
+// Prices collectives only at powers of two bytes, once for all layers of a stage, and interpolates
+// linearly.
 #include "engine/planner/sparsity.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::int64_t kept(std::int64_t elements, double sparsity) {
 
 namespace {
 
-/// The segment that each parameter group belongs to: the first that uses it.
+/// By parameter group: the first segment that uses it.
 std::vector<Id> owner_of(const model::ModelSpec& model) {
   std::vector<Id> owner(model.groups.size(), none);
   for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;)
@@ -92,13 +92,15 @@ namespace {
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
-/// What a segment's gradient is summed over: the groups of its stage, as devices.
+/// The groups of ranks that exchange the gradients of one stage, as devices: all replicas, those of
+/// each node, and the first of each node (leaders).
 struct Groups {
   std::vector<std::vector<Id>> replicas = {}, nodes = {}, leaders = {};
   std::vector<Id> devices = {};
-  bool two_level = false;  // there are both: several nodes, and several ranks of a group on one
+  bool two_level = false;  // a group has several nodes and several ranks on one of them
 };
 
+/// Prices of exchanges for one plan.
 class Prices {
  public:
   Prices(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster,
@@ -146,7 +148,8 @@ class Prices {
     return 0;
   }
 
-  /// Elements a rank holds of the segment's own groups, those that tp splits apart from the others.
+  /// Elements per rank of the parameter groups that the segment owns: [true] groups that tp splits,
+  /// [false] all others.
   std::map<bool, std::int64_t> buckets(Id segment) const {
     std::map<bool, std::int64_t> out;
     for (const Id g : model_.segments[segment].groups)
@@ -181,8 +184,9 @@ class Prices {
     return out;
   }
 
-  /// Copies, on tensor ranks and of tied groups on stages, lie alike on nodes, so that they can be
-  /// summed alike.
+  /// Whether all copies of the segment's parameters (on tensor ranks, and tied groups on other
+  /// stages) are distributed over nodes in the same way. Only then can two-level exchanges sum them
+  /// equally.
   bool copies_alike(Id segment) {
     std::vector<std::vector<std::vector<std::size_t>>> shapes;
     for (Id s = 0; s < model_.segments.size(); ++s) {
@@ -192,7 +196,8 @@ class Prices {
         return owner_[g] == segment && std::find(theirs.begin(), theirs.end(), g) != theirs.end();
       });
       if (!shares) continue;
-      auto& shape = shapes.emplace_back();  // of every group of the stage
+      // By group of the stage, by replica: the first replica on the same node.
+      auto& shape = shapes.emplace_back();
       for (const auto& devices : groups(stage_of(s)).replicas) {
         auto& firsts = shape.emplace_back();
         for (const Id d : devices)
@@ -213,6 +218,7 @@ class Prices {
     });
   }
 
+  /// Adds the seconds of exchange x for a gradient of n elements.
   void price(int stage, const plan::LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
     const Groups& g = groups(stage);
     const std::int64_t width = size_of(plan_.precision);
@@ -239,13 +245,13 @@ class Prices {
       out.transfer +=
           seconds(stage, program::Move::reduce, g.nodes, n * width, program::Algorithm::automatic) +
           seconds(stage, program::Move::broadcast, g.nodes, packets, program::Algorithm::automatic);
-    // Bytes as the linker counts them: read and written.
+    // Bytes read and written, as the linker counts them.
     out.select += local(g, program::KernelKind::select, n * width + 8 * n + packet);
     out.scatter +=
         local(g, program::KernelKind::scatter_add, packets + 4 * (zero ? n / plan_.mesh.dp : n));
   }
 
-  /// The slowest device's.
+  /// Seconds of a kernel on the slowest device.
   double local(const Groups& g, program::KernelKind kind, std::int64_t bytes) const {
     double slowest = 0;
     for (const Id d : g.devices)
@@ -253,6 +259,7 @@ class Prices {
     return slowest;
   }
 
+  /// Seconds of a collective over all groups at once, with its fastest algorithm if `automatic`.
   double seconds(int stage, program::Move move, const std::vector<std::vector<Id>>& groups,
                  std::int64_t bytes, program::Algorithm algorithm) {
     if (std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))

@@ -1,4 +1,3 @@
-// See packets.h.
 #include "engine/program/packets.h"
 
 #include <algorithm>
@@ -8,7 +7,8 @@ namespace rehearse::program {
 
 std::int64_t entries_kept(std::int64_t n, double density) {
   const double k = density * static_cast<double>(n), whole = std::round(k);
-  // A double is within 2^-53 of the fraction it stands for, and 1 - s within twice that.
+  // `density` differs from its decimal fraction by at most 2^-53, and a density computed as
+  // 1 - sparsity by at most twice that. So a product this near to a whole number is one.
   const bool integral = std::fabs(k - whole) <= 1e-12 * static_cast<double>(n);
   return std::clamp(static_cast<std::int64_t>(integral ? whole : std::ceil(k)), std::int64_t{0}, n);
 }

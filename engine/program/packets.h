@@ -1,7 +1,13 @@
-// How large the packets of a sparse exchange are. A packet holds k of n entries as their f32 values
-// and, in one of three codings, which entries they are. A packet of a fixed number of entries says
-// no more than that; one whose number a threshold decides begins with a 32-bit count, and is given
-// room for more entries than are wanted. One definition for programs, costs, executors and tests.
+// Sizes of the packets of a sparse exchange, for programs, costs, executors and tests. A packet
+// holds k of n entries of a gradient: their f32 values, and which entries they are in one of three
+// codings (rising indices):
+//
+//   index32   | k values: 4k bytes | k indices: 4k |
+//   bitmap    | k values: 4k bytes | one bit per entry: ceil(n / 8) |
+//   delta16   | k values: 4k bytes | a count per block of 65,536: 4 ceil(n / 65536) | offsets: 2k |
+//
+// With Selector::threshold the number of entries varies. Such a packet begins with a 32-bit count
+// and has room for more entries than are wanted.
 #pragma once
 #include <cstdint>
 
@@ -9,30 +15,29 @@
 
 namespace rehearse::program {
 
-inline constexpr std::int64_t delta_block = 65536;  // entries that a 16-bit offset reaches
+inline constexpr std::int64_t delta_block = 65536;  // entries of a block: what 16 bits can address
 
-/// k = ceil(density x n) (Sun 2026, eq. 4) of the decimal fraction that `density` is the nearest
-/// double of: of 10 entries 0.3 keeps 3, though 0.3 is not 3/10 to a computer.
+/// k = ceil(density x n) (Sun 2026, eq. 4), without the rounding error of `density`: density 0.3
+/// keeps 3 of 10 entries, although the double 0.3 is not exactly 3/10.
 std::int64_t entries_kept(std::int64_t n, double density);
 
-/// Bytes of k values and of their places among n entries: 4k and 4k (index32), ceil(n / 8) (bitmap)
-/// or 2k + 4 ceil(n / 65536) (delta16).
+/// Bytes of a packet of k of n entries, as in the picture above; without a count.
 std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding);
 
-/// Bytes of the count that a packet begins with.
+/// Bytes of the count that a packet begins with; 0 when its number of entries is fixed.
 constexpr std::int64_t packet_header(Selector selector) {
   return selector == Selector::threshold ? 4 : 0;
 }
-/// Most entries in a packet of which k are wanted: twice as many where a threshold decides.
+/// The most entries in a packet when k are wanted: min(n, 2k) for a threshold, otherwise k.
 std::int64_t packet_capacity(std::int64_t n, std::int64_t k, Selector selector);
-/// Bytes of a packet of `kernel.keep` entries, its count included: what programs state and
-/// simulators send.
+/// Bytes of a packet of `kernel.keep` entries, count included. Programs state this size, and the
+/// simulator sends it.
 std::int64_t packet_bytes(const Kernel& kernel);
-/// Bytes of memory that a packet of `kernel` may fill.
+/// The most bytes that a packet of `kernel` may take.
 std::int64_t packet_room(const Kernel& kernel);
 
-/// Bytes that a select works in beside its operands: candidates as (value, index), a quarter and a
-/// block more than it keeps.
+/// Bytes of workspace of a select beside its operands: 8 per candidate (value, index). There is
+/// room for a quarter and a block more candidates than the packet can hold.
 std::int64_t select_workspace(const Kernel& kernel);
 std::int64_t select_candidates(const Kernel& kernel);
 

@@ -1,6 +1,6 @@
-// Reads what text.cpp prints; every error quotes its line. A text is input: what it says of counts
-// and ranges is checked against the world and the mesh before anything is made of that size, so
-// that reading takes time and memory in proportion to the text and the world.
+// Parses the text that text.cpp prints. Every error quotes its line. The text is untrusted input:
+// counts and ranges are checked against the world and the mesh before anything of that size is
+// allocated. So time and memory are proportional to the text and the world size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 namespace rehearse::program {
 namespace {
 
-/// Of all channels: a colour for each rank takes a few characters.
+/// The most colours of all channels together. A few characters of text can give each rank a colour.
 constexpr std::size_t most_colours = std::size_t{4} * most_ranks;
 
-/// What has been declared under which name, in order.
+/// The ids of the names that were declared, in order of declaration.
 class Declared {
  public:
   explicit Declared(const char* what) : what_(what) {}
@@ -49,7 +49,7 @@ struct RoleNames {
   Declared lanes{"lane"}, storages{"storage"}, views{"view"};
 };
 
-/// "0-3,8,-": at most `most` of them.
+/// Parses "0-3,8,-" into at most `most` ids; "-" is none.
 std::vector<Id> parse_ids(const TextLine& line, std::string_view text, std::size_t most) {
   std::vector<Id> ids;
   while (!text.empty()) {
@@ -78,7 +78,7 @@ Axes parse_axes(const TextLine& line, const Program& p, std::string_view text) {
     unsigned bit = 32;
     for (unsigned a = 0; a < p.mesh.size(); ++a)
       if (part == p.mesh[a].name) bit = a;
-    const auto beside = static_cast<unsigned>(p.mesh.size());  // bits of groups by colour
+    const auto beside = static_cast<unsigned>(p.mesh.size());  // first bit of groups by colour
     if (bit == 32 && part.starts_with('g')) bit = line.number<unsigned>(part.substr(1), beside, 31);
     if (bit == 32) line.fail(fmt::format("'{}' is not an axis of the mesh", part));
     axes |= Axes{1} << bit;
@@ -206,6 +206,7 @@ class Reader {
     if (!headed_) throw ProgramError("program text is empty");
     if (role_ != nullptr)
       throw ProgramError(fmt::format("program text: role {} has no 'end'", role_->name));
+    if (p_.method.empty()) throw ProgramError("program text: there is no line 'method NAME'");
     if (p_.world_size == 0) throw ProgramError("program text: there is no line 'world RANKS'");
     return std::move(p_);
   }
@@ -278,7 +279,7 @@ class Reader {
     line.check([&] { check_mesh(p_); });
   }
 
-  /// What needs to know how many ranks there are.
+  /// Called by lines that need the number of ranks.
   void need_world(const TextLine& line) const {
     if (p_.world_size == 0) line.fail("the world is to be said before this");
   }
@@ -341,7 +342,7 @@ class Reader {
     role_->views.push_back(std::move(v));
   }
 
-  /// An op may wait for a later one: ops are checked when all are there.
+  /// Checks the ops at the end of a role, because an op may wait for a later op.
   void end() {
     for (Id o = 0; o < role_->ops.size(); ++o) try {
         check_op(p_, *role_, o);
@@ -352,7 +353,7 @@ class Reader {
   }
 
   Program p_ = {.world_size = 0};
-  Role* role_ = nullptr;  // between 'begin' and 'end'
+  Role* role_ = nullptr;  // the role between 'begin' and 'end'; nullptr: outside of roles
   Names names_ = {};
   RoleNames in_role_ = {};
   std::vector<int> op_lines_ = {};

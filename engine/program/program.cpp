@@ -1,4 +1,4 @@
-// Questions that every user of a program asks: sizes, groups, operands.
+// Sizes, groups and operands of a program.
 #include "engine/program/program.h"
 
 #include <algorithm>
@@ -42,8 +42,8 @@ GroupOfRank group_of_rank(const Program& program, const Channel& channel) {
   for (const Axis& axis : program.mesh) ranks *= static_cast<Id>(axis.size);
   GroupOfRank out{.of = std::vector<Id>(ranks),
                   .groups = ranks / static_cast<Id>(size_of(program, channel.group.axes))};
-  // The coordinates along the group's own axes do not tell groups apart; the others do. They count
-  // up with the rank, the last axis first.
+  // A group is identified by its coordinates along the axes that are not its own. The loop counts
+  // these coordinates up with the rank, the last axis first.
   const std::size_t axes = program.mesh.size();
   std::vector<Id> stride(axes, 0), place(axes, 0);
   Id of_group = 1;

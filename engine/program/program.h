@@ -1,31 +1,35 @@
-// The program: what one step of training is, said once for every executor. For each role (a
-// pipeline stage, a parameter server) it lists ops on lanes that read and write named views of
-// storages. Semantics are those of CUDA streams: an op starts when its predecessor on its lane and
-// everything in its `after` have finished; a rendezvous (a collective, or a send with its receive)
-// starts when all its ops may. The op list is one iteration and is repeated, with no barrier
-// between iterations.
+// The program: one training step as data. Every executor (dry run, simulator, runtime) runs the
+// same program. For each role (a pipeline stage, a parameter server) it lists ops on lanes; ops
+// read and write named views of storages. The rules are those of CUDA streams: an op starts when
+// the op before it on its lane and all ops in its `after` have ended. A rendezvous (a collective,
+// or a send with its receive) starts when all its ops may start. Executors repeat the op list, one
+// iteration after the other, without a barrier in between.
 //
 // Conventions that all executors share
 //
-// - A role is played by `ranks`; the i-th rank of a role meets the i-th rank of a peer role.
-// - Order in `Role::ops` is the order in which a host issues the ops, and the sequential meaning
-//   of the program: a read sees the last write before it in this order (age 0), or the version of
-//   an earlier step (age >= 1).
-// - A write at step t makes version t of a storage. `age` a reads version t - a: forward reads
-//   weights with age 1 (written by the last step's Update), an Update reads age 1 and writes age 0.
-//   Versions before the first step hold the initial value. A storage with V versions keeps version
-//   t in slot t mod V.
-// - `shift` s: in iteration i the op serves step i - s (software pipelining); steps below 0 and
-//   beyond the last are skipped.
-// - Mode::add with age 0 accumulates into what this step has written; with age a >= 1 it reads
+// - `Role::ranks` lists the ranks of a role. The i-th rank of a role communicates with the i-th
+//   rank of a peer role.
+// - `Role::ops` is in the order in which the host issues the ops. A read with age 0 sees the last
+//   write before it in this order; a read with age >= 1 sees the version of an earlier step.
+// - A write at step t makes version t of a storage, and a read with age a at step t reads version
+//   t - a. Versions before the first step hold the initial value. A storage with V versions keeps
+//   version t in slot t mod V. Weights W with an Update:
+//
+//     step 1: forward reads W@1 = v0     step 2: forward reads W@1 = v1
+//             Update  reads W@1 = v0             Update  reads W@1 = v1
+//                     writes W  = v1                     writes W  = v2
+//
+// - With `shift` s, the op serves step i - s in iteration i (software pipelining). Steps below 0
+//   and beyond the last one are skipped.
+// - Mode::add with age 0 accumulates into what this step has written. With age a >= 1 it reads
 //   version t - a and writes version t (an optimizer's moments).
-// - A parameter or gradient view may be longer than its group: the rest is padding that makes
-//   shards equal, zero in gradients (whoever writes the view clears it).
-// - A rendezvous starts when all its ops may, but a rank may read and write its operands as soon as
-//   it has issued its own op: only an op's own waits protect them.
-// - The n-th op of a step on a channel meets the n-th op of that step in every other member;
-//   point-to-point channels count per pair of roles. A member of a reduction without a source
-//   contributes nothing.
+// - A parameter or gradient view may be longer than its parameter group. The rest is padding that
+//   makes shards equal; in gradients it is zero (the op that writes the view clears it).
+// - A rank may read and write the operands of a rendezvous as soon as it has issued its own op,
+//   before the other ranks arrive. So only the op's own waits protect its operands.
+// - The n-th op of a step on a channel meets the n-th op of that step of every other member;
+//   point-to-point channels count separately for each pair of roles. A member of a reduction that
+//   has no source contributes zero.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -38,34 +42,36 @@
 
 namespace rehearse::program {
 
-using Axes = std::uint32_t;  // a set of mesh axes, bit i = mesh[i]; bits from mesh.size() up name
-                             // irregular groups
+/// A set of mesh axes: bit i stands for mesh[i]. Bits from mesh.size() up name irregular groups
+/// (see Group).
+using Axes = std::uint32_t;
 
 enum class DType : std::uint8_t { f32, bf16, f16, i32, u8 };
 constexpr auto spellings(DType) {
   return std::to_array<const char*>({"f32", "bf16", "f16", "i32", "u8"});
 }
+/// Bytes of one element.
 constexpr std::int64_t size_of(DType t) {
   return t == DType::f32 || t == DType::i32 ? 4 : t == DType::u8 ? 1 : 2;
 }
 
-/// state: outlives steps and goes into checkpoints (weights, moments, residuals). buffer: allocated
-/// once, contents live within a step (a flat gradient). value: allocated at its first write of a
-/// step and freed after its last use (activations).
+/// How long a storage lives. state: outlives steps and goes into checkpoints (weights, moments,
+/// residuals). buffer: allocated once, its contents live within a step (a flat gradient). value:
+/// allocated at its first write of a step and freed after its last use (activations).
 enum class Life : std::uint8_t { state, buffer, value };
 constexpr auto spellings(Life) { return std::to_array<const char*>({"state", "buffer", "value"}); }
 
-/// How a tensor lies over a mesh, as a type: sharded over some axes, a partial sum over others,
-/// equal copies over the rest. All-reduce: partial -> copy; reduce-scatter: partial -> shard;
-/// all-gather: shard -> copy; Update refuses partial.
+/// How a tensor is distributed over the mesh: sharded over the axes in `shard`, a partial sum over
+/// those in `partial`, equal copies over the rest. An all-reduce turns partial into copy, a
+/// reduce-scatter partial into shard, an all-gather shard into copy. An Update refuses partial.
 struct Layout {
   Axes shard = 0, partial = 0;
   friend bool operator==(Layout, Layout) = default;
 };
 
-/// The only thing that occupies bytes. `indices`: instances within a step (micro-batches,
-/// materialisations of a gathered weight); `versions`: instances across steps (2 for
-/// PipeDream-2BW's weights).
+/// Memory of a rank; nothing else in a program occupies any. A storage has `indices` instances
+/// within a step (micro-batches, copies of a gathered weight) times `versions` instances across
+/// steps (2 for PipeDream-2BW's weights).
 struct Storage {
   std::string name = {};
   Life life = Life::value;
@@ -74,9 +80,9 @@ struct Storage {
   int indices = 1, versions = 1;
 };
 
-/// A named interval of a storage, in elements: a bucket is one storage, the gradients of its
-/// parameter groups are views of it. `slice`: each rank along these axes has its own equal part of
-/// the interval (a ZeRO shard of a bucket).
+/// The interval [begin, end) of a storage, in elements. Example: a bucket is one storage, and the
+/// gradients of its parameter groups are views of it. Along the axes in `slice`, each rank has its
+/// own equal part of the interval (a ZeRO shard of a bucket).
 struct View {
   std::string name = {};
   Id storage = none;
@@ -84,32 +90,29 @@ struct View {
   Axes slice = 0;
 };
 
-enum class Mode : std::uint8_t {
-  read,
-  write,
-  add
-};  // add = read and write: accumulate into what is there
+/// add: read and write, that is, accumulate into the present value.
+enum class Mode : std::uint8_t { read, write, add };
 
-/// What a ref is to its op. Executors find operands by slot, never by position or name.
+/// The part that a ref plays in its op. Executors find operands by slot, never by position or name.
 enum class Slot : std::uint8_t {
   param,        // one per parameter group of the segment, in the segment's order
-  grad,         // the same order
-  input,        // boundary activation (samples x seq x hidden) entering the segment
-  output,       // ... leaving it
+  grad,         // gradients of `param`, in the same order
+  input,        // boundary activation that enters the segment, (samples, seq, hidden)
+  output,       // boundary activation that leaves the segment, (samples, seq, hidden)
   saved,        // what forward keeps for backward
   grad_output,  // gradient of `output`
   grad_input,   // gradient of `input`
-  stats,  // per token: running maximum, sum of exponentials, target logit (f32 x 3) of a vocabulary
-          // shard
-  source,     // payload of a collective, send, put, kernel
-  target,     // result of a collective, receive, take, kernel
+  stats,      // (tokens, 3) f32 of a vocabulary shard: running maximum, sum of exponentials, target
+              // logit
+  source,     // input of a collective, send, put or kernel
+  target,     // result of a collective, receive, take or kernel
   moment1,    // Adam's first moment; SGD's momentum
   moment2,    // Adam's second moment
   master,     // fp32 copy of a 16-bit parameter
   norm,       // f32 scalar: sum of squares of gradients; not finite = overflow
   scale,      // f32 x 2: loss scale, steps since it last changed
   residual,   // error-feedback memory of a sparsifier
-  threshold,  // f32 x 2: what a threshold select compares with, how many entries passed it last
+  threshold,  // f32 x 2: the limit of a threshold select, the number of entries that last passed it
 };
 constexpr auto spellings(Slot) {
   return std::to_array<const char*>(
@@ -130,33 +133,34 @@ struct Shift {
   static constexpr const char* name = "a shift";
 };
 
+/// An operand of an op: a view, which instance and version of it, and how the op uses it.
 struct Ref {
   Id view = none;
   Slot slot = Slot::source;
   Mode mode = Mode::read;
   Narrow<std::uint16_t, InstanceIndex> index = 0;
   Narrow<std::uint8_t, Age> age = 0;
-  Layout layout = {};  // expected of a read; produced by a write
+  Layout layout = {};  // the layout that a read expects and a write produces
   friend bool operator==(const Ref&, const Ref&) = default;
 };
 
-/// Who talks: the ranks that differ only along `axes`; or, when `colour` is given (one per rank,
-/// none = not a member), the ranks of one colour, `axes` then being a bit of its own so that
-/// layouts can name the group.
+/// Which ranks communicate. Without `colour`: the ranks that differ only along `axes`. With
+/// `colour` (one per rank; none: in no group): the ranks of equal colour; `axes` is then one bit
+/// beyond the mesh, by which layouts name the group.
 struct Group {
   Axes axes = 0;
   std::vector<Id> colour = {};
 };
-enum class Match : std::uint8_t {
-  sequence,
-  mailbox
-};  // n-th meets n-th (NCCL, Gloo); or whoever arrives (servers)
+/// sequence: the n-th op meets the n-th op of the others (NCCL, Gloo). mailbox: messages are taken
+/// in order of arrival (parameter servers).
+enum class Match : std::uint8_t { sequence, mailbox };
 constexpr auto spellings(Match) { return std::to_array<const char*>({"sequence", "mailbox"}); }
 
-/// One per group, direction and kind of payload, so that equal sizes never pair by accident.
+/// Like an NCCL communicator. There is one channel per group, direction and kind of payload, so
+/// transfers of equal size never pair by accident.
 struct Channel {
   std::string name = {};
-  Group group = {};  // empty for point-to-point channels: peers are named by role
+  Group group = {};  // empty for point-to-point channels: their ops name a peer role
   Match match = Match::sequence;
 };
 
@@ -181,48 +185,53 @@ constexpr auto spellings(Algorithm) {
   return std::to_array<const char*>(
       {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"});
 }
-/// What a select keeps: the largest magnitudes (equal ones: the lower index first); as many entries
-/// drawn anew each step, the same on every rank; or what exceeds a threshold that follows the
-/// wanted number from step to step, so that the number varies.
+/// Which entries a select keeps. top_k: those of the largest magnitude; of equal ones, the lower
+/// index. random_k: `keep` entries drawn anew each step, the same on every rank. threshold: those
+/// that reach a threshold. The threshold is adapted each step to keep about `keep` entries, so
+/// their number varies.
 enum class Selector : std::uint8_t { top_k, random_k, threshold };
 constexpr auto spellings(Selector) {
   return std::to_array<const char*>({"top_k", "random_k", "threshold"});
 }
-/// What becomes of entries that a select does not send (Sun 2026, eq. 4 and 5). conserving: they
+/// What happens to entries that a select does not send (Sun 2026, eq. 4 and 5). conserving: they
 /// stay in the residual, which is added to the next gradient. printed: the same, but the residual
-/// loses a tenth each step, e' = g - sent + 0.9 e, and is cleared every 1000. literal: choices are
-/// made of the gradient alone, so that the residual is never sent.
+/// loses a tenth each step, e' = g - sent + 0.9 e, and is cleared every 1000 steps. literal: the
+/// select looks at the gradient alone, so the residual is never sent.
 enum class Feedback : std::uint8_t { conserving, printed, literal };
 constexpr auto spellings(Feedback) {
   return std::to_array<const char*>({"conserving", "printed", "literal"});
 }
-/// How a packet says which entries it holds: 32 bits each; one bit for every entry there is; 16
-/// bits each, counted from the start of their block of 65,536, and a 32-bit count a block.
+/// How a packet encodes which entries it holds (pictures in packets.h). index32: 32 bits per entry
+/// held. bitmap: one bit per entry of the gradient. delta16: 16 bits per entry held, an offset in
+/// its block of 65,536 entries, and a 32-bit count per block.
 enum class Coding : std::uint8_t { index32, bitmap, delta16 };
 constexpr auto spellings(Coding) {
   return std::to_array<const char*>({"index32", "bitmap", "delta16"});
 }
 enum class KernelKind : std::uint8_t {
-  measure,  // target(norm) (=|+=) scale * sum of squares of every source
+  measure,  // target (=|+=) Kernel::scale x the sum of squares of all sources
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
             // double)
-  select,  // target = a packet of `keep` of the `of` entries of source / scale + residual; residual
-           // = what is not sent. Where norm is not finite: a packet of zeros, residual as it was
-  scatter_add,  // target (or the part of it that is this rank's) = scale x the sum of the packets
-                // that were gathered into source, in their order
-  cast,         // target (=|+=) source, which may have another dtype
-  observe,      // target += source's every `stride`-th entry, as Welford's running mean and sum of
-                // squared deviations: f32 (number of observations, means, sums)
+  select,   // target = a packet of `keep` of the `of` entries of source / scale + residual;
+            // residual = what is not sent. If norm is not finite: target = a packet of zeros, and
+            // the residual stays
+  scatter_add,  // target (or this rank's shard of it) = scale x the sum of the packets that were
+                // gathered into source, in their order
+  cast,         // target (=|+=) source, converted to target's dtype; `keep` and `stride` as in
+                // docs/program.md
+  observe,  // updates target by every `stride`-th entry of source / scale: Welford's running mean
+            // and sum of squared deviations, f32 (number of observations, means, sums)
 };
 constexpr auto spellings(KernelKind) {
   return std::to_array<const char*>(
       {"measure", "rescale", "select", "scatter_add", "cast", "observe"});
 }
 
-/// One pass of one model segment over one micro-batch. forward: param, input -> output, saved (the
-/// head: stats, saved). recompute: param, input -> saved. backward: param, saved, grad_output (the
-/// head: stats) -> grad_input, grad. The embedding has no input and no grad_input: it reads tokens;
-/// the head reads labels.
+/// One pass of one model segment over one micro-batch. Operands by slot:
+///   forward:    param, input -> output, saved               (head: param, input -> stats, saved)
+///   recompute:  param, input -> saved
+///   backward:   param, saved, grad_output -> grad_input, grad     (head: stats for grad_output)
+/// The embedding reads tokens and has no input and no grad_input. The head also reads labels.
 struct Compute {
   Id segment = none;  // into ModelSpec::segments
   Pass pass = Pass::forward;
@@ -231,18 +240,19 @@ struct Compute {
 struct Kernel {
   KernelKind kind = KernelKind::measure;
   double scale = 1;               // measure
-  std::int64_t of = 0, keep = 0;  // select, scatter_add: a packet holds `keep` of `of` entries
-  Selector selector = Selector::top_k;       // select, scatter_add: threshold = keep varies
+  std::int64_t of = 0, keep = 0;  // select, scatter_add: a packet holds `keep` of `of` entries.
+                                  // cast: takes the first `keep` of every `stride` entries
+  Selector selector = Selector::top_k;       // select, scatter_add
   Feedback feedback = Feedback::conserving;  // select
   Coding coding = Coding::index32;           // select, scatter_add
-  int stride = 1;                            // observe
+  int stride = 1;                            // observe, cast
 };
 /// One optimizer step on a flat interval: param (write), grad (read), moment1/2 and master (add),
-/// norm (read, when clipping or fp16). Always runs; when norm is not finite it leaves everything as
-/// it was, so every rank issues the same ops.
+/// norm (read, when clipping or fp16). Every rank runs it in every step. When norm is not finite,
+/// it changes nothing.
 struct Update {};
-/// source -> target over the channel's group; in place when both name the same view. reduce and
-/// broadcast have a root: the group's member that plays role `root`.
+/// source -> target over the channel's group; in place when both name the same view. For reduce and
+/// broadcast, the root is the group's member that plays role `root`; none: the move has no root.
 struct Collective {
   Id channel = none;
   Move move = Move::all_reduce;
@@ -255,19 +265,21 @@ struct Send {
 struct Recv {
   Id channel = none, peer = none;
 };
-/// Mailbox: never blocks on the receiver. `peer` is a role; with `reply` it goes to the rank whose
-/// message the last Take on the channel `reply` of this role delivered.
+/// Sends to a mailbox and never waits for the receiver. `peer` is a role. With `reply` (none: no
+/// reply), the message goes to the sender of the message that the last Take on the channel `reply`
+/// delivered.
 struct Put {
   Id channel = none, peer = none, reply = none;
 };
-/// Mailbox: the next message that arrives on the channel for this rank, whoever sent it.
+/// Takes from a mailbox the next message that arrives on the channel for this rank, from any
+/// sender.
 struct Take {
   Id channel = none;
 };
 using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take>;
 
-/// The instance of `op` that serves step - lag. `throttle`: orders no data, it only keeps a lane
-/// from running too far ahead (a receive or a prefetch that would otherwise occupy memory early).
+/// A wait for the instance of `op` that serves step - lag. A `throttle` protects no data. It only
+/// keeps a lane from running too far ahead (a receive or prefetch that would occupy memory early).
 struct After {
   Id op = none;
   Narrow<std::uint8_t, Lag> lag = 0;
@@ -281,14 +293,16 @@ struct Op {
   std::vector<After> after = {};
   Narrow<std::uint8_t, Shift> shift = 0;
 };
+/// in_order: the ops of the lane run in program order. arrival: in the order in which they become
+/// ready.
 enum class Order : std::uint8_t { in_order, arrival };
 constexpr auto spellings(Order) { return std::to_array<const char*>({"in_order", "arrival"}); }
 struct Lane {
   std::string name = {};
   Order order = Order::in_order;
 };
-/// free_running: the role counts its own iterations and stops when the others have finished
-/// (asynchronous workers).
+/// All ranks that do the same work. A free_running role counts its own iterations and stops when
+/// the other roles have finished (asynchronous training).
 struct Role {
   std::string name = {};
   std::vector<Id> ranks = {};
@@ -304,8 +318,8 @@ struct Axis {
 };
 struct Program {
   std::string method = {};
-  std::vector<Axis> mesh = {};  // outermost first: rank = row-major index; ranks beyond the mesh
-                                // play extra roles (servers)
+  std::vector<Axis> mesh = {};  // outermost axis first; a rank is a row-major index; ranks beyond
+                                // the mesh have extra roles (servers)
   int world_size = 1;
   std::vector<Channel> channels = {};
   std::vector<Role> roles = {};
@@ -318,35 +332,36 @@ struct overloaded : F... {
 template <class... F>
 overloaded(F...) -> overloaded<F...>;
 
-/// Readable, versioned text; `parse_program` is its exact inverse and throws ProgramError with the
-/// line on malformed text.
+/// The program as versioned text. `parse_program` is its exact inverse, and throws ProgramError
+/// that quotes the line when the text is malformed.
 std::string to_text(const Program& program);
 Program parse_program(const std::string& text);
-/// Of the text: every rank compares it before the first step.
+/// FNV-1a hash of the text. All ranks compare it before the first step.
 std::uint64_t hash_of(const Program& program);
 
-/// Elements that a ref touches on one rank (a sliced view: its part).
+/// Elements (bytes) that a ref touches on one rank; of a sliced view, one rank's part.
 std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref);
 std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref);
-/// Number of ranks that differ along `axes` (regular axes only).
+/// The number of ranks in a group whose members differ along `axes`; ignores bits beyond the mesh.
 int size_of(const Program& program, Axes axes);
-/// The members of each group of a channel, in rank order; a rank's place in its group is its
-/// position here.
+/// The members of each group of a channel, in rank order. A rank's place in its group is its
+/// position in this list.
 std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel);
-/// The same by rank, for a flat pass: which group of the channel a rank is in, none = in none.
+/// The same by rank: of[rank] is the group of the channel that the rank is in; none: in no group.
 struct GroupOfRank {
   std::vector<Id> of = {};
   Id groups = 0;
 };
 GroupOfRank group_of_rank(const Program& program, const Channel& channel);
+/// The first ref of `op` with this slot; nullptr when there is none.
 const Ref* find(const Op& op, Slot slot);
-/// The channel of a communicating op, none for local ones.
+/// The channel of a communication op; none for local ops.
 Id channel_of(const Work& work);
-/// Entries of `elements` that an observe kernel looks at: the first and every stride-th after it.
+/// How many of `elements` entries an observe kernel reads: the first and every stride-th after it.
 constexpr std::int64_t observed_entries(std::int64_t elements, int stride) {
   return (elements + stride - 1) / stride;
 }
-/// One op as a line of text, as in to_text.
+/// One op as a line of the program's text.
 std::string to_text(const Program& program, const Role& role, Id op);
 
 }  // namespace rehearse::program

@@ -1,4 +1,3 @@
-// See program_tables.h.
 #include "engine/program/program_tables.h"
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 namespace rehearse::program {
 namespace {
 
-/// Whether `of` times these is at most `most`, for numbers that are not negative.
+/// Whether the product of `of` and the factors is at most `most`; all must be at least 0.
 bool fits(std::int64_t of, std::initializer_list<std::int64_t> factors, std::int64_t most) {
   for (const std::int64_t factor : factors)
     if (__builtin_mul_overflow(of, factor, &of) || of > most) return false;
@@ -37,7 +36,7 @@ void check_ref(const Program& p, const Role& role, Id o, const Ref& ref) {
                        storage.indices));
 }
 
-/// The roles that an op talks to, and the channel that it answers.
+/// Checks the roles that an op communicates with, and the channel of a reply.
 void check_others(const Program& p, const Role& role, Id o) {
   const auto check = [&](Id other, std::size_t of, const char* what) {
     if (other >= of) refuse(role, fmt::format("op %{} names {} {}, of {}", o, what, other, of));
@@ -55,7 +54,7 @@ void check_others(const Program& p, const Role& role, Id o) {
              role.ops[o].work);
 }
 
-/// Numbers that executors and workspaces are sized by.
+/// Checks the numbers that executors use as sizes.
 void check_numbers(const Program& p, const Role& role, Id o) {
   const auto must = [&](bool good, const char* what, auto value, const std::string& range) {
     if (!good) refuse(p, role, o, fmt::format("{} is {}, but must be {}", what, value, range));
@@ -137,7 +136,7 @@ void check_mesh(const Program& p) {
                       "as the world has ranks at the most",
                       axis.name, axis.size, p.world_size));
   }
-  constexpr std::size_t most_axes = 8;  // each set of them is a way to group all ranks
+  constexpr std::size_t most_axes = 8;  // n axes allow 2^n ways to group the ranks
   if (p.mesh.size() > most_axes)
     throw ProgramError(fmt::format("a mesh of {} axes; at most {}", p.mesh.size(), most_axes));
 }
@@ -162,7 +161,7 @@ void check_channel(const Program& p, const Channel& channel) {
 
 std::int64_t check_storage(const Role& role, const Storage& s) {
   constexpr int most_indices = decltype(Ref::index)::most + 1;
-  constexpr int most_versions = decltype(After::lag)::most;  // a wait must be able to reach back
+  constexpr int most_versions = decltype(After::lag)::most;  // a wait's lag may be this large
   const bool counts = s.indices >= 1 && s.indices <= most_indices && s.versions >= 1 &&
                       s.versions <= most_versions && s.elements >= 0 &&
                       (s.versions == 1 || s.life != Life::value);

@@ -1,6 +1,5 @@
-// What a program's tables may say, checked before anybody allocates by them: counts and ranges
-// against the world, names against each other. One definition for text that is read and for
-// programs that are linked.
+// Checks a program's tables: counts and ranges against the world, indices against each other. The
+// parser and the linker use the same checks, before anything of a stated size is allocated.
 #pragma once
 #include <cstdint>
 
@@ -10,26 +9,26 @@ namespace rehearse::program {
 
 /// A million ranks: 131,072 nodes of eight.
 inline constexpr int most_ranks = 1 << 20;
-/// Of a rank's storages in all: what a double still counts exactly.
+/// The most bytes of all storages of a rank: larger whole numbers are not exact in a double.
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
-/// Shifts beyond this would only make the linker look at more steps.
+/// The largest shift. Larger shifts would only make the linker look at more steps.
 inline constexpr int most_shift = 15;
 
-// Each throws ProgramError that says what is wrong and what would be right.
+// Each check throws ProgramError that says what is wrong and what would be right.
 
-/// World and mesh: every place of the mesh is a rank.
+/// World size and mesh: the mesh has no more places than the world has ranks.
 void check_mesh(const Program& program);
-/// A channel's group: axes of the mesh, or one colour for each rank and a bit of its own.
+/// A channel's group: axes of the mesh, or one colour per rank and a bit beyond the mesh.
 void check_channel(const Program& program, const Channel& channel);
-/// Counts of a storage; returns its bytes.
+/// The counts of a storage. Returns its bytes, all instances and versions included.
 std::int64_t check_storage(const Role& role, const Storage& storage);
-/// Inside its storage, in equal parts.
+/// The view is inside its storage, and its slices are equal.
 void check_view(const Program& program, const Role& role, const View& view);
-/// Operands, waits, channels and numbers of an op.
+/// The operands, waits, channels and numbers of an op.
 void check_op(const Program& program, const Role& role, Id op);
 
-/// All of the above, and what only the whole tells: the bytes of a rank, instances that no op
-/// names.
+/// All of the above, and checks of the whole program: the bytes of a rank, and that no storage has
+/// more instances than ops refer to.
 void check_tables(const Program& program);
 
 }  // namespace rehearse::program

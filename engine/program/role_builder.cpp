@@ -1,4 +1,3 @@
-// See role_builder.h.
 #include "engine/program/role_builder.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ RoleBuilder::RoleBuilder(std::string name, std::vector<Id> ranks, bool free_runn
     : role_{.name = std::move(name), .ranks = std::move(ranks), .free_running = free_running} {}
 
 Id RoleBuilder::lane(std::string_view name) {
-  for (Id l = 0; l < role_.lanes.size(); ++l)  // there are few
+  for (Id l = 0; l < role_.lanes.size(); ++l)  // a role has few lanes
     if (role_.lanes[l].name == name) return l;
   role_.lanes.push_back({.name = std::string(name)});
   return static_cast<Id>(role_.lanes.size() - 1);
@@ -81,7 +80,7 @@ Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs,
 }
 
 void RoleBuilder::throttle(Id op, Id after) {
-  // Of the same iteration, so the steps that they serve may differ.
+  // In one iteration the two ops serve steps that differ by the difference of their shifts.
   const int lag = role_.ops[after].shift - role_.ops[op].shift;
   if (lag < 0) return;
   role_.ops[op].after.push_back({.op = after, .lag = lag, .throttle = true});

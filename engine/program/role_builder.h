@@ -1,5 +1,5 @@
-// Names instead of indices while a role is being written down: lanes, storages and views are made
-// on first mention.
+// Builds a role with names in place of indices. Lanes, storages and views are created when a name
+// is first used.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,24 +16,28 @@ class RoleBuilder {
   RoleBuilder(std::string name, std::vector<Id> ranks, bool free_running = false);
 
   Id lane(std::string_view name);
-  /// A storage and a view of all of it under the same name. Mentioned again with the same name: the
-  /// same one.
+  /// Adds a storage and a view of all of it, under one name, and returns the view. If a view of
+  /// that name exists, returns it instead.
   Id storage(Storage storage);
+  /// Adds a view and returns it. If a view of that name exists, returns it instead.
   Id view(View view);
+  /// The view of that name, which must exist.
   Id view(std::string_view name) const;
   bool has(std::string_view name) const;
 
   Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0);
+  /// Makes `op` wait, as a throttle, for the instance of `after` in the same iteration. Does
+  /// nothing when `after` has a smaller shift than `op`.
   void throttle(Id op, Id after);
-  /// About as many ops are to come.
+  /// Reserves room for this many more ops.
   void expect(std::size_t ops) { role_.ops.reserve(role_.ops.size() + ops); }
   const Role& role() const { return role_; }
   Role take() { return std::move(role_); }
 
  private:
   Role role_;
-  // Views by the hash of their name, at the first free place behind it; a power of two of places,
-  // at least half of them free. The names themselves are in the role.
+  // A hash table of views by name, with linear probing. Its size is a power of two, and at least
+  // half of its places are free. The names are in the role.
   struct Place {
     std::uint32_t hash = 0;
     Id view = none;
@@ -49,7 +53,7 @@ inline Ref ref(Id view, Slot slot, Mode mode, int index = 0, int age = 0, Layout
   return {.view = view, .slot = slot, .mode = mode, .index = index, .age = age, .layout = layout};
 }
 
-/// The channel of that name, added when new.
+/// The channel of that name. Adds it when there is none.
 Id channel(Program& program, std::string_view name, Group group = {},
            Match match = Match::sequence);
 

@@ -1,11 +1,11 @@
-// Programs as text: one line an op, made to be read and to be kept as a golden file. Printing and
-// parsing are exact inverses.
+// Prints a program as text, one line per op, for people and for golden files. Printing and parsing
+// are exact inverses. An op (here on two lines):
 //
-//   %12 compute     forward s3 n=2 mb=0 param<L1.attention.split@1 input<x3#0
-//   output>x4#0/partial(tp) after %9 %31@1
+//   %12 compute forward s3 n=2 mb=1 param<W.L1.attention.split@1 input<x3#1
+//   output>x4#1/partial(tp) after %9 %31@1
 //
-// A ref is slot, mode (< read, > write, + add), view, #index, @age, /layout. `after %31@1`: the
-// instance of one step before; `%31!`: a throttle.
+// A ref is slot, mode (< read, > write, + add), view, #index, @age, /layout; index 0 and age 0 are
+// left out. `after %31@1` waits for the instance of the step before; `%31!` is a throttle.
 #include <fmt/format.h>
 
 #include "engine/base/names.h"
@@ -78,7 +78,7 @@ std::string work_text(const Program& p, const Work& work) {
       work);
 }
 
-/// A list of ids with runs folded: 0-3,7.
+/// A list of ids in which runs are ranges, and none is "-": 0-3,7,-.
 std::string ids_text(const std::vector<Id>& ids) {
   std::string out;
   for (std::size_t i = 0; i < ids.size();) {
@@ -118,7 +118,7 @@ std::string to_text(const Program& p) {
     if (!c.group.colour.empty()) out += fmt::format(" colour={}", ids_text(c.group.colour));
     out += '\n';
   }
-  for (const Role& role : p.roles)  // declared first: peers may be named before their lists
+  for (const Role& role : p.roles)  // before all op lists, because ops name peer roles
     out += fmt::format("role {} ranks={}{}\n", role.name, ids_text(role.ranks),
                        role.free_running ? " free_running" : "");
   for (const Role& role : p.roles) {

@@ -1,4 +1,3 @@
-// See text_line.h.
 #include "engine/program/text_line.h"
 
 #include <sstream>
@@ -33,7 +32,7 @@ std::optional<std::string> TextLine::optional(std::string_view key) {
 }
 
 void TextLine::fail(const std::string& why) const {
-  // A line may be as long as a file.
+  // A line may be very long: quote only its beginning.
   constexpr std::size_t shown = 400;
   throw ProgramError(fmt::format("program text, line {}: {}\n  {}", number_, why,
                                  text_.size() <= shown ? text_ : text_.substr(0, shown) + " ..."));

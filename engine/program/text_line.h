@@ -1,4 +1,4 @@
-// A line of a program's text, read word by word, with errors that quote it.
+// Reads one line of a program's text word by word. Errors quote the line.
 #pragma once
 #include <fmt/format.h>
 
@@ -17,6 +17,7 @@
 
 namespace rehearse::program {
 
+/// All functions throw ProgramError that quotes the line when the next word does not fit.
 class TextLine {
  public:
   TextLine(std::string text, int number);
@@ -33,12 +34,13 @@ class TextLine {
     return word;
   }
   bool accept(std::string_view word) { return more() && words_[next_] == word && ++next_; }
-  /// A name of something: what every word that mentions it can be told apart from.
+  /// Takes the name of a `what` (channel, view, ...). Refuses the characters that separate words.
   std::string name(std::string_view what);
-  /// "key=value": value; the word must be there.
+  /// Takes the word "key=value" and returns value. The word is required.
   std::string value(std::string_view key);
+  /// Like `value`; nullopt: the next word is not "key=...".
   std::optional<std::string> optional(std::string_view key);
-  /// Nothing follows.
+  /// Refuses further words.
   void end() const {
     if (more()) fail(fmt::format("unexpected '{}'", peek()));
   }
@@ -68,7 +70,7 @@ class TextLine {
 
   int line() const { return number_; }
   [[noreturn]] void fail(const std::string& why) const;
-  /// What `f` refuses is this line's fault.
+  /// Calls `f` and adds this line to its ProgramError.
   template <class F>
   void check(F f) const {
     try {

@@ -1,5 +1,5 @@
-// The version that the first line of a program's text carries: raised when old text would be
-// misread.
+// The version in the first line of a program's text. It is raised when this build would misread
+// older text.
 #pragma once
 
 namespace rehearse::program {

@@ -1,5 +1,5 @@
-// Where a rank stands on the mesh, which part of a view is its own, and how a group's tensors
-// follow each other in flat storage.
+// A rank's place on the mesh, its part of a view, and the order of a group's tensors in flat
+// storage (declared in tensor_map.h).
 #include <algorithm>
 #include <functional>
 #include <numeric>

@@ -14,10 +14,11 @@
 namespace rehearse::tensors {
 namespace {
 
-/// Pieces of one storage instance, kept sorted and joined.
+/// The pieces of one storage instance, sorted by begin.
 class Pieces {
  public:
-  /// True when something was new. Throws ProgramError on a contradiction.
+  /// Adds what of `piece` is not known yet. Returns whether there was any. Throws ProgramError when
+  /// `piece` contradicts a known piece.
   bool add(ParamPiece piece) {
     bool changed = false;
     auto at =
@@ -52,20 +53,23 @@ class Pieces {
   std::vector<ParamPiece> pieces_;
 };
 
-using Key = std::pair<Id, int>;  // storage, index
-using Known = std::map<Key, Pieces>;
+using Key = std::pair<Id, int>;       // storage, index of the instance
+using Known = std::map<Key, Pieces>;  // of one rank
 
+/// An operand on one rank.
 struct Side {
   Known* known = nullptr;
   Key key = {};
   Extent extent = {};
 };
 
-/// Element i of `from` holds what element i of `to` holds.
+/// Element i of `to` is the same parameter as element i of `from`: copies the pieces of `from` to
+/// `to`. Returns whether `to` learned anything.
 bool carry(const Side& from, const Side& to) {
   const auto found = from.known->find(from.key);
   if (found == from.known->end()) return false;
-  const std::vector<ParamPiece> pieces = found->second.all();  // `to` may be the same storage
+  // A copy, because `to` may be the same storage.
+  const std::vector<ParamPiece> pieces = found->second.all();
   const std::int64_t length = std::min(from.extent.size(), to.extent.size());
   bool changed = false;
   for (const ParamPiece& piece : pieces) {
@@ -80,11 +84,13 @@ bool carry(const Side& from, const Side& to) {
   }
   return changed;
 }
+/// Carries pieces in both directions.
 bool relate(const Side& a, const Side& b) {
   const bool forth = carry(a, b);
   return carry(b, a) || forth;
 }
 
+/// Starts with the operands of passes (seed), and then relates operands until nothing changes.
 class Mapper {
  public:
   Mapper(const link::LinkedProgram& linked, const model::ModelSpec& model)
@@ -159,7 +165,7 @@ class Mapper {
     }
   }
 
-  /// Relations between operands of one op on one rank.
+  /// Relates the operands of each op of a rank, first forwards through the ops, then backwards.
   bool within(Id rank) {
     const program::Role& role = role_of(rank);
     bool changed = false;
@@ -205,7 +211,7 @@ class Mapper {
         op.work);
   }
 
-  /// Operands of these slots hold the same elements.
+  /// Relates the operands of these slots, which have the same elements.
   bool relate_slots(Id rank, const program::Op& op, std::initializer_list<program::Slot> slots) {
     std::optional<Side> first;
     bool changed = false;
@@ -219,7 +225,7 @@ class Mapper {
     return changed;
   }
 
-  /// Relations between ranks: what is sent is what is received.
+  /// Relates operands of different ranks: what one rank sends is what another one receives.
   bool across() {
     bool changed = false;
     for (Id rank = 0; rank < known_.size(); ++rank) {
@@ -252,8 +258,7 @@ class Mapper {
     return here.extent.size() == there.extent.size() && relate(here, there);
   }
 
-  /// The n-th message of a step that a rank puts on a channel is what the n-th take of one message
-  /// gives, up to who sent it.
+  /// Relates the payload of a put of `rank` to the target of each take of `to` on the channel.
   bool across_mailbox(Id rank, const program::Op& op, Id channel, Id to) {
     bool changed = false;
     for (const program::Op& taker : role_of(to).ops) {
@@ -265,7 +270,7 @@ class Mapper {
     return changed;
   }
 
-  /// Whole tensors (all-reduce, broadcast, reduce) are laid out alike at every member.
+  /// Relates the members of an all-reduce, broadcast or reduce, which have equal layouts.
   bool across_collective(Id rank, Id op, const program::Collective& collective) {
     if (collective.move == program::Move::all_gather ||
         collective.move == program::Move::reduce_scatter)
@@ -311,7 +316,8 @@ class Mapper {
           storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {
-      // A shard that only collectives and servers touch is a parameter too if it outlives steps.
+      // A state with parameter pieces but no such slot is a parameter too: only collectives or
+      // servers use it.
       StorageMap& storage = map.storages[s];
       if (storage.kind == StorageKind::other && !storage.pieces.empty() &&
           role.storages[s].life == program::Life::state)

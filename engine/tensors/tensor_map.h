@@ -1,8 +1,14 @@
-// Which logical tensors lie behind a rank's storages. A program names parameters only where a
-// segment uses them (Slot::param, in the segment's order); everything else that is laid out like
-// them - gradients, shards, moments, masters, residuals, what a server holds - follows from the
-// operands that ops relate element by element. Initial weights, the weight-decay mask and
-// checkpoints read this map, so none of them knows how a method lays out its memory.
+// Maps the elements of a rank's storages to the model's parameters. Initial weights, the
+// weight-decay mask and checkpoints use this map, so none of them depends on a method's layout.
+//
+// A program names parameters only where a segment uses them (Slot::param, in the segment's order).
+// The layout of gradients, shards, moments, masters, residuals and servers' copies is inferred from
+// ops that relate their operands element by element. Example: a bucket of group 3 (6 elements) and
+// group 4 (3 elements) with one element of padding, and the shard of dp rank 1 of 2:
+//
+//   bucket:  0  1  2  3  4  5 | 6  7  8 | 9        group 3 | group 4 | padding
+//   shard:                 0  | 1  2  3 | 4
+//   pieces of the shard: [0, 1) = group 3 from offset 5; [1, 4) = group 4 from offset 0
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,15 +20,15 @@
 
 namespace rehearse::tensors {
 
-/// Elements [begin, end) of one instance of a storage are elements [offset, offset + end - begin)
-/// of the flat form that parameter group `group` has on this tensor-parallel rank.
+/// Elements [begin, end) of an instance of a storage are elements [offset, offset + end - begin) of
+/// parameter group `group`. Offsets count in the group's flat form on this tensor-parallel rank.
 struct ParamPiece {
   std::int64_t begin = 0, end = 0;
   Id group = none;
   std::int64_t offset = 0;
 };
 
-/// What a storage is to the optimizer, from the slots that refer to it.
+/// The kind of a storage, from the slots of the refs to it. other: not the model's or optimizer's.
 enum class StorageKind : std::uint8_t {
   other,
   param,
@@ -40,8 +46,8 @@ constexpr auto spellings(StorageKind) {
 
 struct StorageMap {
   StorageKind kind = StorageKind::other;
-  bool updated = false;  // an Update of this rank writes it: this is the owner's copy
-  std::vector<ParamPiece> pieces = {};  // by rising begin, no overlaps; padding is covered by none
+  bool updated = false;  // whether an Update of this rank writes it: it is the owner's copy
+  std::vector<ParamPiece> pieces = {};  // by rising begin, without overlaps; padding has no piece
 };
 
 struct RankMap {
@@ -49,34 +55,39 @@ struct RankMap {
   std::vector<StorageMap> storages = {};  // by storage of the rank's role
 };
 
-/// For every rank of the program. Throws ProgramError when one element would hold two parameters,
-/// or when a parameter that a segment uses is laid out in another size than the model's.
+/// The map of every rank of the program. Throws ProgramError when one element would hold two
+/// parameters, when a view is smaller than its parameter group, or when a pass has more operands
+/// than its segment has groups.
 std::vector<RankMap> map_tensors(const link::LinkedProgram& linked, const model::ModelSpec& model);
 
-/// One tensor (or the part of it that this tensor-parallel rank has) within a group's flat form.
+/// A tensor, or this tensor-parallel rank's part of it, within a group's flat form.
 struct TensorSlot {
   const model::TensorSpec* spec = nullptr;
-  std::int64_t begin = 0, end = 0;       // in the flat form
-  std::vector<std::int64_t> shape = {};  // of the part
+  std::int64_t begin = 0, end = 0;       // elements of the flat form
+  std::vector<std::int64_t> shape = {};  // of this rank's part
 };
+/// The tensors of a group in their order in the flat form.
 std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size);
 
-/// Place of a rank among those that differ from it along `axes`, and how many there are.
+/// The index of a rank in its group, and the size of the group.
 struct GroupPlace {
   int index = 0, count = 1;
 };
+/// The rank's place among the ranks that differ from it only along `axes`, or in an irregular
+/// group; 0 of 1 for a rank in no such group.
 GroupPlace place_of(const program::Program& program, program::Axes axes, Id rank);
-/// Place along the mesh axis of that name; 0 of 1 when there is none, or for a rank behind the
-/// mesh.
+/// The rank's place along the mesh axis of that name; 0 of 1 when there is no such axis, or for a
+/// rank beyond the mesh.
 GroupPlace place_along(const program::Program& program, const std::string& axis, Id rank);
 
-/// Elements of its storage's instance that a ref touches on a rank.
+/// An interval of elements of a storage.
 struct Extent {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }
 };
-/// Part `index` of `count` of an extent, as collectives divide it.
+/// Part `index` of `count` of an extent, divided as collectives divide tensors.
 Extent part_of(Extent whole, int index, int count);
+/// The elements of its storage that a view covers on a rank; of a sliced view, the rank's part.
 Extent extent_of(const program::Program& program, const program::Role& role, Id view, Id rank);
 
 }  // namespace rehearse::tensors

@@ -49,12 +49,12 @@ std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model:
   std::vector<TensorPart> parts;
   for (Id s = 0; s < role.storages.size(); ++s) {
     const program::Storage& storage = role.storages[s];
-    // Observations are of one warm-up on one mesh: a resumed run begins its own.
+    // Observations belong to one warm-up on one mesh. A resumed run starts new ones.
     if (storage.life != program::Life::state || is_observation(role, s)) continue;
     const StorageMap& mapped = map.storages[s];
     for (int age = 1; age <= storage.versions; ++age) {
       if (mapped.kind == StorageKind::scale || mapped.pieces.empty()) {
-        // A loss scale is the same everywhere; what else has no tensors is a rank's own.
+        // All ranks share the loss scale. Other storages without tensors are each rank's own.
         const bool shared = mapped.kind == StorageKind::scale;
         parts.push_back(
             {.key = {.kind = mapped.kind,
@@ -114,7 +114,8 @@ std::int64_t elements_of(const model::TensorSpec& spec) {
 void copy_part(const model::TensorSpec& spec, bool split, int tp_rank, int tp_size,
                std::int64_t begin, std::int64_t end, int width, std::byte* whole, std::byte* part,
                Direction direction) {
-  // Of every `stride` consecutive elements of the whole, this rank has a run of `run` at `first`.
+  // Of every `stride` consecutive elements of the whole tensor, this rank has the `run` elements
+  // that begin at `first`: with shape (outer, split, inner), stride = split * inner.
   std::int64_t stride = elements_of(spec);
   if (split && spec.split >= 0)
     stride = std::accumulate(spec.shape.begin() + spec.split, spec.shape.end(), std::int64_t{1},

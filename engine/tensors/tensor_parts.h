@@ -1,6 +1,6 @@
-// The parts of logical tensors that a program's state consists of: which rank has what, under a
-// name that no layout is in, and how parts of any mesh become a whole tensor. Checkpoints are made
-// of them, and migrations move them.
+// The parts of tensors that a program's state consists of. Each part has a key that does not depend
+// on the layout of storages, so parts of any mesh can be joined to whole tensors. Checkpoints
+// contain parts, and migrations move them.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -15,14 +15,16 @@
 
 namespace rehearse::tensors {
 
-/// What a part is, wherever it lies.
+/// Identifies a part, wherever it is stored.
 struct PartKey {
   StorageKind kind = StorageKind::param;
   int age = 1;              // 1: the newest version, 2: the one before
-  std::string tensor = {};  // a TensorSpec's name; for Kind::scale and Kind::other: the storage's
-  int copy = 0;             // residuals: as in residual_place; others differ in nothing
-  int tp_rank = 0, tp_size = 1;
-  std::int64_t begin = 0, end = 0;  // elements of the flat part that this tensor rank has
+  std::string tensor = {};  // a TensorSpec's name; "scale" for the loss scale; "ROLE.STORAGE" for
+                            // a storage without tensors
+  int copy = 0;  // residuals: the index of residual_place; storages without tensors: the rank; else
+                 // 0, because all copies are equal
+  int tp_rank = 0, tp_size = 1;     // 0 and 1 if the tensor is not split over tp
+  std::int64_t begin = 0, end = 0;  // elements of this tp rank's part of the tensor, flat
   friend auto operator<=>(const PartKey&, const PartKey&) = default;
 
   std::string text() const;
@@ -31,25 +33,26 @@ struct PartKey {
 struct TensorPart {
   PartKey key = {};
   Id storage = none;
-  std::int64_t begin = 0;  // element of the storage
+  std::int64_t begin = 0;  // first element in the storage
 };
 
-/// Among the ranks of a rank's data-parallel group that owe what they have not sent of a parameter
-/// group: the rank's place and how many they are. Leaders owe for their nodes.
+/// The place of `rank` among the ranks of its data-parallel group that have a residual for
+/// parameter group `group`. In two-level reductions only the leaders of nodes have one.
 GroupPlace residual_place(const link::LinkedProgram& linked, const std::vector<RankMap>& maps,
                           Id rank, Id group);
 
-/// Every part of every state storage of a rank, owned or not.
+/// All parts of all state storages of a rank, owned or not; without observations of variances.
 std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model::ModelSpec& model,
                                  const std::vector<RankMap>& maps, Id rank);
-/// The parts that each rank saves: of equal parts the first rank's, and of weights only copies that
-/// an Update writes, where there is one.
+/// The parts that each rank saves. Of equal parts, the lowest rank saves its own. Of parameters,
+/// only copies that an Update writes are saved.
 std::vector<std::vector<TensorPart>> owned_parts(const link::LinkedProgram& linked,
                                                  const model::ModelSpec& model,
                                                  const std::vector<RankMap>& maps);
 
-/// Copies elements between a whole tensor and the interval [begin, end) of the flat part that
-/// tensor rank `tp_rank` of `tp_size` has of it. `width`: bytes of an element.
+/// Copies elements between a whole tensor and elements [begin, end) of the flat part of tp rank
+/// `tp_rank` of `tp_size`. `part` points to element `begin` of that part. `width`: bytes of an
+/// element. `split`: whether the tensor's group is split.
 enum class Direction : std::uint8_t { to_whole, to_part };
 void copy_part(const model::TensorSpec& spec, bool split, int tp_rank, int tp_size,
                std::int64_t begin, std::int64_t end, int width, std::byte* whole, std::byte* part,

@@ -1,10 +1,10 @@
-// See variance.h.
 #include "engine/tensors/variance.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t least_observed = 64;
 
-/// The parameter group of an element of a storage; none: padding.
+/// The parameter group of an element of a storage; none: the element is padding.
 Id group_at(const StorageMap& storage, std::int64_t element) {
   const auto after =
       std::upper_bound(storage.pieces.begin(), storage.pieces.end(), element,
@@ -24,7 +24,7 @@ Id group_at(const StorageMap& storage, std::int64_t element) {
   return (after - 1)->group;
 }
 
-/// Of ranks with equal copies the first along each axis answers.
+/// Whether this rank reports the group: of ranks with equal copies, the first along each axis does.
 bool answers(const program::Program& program, const model::ModelSpec& model, Id group,
              program::Layout layout, Id rank) {
   for (std::size_t a = 0; a < program.mesh.size(); ++a) {
@@ -71,16 +71,19 @@ std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
   const StorageMap& storage = map.storages[role.views[source.view].storage];
   const auto observed = (state.size() - 1) / 2;
   std::map<Id, GroupObservation> by_group;
+  // If a gradient ended the observation: the group with its largest coordinate.
+  Id worst = none;
+  double largest = 0;
   for (std::size_t i = 0; i < observed; ++i) {
     const Id group = group_at(storage, extent.begin + static_cast<std::int64_t>(i) * stride);
     if (group == none) continue;
     const double mean = state[1 + i], deviations = state[1 + observed + i];
-    if (state[0] < 0 && !(std::isfinite(mean) && std::isfinite(deviations)))
-      throw InputError(fmt::format(
-          "the gradient of layer {} was not finite at step {}: training diverges, so warm-up has "
-          "no variances to plan with; a smaller train.lr or a longer train.warmup_steps may help",
-          model.segments[layer_of(model, group)].name,
-          first_step + static_cast<std::int64_t>(std::abs(state[0])) - 1));
+    if (state[0] < 0) {
+      const bool finite = std::isfinite(mean) && std::isfinite(deviations);
+      const double size = finite ? std::abs(mean) : std::numeric_limits<double>::infinity();
+      if (worst == none || size > largest) worst = group, largest = size;
+      continue;
+    }
     if (!answers(program, model, group, source.layout, rank)) continue;
     GroupObservation& sum = by_group[group];
     sum.group = group;
@@ -89,6 +92,13 @@ std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
     sum.deviations += deviations;
     sum.means += mean * mean;
   }
+  if (worst != none)
+    throw InputError(fmt::format(
+        "the gradient of layer {} was {} at step {}: training diverges, so warm-up has no "
+        "variances to plan with; a smaller train.lr or a longer train.warmup_steps may help",
+        model.segments[layer_of(model, worst)].name,
+        std::isfinite(largest) ? "too large for fp32 to hold its square" : "not finite",
+        first_step + static_cast<std::int64_t>(std::abs(state[0])) - 1));
   std::vector<GroupObservation> out;
   for (const auto& [group, sum] : by_group) out.push_back(sum);
   return out;
@@ -130,7 +140,7 @@ std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
       layer->second.elements += elements_of(model.groups[g], 1);
   std::vector<LayerVariance> out;
   for (auto& [segment, layer] : layers) {
-    // A group too small to be hit by the sample varies like the rest of its layer.
+    // Groups so small that no coordinate was observed count like the rest of their layer.
     const auto elements = static_cast<double>(layer.elements);
     layer.total *= elements / sampled[segment];
     layer.square_norm *= elements / sampled[segment];

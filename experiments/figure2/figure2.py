@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Figure 2 of Sun 2026, section 4.3: the adaptive method without placement, without layer-wise sparsity, without error feedback.
-Time is simulated on the paper's cluster, loss is trained: a small GPT by four processes (docs/experiments.md).
+Step times are simulated on the paper's cluster. Losses come from real training of a small GPT with four processes
+(docs/experiments.md).
 
     tools/python experiments/figure2/figure2.py -o out/figure2
 
-writes figure2.md, figure2.json and figure2.svg. Nothing is tuned to the paper's numbers.
+writes figure2.md, figure2.json and figure2.svg. Nothing is tuned to match the paper's numbers.
 """
 
 import argparse
@@ -120,9 +121,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("out/figure2"), metavar="FOLDER")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300, help="of each training run")
-    parser.add_argument("--fidelity", choices=("analytic", "fluid", "chunk"), default="fluid", help="of the simulation")
-    parser.add_argument("--tokens", help="prepared text of at most 512 tokens' vocabulary; default: that of the demo")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each training run")
+    parser.add_argument("--fidelity", choices=("analytic", "fluid", "chunk"), default="fluid", help="fidelity of the simulation")
+    parser.add_argument("--tokens", help="prepared text with a vocabulary of at most 512; default: the text of the demo")
     options = parser.parse_args()
     if options.tokens is None:
         options.tokens = learning.TOKENS

@@ -1,5 +1,5 @@
-"""The real half of Figure 2: what layer-wise sparsity and error feedback do to the loss of a small GPT, trained by four processes
-on real text, over seeds that fix initial weights and data order."""
+"""The trained part of Figure 2: the effect of layer-wise sparsity and error feedback on the loss of a small GPT. Four processes train it
+on real text. A seed fixes initial weights and data order."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ KEPT = (0.1, 0.01)
 
 
 def prepare_text(folder=TOKENS):
-    """The text of `make demo` in as many tokens as the model's vocabulary has."""
+    """Prepares the text of `make demo` with the vocabulary size of the model."""
     command = [sys.executable, "data/prepare.py", "-o", folder, "--vocab-size", "512", "--quiet"]
     if subprocess.run(command, cwd=study.ROOT).returncode:
         sys.exit("figure2: the text could not be prepared")
@@ -45,7 +45,7 @@ def forms_of_feedback():
 
 
 def kept_in(folder):
-    """The part of all gradients that a run sent after warm-up; none where it was not planned again."""
+    """The fraction of all gradients that a run sent after warm-up; None if it was not planned again."""
     plan = folder / "plan.toml"
     if not plan.exists():
         return None
@@ -56,7 +56,7 @@ def kept_in(folder):
 
 
 def train(settings, seed, options):
-    """First, last and validation loss of one run, and what it kept of its gradients."""
+    """First, last and validation loss of one run, and the fraction of its gradients that it kept."""
     with tempfile.TemporaryDirectory() as out:
         settings = settings | {"train.seed": seed, "train.steps": options.steps, "train.out": out, "train.data": options.tokens}
         one = study.rehearse("train", JOB, "--nproc", RANKS, *study.sets(settings))
@@ -65,7 +65,7 @@ def train(settings, seed, options):
 
 
 def diverged(run):
-    """It ended above where it began, or nowhere."""
+    """Whether the loss ended above its start, or is not finite."""
     return not math.isfinite(run["validation"] or math.nan) or run["validation"] > run["first"]
 
 
@@ -86,8 +86,8 @@ def row_of(name, settings, options):
 
 
 def tested(rows):
-    """With what they lose more than the first; and where no run of either diverged, losses by those of the same seed and p of the
-    paired test: seeds differ more than variants do."""
+    """The rows with their difference from the first row. If no run of either diverged, also the ratio of losses for equal seeds and p of
+    the paired test, because seeds differ more than variants."""
     base = rows[0]
     out = []
     for row in rows:
@@ -111,8 +111,9 @@ def forms(options, dense_row):
 
 
 def ablation(options, dense_row):
-    """[row]: the adaptive method, it without one thing at a time, and dense, each against the first. Placement moves work, not
-    numbers, so it has no row. Eq. 3 decides how much is kept in all, so a second uniform run keeps as much as it did."""
+    """[row]: the full adaptive method, the method without one component at a time, and dense, each compared with the first. Placement
+    moves work and does not change numbers, so it has no row. Eq. 3 decides how much is kept in total, so a second uniform run keeps the
+    same amount."""
     whole = {"method.name": "adaptive", "method.reduction": "sparse", "method.feedback": "conserving"}
     full = row_of(printed.FULL, whole, options)
     as_much = timing.everywhere(round(1 - full["kept"].mean, 4))
@@ -126,7 +127,7 @@ def ablation(options, dense_row):
 
 
 def form_against_form(rows):
-    """[sentence]: at each density, the forms in the order of their losses and whether the seeds can tell two of them apart."""
+    """[sentence]: for each density, the forms in the order of their losses, and whether two of them differ significantly over the seeds."""
     of = {row["variant"]: row for row in rows}
     lines = []
     for kept in (f"{part:.0%} kept" for part in KEPT):
@@ -149,8 +150,8 @@ def form_against_form(rows):
 
 
 def inputs():
-    """What the losses are made of besides the text, for a test to say whether it is still what it was when they were: files by
-    their hash, and the program of each variant whose plan is not decided by measurements."""
+    """What the losses depend on besides the text, so that a test can detect changes: hashes of files, and of the program of each variant
+    whose plan does not depend on measurements."""
     variants = {DENSE: {"method.name": "ddp"}} | forms_of_feedback()
     programs = {
         name: study.rehearse("simulate", JOB, *study.sets(settings), "--fidelity", "analytic", "--seeds", 1)["program_hash"]

@@ -1,5 +1,5 @@
-"""The simulated half of Figure 2: seconds of a step on the paper's cluster, of the adaptive method and of it without one thing
-at a time. Each row is planned once and simulated under the same seeds of jitter."""
+"""The simulated part of Figure 2: step times on the paper's cluster of the adaptive method, and of the method without one component at a
+time. Each row is planned once and simulated with the same seeds of jitter."""
 
 import pathlib
 import tempfile
@@ -13,7 +13,7 @@ MIDDLE = (S_MIN + S_MAX) / 2
 
 
 def everywhere(sparsity):
-    """The settings under which every layer has this sparsity."""
+    """Settings that give every layer this sparsity."""
     return {"method.s_min": sparsity, "method.s_max": sparsity}
 
 
@@ -23,10 +23,10 @@ ROWS = {
     printed.LAYERS: everywhere(MIDDLE),
     printed.FEEDBACK: {"method.feedback": "literal"},
 }
-# Eq. 3 puts every layer between these, whatever its variances are.
+# For any variances, eq. 3 gives every layer a sparsity between these.
 BOUNDS = {"s_max everywhere": everywhere(S_MAX), "s_min everywhere": everywhere(S_MIN)}
 
-# name: (job, the ways to sum sparse gradients of which the fastest is taken; none: the planner may choose dense)
+# name: (job, the sparse reductions of which the fastest is taken; empty: the planner may also choose dense)
 READINGS = {
     "110m": ("experiments/table2/110m.toml", ()),
     "110m, every layer sparse": ("experiments/table2/110m.toml", ("two_level", "sparse")),
@@ -36,7 +36,7 @@ READINGS = {
 
 
 def planned_and_simulated(job, settings, options):
-    """A row, without what compares it with others."""
+    """A row without its comparison with other rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "plan.toml"
         run = study.planned(job, path, settings)
@@ -54,7 +54,7 @@ def planned_and_simulated(job, settings, options):
 
 
 def tested(rows):
-    """With what they take more than the first, and p. Equal to the last digit: the two do the same work, no test is needed."""
+    """The rows with their difference from the first row, and p. Rows with exactly equal values do the same work and need no test."""
     full = rows[0]["step_time_s"]
     for row in rows:
         time = row["step_time_s"]
@@ -65,7 +65,7 @@ def tested(rows):
 
 
 def reading(job, reductions, options):
-    """{"job", "reduction", "tried", "rows", "bounds"}: the bounds where layers are sparse."""
+    """{"job", "reduction", "tried", "rows", "bounds"}; bounds only if layers are sparse."""
     ways = [{"method.reduction": reduction} for reduction in reductions] or [{}]
     tried = study.in_parallel(lambda way: planned_and_simulated(job, way, options), ways)
     full = min(tried, key=lambda row: row["step_time_s"].mean)

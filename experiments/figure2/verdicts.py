@@ -1,10 +1,10 @@
-"""What the numbers of Figure 2 say to the paper's claims: every sentence is made from the rows, whatever they turn out to be."""
+"""Compares the numbers of Figure 2 with the paper's claims. Every sentence is generated from the rows."""
 
 import printed
 import study
 import timing
 
-LEVEL = 0.05  # of p
+LEVEL = 0.05  # significance level
 
 
 def of_variants(rows):
@@ -22,7 +22,7 @@ def longer(row):
 
 
 def found(p, change):
-    """Whether a claimed increase is one here, by its sign and the test."""
+    """Whether a claimed increase is found here, by its sign and the test."""
     if p is None or p >= LEVEL:
         return "the seeds cannot tell them apart: not reproduced"
     return "the direction is reproduced" if change > 0 else "the direction is the opposite: not reproduced"
@@ -86,7 +86,7 @@ def higher(row):
 
 
 def of_loss(rows, as_much, dense):
-    """[(claim, sentence)]; `as_much`, `dense`: names of the control and of training with whole gradients."""
+    """[(claim, sentence)]; `as_much`, `dense`: names of the control run and of training with dense gradients."""
     of = of_variants(rows)
     full, layers, feedback = (of[name] for name in (printed.FULL, printed.LAYERS, printed.FEEDBACK))
     claimed = printed.DIVERGED[printed.FEEDBACK]

@@ -1,5 +1,5 @@
-"""Table 2 of Sun 2026 as printed, and what its numbers imply when they are put beside each other and beside the hardware of
-the paper's section 4.1. Nothing here enters a simulation. Run as a script, it prints them."""
+"""Table 2 of Sun 2026 as printed, and what its numbers imply together and for the hardware of the paper's section 4.1. No simulation uses
+these numbers. As a script, this file prints the implications."""
 
 import pathlib
 import re
@@ -8,12 +8,12 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 N = 5  # runs of each method
-SAMPLES, TOKENS = 512, 512  # a step (16 on each of 32 GPUs), and of a sample
+SAMPLES, TOKENS = 512, 512  # samples per step (16 on each of 32 GPUs), tokens per sample
 RANKS, NODES = 32, 12
 NIC = 100e9 / 8  # bytes/s
-STATED, SHAPE = 1.3e9, 0.11e9  # parameters: as the text says; of 12 layers of 768
+STATED, SHAPE = 1.3e9, 0.11e9  # parameters: the size that the text states; that of 12 layers of 768
 
-# method: (its name there, samples/s, hours to the target loss, GB a step, robustness), each mean and "±"
+# method: (its name in the paper, samples/s, hours to the target loss, GB per step, robustness), each as mean and "±"
 ROWS = {
     "megatron": ("Megatron-LM", (1842, 32), (14.7, 0.3), (4.82, 0.05), (0.81, 0.02)),
     "zero2": ("DeepSpeed ZeRO-2", (1598, 28), (17.1, 0.4), (5.10, 0.06), (0.76, 0.03)),
@@ -24,7 +24,7 @@ ROWS = {
 
 
 def peak(cluster, precision="f16"):
-    """FLOP/s of all devices of a platform, by the makers' data sheets."""
+    """FLOP/s of all devices of a platform, from the makers' data sheets."""
     devices = {d["name"]: d for d in tomllib.loads((ROOT / "platforms/devices.toml").read_text())["device"]}
     nodes = tomllib.loads((ROOT / f"platforms/{cluster}.toml").read_text())["nodes"]
     kinds = [kind for node in nodes for kind in node.get("count", 1) * node["devices"]]
@@ -32,7 +32,7 @@ def peak(cluster, precision="f16"):
 
 
 def training_flops(parameters, tokens):
-    """6 a parameter and token (Kaplan et al. 2020), attention's products left out: a lower bound."""
+    """6 FLOPs per parameter and token (Kaplan et al. 2020). A lower bound, because it leaves out the products of attention."""
     return 6 * parameters * tokens
 
 
@@ -42,12 +42,12 @@ def ring(n, size):
 
 
 def gathered(n, parameters, density, value_bytes):
-    """Bytes that each of n ranks sends when all gather everyone's (value, 32-bit index) pairs."""
+    """Bytes that each of n ranks sends in an all-gather of (value, 32-bit index) pairs."""
     return (n - 1) * density * parameters * (value_bytes + 4)
 
 
 def impossibilities():
-    """[(what cannot be, how it follows)]; every number is computed here."""
+    """[(contradiction, derivation)]; every number is computed here."""
     rates = {name: row[1][0] for name, row in ROWS.items()}
     best, least = max(rates.values()), min(rates.values())
     mixed, alike = peak("paper"), peak("paper-homogeneous")

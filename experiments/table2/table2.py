@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Table 2 of Sun 2026 from simulation: its methods on the paper's cluster, n seeds of jitter each, with 95% intervals and
-p-values against the fastest, the paper's numbers beside ours (docs/experiments.md).
+"""Simulates Table 2 of Sun 2026: its methods on the paper's cluster, n seeds of jitter each, with 95% intervals, p-values against the
+fastest method, and the paper's numbers beside ours (docs/experiments.md).
 
     tools/python experiments/table2/table2.py -o out/table2
 
-writes table2.md, table2.json and table2.svg. Nothing is tuned: the jobs beside this file say all that was assumed.
+writes table2.md, table2.json and table2.svg. Nothing is tuned: the jobs beside this file state all assumptions.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from plots import table2 as picture  # noqa: E402
 
 READINGS = ("110m", "110m-fp16", "110m-homogeneous", "1.3b")
 METHODS = ("megatron", "zero2", "pipedream-2bw", "topk-sync", "adaptive")
-ATTEMPTS = 3  # changes that a method may need before it fits
+ATTEMPTS = 3  # most changes that are tried until a method fits
 ASSUMED = [
     "24 RTX 4090 and 8 V100 on 12 nodes (platforms/paper.toml says why; paper-homogeneous: 32 RTX 4090 on 8 nodes).",
     "The devices' efficiency is assumed, not measured (platforms/devices.toml), so the seconds are uncalibrated; the same"
@@ -42,7 +42,7 @@ ASSUMED = [
 
 
 def settle(job, method, folder):
-    """({key: value} that makes the method run, None), or (what was tried, why it cannot)."""
+    """({key: value} that makes the method run, None), or (what was tried, why it cannot run)."""
     if method == "adaptive":
         try:
             return study.planned(job, folder / f"plan-{job.stem}.toml"), None
@@ -69,7 +69,7 @@ def simulate(job, settings, seed, options):
 
 
 def summary(method, settings, runs):
-    """A row: what all seeds gave together."""
+    """A row with the results of all seeds."""
     first = runs[0]
     return {
         "method": method,
@@ -88,7 +88,7 @@ def summary(method, settings, runs):
 
 
 def tested(rows):
-    """With p-values against the fastest."""
+    """The rows with p-values against the fastest row."""
     best = max(rows, key=lambda row: row["samples_per_s"].mean)
     for row in rows:
         for what in ("samples_per_s", "robustness"):

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr int kept_checkpoints = 2;
 
-// How a rank tells what it wrote.
+// The text by which a rank tells rank 0 the length and checksum of its file.
 std::string text_of(const FileSum& sum) {
   return fmt::format("{} {:016x}", sum.bytes, sum.checksum);
 }
@@ -63,13 +63,14 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor
   return m;
 }
 
-/// What this rank is to have of a tensor, from whatever copies there are.
+/// The whole tensor from which this rank's part is cut; empty when the checkpoint has none.
 std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartKey& key,
                                   const model::TensorSpec* spec, program::DType dtype,
                                   int copies_now) {
   const int copies = reader.copies(key.kind, key.tensor);
   if (key.kind == tensors::StorageKind::residual && copies > 0 && copies != copies_now) {
-    // Another number of data-parallel ranks: what is still owed in all stays the same.
+    // With another number of data-parallel ranks, each gets an equal share of the sum of all
+    // residuals.
     std::vector<std::byte> sum;
     for (int copy = 0; copy < copies; ++copy) {
       std::vector<std::byte> one = reader.whole(key.kind, key.tensor, key.age, copy, spec, dtype);
@@ -82,7 +83,7 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartK
     return sum;
   }
   std::vector<std::byte> whole = reader.whole(key.kind, key.tensor, key.age, key.copy, spec, dtype);
-  // A method that keeps more versions than the one that saved: older ones begin as the newest.
+  // If the method keeps more versions than the checkpoint has, older versions start as the newest.
   if (whole.empty() && key.age > 1)
     whole = reader.whole(key.kind, key.tensor, 1, key.copy, spec, dtype);
   return whole;
@@ -161,7 +162,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   if (manifest.model != c.model.name)
     throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", path,
                                  manifest.model, c.model.name));
-  // What no rank reads is looked at all the same: damage is told before the run goes on.
+  // Files are checked in turn by all ranks, also those that no rank reads, so that damage is found
+  // before the run goes on.
   const auto rank = static_cast<std::size_t>(c.control.environment().rank);
   const auto ranks = static_cast<std::size_t>(c.control.environment().world_size);
   for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
@@ -177,7 +179,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   for (Id group = 0; group < c.model.groups.size(); ++group)
     for (const model::TensorSpec& spec : c.model.groups[group].tensors)
       specs[spec.name] = {&spec, group};
-  std::pair<tensors::PartKey, std::vector<std::byte>> last;  // consecutive parts are of one tensor
+  // The last tensor read: consecutive parts often belong to one tensor.
+  std::pair<tensors::PartKey, std::vector<std::byte>> last;
   for (const tensors::TensorPart& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
     const program::DType dtype = executor.role().storages[part.storage].dtype;
     const auto spec = specs.find(part.key.tensor);
@@ -192,8 +195,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       last = {whole,
               tensor_for(reader, part.key, known ? spec->second.tensor : nullptr, dtype, copies)};
     }
-    // Nothing was owed of a layer that was sent whole; a rank's own (a select's threshold) begins
-    // anew on a rank that was not there.
+    // Missing residuals and rank-local state keep their initial values: a layer that was sent whole
+    // has no residual, and a rank that is new has no threshold of a select.
     if (last.second.empty() && (part.key.kind == tensors::StorageKind::residual ||
                                 part.key.kind == tensors::StorageKind::other))
       continue;

@@ -29,7 +29,7 @@ std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const 
   const auto found = places_.find({kind, tensor});
   if (found == places_.end()) return {};
   const int width = static_cast<int>(size_of(dtype));
-  // Every part is looked at before memory is taken for the whole: the manifest may say anything.
+  // Checks every part before it allocates the whole, because the manifest may say anything.
   std::vector<std::pair<tensors::PartKey, TensorEntry>> parts;
   std::int64_t elements = spec != nullptr ? tensors::elements_of(*spec) : 0, filled = 0;
   for (const Place& place : found->second) {
@@ -55,7 +55,7 @@ std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const 
                                  tensor));
   std::vector<std::byte> bytes(static_cast<std::size_t>(elements * width));
   for (const auto& [key, entry] : parts) {
-    auto* const data = const_cast<std::byte*>(entry.data.data());  // only read
+    auto* const data = const_cast<std::byte*>(entry.data.data());  // not written to
     if (spec != nullptr)
       copy_part(*spec, key.tp_size > 1, key.tp_rank, key.tp_size, key.begin, key.end, width,
                 bytes.data(), data, tensors::Direction::to_whole);

@@ -1,5 +1,5 @@
-// Reads a checkpoint back as logical tensors, whatever mesh it was saved from. Files are opened and
-// their checksums compared when they are first needed.
+// Reads a checkpoint as whole logical tensors, whatever mesh saved it. A file is opened, and its
+// checksum compared, when it is first needed.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -16,25 +16,25 @@ namespace rehearse::runtime {
 
 class CheckpointReader {
  public:
-  /// Throws InputError as read_manifest does.
+  /// Reads the manifest. Throws InputError as read_manifest does.
   explicit CheckpointReader(const std::string& folder);
 
   const Manifest& manifest() const { return manifest_; }
-  /// Where a free-running rank goes on: after its own last step, or with the run where this rank
-  /// counted no steps of its own.
+  /// The step with which a free-running rank goes on: its own next step if the checkpoint has one,
+  /// else the run's.
   std::int64_t own_step(Id rank) const;
 
-  /// A whole tensor of this kind, age and copy; empty when there is none. `spec` null: not a
+  /// A whole tensor of this kind, age and copy, flat; empty when there is none. `spec` null: not a
   /// tensor of the model (a loss scale). Throws InputError that names the file: truncated, damaged,
-  /// another precision or shape, elements that no part covers.
+  /// another precision or shape, elements missing.
   std::vector<std::byte> whole(tensors::StorageKind kind, const std::string& tensor, int age,
                                int copy, const model::TensorSpec* spec, program::DType dtype);
-  /// How many copies (residuals of data-parallel ranks) there are.
+  /// Number of copies (residuals of data-parallel ranks); 0: none saved.
   int copies(tensors::StorageKind kind, const std::string& tensor) const;
   /// The dtype that a tensor was saved in; f32 when there is none.
   program::DType dtype_of(tensors::StorageKind kind, const std::string& tensor);
-  /// Compares the checksum of a shard, by its place in the manifest. Throws InputError that names
-  /// it.
+  /// Checks the checksum of a shard, given by its index in the manifest. Throws InputError that
+  /// names the file.
   void verify(std::size_t shard) { file_of(shard); }
 
  private:
@@ -49,7 +49,7 @@ class CheckpointReader {
   std::string folder_;
   Manifest manifest_;
   std::map<std::pair<tensors::StorageKind, std::string>, std::vector<Place>> places_ = {};
-  std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};  // by shard
+  std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};  // by shard; null: not opened yet
 };
 
 }  // namespace rehearse::runtime

@@ -37,8 +37,8 @@ void need_gpt(const model::ModelSpec& model) {
         fmt::format("model {}: only GPT models have Hugging Face's GPT-2 layout", model.name));
 }
 
-/// A matrix of ours as two dimensions: [out, in]. The output of c_attn is (q, k, v) x heads x
-/// head_dim, the input of attn.c_proj heads x head_dim, each in this order in both.
+/// Dimensions (out, in) of one of our matrices. c_attn's out is (q, k, v) x heads x head_dim and
+/// attn.c_proj's in is heads x head_dim, in the same order as in Hugging Face's.
 std::pair<std::int64_t, std::int64_t> matrix_of(const model::TensorSpec& spec) {
   const std::int64_t all = tensors::elements_of(spec);
   const std::int64_t out =
@@ -46,7 +46,7 @@ std::pair<std::int64_t, std::int64_t> matrix_of(const model::TensorSpec& spec) {
   return {out, all / out};
 }
 
-/// Shape in a file of Hugging Face's.
+/// The tensor's shape in Hugging Face's file.
 std::vector<std::int64_t> outer_shape(const model::ModelSpec& model,
                                       const model::TensorSpec& spec) {
   if (vocabulary(spec.name)) return {model.vocab, spec.shape[1]};
@@ -60,7 +60,7 @@ std::vector<std::int64_t> outer_shape(const model::ModelSpec& model,
 
 at::Tensor wrap(std::span<const std::byte> bytes, const std::vector<std::int64_t>& shape,
                 program::DType type) {
-  // Only read.
+  // Not written to.
   return at::from_blob(const_cast<std::byte*>(bytes.data()), shape, scalar_type(type));
 }
 
@@ -82,6 +82,7 @@ void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
           reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, type);
       if (bytes.empty()) throw InputError(fmt::format("{}: it has no {}", checkpoint, spec.name));
       at::Tensor tensor = wrap(bytes, spec.shape, type);
+      // (padded vocab, H) -> (vocab, H)
       if (vocabulary(spec.name)) tensor = tensor.narrow(0, 0, model.vocab);
       if (transposed(spec.name)) {
         const auto [out, in] = matrix_of(spec);
@@ -131,6 +132,7 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
             wrap(entry.data, entry.shape, entry.dtype).to(scalar_type(storage.dtype));
         if (transposed(spec.name)) tensor = tensor.t();
         if (vocabulary(spec.name)) {
+          // (vocab, H) -> (padded vocab, H); the rows that are no token become 0.
           const at::Tensor padded = at::zeros(spec.shape, tensor.options());
           padded.narrow(0, 0, model.vocab).copy_(tensor);
           tensor = padded;

@@ -17,11 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view format_name = "rehearse-checkpoint";
-// The end of every manifest: this, 16 hexadecimal digits, the end of the JSON object.
+// Every manifest ends with `mark`, 16 hexadecimal digits and `end`.
 constexpr std::string_view mark = ",\n \"checksum\": \"", end = "\"\n}\n";
 constexpr std::size_t digits = 16;
 constexpr int most_ranks = 1 << 20, most_ages = 65535;
-// With most_ranks tensor-parallel parts still a 64-bit number.
+// Times most_ranks tensor-parallel parts it still fits into 64 bits.
 constexpr std::int64_t most_elements = std::int64_t{1} << 42;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
@@ -64,7 +64,7 @@ tensors::PartKey read_part(JsonReader& in, int ranks) {
   return key;
 }
 
-/// What a shard's name says, if it is one's.
+/// The rank in a shard's file name; any number when it is no such name.
 Id rank_of(const std::string& file) {
   Id rank = 0;
   const std::size_t number = file.find('-') + 1;
@@ -84,7 +84,8 @@ ShardRecord read_shard(JsonReader& in, int ranks) {
   return shard;
 }
 
-/// Sizes whose product is at most the number of ranks: the rest are servers.
+/// Reads the mesh. The product of its sizes is at most the number of ranks; the other ranks are
+/// servers.
 std::vector<program::Axis> read_mesh(JsonReader& in, int ranks) {
   std::vector<program::Axis> mesh;
   std::int64_t product = 1;
@@ -109,7 +110,7 @@ std::vector<std::optional<std::int64_t>> read_own_steps(JsonReader& in, int rank
   return steps;
 }
 
-/// What is wrong with a manifest that does not end as one should.
+/// Says what is wrong with a manifest that does not end with its checksum.
 std::string why_unsealed(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_object() && json.contains("format") && json["format"] == format_name &&

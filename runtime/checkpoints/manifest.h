@@ -1,7 +1,7 @@
-// The manifest of a checkpoint: what was saved, at which step, in which files. It is JSON whose
-// last key is a checksum of every byte before it, and it names the length and checksum of every
-// shard, so that a changed byte anywhere in the folder is noticed before anything is made of it.
-// Needs no tensors.
+// The manifest of a checkpoint: what was saved, at which step, in which files. It is JSON; its last
+// key is a checksum of every byte before it. It states the length and checksum of every shard, so a
+// changed byte anywhere in the folder is noticed before the content is used. No tensors are needed
+// to read it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,28 +15,30 @@
 
 namespace rehearse::runtime {
 
-/// Version of the folder's layout; another one is refused. 1 had no checksum of the manifest.
+/// Version of the folder's layout; other versions are refused. Version 1 had no checksum of the
+/// manifest.
 inline constexpr int checkpoint_version = 2;
-/// Steps beyond this do not fit beside an op in a lane's progress counter
+/// Largest step: more bits would not fit beside an op in a lane's progress counter
 /// (runtime/control/control.h).
 inline constexpr std::int64_t most_steps = std::int64_t{1} << 37;
 
-/// Which of a run's plans was in force: a run that goes on must know whether it has been placed
+/// The plan in force when the checkpoint was saved. `placements`: how often the run has been placed
 /// anew.
 struct PlanRecord {
   int placements = 0;
-  std::string plan = {};  // as a plan file; empty: the job's
+  std::string plan = {};  // text of a plan file; empty: the job's plan
 };
 
 struct ShardRecord {
-  std::string file = {};  // in the manifest's folder
+  std::string file = {};  // name in the manifest's folder
   FileSum sum = {};
   std::vector<tensors::PartKey> parts = {};
 };
 
 struct Manifest {
   std::int64_t step = 0, skipped_updates = 0;
-  /// By rank: the last step that a free-running rank has counted itself; nothing for the others.
+  /// By rank: the next step of a free-running rank, which counts its own steps; nothing for other
+  /// ranks.
   std::vector<std::optional<std::int64_t>> own_steps = {};
   std::string method = {}, model = {};
   std::vector<program::Axis> mesh = {};
@@ -51,13 +53,13 @@ struct Manifest {
 std::string shard_name(Id rank);
 inline constexpr const char* manifest_name = "manifest.json";
 
-/// With its checksum.
+/// The manifest's text, with its checksum.
 std::string to_text(const Manifest& manifest);
 
-/// The inverse. Throws InputError that names `path` when the text is damaged, of another version,
-/// or says what cannot be.
+/// The inverse of to_text. Throws InputError that names `path` when the text is damaged, of another
+/// version, or has an impossible value.
 Manifest parse_manifest(const std::string& text, const std::string& path);
-/// The same of a text whose checksum is not looked at: for tests that change values.
+/// The same without checking the checksum, for tests that change values.
 Manifest parse_manifest_content(std::string_view text, const std::string& path);
 
 /// The manifest in the folder of a checkpoint. Throws InputError that names the file.

@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr std::string_view prefix = "step-", half_written = ".part";
 
-/// The step in the name of a checkpoint's folder.
+/// The step in the name of a checkpoint's folder; nothing when it is no such name.
 std::optional<std::int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
   std::int64_t step = 0;
@@ -63,14 +63,14 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-/// The step of a line of metrics; nothing when it is none, or half of one.
+/// The step of a line of metrics; nothing when the line is incomplete or has none.
 std::optional<std::int64_t> step_of(const json& line) {
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer())
     return std::nullopt;
   return line["step"].get<std::int64_t>();
 }
 
-/// How many steps the metrics in a folder have come to.
+/// The last step in the metrics of a folder; 0: none.
 std::int64_t steps_told(const std::string& folder) {
   for (const std::string& line : lines_of(metrics_path(folder)) | std::views::reverse)
     if (const auto step = step_of(json::parse(line, nullptr, false))) return *step;
@@ -143,7 +143,8 @@ void check_unused(const std::string& folder) {
 
 void remove_run(const std::string& folder) {
   drop(metrics_path(folder));
-  // The newest first: whatever is left when this is cut short is a run that can go on.
+  // Removes the newest checkpoint first: if this is interrupted, what is left is a run that can go
+  // on.
   for (const std::string& path : checkpoints_in(folder) | std::views::reverse) drop(path);
   remove_half_written(folder);
 }
@@ -158,7 +159,7 @@ void rewind_run(const std::string& folder, std::int64_t step) {
   for (const std::string& line : lines_of(path)) {
     const json row = json::parse(line, nullptr, false);
     const auto told = step_of(row);
-    // A plan that follows this step is decided again.
+    // A change of plan after this step will be decided again, so its line goes too.
     if (told && (row.contains("plan") ? *told < step : *told <= step)) kept += line + '\n';
   }
   write_durably(path, kept);

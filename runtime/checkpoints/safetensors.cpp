@@ -138,7 +138,7 @@ std::vector<std::int64_t> whole_numbers(JsonReader& tensor, const char* key) {
   return out;
 }
 
-/// Nothing when the number does not fit into 64 bits.
+/// Bytes of a tensor by its shape; nothing when they do not fit into 64 bits.
 std::optional<std::size_t> bytes_of(const TensorEntry& tensor) {
   std::size_t bytes = size_of(tensor.dtype);
   for (const std::int64_t extent : tensor.shape)

@@ -1,6 +1,7 @@
-// Files in the safetensors format (github.com/huggingface/safetensors: a u64 with the length of a
-// JSON header, the header with name -> dtype, shape, offsets, then the data), and the two things
-// that make a folder of them survive a crash: durable writes and checksums.
+// Reads and writes files in the safetensors format (github.com/huggingface/safetensors), with
+// durable writes and checksums so that a folder of them survives a crash:
+//
+//   [u64 length of the header] [header: JSON, name -> dtype, shape, data_offsets] [data]
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 namespace rehearse::runtime {
 
+/// A tensor of a file. `data` points into memory of the caller or of the SafetensorsFile.
 struct TensorEntry {
   program::DType dtype = program::DType::f32;
   std::vector<std::int64_t> shape = {};
@@ -21,19 +23,19 @@ struct TensorEntry {
 };
 using TensorTable = std::map<std::string, TensorEntry>;
 
-/// What a file is known by.
+/// Length and checksum of a file.
 struct FileSum {
   std::int64_t bytes = 0;
   std::uint64_t checksum = 0;
 };
 
-/// Writes the file and returns when it is on disk. Throws BackendError that
-/// names the file and what the system said (no space left on device, ...).
+/// Writes the file and returns when it is on disk. Throws BackendError that names the file and the
+/// system's error (no space left on device, ...).
 FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
                           const std::map<std::string, std::string>& metadata = {});
 
-/// A memory-mapped file. Throws InputError that names the file: missing, truncated, not the one
-/// that `sum` says, no safetensors file, offsets that do not fit.
+/// A memory-mapped safetensors file. Throws InputError that names the file: missing, truncated,
+/// another length or checksum than `sum`, not this format, offsets that do not fit.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::string path, std::optional<FileSum> sum = {});
@@ -51,13 +53,14 @@ class SafetensorsFile {
   TensorTable tensors_ = {};
 };
 
-/// XXH3's 64-bit checksum, several GB/s on one core: no disk waits for it. Guards against damage,
+/// XXH3's 64-bit checksum: several GB/s on one core, faster than disks. It protects against damage,
 /// not against forgery.
 std::uint64_t checksum_of(std::span<const std::byte> bytes);
 
-/// Writes a small text file beside its name, syncs it and renames it into place.
+/// Writes a small text file under a temporary name, syncs it and renames it into place. Throws
+/// BackendError.
 void write_durably(const std::string& path, const std::string& text);
-/// Makes renames and new names in a folder durable.
+/// Makes renames and new files in a folder durable. Throws BackendError.
 void sync_folder(const std::string& path);
 
 }  // namespace rehearse::runtime

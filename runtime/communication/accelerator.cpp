@@ -26,13 +26,13 @@ std::string find_plugin() {
 }  // namespace
 
 bool has_accelerator() {
-  // The driver's device files: no library is loaded to find out that there is nothing.
+  // Looks for the driver's device files, so no library is loaded where there is no device.
   return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
 }
 
 std::unique_ptr<Accelerator> load_accelerator(Control& control, const std::string& path) {
   const std::string file = path.empty() ? find_plugin() : path;
-  // Global, because torch's CUDA half looks up symbols of its CPU half and the other way round.
+  // Global, because torch's CUDA libraries and its CPU libraries look up symbols in each other.
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     throw BackendError(

@@ -32,12 +32,13 @@ namespace {
 using GlooGroup = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 using Pending = c10::intrusive_ptr<c10d::Work>;
 
-/// Gloo's own limit, far behind the control plane's: that one names who is to blame.
+/// Gloo's own timeout: ten times the control plane's, which therefore reports first and names who
+/// is to blame.
 std::chrono::milliseconds patience_of(const Control& control) {
   return std::chrono::milliseconds(static_cast<long>(1e4 * control.options().timeout.value));
 }
 
-/// Whether Gloo has the collective at the bytes of the schedule: by rings, of 32-bit numbers.
+/// Whether Gloo runs the collective, with the bytes of our schedule: rings of 32-bit numbers.
 bool has(const CollectiveSpec& spec, int members) {
   if (spec.dtype != program::DType::f32 && spec.dtype != program::DType::i32) return false;
   if (spec.algorithm != program::Algorithm::automatic && spec.algorithm != program::Algorithm::ring)
@@ -46,7 +47,7 @@ bool has(const CollectiveSpec& spec, int members) {
          (spec.move == program::Move::all_gather && spec.elements % members == 0);
 }
 
-/// Payload of Gloo's ring, which is our ring's.
+/// Payload bytes that Gloo's ring sends, the same as our ring's.
 std::int64_t sent_bytes(const CollectiveSpec& spec, int members, int member) {
   const std::vector<Id> nodes(static_cast<std::size_t>(members), 0);
   return collectives::schedule(spec.move, program::Algorithm::ring, spec.elements, nodes)
@@ -54,8 +55,8 @@ std::int64_t sent_bytes(const CollectiveSpec& spec, int members, int member) {
          size_of(spec.dtype);
 }
 
-/// Where the members of Gloo's groups find each other: the control plane's values. Who waits there
-/// for a rank that has died is told so, which c10d's own stores cannot do.
+/// Rendezvous of Gloo's groups through the control plane's values. Unlike c10d's own stores, it
+/// tells a member that waits for a dead rank.
 class ControlStore : public c10d::Store {
  public:
   ControlStore(Control& control, std::string prefix)
@@ -85,7 +86,7 @@ class ControlStore : public c10d::Store {
   std::int64_t getNumKeys() override { lacking("getNumKeys"); }
 
  private:
-  /// Gloo connects a full mesh with set, get and wait.
+  /// Gloo connects a full mesh with set, get and wait alone.
   [[noreturn]] static void lacking(const char* what) {
     throw BackendError(fmt::format("Gloo asks for {}, which the control plane has not", what));
   }
@@ -94,7 +95,7 @@ class ControlStore : public c10d::Store {
   std::string prefix_;
 };
 
-/// This host's address as `other` sees it: the one that the way there begins at.
+/// This host's address as `other` sees it: the local end of the route to `other`.
 std::string address_towards(const std::string& other) {
   addrinfo hints = {};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -107,7 +108,7 @@ std::string address_towards(const std::string& other) {
   socklen_t size = sizeof own;
   std::array<char, NI_MAXHOST> name = {};
   auto* address = reinterpret_cast<sockaddr*>(&own);
-  // A datagram socket sends nothing when it is connected.
+  // Connecting a datagram socket sends nothing; it only chooses the route.
   if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       getsockname(fd.get(), address, &size) != 0 ||
       getnameinfo(address, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0)
@@ -117,7 +118,8 @@ std::string address_towards(const std::string& other) {
 
 class GlooCommunicator : public Communicator {
  public:
-  /// `connect`: with the other members, when the first collective is prepared that Gloo has.
+  /// `connect` makes the group with the other members. It is called when the first collective that
+  /// Gloo runs is prepared.
   GlooCommunicator(Control& control, std::unique_ptr<SocketCommunicator> sockets,
                    std::function<GlooGroup()> connect)
       : Communicator(sockets->channel(), sockets->ranks(), sockets->member()),
@@ -169,15 +171,15 @@ class GlooCommunicator : public Communicator {
  private:
   struct Entry {
     CollectiveSpec spec = {};
-    int by_sockets = -1;    // a handle, where sockets do it
-    std::int64_t sent = 0;  // bytes, where Gloo does
+    int by_sockets = -1;    // handle of sockets_; -1: Gloo runs it
+    std::int64_t sent = 0;  // bytes sent by Gloo in one run; 0: sockets run it
   };
 
   static at::Tensor tensor(void* data, std::int64_t elements, program::DType dtype) {
     return at::from_blob(data, {elements}, dtype == program::DType::f32 ? at::kFloat : at::kInt);
   }
 
-  /// Waits for Gloo and for the control plane at once.
+  /// Waits for Gloo's result, and for a verdict of the control plane.
   void finish(const Pending& work, const CollectiveSpec& spec) {
     struct Done {
       std::mutex mutex = {};
@@ -195,7 +197,7 @@ class GlooCommunicator : public Communicator {
                                     [&] { return state->done; })) {
       if (!control_.failure()) continue;
       // Gloo's thread is still blocked in the collective, and destroying the group would wait for
-      // it: this process ends with the verdict, so the group stays as it is.
+      // it. This process is about to end, so the group is leaked.
       (void)group_.release();
       control_.check();
     }
@@ -213,7 +215,8 @@ class GlooCommunicator : public Communicator {
   std::function<GlooGroup()> connect_;
   GlooGroup group_ = {};
   std::vector<Entry> entries_ = {};
-  std::atomic<std::int64_t> moved_ = 0;  // bytes; a ring sends as much as it receives
+  // Bytes that Gloo sent. A ring receives as many.
+  std::atomic<std::int64_t> moved_ = 0;
 };
 
 }  // namespace
@@ -221,7 +224,7 @@ class GlooCommunicator : public Communicator {
 struct Gloo::Impl {
   Control& control;
   std::shared_ptr<::gloo::transport::Device> device = {};
-  std::map<std::string, int> made = {};  // groups by channel and members
+  std::map<std::string, int> made = {};  // number of groups made, by channel and ranks
 
   GlooGroup connect(const std::string& name, int member, int members) {
     try {
@@ -241,7 +244,8 @@ struct Gloo::Impl {
 };
 
 Gloo::Gloo(Control& control) : impl_(new Impl{.control = control}) {
-  // Gloo writes to sockets without MSG_NOSIGNAL: a dead peer must be an error, not our end.
+  // Gloo writes to sockets without MSG_NOSIGNAL. A dead peer must be an error, not a SIGPIPE that
+  // ends this process.
   std::signal(SIGPIPE, SIG_IGN);
   const auto& members = Members::of(control);
   const std::string& host = members[static_cast<std::size_t>(control.environment().rank)].host;

@@ -1,7 +1,7 @@
-// Communicators over c10d's Gloo process group (run.transport = "gloo"): the library's own rings
-// for all-reduces and all-gathers of 32-bit numbers, which move our schedule's bytes. What Gloo
-// lacks or does at twice the bytes (reduce-scatter; other algorithms and types; point to point
-// under the control plane's watch) is played by our own sockets.
+// Communicators over c10d's Gloo process group (run.transport = "gloo"). Gloo's own rings run the
+// all-reduces and all-gathers of 32-bit numbers, and move the bytes of our schedules. Our sockets
+// run the rest: what Gloo lacks (other algorithms and types, point to point watched by the control
+// plane) or does with twice the bytes (reduce-scatter).
 #pragma once
 #include <memory>
 
@@ -10,17 +10,17 @@
 
 namespace rehearse::runtime {
 
-/// Makes a run's Gloo groups. They listen on the address by which other hosts reach this one, or on
-/// the interface that GLOO_SOCKET_IFNAME names.
+/// Makes the Gloo groups of a run. They listen on the address by which other hosts reach this one,
+/// or on the network interface that GLOO_SOCKET_IFNAME names.
 class Gloo {
  public:
   explicit Gloo(Control& control);
   ~Gloo();
   Gloo(const Gloo&) = delete;
   Gloo& operator=(const Gloo&) = delete;
-  /// Every member calls it, equal channels in the same order. Nothing is connected before a
-  /// collective is prepared that Gloo has; then the members wait for each other. Gloo must outlive
-  /// it.
+  /// Every member calls it, for equal channels in the same order. The members connect, and wait for
+  /// each other, when the first collective that Gloo runs is prepared. This object must outlive the
+  /// communicator.
   std::unique_ptr<Communicator> communicator(std::unique_ptr<SocketCommunicator> sockets);
 
  private:

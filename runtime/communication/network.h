@@ -1,6 +1,6 @@
-// The data connections of a rank: makes the communicators and mailboxes of its channels. One
-// listening socket a process; connections are made when two ranks first talk on a channel, one for
-// each direction, and say who they are with the run's token.
+// The data connections of a rank: makes the communicators and mailboxes of its channels. Each
+// process has one listening socket. Two ranks connect when they first communicate on a channel,
+// with one connection for each direction, and identify themselves with the run's token.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,33 +15,36 @@ namespace rehearse::runtime {
 
 struct NetworkOptions {
   job::Transport transport = job::Transport::sockets;
-  /// By rank: the node it lies on, for hierarchical algorithms. Empty: from host names.
+  /// The node of each rank, for hierarchical algorithms. Empty: derived from host names.
   std::vector<Id> node_of = {};
-  /// A mailbox holds at most this much on its way out, and as much on its way in.
+  /// Bytes that a mailbox may hold unsent, and as many received but not taken. A single larger
+  /// message still passes, and reading stops only once the bound is exceeded.
   Bytes mailbox_bound = Bytes(2e9);
-  /// How long no byte may move on a connection that is waited for while the control plane finds
-  /// nobody to blame (a peer may compute for long). 0: ten times the control plane's timeout.
+  /// The longest time without a byte on a connection that is waited for, while the control plane
+  /// blames nobody (a peer may compute for long). 0: ten times the control plane's timeout.
   Seconds patience = {};
 };
 
 class Network {
  public:
-  /// Every rank makes one. The control plane must outlive it.
+  /// Every rank makes one, at the same point of the program. `control` must outlive it. Throws
+  /// InputError when node_of has another length than the world size.
   explicit Network(Control& control, NetworkOptions options = {});
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  /// For a channel within one group: `ranks` in the group's order, this rank among them. For
+  /// For a channel within one group: `ranks` in the group's order, with this rank among them. For
   /// point-to-point channels give all ranks of the run. Name and ranks are the same at every
-  /// member; a lane that shares a channel with another (one sends, one receives) may share the
-  /// communicator, or make a second one under the same name. No communication happens here.
+  /// member. Two lanes on one channel (one sends, one receives) may share the communicator or make
+  /// one each. Nothing is sent here. Throws ProgramError when this rank is not in `ranks`.
   std::unique_ptr<Communicator> communicator(const std::string& channel, std::vector<Id> ranks);
-  /// For a mailbox channel; one per channel and process, on every rank that puts or takes.
-  /// `senders`: the ranks that may put; `receivers`: those that take.
+  /// For a mailbox channel: one per channel and process, on every rank that puts or takes.
+  /// `senders` may put, `receivers` take.
   std::unique_ptr<Mailbox> mailbox(const std::string& channel, std::vector<Id> senders,
                                    std::vector<Id> receivers);
 
+  /// The node of each rank.
   const std::vector<Id>& node_of() const;
 
  private:

@@ -1,4 +1,3 @@
-// See packet_exchange.h.
 #include "runtime/communication/packet_exchange.h"
 
 #include <cstring>
@@ -18,7 +17,7 @@ PacketExchange::PacketExchange(Communicator& communicator, program::Move move,
           {.move = move, .dtype = program::DType::u8, .elements = 4 * count, .root = root})),
       counts_(static_cast<std::size_t>(count)) {}
 
-/// A packet behind its count.
+/// The part of a packet after its count.
 Buffer PacketExchange::body(std::byte* packets, std::int64_t index) const {
   std::byte* const packet = packets + index * packet_room(kernel_);
   return {.data = packet + packet_header(kernel_.selector),
@@ -46,7 +45,7 @@ void PacketExchange::run(std::byte* source, std::byte* target) {
     broadcast(target);
 }
 
-/// A ring: in round r a member hands on the packet of the member r places before it.
+/// In round r of the ring a member passes on the packet of the member r places before it.
 void PacketExchange::gather(std::byte* target) {
   const int n = communicator_.size(), me = communicator_.member();
   for (int round = 0; round + 1 < n; ++round)

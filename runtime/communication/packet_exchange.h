@@ -1,6 +1,10 @@
-// Collectives of packets that are as long as they happen to be: how many entries each holds goes
-// ahead, then every packet goes with the bytes it has. Slots of memory are equal, packet_room
-// apart.
+// All-gather and broadcast of packets of varying length. The entry counts are exchanged first, then
+// every packet is sent with the bytes it has. In memory packets lie packet_room(kernel) bytes
+// apart. The all-gather is a ring; for 3 members with packets A, B and C:
+//
+//   round    0 sends to 1    1 sends to 2    2 sends to 0
+//     0           A               B               C
+//     1           C               A               B
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +17,13 @@ namespace rehearse::runtime {
 
 class PacketExchange {
  public:
-  /// `count` packets in all: in an all-gather one of each member, in a broadcast all from `root`.
+  /// `count` packets in all: in an all-gather one from each member, in a broadcast all from `root`.
   PacketExchange(Communicator& communicator, program::Move move, const program::Kernel& kernel,
                  std::int64_t count, int root);
 
-  /// all_gather: a member's packet -> all packets. broadcast: the root's packets -> the same.
-  /// Throws BackendError when a peer's count does not fit.
+  /// all_gather: `source` is this member's packet, `target` all packets by member. broadcast: both
+  /// are all packets, `source` is read at the root. Throws BackendError when a peer's count does
+  /// not fit.
   void run(std::byte* source, std::byte* target);
 
  private:

@@ -18,14 +18,14 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr std::uint32_t transfer_magic = 0x52485431;
-// Received and summed while still in the second-level cache.
+// Size of the landing buffer: received bytes are summed while in the second-level cache.
 constexpr std::size_t landing_bytes = 256 << 10;
-// What one call may move before the other direction has its turn.
+// Bytes that one system call may move before the other direction has its turn.
 constexpr std::size_t turn_bytes = 1 << 20;
 
 }  // namespace
 
-/// A transfer under way.
+/// A transfer in progress.
 struct SocketCommunicator::Active {
   int peer = 0;
   bool receive = false, add = false;
@@ -33,7 +33,7 @@ struct SocketCommunicator::Active {
   std::byte* data = nullptr;
   std::size_t bytes = 0, done = 0;  // of the payload
   std::size_t header_done = 0;
-  std::size_t landed = 0;  // bytes in the landing buffer that are not a whole element yet
+  std::size_t landed = 0;  // bytes in the landing buffer of an incomplete element
   Line* line = nullptr;
   TransferHeader header = {};
 
@@ -74,7 +74,7 @@ void SocketCommunicator::broken(const Active& active, const std::string& what,
                              active.bytes, active.line->sequence, where));
 }
 
-/// Moves what the kernel takes or has now. True when something moved.
+/// Sends or receives as much as the kernel allows now. Returns true when bytes moved.
 bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
   std::array<iovec, 2> parts = {};
   std::size_t count = 0;
@@ -141,7 +141,7 @@ void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline s
     if (first == nullptr) first = &a;
     wait[count++] = {a.line->fd.get(), static_cast<short>(a.receive ? POLLIN : POLLOUT), 0};
   }
-  // With more transfers than places the rest is looked at again soon.
+  // Transfers beyond `most` are not polled; look at them again after 1 ms.
   const bool all = active.size() < most;
   const Deadline until = since + to_duration(patience_);
   const int ready = poll(wait.data(), count, milliseconds_until(until, all ? 1'000'000 : 1));
@@ -167,8 +167,9 @@ void SocketCommunicator::move_all(std::span<Active> active, const CollectiveSpec
       Active& a = active[i];
       if (a.complete()) continue;
       complete = false;
-      // Transfers on one connection go one by one; so do sums into one place, in the schedule's
-      // order, because sums of floats depend on it; and the landing buffer has one user.
+      // A transfer waits for an earlier one on the same connection, and a sum for an earlier one
+      // into the same place, because the order of float additions matters. The landing buffer
+      // serves one transfer at a time.
       const auto goes_first = [&](const Active& b) {
         const bool same_sum = a.receive && a.add && b.receive && b.add &&
                               b.data < a.data + a.bytes && a.data < b.data + b.bytes;
@@ -346,7 +347,6 @@ void SocketCommunicator::exchange(Buffer out, int to, Buffer in, int from) {
 }
 
 void SocketCommunicator::barrier() {
-  // Dissemination (Hensgen, Finkel and Manber 1988): after round k everybody knows of 2^k others.
   for (int distance = 1; distance < size(); distance *= 2) {
     active_.assign(2, {});
     active_[0].peer = (member() + distance) % size();

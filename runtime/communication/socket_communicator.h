@@ -1,6 +1,16 @@
-// A communicator over sockets of our own: it plays the schedules of engine/collectives. A round's
-// sends and receives overlap in one thread (poll); what is added is received in pieces that fit the
-// cache and summed as they come, so no receive buffer of the payload's size exists.
+// A communicator over our own sockets, which plays the schedules of engine/collectives. One thread
+// overlaps the sends and receives of a round (poll). What is to be added arrives in pieces that fit
+// the cache, so no receive buffer of the payload's size is needed:
+//
+//   receive and store:  socket ------------------------------------> tensor
+//   receive and add:    socket --> landing buffer (256 KiB) -- += --> tensor
+//
+// The barrier is by dissemination (Hensgen, Finkel and Manber 1988), ceil(log2 n) rounds; for 4
+// members:
+//
+//   round   distance   member 0 sends to   1 to   2 to   3 to     each then knows of
+//     0        1              1              2      3      0       1 other
+//     1        2              2              3      0      1       3 others
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,7 +25,7 @@
 
 namespace rehearse::runtime {
 
-/// Precedes every transfer, so that two ranks that disagree find out at once.
+/// Sent before every payload, so that two ranks that disagree find out at once.
 struct TransferHeader {
   std::uint32_t magic = 0, sequence = 0;
   std::uint64_t bytes = 0;
@@ -23,8 +33,8 @@ struct TransferHeader {
 
 class SocketCommunicator : public Communicator {
  public:
-  /// `node_of`: by member. `patience`: how long no byte may move while the control plane sees
-  /// nothing wrong.
+  /// `node_of`: the node of each member. `patience`: the longest time without a byte while the
+  /// control plane blames nobody.
   SocketCommunicator(Switchboard& switchboard, const Control& control, std::string channel,
                      std::vector<Id> ranks, int member, std::vector<Id> node_of, Seconds patience);
   ~SocketCommunicator() override;
@@ -42,11 +52,11 @@ class SocketCommunicator : public Communicator {
   void play(const collectives::Schedule& schedule, Buffer whole);
 
  private:
-  struct Line {  // one direction of one peer
+  struct Line {  // the connection to or from one peer
     Fd fd = {};
     std::uint32_t sequence = 0;
   };
-  struct Piece {  // of a schedule, in bytes
+  struct Piece {  // one transfer of a schedule, as this member sees it, in bytes
     int peer = 0;
     bool receive = false, add = false;
     std::int64_t begin = 0, end = 0;
@@ -54,7 +64,7 @@ class SocketCommunicator : public Communicator {
   struct Prepared {
     CollectiveSpec spec = {};
     std::vector<Piece> pieces = {};
-    std::vector<std::size_t> rounds = {};  // end of each round in pieces
+    std::vector<std::size_t> rounds = {};  // the end of each round in `pieces`
   };
   struct Active;
 
@@ -76,7 +86,7 @@ class SocketCommunicator : public Communicator {
   Seconds patience_;
   std::vector<Line> out_, in_;
   std::vector<Prepared> prepared_ = {};
-  std::vector<Active> active_;  // of collectives; sends and receives keep theirs on the stack
+  std::vector<Active> active_;  // for collectives; send and recv keep theirs on the stack
   std::vector<std::byte> landing_ = {}, scratch_ = {};
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;
 };

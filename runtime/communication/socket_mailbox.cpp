@@ -104,7 +104,7 @@ void SocketMailbox::post(Letter letter, Id to) {
   notify(wake_.get());
 }
 
-/// With the mutex held: a letter is complete.
+/// Puts a complete letter into the inbox, or counts a sender's end. Called with the mutex held.
 void SocketMailbox::hand_over(Letter letter) {
   if (letter.header.sort == Sort::end) {
     ++ended_;
@@ -117,7 +117,7 @@ void SocketMailbox::hand_over(Letter letter) {
 
 bool SocketMailbox::nothing_can_come() const { return inbox_.empty() && ended_ >= senders_.size(); }
 
-/// With the mutex held and a letter there.
+/// Copies the first letter of the inbox to `target`. Called with the mutex held and a letter there.
 Id SocketMailbox::open_first(Buffer target) {
   Letter letter = std::move(inbox_.front());
   inbox_.pop_front();
@@ -129,7 +129,7 @@ Id SocketMailbox::open_first(Buffer target) {
   if (bytes > 0) std::memcpy(target.data, letter.payload.data(), bytes);
   inbox_bytes_ -= bytes;
   if (spare_.size() < spare_buffers) spare_.push_back(std::move(letter.payload));
-  notify(wake_.get());  // reading may have paused for want of room
+  notify(wake_.get());  // the thread may have stopped reading for lack of room
   return letter.from;
 }
 
@@ -184,7 +184,7 @@ void SocketMailbox::fail(const std::string& what) {
   changed_.notify_all();
 }
 
-/// Moves what the kernel has. False when the connection ended.
+/// Reads at most one letter of a connection. Returns false when the connection has ended.
 bool SocketMailbox::read(Incoming& line) {
   Letter& letter = line.letter;
   letter.from = line.from;
@@ -216,11 +216,12 @@ bool SocketMailbox::read(Incoming& line) {
     if (letter.done < sizeof(Header) + letter.header.bytes) continue;
     received_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
     hand_over(std::exchange(letter, {}));
-    return true;  // the others' turn
+    return true;  // now the other connections
   }
 }
 
-/// Sends the first letter of a line as far as the kernel takes it. False when the connection ended.
+/// Sends as much of the first letter as the kernel takes. Returns false when the connection has
+/// ended.
 bool SocketMailbox::write(Outgoing& line) {
   Letter& letter = line.letters.front();
   std::array<iovec, 2> parts = {};
@@ -255,7 +256,8 @@ void SocketMailbox::turn() {
   std::vector<Incoming*> readers;
   std::vector<std::pair<Id, Outgoing*>> writers;
   {
-    // Only this thread removes lines, and neither container moves its elements: the pointers hold.
+    // Only this thread closes connections, and neither container moves its elements, so the
+    // pointers stay valid.
     const std::lock_guard lock(mutex_);
     for (Incoming& line : in_) {
       if (!line.fd || inbox_bytes_ > bound_) continue;
@@ -277,7 +279,8 @@ void SocketMailbox::turn() {
   }
   for (std::size_t i = 0; i < readers.size(); ++i) {
     if (wait[2 + i].revents == 0 || read(*readers[i])) continue;
-    // Its end: orderly after a closing letter, and otherwise the control plane knows more.
+    // The connection has ended: orderly after an `end` letter, else the control plane knows the
+    // cause.
     const std::lock_guard lock(mutex_);
     readers[i]->fd = Fd();
   }

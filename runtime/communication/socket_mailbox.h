@@ -1,7 +1,10 @@
-// A mailbox over sockets of our own. One thread of it moves bytes in both directions, so putting
-// never waits for the receiver and what has come lies ready to be taken. Payloads lie in buffers
-// that are used again; when too much lies here nothing more is read, and TCP holds the senders
-// back.
+// A mailbox over our own sockets. A thread of its own moves bytes in both directions, so `put` does
+// not wait for the receiver, and messages that have come are ready for `take`:
+//
+//   put --> copy --> out_[to].letters --> thread --> TCP --> thread --> inbox_ --> take
+//
+// Payload buffers are reused. While the inbox exceeds the bound nothing more is read, and TCP slows
+// down the senders.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -41,8 +44,8 @@ class SocketMailbox : public Mailbox {
   struct Letter {
     Id from = none;
     Header header = {};
-    std::vector<std::byte> payload = {};  // at least header.bytes long
-    std::size_t done = 0;                 // header and payload
+    std::vector<std::byte> payload = {};  // may be longer than header.bytes
+    std::size_t done = 0;                 // bytes of header and payload sent or received
   };
   struct Incoming {
     Id from = none;

@@ -58,7 +58,7 @@ struct Switchboard::Impl {
 
   void admit(Fd fd) {
     Greeting g;
-    // A rank greets at once; who does not is a stranger and must not hold the others up for long.
+    // A rank greets at once. Another program may not, and must not delay the ranks for long.
     const auto deadline = Clock::now() + std::chrono::seconds(2);
     if (!recv_all(fd.get(), std::as_writable_bytes(std::span(&g, 1)), deadline)) return;
     const Greeting own = greeting(g.key);
@@ -111,7 +111,7 @@ Fd Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {
     Fd fd = connect_to(Members::of(impl_->control)[to].address, impl_->ports[to], deadline,
                        impl_->control.failure_fd());
     if (is_loopback(peer_address(fd.get()))) {
-      // What waits in the kernel between two ranks of one machine should stay in the cache.
+      // Between two ranks of one machine, the bytes that wait in the kernel should fit the cache.
       const int bytes = 512 << 10;
       setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     }
@@ -130,7 +130,7 @@ Fd Switchboard::await(std::uint64_t key, const std::string& channel, Id from) {
   std::unique_lock lock(impl_->mutex);
   auto& queue = impl_->waiting[{key, from}];
   while (queue.empty()) {
-    // A verdict does not signal this condition: look for it now and then.
+    // A verdict does not signal this condition variable, so check for one every 50 ms.
     impl_->changed.wait_for(lock, std::chrono::milliseconds(50));
     impl_->control.check();
     if (queue.empty() && Clock::now() > deadline) {
@@ -157,7 +157,7 @@ void Switchboard::deliver(std::uint64_t key, const void* owner, std::function<vo
 void Switchboard::withdraw(std::uint64_t key, const void* owner) {
   const std::lock_guard lock(impl_->mutex);
   const auto taker = impl_->takers.find(key);
-  // A successor may have taken over already.
+  // A newer owner may have replaced this one.
   if (taker != impl_->takers.end() && taker->second.owner == owner) impl_->takers.erase(taker);
 }
 

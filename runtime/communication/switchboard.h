@@ -1,6 +1,6 @@
-// Makes the data connections of a rank: one listening socket and one thread that accepts. A
-// connection carries one direction of one channel; its first bytes say which, from whom, and prove
-// with the run's token that it is one of ours.
+// Makes the data connections of a rank, with one listening socket and one thread that accepts. A
+// connection carries one direction of one channel. Its first bytes are a greeting with the
+// channel's key, the sender's rank and the run's token, which proves that it belongs to this run.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,21 +15,22 @@ namespace rehearse::runtime {
 
 class Switchboard {
  public:
-  /// Every rank makes one: they tell each other their ports.
+  /// Every rank makes one at the same point; they exchange their ports through `control`.
   explicit Switchboard(Control& control);
   ~Switchboard();
   Switchboard(const Switchboard&) = delete;
   Switchboard& operator=(const Switchboard&) = delete;
 
-  /// What both ends call a channel: equal for equal names and members.
+  /// The key of a channel: equal for equal names and members.
   static std::uint64_t key_of(const std::string& channel, const std::vector<Id>& ranks);
-  /// A connection that this rank sends on. Throws BackendError with the verdict of the control
-  /// plane, or that names rank and address.
+  /// A connection on which this rank sends. Throws BackendError with the control plane's verdict,
+  /// or one that names channel, rank and address.
   Fd connect(std::uint64_t key, const std::string& channel, Id to);
-  /// A connection that this rank receives on, once the other end has made it.
+  /// Waits for a connection on which this rank receives from rank `from`. Throws BackendError when
+  /// it does not come within the join timeout.
   Fd await(std::uint64_t key, const std::string& channel, Id from);
-  /// Connections of this key go to `take`, called in the accepting thread, until the owner
-  /// withdraws.
+  /// Passes connections of this key, earlier ones too, to `take` until `withdraw` by the same
+  /// owner. `take` is called in the accepting thread, or here for those that wait.
   void deliver(std::uint64_t key, const void* owner, std::function<void(Id from, Fd fd)> take);
   void withdraw(std::uint64_t key, const void* owner);
 

@@ -1,5 +1,6 @@
-// Under torchrun the agent serves a c10d TCPStore at MASTER_ADDR:MASTER_PORT
-// (TORCHELASTIC_USE_AGENT_STORE). Rank 0 then listens on a port of its own and tells it there.
+// Rendezvous under torchrun: its agent serves a c10d TCPStore at MASTER_ADDR:MASTER_PORT
+// (TORCHELASTIC_USE_AGENT_STORE). Rank 0 listens on a port of its own and publishes that port in
+// the store, where the other ranks read it.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +9,10 @@
 
 namespace rehearse::runtime {
 
+/// Rank 0: publishes its port. Throws BackendError when the store does not answer.
 void tell_agent_store(const Environment& environment, std::uint16_t port, Seconds timeout);
-/// Waits for it. Throws BackendError.
+/// Other ranks: waits for rank 0's port. Throws BackendError when the store does not answer or the
+/// port does not come.
 std::uint16_t ask_agent_store(const Environment& environment, Seconds timeout);
 
 }  // namespace rehearse::runtime

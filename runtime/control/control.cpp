@@ -39,7 +39,7 @@ Control::~Control() {
   impl_->ending = true;
   notify(impl_->wake.get());
   impl_->thread.join();
-  // Rank 0: what this rank just sent must reach the supervisor before that ends.
+  // On rank 0: what this rank has just sent must reach the supervisor before the supervisor ends.
   impl_->connection = FrameSocket();
   impl_->supervisor.reset();
 }
@@ -78,7 +78,7 @@ std::vector<std::string> Control::gather(const std::string& key, const std::stri
                                          Seconds longer) {
   const int world = impl_->environment.world_size;
   std::unique_lock lock(impl_->mutex);
-  // The n-th gathering of a key everywhere meets the n-th elsewhere.
+  // The n-th gathering of a key on this rank belongs to the n-th on every other rank.
   const std::uint64_t turn = impl_->gatherings[key]++;
   const auto key_of = [&](int rank) { return fmt::format("{}#{}/{}", key, turn, rank); };
   lock.unlock();
@@ -167,7 +167,8 @@ void Control::fail(const std::string& message) noexcept {
   try {
     impl_->queue(Message(MessageKind::fail).put_text(message));
     std::unique_lock lock(impl_->mutex);
-    // Until it has come back as the verdict, so that this process does not end before it is heard.
+    // Waits until the error comes back as the verdict, so that the process does not end before the
+    // supervisor has read it.
     impl_->changed.wait_for(lock, std::chrono::seconds(2),
                             [this] { return impl_->verdict.has_value(); });
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
-// A rank's end of the control plane: the state that its thread and the callers of Control share,
-// and what the thread does.
+// A rank's end of the control plane: the state that the callers of Control and its thread share,
+// and the functions of the thread (control_thread.cpp).
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -31,7 +31,7 @@ struct Control::Impl {
   Fd wake = make_signal(), failed = make_signal();
   std::thread thread = {};
   std::atomic<bool> ending = false, stop_wanted = false;
-  std::atomic<int> interrupt_wanted = 0;  // a signal
+  std::atomic<int> interrupt_wanted = 0;  // a signal number; 0: none
 
   mutable std::mutex mutex = {};
   mutable std::condition_variable changed = {};
@@ -39,7 +39,7 @@ struct Control::Impl {
   std::map<std::string, std::string> values = {};
   std::map<std::string, std::uint64_t> gatherings = {};
   std::deque<StepReport> reports = {};
-  std::deque<LaneProgress> lanes = {};  // stable addresses
+  std::deque<LaneProgress> lanes = {};  // a deque keeps its elements' addresses
   std::vector<std::string> lane_names = {};
   std::string token = {};
   std::vector<MemberInfo> members = {};
@@ -49,9 +49,9 @@ struct Control::Impl {
   std::optional<std::string> verdict = {};
   Id culprit = none;
 
-  // Of the thread alone.
+  // Used by the thread only.
   Deadline heard = Clock::now(), next_beat = {}, last_turn = Clock::now(), judged_at = {};
-  std::optional<Deadline> interrupted_by = {};  // at the latest, once it was asked for
+  std::optional<Deadline> interrupted_by = {};  // deadline of an interruption once asked for
   std::size_t lanes_told = 0;
 
   Impl(Environment environment_in, ControlOptions options_in)
@@ -61,12 +61,12 @@ struct Control::Impl {
   void queue(Message message);
   void start();
 
-  // With the mutex held.
+  // Called with the mutex held.
   void judge(Id rank, const std::string& what);
   void vote();
   void welcome(Message& message);
 
-  // Of the thread.
+  // Called by the thread.
   void run();
   void turn();
   void receive();
@@ -74,12 +74,12 @@ struct Control::Impl {
   void lose(const std::string& what);
   void beat(Deadline now);
   void send_outgoing();
-  /// Tells the others of an interruption asked for here; ends this process where nobody answers.
+  /// Passes an interruption asked for here to the supervisor. Ends this process if no answer comes.
   void pass_on_interrupt(Deadline now);
-  /// A process that a verdict did not end (its threads hang) is ended here.
+  /// Ends this process when it still runs `exit_after` after a verdict, because its threads hang.
   void end_if_overdue(Deadline now);
 
-  /// Waits until `ready` or a verdict; false at the deadline.
+  /// Waits until `ready`. Returns false at the deadline; throws BackendError after a verdict.
   template <class Ready>
   bool wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Ready ready) {
     changed.wait_until(lock, deadline, [&] { return verdict.has_value() || ready(); });

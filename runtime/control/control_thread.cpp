@@ -1,5 +1,5 @@
-// How a rank joins the run, and its thread of the control plane: beats, what the supervisor says,
-// and the end of a process that a verdict could not end otherwise.
+// A rank's side of the control plane (Control::Impl): joining the run, the thread that sends
+// heartbeats and reads messages, and the forced end of a process after a verdict.
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -64,7 +64,7 @@ void Control::Impl::welcome(Message& message) {
     m.host = message.take_text();
     m.pid = message.take<std::int64_t>();
     m.address = message.take_text();
-    // What rank 0 sees on its own host is of no use on another: those ranks are where rank 0 is.
+    // A loopback address is only valid on rank 0's host. From here such ranks are where rank 0 is.
     if (is_loopback(m.address)) m.address = supervisor_address;
     members.push_back(std::move(m));
   }
@@ -178,7 +178,7 @@ void Control::Impl::turn() {
   poll(wait.data(), wait.size(), milliseconds_until(next_beat));
   const auto now = Clock::now();
   const auto gap = now - std::exchange(last_turn, now);
-  // This process was stopped itself: the others were not silent.
+  // A long gap means that this process was suspended: then the supervisor was not silent.
   if (gap > 4 * to_duration(options.heartbeat)) heard += gap;
   if (wait[0].revents != 0) clear(wake.get());
   pass_on_interrupt(now);
@@ -193,7 +193,7 @@ void Control::Impl::turn() {
     beat(now);
     send_outgoing();
     if (!connection.flush()) {
-      receive();  // a verdict may lie there
+      receive();  // a verdict may have come
       if (connection) lose("ended without a word: it was killed or crashed");
       return;
     }
@@ -251,7 +251,8 @@ void Control::Impl::start() {
   heard = last_turn = Clock::now();
   thread = std::thread([this] { run(); });
   std::unique_lock lock(mutex);
-  // The supervisor gives up at its own deadline and names who is missing: it is asked first.
+  // The supervisor gives up at its own deadline and names the missing ranks, so wait longer than it
+  // does.
   const auto patience = deadline + 2 * to_duration(options.heartbeat) + std::chrono::seconds(1);
   if (!wait_until(lock, patience, [this] { return welcomed; })) {
     throw BackendError("rank 0 did not say that every rank has come");

@@ -26,7 +26,7 @@ int to_number(const std::string& name, const std::string& text, int least, int m
   return value;
 }
 
-/// The names under which a launcher gives the same four numbers.
+/// The variables that hold the four numbers, by launcher.
 struct Dialect {
   const char* launcher;
   const char* rank;
@@ -73,7 +73,7 @@ void read_ranks(const Dialect& dialect, const Variables& variable, Environment& 
 }
 
 std::uint16_t default_port(const Dialect& dialect, const Variables& variable) {
-  // One port per job, so that two jobs on a node do not meet; below the ephemeral range.
+  // A port from the job's id, so that two jobs on a node differ; below the ephemeral range.
   const auto job = variable(&dialect == &slurm ? "SLURM_JOB_ID" : "OMPI_MCA_ess_base_jobid");
   unsigned hash = 0;
   for (const char c : job.value_or("")) hash = hash * 31 + static_cast<unsigned char>(c);
@@ -83,7 +83,7 @@ std::uint16_t default_port(const Dialect& dialect, const Variables& variable) {
 void read_master(const Dialect& dialect, const Variables& variable, Environment& out) {
   const auto address = variable("MASTER_ADDR");
   const auto port = variable("MASTER_PORT");
-  // A step may run on a part of the job's nodes.
+  // A Slurm step may run on some of the job's nodes.
   const auto step_nodes = variable("SLURM_STEP_NODELIST");
   const auto nodes = step_nodes ? step_nodes : variable("SLURM_JOB_NODELIST");
   if (port) {
@@ -128,7 +128,7 @@ std::string first_host(const std::string& node_list) {
         "environment variable SLURM_JOB_NODELIST: \"{}\" is not a list of nodes", node_list));
   }
   const std::string head = node_list.substr(0, open) + node_list.substr(open + 1, end - open - 1);
-  // What follows the bracket up to the next node: "rack[1-2]node[03-04]".
+  // What follows the bracket up to the next comma: "rack[1-2]node[03-04]".
   const std::string tail = node_list.substr(close + 1, node_list.find(',', close) - close - 1);
   return head + (tail.empty() ? "" : first_host(tail));
 }
@@ -141,7 +141,7 @@ Environment detect_environment(const Variables& variable) {
     dialect = &torchrun;
   } else if (has(openmpi)) {
     dialect = &openmpi;
-  } else if (variable(slurm.rank)) {  // SLURM_NTASKS alone: a shell inside an allocation
+  } else if (variable(slurm.rank)) {  // SLURM_NTASKS alone: a shell in an allocation
     dialect = &slurm;
   }
   if (dialect == nullptr) return out;

@@ -1,7 +1,7 @@
-// Who this process is among the ranks of a run, read from the variables of whoever started it:
-// torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; our own
-// launcher sets the same ones), Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
-// SLURM_JOB_NODELIST) or Open MPI (OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE).
+// Which rank this process is, read from the environment variables of the launcher: torchrun (RANK,
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; our own launcher sets the
+// same), Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_JOB_NODELIST) or Open MPI
+// (OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,26 +14,28 @@ struct Environment {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;
   std::string master_address = "127.0.0.1";
-  std::uint16_t master_port = 0;  // 0: any (a single process needs none)
+  std::uint16_t master_port = 0;  // 0: any free port (enough for a single process)
   std::string launcher = "none";  // torchrun, slurm, openmpi, rehearse, none
-  int listener = -1;  // rank 0 under our launcher: an inherited socket that listens on master_port
-  /// torchrun's agent already serves a c10d TCPStore on master_port, which rank 0 must not bind:
-  /// the address of the control plane travels through that store.
+  /// Rank 0 of our launcher: an inherited socket that listens on master_port; -1: none.
+  int listener = -1;
+  /// True if torchrun's agent serves a c10d TCPStore on master_port, so rank 0 cannot listen there.
+  /// Rank 0 then tells its own port through that store.
   bool agent_store = false;
-  std::string run_id = {};  // tells restarts of one torchrun job apart
+  std::string run_id = {};  // differs between restarts of a torchrun job
 };
 
+/// Looks up an environment variable; nothing when it is not set.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
 /// The variables of this process.
 std::optional<std::string> process_variable(const std::string& name);
 
-/// The environment of this rank; one process of its own when no launcher's variables are there.
-/// MASTER_ADDR and MASTER_PORT override what Slurm and Open MPI would imply. Throws InputError that
-/// names the variables when they contradict each other, are no numbers, are out of range, or when
-/// one is missing.
+/// The environment of this rank. Without a launcher's variables: a single process. MASTER_ADDR and
+/// MASTER_PORT override what Slurm and Open MPI imply. Throws InputError that names the variables
+/// when one is missing, is no number or is out of range, or when they contradict each other.
 Environment detect_environment(const Variables& variable = process_variable);
 
-/// The first host of a Slurm node list: "node[003-010,12],login" -> "node003".
+/// The first host of a Slurm node list: "node[003-010,12],login" -> "node003". Throws InputError
+/// when the list is malformed.
 std::string first_host(const std::string& node_list);
 
 }  // namespace rehearse::runtime

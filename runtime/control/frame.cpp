@@ -11,7 +11,7 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t header_bytes = sizeof(std::uint32_t) + 1;
-// No message of ours comes near: a longer one is a stranger's.
+// Far more than any message needs. A longer one comes from another program.
 constexpr std::uint32_t longest_body = 1U << 26;
 
 }  // namespace

@@ -1,6 +1,8 @@
-// Messages of the control plane: a kind and a body of integers, numbers and texts, in frames of
-// {u32 size, u8 kind, body} on a non-blocking socket. All ranks of a run are little-endian machines
-// with the same build, which the first message checks.
+// Messages of the control plane, on a non-blocking socket. A frame is
+//
+//   [u32 size of the body] [u8 kind] [body: numbers and texts; a text is u32 length, bytes]
+//
+// All ranks run on little-endian machines. The first message checks the protocol's version.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,25 +17,26 @@ namespace rehearse::runtime {
 
 enum class MessageKind : std::uint8_t {
   // from a rank to the supervisor
-  hello,      // version, rank, world size, host, pid
-  lanes,      // names of the lanes in later beats
+  hello,      // version, rank, world size, host name, process id
+  lanes,      // names of the lanes, in the order of later beats
   beat,       // per lane: packed progress, pulses
   set,        // key, value
   report,     // rank, step, values; passed on to rank 0
-  stop,       // please hold a vote on the last step
-  vote,       // last step begun, whether free running
+  stop,       // asks for a vote on the last step
+  vote,       // last step begun (i64), free-running (u8)
   fail,       // message
-  finish,     // has ended its work
-  interrupt,  // signal; the supervisor tells every rank, and each ends at once
+  finish,     // this rank's work has ended
+  interrupt,  // signal; the supervisor passes it on, and each process ends at once
   // from the supervisor to a rank
-  welcome,  // token, then per rank: host, pid, address
-  tick,     // the supervisor lives
-  propose,  // vote
+  welcome,  // token, then for each rank: host name, process id, address
+  tick,     // heartbeat of the supervisor
+  propose,  // asks every rank for its vote
   last,     // the last step
   verdict,  // rank to blame, message
   release   // every rank has finished
 };
 
+/// A message: its kind and its body. `put` appends to the body, `take` reads from its start.
 class Message {
  public:
   explicit Message(MessageKind kind, std::string body = {}) : kind_(kind), body_(std::move(body)) {}
@@ -51,7 +54,8 @@ class Message {
     body_ += text;
     return *this;
   }
-  /// Values in the order they were put. Throws BackendError when the body is shorter.
+  /// Takes values in the order in which they were put. Throws BackendError when the body is
+  /// shorter.
   template <class T>
   T take() {
     T value = {};
@@ -80,12 +84,14 @@ class FrameSocket {
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
   void queue(const Message& message);
-  /// Sends what the kernel takes. False when the connection ended.
+  /// Sends as much as the kernel takes now. Returns false when the connection has ended.
   bool flush();
   bool has_output() const { return sent_ < output_.size(); }
-  /// Reads what is there. False when the connection ended; what came before it can still be taken.
+  /// Reads what has come. Returns false when the connection has ended; earlier messages can still
+  /// be taken.
   bool fill();
-  /// The next complete message. Throws BackendError on a frame that is none of ours.
+  /// The next complete message, if there is one. Throws BackendError on a frame of another
+  /// protocol.
   std::optional<Message> next();
 
  private:

@@ -1,5 +1,5 @@
-// Who is to blame for a hang, from what every rank last reported: a rank stuck in its own work, or
-// the one that all others wait for. Declared in supervisor.h.
+// Finds who is to blame for a hang from the last heartbeat of every rank: a rank stuck in its own
+// work, or the rank that all others wait for. Declared in supervisor.h.
 
 #include <fmt/format.h>
 

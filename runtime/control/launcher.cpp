@@ -30,13 +30,13 @@ namespace {
 
 struct Child {
   pid_t pid = -1;
-  Fd errors = {};  // what it writes to standard error; rank 0 too, so that nothing is said twice
+  Fd errors = {};  // its standard error; a pipe for rank 0 too, so that errors are shown once
   std::string text = {};
   std::optional<int> status = {};  // exit status, 128 + n after a signal
 };
 
-/// SIGINT, SIGTERM and SIGCHLD as a descriptor. The mask is put back at the end, but not after a
-/// request to stop: the same request may come again while this process is still ending.
+/// SIGINT, SIGTERM and SIGCHLD as a descriptor. Restores the signal mask at the end, except after a
+/// request to stop: the same request may come again while this process ends.
 class Signals {
  public:
   Signals() {
@@ -52,7 +52,7 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
   int fd() const { return fd_.get(); }
   const sigset_t& before() const { return before_; }
-  /// The next signal that has come, 0 for none.
+  /// The next signal that has come; 0: none.
   int next() {
     signalfd_siginfo info = {};
     if (read(fd_.get(), &info, sizeof info) != sizeof info) return 0;
@@ -63,7 +63,7 @@ class Signals {
  private:
   sigset_t mask_ = {}, before_ = {};
   Fd fd_ = {};
-  bool asked_ = false;  // to stop
+  bool asked_ = false;  // whether SIGINT or SIGTERM has come
 };
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -78,15 +78,15 @@ Pairs variables_of(int rank, int nproc, const Fd& listener) {
           {"REHEARSE_LISTENER", std::to_string(rank == 0 ? listener.get() : 0)}};
 }
 
-/// After fork, in the child: becomes the rank, or ends with 127.
+/// Runs in the child after fork: becomes the rank, or ends with status 127.
 [[noreturn]] void become(const std::vector<std::string>& arguments, const Pairs& variables,
                          int rank, int errors, int listener, pid_t launcher,
                          const sigset_t& signals) {
-  // The parent may have ended before this call: then nobody would tell.
+  // The launcher may have died before this call; then no signal would come.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);
   sigprocmask(SIG_SETMASK, &signals, nullptr);
-  // A group of its own: a terminal's Ctrl-C reaches the launcher alone, which passes it on once.
+  // A process group of its own: Ctrl-C reaches only the launcher, which passes it on once.
   setpgid(0, 0);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   dup2(errors, STDERR_FILENO);
@@ -111,14 +111,14 @@ class Launch {
       : arguments_(arguments), options_(options) {}
 
   int run() {
-    // Open here to the end: when rank 0 ends before it serves it, who joins waits in silence for
-    // the launcher to end it, and what rank 0 said stays the only error.
+    // Stays open to the end. When rank 0 ends before it serves the socket, ranks that join wait
+    // silently until the launcher ends them, and rank 0's error stays the only one shown.
     const Fd listener = listen_on(0);
     for (int rank = 0; rank < options_.nproc; ++rank) start(rank, listener);
     while (!all_ended()) turn();
     for (std::size_t r = 0; r < children_.size(); ++r) drain(r);
     if (interrupted()) {
-      // What ranks said of each other meanwhile is that they ended, which was asked for.
+      // Held errors only say that other ranks ended, which was asked for.
       say(fmt::format("rehearse: interrupted{}\n",
                       at_once_
                           ? fmt::format(" by a second SIG{} before the run had saved and ended",
@@ -158,7 +158,8 @@ class Launch {
     return std::ranges::all_of(children_, [](const Child& c) { return c.status.has_value(); });
   }
 
-  /// A rank that refuses (2) makes others fail (1), and some may end in order (128 + n) before.
+  /// The exit status of the run. A rank that refuses (2) makes others fail (1), and some may have
+  /// ended in order (128 + n) before.
   int gravest() const {
     const auto grave = [](const Child& c) { return *c.status >= 128 ? 0 : *c.status; };
     const auto worst = std::ranges::max_element(children_, {}, grave);
@@ -190,14 +191,15 @@ class Launch {
     }
   }
 
-  /// Whether the end is the one that a signal to this process asked for.
+  /// Whether the run ended because of a signal to this process.
   bool interrupted() const {
     return at_once_ || (signal_ != 0 && std::ranges::any_of(children_, [this](const Child& c) {
                           return *c.status == 128 + signal_;
                         }));
   }
 
-  /// The first asks the ranks to save and end, which may take long.
+  /// Passes the first signal to the ranks, which may take long to save and end. Kills them on a
+  /// second request.
   void pass_on(int signal) {
     if (signal_ == 0) {
       signal_ = signal;
@@ -222,7 +224,7 @@ class Launch {
       drain(r);
       if (*c.status == 0) continue;
       if (WIFSIGNALED(status) && signal_ == 0) {
-        // Nobody asked for it: the run has failed.
+        // Not a signal that the launcher passed on: the run has failed.
         c.status = 1;
         if (!failed_) {
           say(fmt::format("rehearse: rank {} (pid {}) was ended by signal {} ({})\n", r, c.pid,
@@ -234,7 +236,7 @@ class Launch {
     }
   }
 
-  /// Passes on whole lines of a rank's standard error, and at its end what is left.
+  /// Passes on the complete lines of a rank's standard error, and at its end the rest.
   void drain(std::size_t rank) {
     Child& c = children_[rank];
     if (!c.errors) return;
@@ -246,8 +248,8 @@ class Launch {
     const bool end = n == 0 || (errno != EAGAIN && errno != EINTR);
     if (end) c.errors = Fd();
     if (rank == 0) {
-      // A progress line has no end: rank 0's text goes out as it comes, but for the start of an
-      // error that another rank may have said already.
+      // A progress line has no newline, so rank 0's text is shown as it comes, except the start of
+      // an error line that another rank may have shown already.
       const auto line = c.text.rfind('\n') + 1;
       const bool error = c.text.compare(line, error_mark.size(), error_mark) == 0;
       emit(rank, error && !end ? std::exchange(c.text, c.text.substr(line)).substr(0, line)
@@ -262,7 +264,7 @@ class Launch {
     if (end && !c.text.empty()) emit(rank, std::exchange(c.text, {}) + "\n");
   }
 
-  /// One error reaches every rank as the control plane's verdict: each text is shown once.
+  /// The control plane's verdict makes every rank write the same error; it is shown once.
   void emit(std::size_t rank, const std::string& text) {
     std::size_t begin = 0;
     while (begin < text.size()) {
@@ -292,11 +294,11 @@ class Launch {
   std::vector<Child> children_ = {};
   std::optional<Deadline> deadline_ = {};
   bool failed_ = false;
-  int signal_ = 0;  // the first that came to this process
+  int signal_ = 0;  // the first signal to this process; 0: none
   Deadline signalled_at_ = {};
-  bool at_once_ = false;  // a second one was meant
+  bool at_once_ = false;  // a second request came
   std::set<std::string> said_ = {};
-  std::vector<std::string> held_ = {};  // errors since the signal
+  std::vector<std::string> held_ = {};  // errors written after the signal, not shown yet
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// `--nproc N`: starts N local ranks of this program with torchrun's variables and looks after them.
-// The launcher binds the master port itself (any free one) and rank 0 inherits the listening
-// socket, so no port is ever guessed. Ranks die with the launcher (PR_SET_PDEATHSIG).
+// `--nproc N`: starts N local ranks of this program with torchrun's variables and watches them. The
+// launcher listens on a free port itself and rank 0 inherits the socket, so no port is guessed.
+// Ranks are killed when the launcher dies (PR_SET_PDEATHSIG).
 #pragma once
 #include <string>
 #include <vector>
@@ -11,18 +11,21 @@ namespace rehearse::runtime {
 
 struct LaunchOptions {
   int nproc = 1;
-  Seconds grace = Seconds(10);  // between the first failure and SIGKILL
+  Seconds grace = Seconds(10);  // from the first failure to SIGKILL for the other ranks
 };
 
 /// Runs `arguments` (the program, found as execvp does, then its arguments without --nproc) as N
-/// ranks and waits for them. Call it before there are threads. Standard error of ranks above 0 is
-/// passed on line by line with "[rank k] " in front, their standard output is dropped. A line that
-/// begins with "rehearse: " is an error: it is shown once, however many ranks say it. The first
-/// SIGINT or SIGTERM goes to every rank; one more, `second_request_after` or later, is SIGKILL for
-/// all. Returns the exit status: 128 + n when signal n ended the ranks as asked, whatever they said
-/// of each other; 0 when all ranks returned 0, else the gravest: the largest below 128, else 128 +
-/// n. A rank that a signal ended for which nobody asked the launcher counts as 1. Throws
-/// BackendError when ranks cannot be started.
+/// ranks and waits for them. Call it before the process has threads.
+/// - Output: standard error of rank k > 0 is passed on line by line after "[rank k] "; its standard
+///   output is dropped. A line that begins with "rehearse: " is an error and is shown once, also
+///   when several ranks write it.
+/// - Signals: the first SIGINT or SIGTERM goes to every rank. Another one, `second_request_after`
+///   or later, kills all ranks.
+/// - Exit status after signal n: 128 + n when a rank ended with that or a second request came,
+///   whatever other ranks report.
+/// - Exit status otherwise: 0 when all ranks returned 0, else the largest below 128, else the
+///   largest. A rank killed by a signal that the launcher did not get counts as 1.
+/// Throws InputError when nproc < 1, BackendError when a rank cannot be started.
 int launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
 
 /// True in a process that `launch` started.

@@ -1,4 +1,4 @@
-// What ranks know of each other once all have joined: for the data connections.
+// What every rank knows of the others once all have joined. The data connections need it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct MemberInfo {
 
 struct Members {
   static const std::vector<MemberInfo>& of(const Control& control);
-  /// Random bytes that only the ranks of this run know.
+  /// Random bytes that only the ranks of this run know. They authenticate data connections.
   static const std::string& token(const Control& control);
 };
 

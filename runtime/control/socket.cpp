@@ -34,11 +34,11 @@ std::string numeric(const sockaddr_storage& address) {
     return {};
   }
   const std::string text = host.data();
-  // An IPv4 peer of a dual-stack listener.
+  // An IPv4 peer that a dual-stack listener accepted.
   return text.starts_with("::ffff:") ? text.substr(7) : text;
 }
 
-/// False at the deadline.
+/// Returns false at the deadline.
 bool wait_for(int fd, short events, Deadline deadline) {
   pollfd wait = {fd, events, 0};
   int ready = 0;
@@ -62,7 +62,7 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
   return {list, freeaddrinfo};
 }
 
-/// One attempt at one address: 0, or an errno value; ECANCELED when `stop` was signalled.
+/// One attempt at one address. Returns 0 or an errno value; ECANCELED when `stop` became readable.
 int try_connect(const addrinfo& address, Deadline deadline, int stop, Fd& out) {
   Fd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return errno;

@@ -1,5 +1,5 @@
-// TCP sockets for the control plane and the data connections: owned descriptors, deadlines on
-// everything that can block, and errors that say which address and what was tried.
+// TCP sockets for the control plane and the data connections: owned descriptors, deadlines on every
+// call that can block, and errors that name the address and what was tried.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -23,6 +23,7 @@ inline double seconds_since(Deadline start) {
 /// Milliseconds for poll(2), at least 0 and at most `at_most`.
 int milliseconds_until(Deadline deadline, int at_most = 1'000'000);
 
+/// Owns a file descriptor; -1: none.
 class Fd {
  public:
   Fd() = default;
@@ -44,28 +45,29 @@ class Fd {
 /// Text of an errno value.
 std::string error_text(int error);
 
-/// Listens on a port of all interfaces (0: any free one). Throws BackendError that names the port
+/// Listens on a port of all interfaces (0: any free port). Throws BackendError that names the port
 /// when it is in use.
 Fd listen_on(std::uint16_t port);
+/// The port that a socket listens on.
 std::uint16_t port_of(int listener);
-/// The next connection, without delay (TCP_NODELAY), non-blocking; an empty Fd when there is none.
+/// The next connection: TCP_NODELAY, non-blocking. An empty Fd when there is none.
 Fd accept_from(int listener);
-/// Connects and tries again while nobody listens there yet, until the deadline or until `stop`
-/// (a descriptor, -1: none) becomes readable. The socket is non-blocking and without delay. Throws
+/// Connects, and tries again while nobody listens there, until the deadline or until the descriptor
+/// `stop` (-1: none) becomes readable. The socket has TCP_NODELAY and is non-blocking. Throws
 /// BackendError that names host and port.
 Fd connect_to(const std::string& host, std::uint16_t port, Deadline deadline, int stop = -1);
-/// Numeric address of the other end, and of this end.
+/// Numeric address of the other end; empty when the connection has ended.
 std::string peer_address(int fd);
 bool is_loopback(const std::string& address);
 
-/// Sends or receives all of it on a non-blocking socket. False at the deadline or when the
-/// connection ends.
+/// Sends or receives all of `data` on a non-blocking socket. Returns false at the deadline or when
+/// the connection ends.
 bool send_all(int fd, std::span<const std::byte> data, Deadline deadline);
 bool recv_all(int fd, std::span<std::byte> data, Deadline deadline);
 
-/// A descriptor that poll sees as readable once it was signalled (eventfd).
+/// A descriptor (eventfd) that poll sees as readable from `notify` until `clear`.
 Fd make_signal();
 void notify(int fd) noexcept;  // async-signal-safe
-void clear(int fd) noexcept;   // until the next signal
+void clear(int fd) noexcept;   // not readable until the next notify
 
 }  // namespace rehearse::runtime

@@ -9,7 +9,7 @@
 namespace rehearse::runtime {
 namespace {
 
-// A handler may touch nothing else.
+// The handler's state: only lock-free atomics, since it may interrupt any code.
 std::atomic<Control*> aim = nullptr;
 std::atomic<int> first_signal = 0;
 std::atomic<std::int64_t> first_at = 0;
@@ -48,7 +48,7 @@ StopOnSignal::StopOnSignal(Control& control) {
 
 StopOnSignal::~StopOnSignal() {
   aim = nullptr;
-  // The same request may come again while the process that it stopped is still ending.
+  // The same request may come a second time while the process ends.
   if (first_at != 0) return;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);

@@ -1,6 +1,6 @@
 // What SIGINT and SIGTERM do to a run. The first asks for a checkpoint and an end after a step that
-// all ranks reach. A rank may get the one request twice, from the terminal and from whoever started
-// it: what follows within a second is part of it. A signal after that ends the run at once.
+// all ranks reach. A later one ends the run at once, but not within the first second: a rank may
+// get one request twice, from the terminal and from its launcher.
 #pragma once
 #include <csignal>
 
@@ -9,11 +9,11 @@
 
 namespace rehearse::runtime {
 
-/// From when on after the first one a signal is a second request.
+/// A signal counts as a second request from this long after the first.
 inline constexpr Seconds second_request_after = Seconds(1);
 
-/// Signals mean this while it lives, and after a first one until the process ends; one at a time in
-/// a process.
+/// Installs the handlers while it lives; after a first signal they stay until the process ends. At
+/// most one at a time in a process.
 class StopOnSignal {
  public:
   explicit StopOnSignal(Control& control);
@@ -21,7 +21,7 @@ class StopOnSignal {
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
-  /// The first signal that came; 0: none.
+  /// The first signal that came; 0: none yet.
   int first() const;
 
  private:

@@ -44,7 +44,7 @@ struct Supervisor::Impl {
   Fd listener;
   ControlOptions options;
   std::vector<Member> members;
-  std::vector<FrameSocket> strangers = {};  // connected, have not said hello
+  std::vector<FrameSocket> strangers = {};  // connected, but no hello yet
   Fd wake = make_signal();
   std::atomic<bool> ending = false;
   Deadline started = Clock::now(), last_tick = {}, last_turn = Clock::now();
@@ -108,7 +108,8 @@ struct Supervisor::Impl {
     if (!refusal.empty()) {
       connection.queue(Message(MessageKind::verdict).put(Id{rank}).put_text(refusal));
       connection.flush();
-      strangers.push_back(std::move(connection));  // keeps it open until the message was read
+      // Stays open until the other end has read the verdict.
+      strangers.push_back(std::move(connection));
       judge(rank, refusal);
       return;
     }
@@ -121,7 +122,7 @@ struct Supervisor::Impl {
     m.joined = true;
     m.view.rank = rank;
     m.view.since = m.heard;
-    if (verdict) m.connection.queue(*verdict);  // it comes too late to have heard it
+    if (verdict) m.connection.queue(*verdict);  // it joined after the verdict
     if (std::ranges::all_of(members, &Member::joined)) welcome();
   }
 
@@ -177,7 +178,7 @@ struct Supervisor::Impl {
       case MessageKind::interrupt:
         judged = true;
         broadcast(message);
-        // Rank 0's process ends with this thread in it: the others must have been told before.
+        // This thread ends with rank 0's process, so the other ranks must be told first.
         for (Member& other : members | std::views::reverse)
           if (other.connection) other.connection.flush();
         return;
@@ -188,7 +189,7 @@ struct Supervisor::Impl {
         m.view.finished = true;
         m.view.since = m.heard;
         if (std::ranges::all_of(members, [](const Member& x) { return x.view.finished; })) {
-          judged = true;  // from here on everybody may leave
+          judged = true;  // from now on any rank may leave
           broadcast(Message(MessageKind::release));
         }
         return;
@@ -227,7 +228,7 @@ struct Supervisor::Impl {
       }
       if (open) return;
     } catch (const BackendError&) {
-      // Not one of ours: whoever scans ports is let go.
+      // Not one of our ranks (a port scan): drop the connection.
     }
     strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(index));
   }
@@ -264,7 +265,7 @@ struct Supervisor::Impl {
     }
   }
 
-  /// Time in which this process itself was stopped counts against nobody.
+  /// Time in which this process was suspended counts against no rank.
   void forgive(Deadline now) {
     const auto gap = now - last_turn;
     last_turn = now;
@@ -292,7 +293,7 @@ struct Supervisor::Impl {
     const auto next = last_tick + to_duration(options.heartbeat);
     poll(wait.data(), wait.size(), milliseconds_until(next));
     forgive(Clock::now());
-    // From the end, because strangers leave the list as they are met.
+    // From the end, because `meet` removes strangers from the list.
     for (std::size_t i = wait.size(); i-- > known;) {
       if (wait[i].revents != 0) meet(i - known);
     }
@@ -315,7 +316,7 @@ struct Supervisor::Impl {
 
   void run() {
     while (!ending.load()) turn();
-    turn();  // rank 0's own last words, which it sent before it ended this thread
+    turn();  // reads what rank 0 sent before it ended this thread
     const auto deadline = Clock::now() + std::chrono::seconds(1);
     for (Member& m : members) {
       while (m.connection && m.connection.has_output() && Clock::now() < deadline) {

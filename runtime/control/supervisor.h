@@ -1,7 +1,13 @@
-// Rank 0's end of the control plane: a thread that holds a connection to every rank, passes on
-// shared values and reports, holds the vote on the last step, and decides who is to blame when a
-// rank dies, falls silent or hangs (the rules are in control.h). What hangs is found from progress
-// counters, so a rank that waits for others is never named.
+// Rank 0's end of the control plane: a thread with a connection to every rank. It passes on shared
+// values and reports, counts the votes on the last step, and decides who is to blame when a rank
+// dies, falls silent or hangs (rules: control.h). It finds hangs from progress counters, so it
+// never names a rank that waits for others. The vote after SIGINT:
+//
+//   a rank            supervisor          all ranks
+//     |----- stop ------>|                   |
+//     |                  |----- propose ---->|  begin_step blocks
+//     |                  |<---- vote --------|  the last step that this rank has begun
+//     |                  |----- last ------->|  the maximum: every rank ends after it
 #pragma once
 #include <memory>
 #include <string>
@@ -14,11 +20,11 @@ namespace rehearse::runtime {
 
 inline constexpr std::uint32_t control_version = 2;
 
-/// Where a lane of a rank is, for messages.
+/// A lane of a rank, as its heartbeats describe it (packed: see LaneProgress).
 struct LaneView {
   std::string name = {};
   std::uint64_t packed = 0, pulses = 0;
-  Deadline since = {};  // of the last change
+  Deadline since = {};  // time of the last change
   LaneState state() const { return static_cast<LaneState>(packed & 3U); }
   std::int64_t step() const { return static_cast<std::int64_t>(packed >> 26); }
   Id op() const {
@@ -31,25 +37,28 @@ struct LaneView {
 struct RankView {
   Id rank = 0;
   bool finished = false;
-  Deadline since = {};  // when it came, or finished
+  Deadline since = {};  // when it joined, or finished
   std::vector<LaneView> lanes = {};
 };
 
+/// Who is to blame, and for what. `rank` none: no single rank.
 struct Blame {
   Id rank = none;
   std::string what = {};  // "lane compute has been at step 3, op 7 for 10.2 s"
 };
-/// Who hangs, if anybody: the rank with a lane at work on one op for longer than the timeout; else,
-/// when nobody has moved for so long and somebody waits for communication, the rank that is least
-/// advanced among those that do not; else nobody (rank none), and what each waits for. A rank that
-/// has named no lane yet is given the time to join once more.
+/// Who hangs, or nothing while anybody moves. The first that holds:
+/// - a rank with a lane at work on one op for longer than the timeout is to blame;
+/// - no lane has moved for the timeout and some rank waits for communication: of the ranks that do
+///   not wait, the least advanced is to blame;
+/// - the same, but every rank waits: no rank is to blame, and the text says what each waits for.
+/// A rank that has registered no lane yet gets the join timeout in addition.
 std::optional<Blame> find_hang(const std::vector<RankView>& ranks, Deadline now,
                                const ControlOptions& options);
 
 class Supervisor {
  public:
   Supervisor(Fd listener, int world_size, ControlOptions options);
-  /// Hands over what is queued, within a second, and ends the thread.
+  /// Sends what is queued, for at most one second, and ends the thread.
   ~Supervisor();
 
  private:

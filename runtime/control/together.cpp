@@ -9,7 +9,7 @@
 namespace rehearse::runtime {
 namespace {
 
-// The first character of what a rank says.
+// The first character of the text that a rank gathers: the outcome of its work.
 constexpr char good = 'g', refused = 'r', failed = 'f';
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Work that all ranks do, or none has done: a failure on one of them is a failure on each.
+// Work that succeeds on all ranks or fails on all: a failure on one rank becomes an error on each.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace rehearse::runtime {
 
-/// Runs `work` on this rank; every rank calls it. When it failed on any of them, throws on all: the
-/// InputError of the lowest rank that has one, word for word; else this rank's own BackendError, or
-/// the lowest rank's, which it then names.
+/// Runs `work` on this rank; every rank calls it with the same `what`. When it failed on any rank,
+/// every rank throws: the InputError of the lowest rank that has one, word for word; else this
+/// rank's own BackendError; else the lowest failed rank's BackendError, with that rank's number.
 void together(Control& control, const std::string& what, const std::function<void()>& work);
 
 }  // namespace rehearse::runtime

@@ -1,4 +1,4 @@
-// Errors of CUDA and NCCL as BackendError, with what was called and what the library says.
+// Turns errors of CUDA and NCCL into BackendError, with the call and the library's own words.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace rehearse::runtime {
 
 inline void check_cuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // else the next unrelated call reports it again
+  (void)cudaGetLastError();  // clears the error, else the next unrelated call reports it again
   throw BackendError(
       fmt::format("{}: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
 }

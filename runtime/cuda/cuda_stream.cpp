@@ -40,7 +40,7 @@ CudaStream::CudaStream(std::shared_ptr<Watch> watch, int device, bool high_prior
       stream_(c10::cuda::getStreamFromPool(high_priority, static_cast<c10::DeviceIndex>(device))) {}
 
 void CudaStream::make_current() {
-  // The current device belongs to a thread, and a lane is one.
+  // CUDA's current device is set per thread, and a lane is a thread.
   check_cuda(cudaSetDevice(stream_.device_index()), "cudaSetDevice");
   c10::cuda::setCurrentCUDAStream(stream_);
 }

@@ -1,4 +1,5 @@
-// Streams from torch's pool, so that torch's kernels and allocator know them, and CUDA events.
+// CUDA streams and events. Streams come from torch's pool, so that torch's kernels and allocator
+// know them.
 #pragma once
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>

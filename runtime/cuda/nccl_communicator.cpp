@@ -28,7 +28,8 @@ ncclDataType_t type_of(program::DType dtype) {
   return ncclUint8;
 }
 
-/// The group's first member makes the id, the others read it from the control plane.
+/// The id of the NCCL communicator: the first member makes it and publishes it in the control
+/// plane, where the others read it.
 ncclUniqueId agree_on_id(Control& control, const std::string& channel, const std::vector<Id>& ranks,
                          int member) {
   const std::string key = fmt::format("nccl/{}/{}", channel, fmt::join(ranks, ","));
@@ -63,17 +64,20 @@ void NcclCommunicator::check(ncclResult_t result, const char* call) const {
   check_in_group(result, call);
 }
 
-/// Between group start and end nothing is under way yet, so there is nothing to wait for.
+/// Between ncclGroupStart and ncclGroupEnd no call has started yet, so there is nothing to wait
+/// for.
 void NcclCommunicator::check_in_group(ncclResult_t result, const char* call) const {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const std::string text =
       fmt::format("channel {}: {}: {}", channel(), call, nccl_text(result, comm_));
-  // A broken connection has a cause elsewhere; a wrong argument is ours.
+  // A broken connection may have its cause on another rank, so ask the control plane. A wrong
+  // argument is an error of this rank.
   if (result == ncclRemoteError || result == ncclSystemError) watch_->control().blame(text);
   throw BackendError(text);
 }
 
-/// Until a call on the non-blocking communicator has taken effect: only then may another follow.
+/// Waits until a call on the non-blocking communicator has taken effect. Only then may another call
+/// follow.
 void NcclCommunicator::settle(const char* call) const {
   ncclResult_t state = ncclInProgress;
   watch_->wait(
@@ -137,7 +141,7 @@ void NcclCommunicator::scatter(const CollectiveSpec& spec, char* source, char* t
           "ncclReduceScatter");
     return;
   }
-  // Unequal parts: a reduction to each owner, fused by the group.
+  // Unequal parts: one reduce to each owner, fused by the NCCL group.
   check_in_group(ncclGroupStart(), "ncclGroupStart");
   for (int i = 0; i < n; ++i) {
     const std::int64_t begin = part(spec, i, n);

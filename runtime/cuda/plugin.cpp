@@ -1,4 +1,4 @@
-// The CUDA plug-in's way in: picks this rank's device and makes the accelerator.
+// Entry point of the CUDA plug-in: chooses this rank's device and makes the accelerator.
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ int choose_device(const Environment& environment) {
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (count == 0) throw BackendError("there is no CUDA device (CUDA_VISIBLE_DEVICES hides any)");
-  // NCCL refuses two ranks of a communicator on one device ("Duplicate GPU detected"). A launcher
-  // that shows each rank one device of its own is fine.
+  // NCCL refuses two ranks of a communicator on one device ("Duplicate GPU detected"). With one
+  // visible device any local rank is accepted: the launcher may show each rank its own.
   if (count > 1 && environment.local_rank >= count) {
     throw BackendError(
         fmt::format("local rank {} has no device: {} ranks on this machine, {} "

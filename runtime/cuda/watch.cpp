@@ -13,10 +13,10 @@
 namespace rehearse::runtime {
 namespace {
 
-// A spin this long before sleeping keeps short waits short; asking NCCL costs more than asking
-// CUDA.
+// Spins this long before it sleeps, so that short waits stay short.
 constexpr auto spin = std::chrono::microseconds(200);
 constexpr auto nap = std::chrono::microseconds(50);
+// Checks rarely, because asking NCCL costs more than asking CUDA.
 constexpr auto check_every = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -29,13 +29,14 @@ void Watch::add(ncclComm_t comm, std::string channel) {
 void Watch::remove(ncclComm_t comm) {
   const std::lock_guard lock(mutex_);
   const auto entry = std::ranges::find_if(entries_, [&](const Entry& e) { return e.comm == comm; });
-  if (entry == entries_.end()) return;  // aborted already
+  if (entry == entries_.end()) return;  // aborted before
   entries_.erase(entry);
   if (control_.failure()) {
     ncclCommAbort(comm);
     return;
   }
-  // Finalize waits for the other members; with a non-blocking communicator it is asked about.
+  // ncclCommFinalize waits for the other members; on a non-blocking communicator the result must be
+  // polled.
   ncclResult_t state = ncclCommFinalize(comm);
   const auto deadline = Clock::now() + to_duration(control_.options().timeout);
   while (state == ncclInProgress && Clock::now() < deadline && !control_.failure()) {
@@ -70,7 +71,7 @@ void Watch::check() {
     if (!error && !control_.failure() && !aborted_) return;
     abort_all();
   }
-  // A peer that died breaks NCCL's connections first; the control plane says which it was.
+  // A dead peer breaks NCCL's connections first; the control plane then says which rank it was.
   control_.blame(error.value_or("NCCL's communicators were aborted"));
 }
 

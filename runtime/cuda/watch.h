@@ -1,6 +1,6 @@
-// Looks after every NCCL communicator of this process while the host waits for the device: an
-// asynchronous error, a verdict of the control plane or a device that does not move aborts them all
-// (ncclCommAbort: a collective whose peer is gone never ends by itself) and becomes a BackendError.
+// Watches every NCCL communicator of this process while the host waits for the device. An
+// asynchronous error, a verdict of the control plane or a device without progress aborts them all
+// and becomes a BackendError. A collective whose peer is gone ends only by ncclCommAbort.
 #pragma once
 #include <nccl.h>
 
@@ -20,12 +20,13 @@ class Watch {
 
   Control& control() { return control_; }
   void add(ncclComm_t comm, std::string channel);
-  /// Ends a communicator: in an orderly way, or at once when something has failed.
+  /// Ends a communicator: in an orderly way, or by abort when something has failed.
   void remove(ncclComm_t comm);
-  /// Throws BackendError after aborting every communicator when one has failed or there is a
-  /// verdict.
+  /// When a communicator has failed or there is a verdict: aborts all communicators and throws
+  /// BackendError.
   void check();
-  /// Calls `done` until it is true, checking meanwhile. `what` is waited for, in the error.
+  /// Calls `done` until it returns true, with `check` in between. `what` names in the error what is
+  /// waited for. Throws BackendError after ten times the control plane's timeout.
   void wait(const std::function<bool()>& done, const std::string& what);
 
  private:

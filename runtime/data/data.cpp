@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Distinct streams of random numbers from one seed.
+// Keys of separate streams of random numbers from one seed.
 constexpr std::uint64_t order_stream = 0x6f72646572, mask_stream = 0x6d61736b,
                         validation_stream = 0x76616c;
 
@@ -48,7 +48,7 @@ Shards open_training(const DataSettings& settings) {
   return Shards(files, settings.seq_len);
 }
 
-/// Where data/prepare.py says what it made; empty when the shards come from elsewhere.
+/// The manifest that data/prepare.py writes; empty when the shards come from elsewhere.
 nlohmann::json manifest_of(const std::string& folder) {
   const fs::path path = fs::path(folder) / "manifest.json";
   std::ifstream file(path);

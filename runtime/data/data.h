@@ -1,8 +1,15 @@
-// Training text: memory-mapped token shards in llm.c's format (github.com/karpathy/llm.c: 256
-// little-endian i32, of which magic 20240520, version 1, token count; then u16 tokens), and the
-// batches made of them. What a sample is depends on (seed, step, index of the sample in the global
-// batch) and on nothing else: not on the mesh, micro-batching or which rank asks. So every rank
-// also knows, without communication, how many labels the whole step has.
+// Training text: memory-mapped token shards in llm.c's format (github.com/karpathy/llm.c) and the
+// batches made of them. A shard is 256 little-endian i32 (magic 20240520, version 1, number of
+// tokens, rest unused), then u16 tokens. It is cut into windows that share one token (here seq_len
+// is 4):
+//
+//   tokens  0 1 2 3 4 5 6 7 8 9 ...
+//           |-------|                 window 0: inputs 0 to 3, next tokens 1 to 4
+//                   |-------|         window 1: inputs 4 to 7, next tokens 5 to 8
+//
+// A sample depends on (seed, step, index of the sample in the global batch) alone, not on the mesh,
+// the micro-batches or the rank that asks. So every rank knows without communication how many
+// labels the whole step has. Shapes: S samples, sequence length T = seq_len.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,13 +19,13 @@
 
 namespace rehearse::runtime {
 
-/// The token shards of one side (training or validation), as one sequence of windows of `seq_len`
-/// tokens; each window carries one token more, the label of its last position. A window does not
-/// cross a shard's end.
+/// The token shards of one side (training or validation), as one sequence of windows. A window has
+/// seq_len inputs and one token more, the label of its last position. It does not cross a shard's
+/// end.
 class Shards {
  public:
-  /// Files in this order. Throws InputError that names the file: missing, not a shard, another
-  /// version, truncated, or too few tokens in all of them for one window.
+  /// Maps the files, in this order. Throws InputError that names the file when it is missing, no
+  /// shard, of another version or truncated, or when all files together have no window.
   Shards(const std::vector<std::string>& files, int seq_len);
   Shards(Shards&&) noexcept;
   Shards& operator=(Shards&&) noexcept;
@@ -26,7 +33,7 @@ class Shards {
 
   std::int64_t windows() const { return windows_; }
   std::int64_t tokens() const { return tokens_; }
-  /// seq_len + 1 tokens.
+  /// The seq_len + 1 tokens of a window.
   std::span<const std::uint16_t> window(std::int64_t index) const;
 
  private:
@@ -36,9 +43,9 @@ class Shards {
   int seq_len_ = 0;
 };
 
-/// What is asked of a language model: the next token at every position; or the tokens that were
-/// hidden (BERT, Devlin et al. 2018: 15% of positions, of those 80% replaced by [MASK], 10% by a
-/// random token, 10% left).
+/// What a language model predicts. causal: the next token at every position. masked: the tokens at
+/// 15% of positions (BERT, Devlin et al. 2018), of which 80% are replaced by [MASK], 10% by a
+/// random token and 10% kept.
 enum class Objective : std::uint8_t { causal, masked };
 
 struct DataSettings {
@@ -48,25 +55,25 @@ struct DataSettings {
   std::uint64_t seed = 0;
 };
 
-/// Label of a position that has none (torch's cross_entropy ignores it too).
+/// Label of a position without one; torch's cross_entropy ignores it too.
 inline constexpr std::int64_t no_label = -100;
 
 class Data {
  public:
-  /// Throws InputError: folder or shards missing, no manifest with a mask token for a masked
-  /// objective, vocabulary of the data larger than the model's.
+  /// Throws InputError when the folder or its shards are missing, when a masked objective finds no
+  /// manifest with a mask token, or when the data's vocabulary is larger than the model's.
   explicit Data(DataSettings settings);
 
-  /// Samples [first, first + samples) of a step's global batch: `tokens` and `labels` are samples x
-  /// seq_len. Throws InputError on a token outside the vocabulary, naming token and shard side.
+  /// Writes samples [first, first + samples) of a step's global batch to `tokens` and `labels`,
+  /// each (S, T). Throws InputError that names a token outside the vocabulary.
   void training(std::int64_t step, std::int64_t first, int samples, std::int64_t* tokens,
                 std::int64_t* labels) const;
-  /// The same for validation: sample `first` of a fixed sequence, which repeats from its start when
-  /// it is used up.
+  /// The same for validation, from sample `first` of a fixed sequence that starts again when it is
+  /// used up.
   void validation(std::int64_t first, int samples, std::int64_t* tokens,
                   std::int64_t* labels) const;
 
-  /// Labels of all samples of a step (at least 1): what the step's loss is divided by.
+  /// Number of labels in all samples of a step, at least 1. The step's loss is divided by it.
   std::int64_t training_labels(std::int64_t step) const;
   std::int64_t validation_labels(std::int64_t first, std::int64_t samples) const;
 
@@ -79,16 +86,16 @@ class Data {
 
   DataSettings settings_;
   Shards train_;
-  std::unique_ptr<Shards> validation_;  // empty when there is none
+  std::unique_ptr<Shards> validation_;  // null: no validation shards
   std::int64_t mask_token_ = -1;
 };
 
-/// The place of `index` in a permutation of [0, count) that `key` chooses (a Feistel network walked
-/// until it falls inside): the order of an epoch without a table of it.
+/// The place of `index` in a permutation of [0, count) chosen by `key`: the order of an epoch
+/// without a table. A Feistel network is applied again until the result is below `count`.
 std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key);
 
-/// A hash of its arguments with every bit used, the same on every machine: counter-based random
-/// numbers (after SplitMix64's finaliser, Steele et al. 2014).
+/// A hash of both arguments, the same on every machine, used as counter-based random numbers (after
+/// SplitMix64's finaliser, Steele et al. 2014).
 std::uint64_t hash(std::uint64_t a, std::uint64_t b);
 
 }  // namespace rehearse::runtime

@@ -1,4 +1,4 @@
-// Memory-mapped llm.c token shards.
+// Maps llm.c token shards into memory and finds their windows (format: data.h).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>

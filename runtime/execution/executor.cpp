@@ -35,14 +35,15 @@ bool waits_for_others(const program::Work& work) {
                     work);
 }
 
-/// The lane that computes; the first where none does (a server).
+/// The lane of the role's first compute op; for a role without one (a parameter server), the lane
+/// of its first op.
 std::size_t compute_lane(const program::Role& role) {
   for (const program::Op& op : role.ops)
     if (std::holds_alternative<program::Compute>(op.work)) return op.lane;
   return role.ops.empty() ? 0 : role.ops.front().lane;
 }
 
-/// The op of a lane that ends a step there.
+/// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
 Id last_of(const TaskLane& lane) {
   Id last = none;
   int shift = -1;
@@ -94,14 +95,14 @@ struct Executor::Impl {
   }
 
   bool execute(Id op, std::int64_t step) {
-    // Per thread and cheap: blocks are written without autograd.
+    // LibTorch keeps this flag by thread, and lanes are threads. Blocks need no autograd.
     const c10::AutoGradMode no_grad(false);
     const program::Op& what = role.ops[op];
     const bool others = waits_for_others(what.work);
     progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
     const auto began = std::chrono::steady_clock::now();
     if (!operations.execute(op, step)) return false;
-    // A machine can be made slower, not faster: factors below 1 change nothing.
+    // A sleep can only make an op slower, so factors below 1 have no effect.
     const double factor = others || c.disturber == nullptr
                               ? 1
                               : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
@@ -128,8 +129,8 @@ struct Executor::Impl {
   std::size_t main_lane;
   std::atomic<std::chrono::steady_clock::rep> busy = 0;
   Id step_end = none;
-  std::optional<std::int64_t> own_step = {};  // of a free-running role
-  std::vector<bool> slice = {};               // what evaluation runs
+  std::optional<std::int64_t> own_step = {};  // next step of a free-running role
+  std::vector<bool> slice = {};               // [op]: whether evaluation runs it
   std::vector<LaneProgress*> progress = {};
   std::unique_ptr<LaneRunner> training, evaluation;
   const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
@@ -150,7 +151,7 @@ void Executor::Impl::clear() {
 void Executor::Impl::initialise() {
   clear();
   const tensors::RankMap& map = maps[c.rank];
-  std::map<Id, std::vector<std::pair<Id, tensors::ParamPiece>>> by_group;  // storage and piece
+  std::map<Id, std::vector<std::pair<Id, tensors::ParamPiece>>> by_group;  // (storage, piece)s
   for (Id s = 0; s < role.storages.size(); ++s) {
     if (role.storages[s].life == program::Life::value) continue;
     const tensors::StorageKind kind = map.storages[s].kind;

@@ -1,6 +1,6 @@
-// Runs one rank of a linked program on LibTorch tensors. The role is resolved once, when the
-// executor is made: operands, blocks, communicators, waits. What it runs afterwards is what the
-// program says, op by op; it knows no method.
+// Runs one rank of a linked program on LibTorch tensors. The constructor resolves everything in the
+// rank's role: operands, blocks, communicators, waits. After that the executor runs the program's
+// ops one by one; it contains no code for any particular method of parallel training.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,17 +23,17 @@
 
 namespace rehearse::runtime {
 
-/// What a step showed on this rank.
+/// Loss and gradient norm of a step, as this rank knows them.
 struct StepLoss {
-  double sum = 0;           // of -log p over this rank's counted tokens
-  double square_norm = -1;  // of the global gradient; < 0: not measured
+  double sum = 0;           // sum of -log p over this rank's counted tokens
+  double square_norm = -1;  // square of the global gradient's norm; < 0: not measured
 };
 
-/// Where the ranks of a program are in the run: plans that follow each other in one run may put a
-/// rank into another process, and their channels must not meet.
+/// Maps the ranks of a program to the processes of the run. When a run changes its plan, a rank of
+/// the new program may be played by another process, and its channels need names of their own.
 struct Wiring {
-  std::string prefix = {};          // of the names of channels
-  std::vector<Id> process_of = {};  // by rank; empty: its own number
+  std::string prefix = {};          // put in front of channel names
+  std::vector<Id> process_of = {};  // by rank; empty: rank i is process i
   Id process(Id rank) const { return process_of.empty() ? rank : process_of[rank]; }
   std::vector<Id> processes(std::vector<Id> ranks) const {
     for (Id& rank : ranks) rank = process(rank);
@@ -51,61 +51,68 @@ struct ExecutorContext {
   const Data& data;
   Network& network;
   Control& control;
-  const cluster::Disturber* disturber = nullptr;  // makes local ops take longer; null: nothing does
+  const cluster::Disturber* disturber = nullptr;  // slows down local ops; null: no disturbance
   Wiring wiring = {};
 };
 
 class Executor {
  public:
-  /// `given`: by storage of this rank's role, memory of another executor in which it lies; null or
-  /// none: its own.
+  /// `given`: by storage of this rank's role, existing memory to use for it, such as another
+  /// executor's. A null entry or a missing one: the executor allocates the storage.
   explicit Executor(const ExecutorContext& context, const std::vector<std::byte*>& given = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Fills weights from train.seed; everything else with what it is before the first step.
+  /// Fills weights (and masters) from train.seed, loss scales with their initial value, and all
+  /// other state and buffers with 0.
   void initialise();
-  /// The same without the weights, which are 0.
+  /// Like `initialise`, but weights become 0.
   void clear();
 
-  /// Runs steps [first, last), or fewer when the control plane ends the run; returns the step after
-  /// the last. A free-running role counts for itself: it goes on with the step after its own last,
-  /// wherever the others are. `on_step` is called on the calling thread after the last op of each
-  /// step on the compute lane.
+  /// Runs steps [first, last), or fewer when the control plane ends the run. Returns the step after
+  /// the last one that ran. A free-running role counts its own steps: it ignores `first` and
+  /// continues after its own last step, whatever the other roles do. `on_step` is called on the
+  /// calling thread, after the last op of each step on the compute lane.
   std::int64_t run(std::int64_t first, std::int64_t last,
                    const std::function<void(std::int64_t step, const StepLoss&)>& on_step);
 
-  /// Sum of -log p over the labels that this rank counts in `batches` validation batches, with the
-  /// weights that step `step` would use. Every rank calls it, between runs.
+  /// Sum of -log p over this rank's labels of the first `batches` validation batches, with the
+  /// weights that step `step` would use; 0 where not `counts()`. Every rank calls it, between two
+  /// `run`s.
   double evaluate(std::int64_t step, std::int64_t batches);
 
-  /// Whether this rank's losses count (one of the tensor-parallel ranks counts for all).
+  /// Whether this rank's losses count: all tensor-parallel ranks compute the same loss, so only
+  /// tensor rank 0 counts.
   bool counts() const;
 
-  /// Maps of all ranks.
+  /// By rank: which parameters lie where in the rank's storages.
   const std::vector<tensors::RankMap>& maps() const;
   const program::Role& role() const;
-  /// The bytes of a state storage that an op at `step` reads with this age (>= 1).
+  /// The bytes of a state storage that an op of step `step` reads with age `age` (>= 1).
   std::span<std::byte> state(Id storage, std::int64_t step, int age);
 
-  /// Steps so far whose update was skipped, the same on every rank: state beside the storages.
+  /// How many steps so far skipped their update because the gradient was not finite; the same on
+  /// every rank. State of the run that lies in no storage.
   std::int64_t skipped_updates() const;
   void skipped_updates(std::int64_t count);
 
-  /// Where a free-running role goes on; nothing before its first run, and for other roles.
+  /// The step with which a free-running role continues. Nothing before its first run and for other
+  /// roles.
   std::optional<std::int64_t> own_step() const;
   void own_step(std::int64_t step);
 
+  /// Records begin and end of the next `ops_per_lane` ops of each lane; 0: of none.
   void keep_stamps(std::size_t ops_per_lane);
   const std::vector<std::vector<OpTimes>>& stamps() const;
 
-  /// Seconds that forward and backward passes have taken so far: what grows with a rank's samples.
+  /// Seconds that this rank's compute ops (forward, backward, recompute) have taken so far. Grows
+  /// with the number of samples that the rank has, which load balancing uses.
   double compute_seconds() const;
   const Wiring& wiring() const;
 
   std::int64_t bytes_sent() const;
-  std::int64_t scratch_bytes() const;  // of communicators
+  std::int64_t scratch_bytes() const;  // working memory of communicators
 
  private:
   struct Impl;

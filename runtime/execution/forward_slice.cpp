@@ -65,7 +65,8 @@ class Slicer {
         want(partner.role, partner.op);
   }
 
-  /// The ops before `reader` whose writes it sees.
+  /// Adds the ops whose writes `reader` sees in `ref`: those that write an overlapping part of the
+  /// same instance, back to the last one that overwrites all of the view.
   void want_writers(Id role_id, Id reader, const program::Ref& ref) {
     const program::Role& role = linked_.program.roles[role_id];
     const program::View& view = role.views[ref.view];

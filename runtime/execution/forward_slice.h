@@ -1,6 +1,12 @@
-// The part of a program that makes the loss: what evaluation runs. A data-flow slice, backwards
-// from the statistics that the head's backward reads, through every copy, gather and transfer, over
-// all roles; no method has to say what its forward is.
+// Finds the ops that compute the loss, which are the ops that evaluation runs. It follows the data
+// backwards, over all roles: from the head's statistics through every forward, copy, collective and
+// transfer. So a method need not declare which of its ops belong to forward.
+//
+//   stage 0   [embedding fwd] -> [mlp fwd] -> [send]   mlp bwd   update
+//                                               |
+//   stage 1                                  [recv] -> [head fwd] -> stats -> [head bwd]   update
+//
+//   [ ]: in the slice. The head's backward is where the loss is read.
 #pragma once
 #include <vector>
 
@@ -8,9 +14,9 @@
 
 namespace rehearse::runtime {
 
-/// By role and op: true for what the loss of a step needs, the head's backward (where the loss is
-/// read) included. Weights count as given: the slice ends at reads of earlier versions, at updates
-/// and at mailboxes.
+/// [role][op]: whether the loss of a step needs the op. Includes the head's backward. The slice
+/// ends at updates, at mailboxes, and at reads of versions that earlier steps wrote, such as
+/// weights.
 std::vector<std::vector<bool>> forward_slice(const link::LinkedProgram& linked);
 
 }  // namespace rehearse::runtime

@@ -60,7 +60,7 @@ void Operations::collective(Prepared& p, std::int64_t step) {
   at::Tensor source, target;
   if (from != nullptr) source = memory_.read(*from, step);
   if (to != nullptr) target = memory_.write(*to, step);
-  // A member without a source contributes nothing; one without a target receives nothing.
+  // A member without a source contributes zeros; a member without a target receives nothing.
   if (from == nullptr) source = p.reduces ? target.zero_() : target;
   if (to == nullptr) target = source;
   if (to != nullptr && to->mode == program::Mode::add) {
@@ -78,7 +78,7 @@ void Operations::collective(Prepared& p, std::int64_t step) {
 
 const models::Batch& Operations::batch(int microbatch, std::int64_t step) {
   MicroBatch& m = microbatches_.at(microbatch);
-  // Even keys are training steps, odd ones evaluation batches.
+  // Even keys are training steps, odd keys validation batches.
   const std::int64_t key = feed_.training ? 2 * step : 2 * feed_.evaluation + 1;
   if (m.key == key) return m.batch;
   const Data& data = *feed_.data;
@@ -112,7 +112,7 @@ StepLoss Operations::take_loss(std::int64_t step) {
 }
 
 void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t step) {
-  // Evaluation asks a head's backward for the loss alone; its weights may not be there.
+  // In evaluation a head's backward only reads the loss. Its weights may not have been gathered.
   if (feed_.training || work.pass != program::Pass::backward)
     for (std::size_t i = 0; i < p.params.size(); ++i)
       p.param_tensors[i] = memory_.read(*p.params[i], step);
@@ -120,14 +120,14 @@ void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t
     backward(p, work, step);
   else
     forward(p, work, step);
-  // A gathered weight must not outlive its last use because of this list.
+  // Drop these handles, so that a gathered weight is freed after its last use.
   std::fill(p.param_tensors.begin(), p.param_tensors.end(), at::Tensor());
   std::fill(p.grad_tensors.begin(), p.grad_tensors.end(), at::Tensor());
 }
 
 void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t step) {
   const models::Batch& batch = this->batch(work.microbatch, step);
-  at::Tensor input;
+  at::Tensor input;  // (B, T, H): samples, sequence length, hidden
   if (const Operand* operand = p.at(program::Slot::input))
     input = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
   const Operand* keeps = p.at(program::Slot::saved);
@@ -144,7 +144,7 @@ void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t
 void Operations::backward(Prepared& p, const program::Compute& work, std::int64_t step) {
   const bool head = p.at(program::Slot::stats) != nullptr;
   const models::Batch* batch = &this->batch(work.microbatch, step);
-  at::Tensor grad_output;
+  at::Tensor grad_output;  // (B, T, H); of the head (tp, B, T, 3), see models::Block::backward
   if (head) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
                       .view({-1, work.samples, model_.seq_len, 3});
@@ -198,7 +198,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       if (scale == nullptr) scale = &p.need(program::Slot::target);
       const at::Tensor old_scale = memory_.read(*scale, step);
       const at::Tensor new_scale = memory_.write(*scale, step);
-      // With several versions the new one begins as the last.
+      // With several versions, the new version starts as a copy of the last one.
       if (old_scale.data_ptr() != new_scale.data_ptr()) new_scale.copy_(old_scale);
       rescale(std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0]),
               new_scale.data_ptr<float>());
@@ -223,7 +223,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       const Operand& source = p.need(program::Slot::source);
       const Operand* scale = p.at(program::Slot::scale);
       const Operand* norm = p.at(program::Slot::norm);
-      // A step that overflowed is not one of the steps observed: its update is skipped too.
+      // A step whose gradient overflowed is not observed. Its update is skipped too.
       if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) return;
       const at::Tensor values = memory_.read(source, step);
       observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
@@ -239,7 +239,7 @@ void Operations::update(Prepared& p, std::int64_t step) {
   const Operand& grad = p.need(program::Slot::grad);
   const at::Tensor old_param = memory_.read(param, step);
   const at::Tensor new_param = memory_.write(param, step);
-  // With several versions the new one begins as the last.
+  // With several versions, the new version starts as a copy of the last one.
   if (old_param.data_ptr() != new_param.data_ptr()) new_param.copy_(old_param);
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.step -= skipped_updates_;
@@ -254,7 +254,7 @@ void Operations::update(Prepared& p, std::int64_t step) {
       loss(step).square_norm = squares / (loss_scale * loss_scale);
     }
     if (!std::isfinite(squares)) {
-      // The norm is one for all ranks and all updates of a step, so they skip it together.
+      // All ranks and all updates of a step read the same norm, so all of them skip.
       if (std::exchange(last_skipped_, step) != step) ++skipped_updates_;
       return;
     }

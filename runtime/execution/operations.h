@@ -1,6 +1,7 @@
-// What each kind of work does on this machine. An op is prepared once - operands resolved, blocks
-// and communicators made, collectives readied - and then executed every step without look-ups. The
-// visit over Work is exhaustive: a new kind of work does not compile until it can be run.
+// Executes the ops of one rank. Each op is prepared once (operands resolved, blocks and
+// communicators made, collectives prepared) and then executed in every step without look-ups. The
+// visit over program::Work is exhaustive, so a new kind of work does not compile before it can be
+// executed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,11 +20,11 @@
 
 namespace rehearse::runtime {
 
-/// Where the batches of a run come from, and what is done with them.
+/// Which data a run reads, and whether it trains or evaluates.
 struct BatchSource {
   const Data* data = nullptr;
   bool training = true;
-  std::int64_t evaluation = 0;  // while not training: number of the evaluation batch
+  std::int64_t evaluation = 0;  // number of the validation batch, if not training
 };
 
 class Operations {
@@ -36,34 +37,33 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  /// Runs the instance of an op that serves a step. Called from the op's lane. False when it takes
-  /// from a mailbox to which nobody will put any more.
+  /// Runs an op for a step, on the thread of its lane. False: the op takes from a mailbox to which
+  /// no rank will put any more.
   bool execute(Id op, std::int64_t step);
 
-  /// Before a run: what its batches are, and which ops it will run (all of them, or a slice). The
-  /// head's backward is where a micro-batch's loss is read; while not training that is all it does.
-  void begin(BatchSource feed, const std::vector<bool>* slice = nullptr);
-  /// After a run: this rank puts no more, so that those who take from it can end too.
+  /// Call before a run. In evaluation the head's backward only adds up the loss.
+  void begin(BatchSource feed);
+  /// Call after a run. Closes this rank's mailboxes, so that ranks that take from them can end.
   void end();
-  /// Loss and norm of a step that this rank has run; forgets them.
+  /// Returns loss and norm of a step that this rank has run, and forgets them.
   StepLoss take_loss(std::int64_t step);
 
-  /// Steps whose update was skipped because the gradient was not finite: bias corrections count
-  /// updates. Goes into checkpoints.
+  /// How many steps skipped their update because the gradient was not finite. Adam's bias
+  /// correction counts updates, not steps, so checkpoints keep this number.
   std::int64_t skipped_updates() const { return skipped_updates_; }
   void skipped_updates(std::int64_t count) { skipped_updates_ = count, last_skipped_ = -1; }
 
-  /// Payload bytes sent so far over all communicators and mailboxes.
+  /// Payload bytes sent so far, over all communicators and mailboxes.
   std::int64_t bytes_sent() const;
-  /// Bytes of communicators' scratch memory.
+  /// Working memory of all communicators, in bytes.
   std::int64_t scratch_bytes() const;
 
  private:
   struct Prepared;
   struct MicroBatch {
-    std::int64_t key = -1;
+    std::int64_t key = -1;  // what `batch` holds: see `Operations::batch`; -1: nothing
     models::Batch batch = {};
-    std::int64_t first = 0;  // sample of the global batch
+    std::int64_t first = 0;  // its first sample's number within the global batch
     int samples = 0;
   };
 
@@ -109,12 +109,12 @@ class Operations {
   std::vector<std::vector<std::unique_ptr<Communicator>>> communicators_;  // by lane, channel
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;                        // by channel
   std::int64_t bytes_put_ = 0;                                             // in earlier runs
-  int run_ = 0;                  // mailboxes are made anew for each
-  std::vector<Id> last_sender_;  // by channel
+  int run_ = 0;                  // number of the run; every run gets new mailboxes
+  std::vector<Id> last_sender_;  // by channel: sender of the last message taken
   std::vector<MicroBatch> microbatches_;
-  std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // by step modulo their number
+  std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // (step, loss), at step modulo size
   std::mutex loss_lock_;
-  SelectScratch select_scratch_;  // selects share a lane
+  SelectScratch select_scratch_;  // one is enough: all selects of a role are on one lane
   std::int64_t skipped_updates_ = 0, last_skipped_ = -1;
 };
 

@@ -1,4 +1,5 @@
-// Makes a role's ops ready: operands, blocks, communicators, weight-decay masks.
+// Prepares the ops of a role: operands, blocks, communicators, mailboxes, intervals of weight
+// decay.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -12,10 +13,11 @@
 namespace rehearse::runtime {
 namespace {
 
-// More steps than can be under way between a head's backward and the report of its step.
+// Losses are kept for this many steps: more than can lie between the head's backward of a step and
+// the end of that step on the compute lane.
 constexpr std::size_t steps_under_way = 64;
 
-/// Ranks of the channel's group that this rank is in; all ranks for a point-to-point channel.
+/// Ranks of the group of `channel` that contains `rank`; all ranks for a point-to-point channel.
 std::vector<Id> members_of(const program::Program& program, const program::Channel& channel,
                            Id rank) {
   if (channel.group.axes == 0 && channel.group.colour.empty()) {
@@ -61,8 +63,8 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
 Operations::~Operations() = default;
 
 void Operations::find_samples() {
-  // Samples by micro-batch, for the roles of all data-parallel places: mine begin after those of
-  // the places before me.
+  // The samples of the global batch are dealt to data-parallel places in order: this rank's samples
+  // begin after those of all earlier places.
   const tensors::GroupPlace mine = tensors::place_along(program_, "dp", rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
@@ -83,12 +85,11 @@ void Operations::find_samples() {
   }
 }
 
-void Operations::begin(BatchSource feed, const std::vector<bool>* slice) {
+void Operations::begin(BatchSource feed) {
   feed_ = feed;
   memory_.forget_listers();
-  for (std::size_t op = 0; op < ops_.size(); ++op)
-    if (slice == nullptr || (*slice)[op])
-      for (const Operand& dying : ops_[op]->dies) memory_.add_lister(dying);
+  for (const auto& op : ops_)
+    for (const Operand& dying : op->dies) memory_.add_lister(dying);
   memory_.drop_values();
   if (feed.training && linked_.mailboxes) open_mailboxes();
 }
@@ -121,7 +122,7 @@ void Operations::prepare(Id id) {
 
 void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   const std::vector<Id>& groups = model_.segments.at(compute.segment).groups;
-  // A view may be padded behind its group: the block gets the group alone.
+  // A view may end in padding. The block gets the parameter group without the padding.
   for (const program::Slot slot : {program::Slot::param, program::Slot::grad}) {
     std::size_t position = 0;
     for (std::size_t i = 0; i < p.operands.size(); ++i)
@@ -168,7 +169,7 @@ void Operations::prepare_update(Prepared& p) {
     else
       runs.push_back({begin, stop, decay});
   };
-  // What no tensor covers is padding: zero gradients keep it as it is.
+  // Elements that no tensor covers are padding. Their gradients are 0, so the update keeps them.
   std::int64_t done = param.begin;
   for (const tensors::ParamPiece& piece : map_.storages[param.storage].pieces) {
     if (piece.end <= param.begin || piece.begin >= end) continue;
@@ -225,7 +226,7 @@ void Operations::end() {
 
 void Operations::prepare_collective(Prepared& p, const program::Collective& collective) {
   p.communicator = &communicator(p.op->lane, collective.channel);
-  // A member without a source contributes nothing; one without a target receives nothing.
+  // A member without a source contributes zeros; a member without a target receives nothing.
   const Operand& source =
       p.at(program::Slot::source) ? *p.at(program::Slot::source) : p.need(program::Slot::target);
   const Operand& target = p.at(program::Slot::target) ? *p.at(program::Slot::target) : source;
@@ -244,7 +245,7 @@ void Operations::prepare_collective(Prepared& p, const program::Collective& coll
   p.reduces = collective.move == program::Move::all_reduce ||
               collective.move == program::Move::reduce ||
               collective.move == program::Move::reduce_scatter;
-  // Packets of which a threshold decides how full they are: as many bytes as they have.
+  // Packets whose number of entries a threshold decides: only the bytes in use are sent.
   if (const program::Kernel* kernel = packets_of(target.storage)) {
     const std::int64_t count = target.elements / packet_bytes(*kernel);
     p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *kernel, count,

@@ -1,4 +1,4 @@
-// Sparse exchanges: what select and scatter_add find on this rank.
+// Prepares and executes the kernels of sparse exchanges: select and scatter_add.
 #include <cmath>
 
 #include "engine/program/packets.h"
@@ -7,7 +7,8 @@
 
 namespace rehearse::runtime {
 
-/// The scatter_add that reads packets of varying size from this storage.
+/// The scatter_add that reads packets of varying size (threshold selector) from this storage; null:
+/// the storage holds no such packets.
 const program::Kernel* Operations::packets_of(Id storage) const {
   for (const program::Op& op : role_.ops) {
     const auto* kernel = std::get_if<program::Kernel>(&op.work);
@@ -25,7 +26,8 @@ void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
     const program::Ref& ref = p.op->refs[i];
     const std::int64_t elements = p.operands[i].elements;
     if (kernel.kind == program::KernelKind::select && ref.slot == program::Slot::residual) {
-      // Equal on all ranks that hold the parameters of this bucket, copies on other stages too.
+      // The key is equal on all ranks that hold the parameters of this bucket, also on the two
+      // stages that hold a tied table.
       const std::vector<tensors::ParamPiece>& pieces = map_.storages[p.operands[i].storage].pieces;
       p.key = pieces.empty() ? 0 : pieces.front().group;
     }

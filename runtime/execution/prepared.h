@@ -1,4 +1,4 @@
-// An op of a role as `Operations` keeps it: everything that is resolved once. Internal.
+// A prepared op of a role: everything about it that is resolved once. Internal to `Operations`.
 #pragma once
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 namespace rehearse::runtime {
 
-/// Flat interval [begin, end) of an update whose tensors all decay, or all do not.
+/// Elements [begin, end) of an update's operands, to all or none of which weight decay applies.
 struct DecayRun {
   std::int64_t begin = 0, end = 0;
   bool decay = false;
@@ -20,13 +20,15 @@ struct DecayRun {
 struct Operations::Prepared {
   const program::Op* op = nullptr;
   Id id = none;
-  std::vector<Operand> operands = {};  // as refs
-  std::vector<Operand> dies = {};
+  std::vector<Operand> operands = {};  // in the order of op->refs
+  std::vector<Operand> dies = {};      // values that may be freed after this op
+  /// The first operand in a slot; null: there is none.
   const Operand* at(program::Slot slot) const {
     for (const Operand& operand : operands)
       if (operand.slot == slot) return &operand;
     return nullptr;
   }
+  /// The first operand in a slot. Throws ProgramError when there is none.
   const Operand& need(program::Slot slot) const {
     if (const Operand* operand = at(slot)) return *operand;
     throw ProgramError(fmt::format("op {} lacks operand {}", id, static_cast<int>(slot)));
@@ -35,20 +37,20 @@ struct Operations::Prepared {
   // Compute
   models::Block* block = nullptr;
   std::vector<const Operand*> params = {}, grads = {};
-  std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // scratch of one call
-  std::unique_ptr<bool[]> accumulate = {};
-  std::vector<Operand> padding = {};  // behind the groups in gradient views that this op writes
+  std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // filled during a call only
+  std::unique_ptr<bool[]> accumulate = {};  // by gradient: add to it instead of writing it
+  std::vector<Operand> padding = {};        // padding of the gradient views that this op writes
   // Select and scatter_add
-  std::uint64_t key = 0;        // of a random draw
-  std::int64_t part_begin = 0;  // where the target's part of a gradient begins
-  std::int64_t count = 0;       // packets
+  std::uint64_t key = 0;        // key of random_k's draws
+  std::int64_t part_begin = 0;  // first element of the gradient that lies in the target
+  std::int64_t count = 0;       // number of packets
   // Update
   std::vector<DecayRun> runs = {};
   // Communication
   Communicator* communicator = nullptr;
   int handle = -1, peer_member = -1;
-  bool reduces = false;
-  std::unique_ptr<PacketExchange> packets = {};  // of a collective whose payload varies in size
+  bool reduces = false;                          // all-reduce, reduce or reduce-scatter
+  std::unique_ptr<PacketExchange> packets = {};  // for packets of varying size; null: other payload
   Id mailbox = none;                             // channel
   Id peer_rank = none;
 };

@@ -42,11 +42,10 @@ RankMemory::RankMemory(const program::Program& program, Id role, Id rank,
       instances.saved.resize(count);
     else
       instances.tensors.resize(count);
-    // c10's CPU allocator aligns to 64 bytes.
     if (s < given.size() && given[s] != nullptr)
       instances.tensors.at(0) = at::from_blob(given[s], {storage.elements},
                                               at::TensorOptions(scalar_type(storage.dtype)));
-    else if (storage.life != program::Life::value)
+    else if (storage.life != program::Life::value)  // LibTorch aligns CPU tensors to 64 bytes
       for (at::Tensor& tensor : instances.tensors)
         tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
     instances.listers.resize(storage.indices);
@@ -136,7 +135,8 @@ void RankMemory::release(const Operand& operand, std::int64_t step) {
   Instances& instances = storages_[operand.storage];
   const std::size_t at = slot(operand, step - operand.age);
   if (instances.still_listed[at].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  // Before the handle goes: who writes the instance next is ordered behind this op.
+  // Restart the count before the handle is dropped. Relaxed order is enough: the op that writes
+  // this instance next waits for this op.
   instances.still_listed[at].store(instances.listers[operand.index], std::memory_order_relaxed);
   if (instances.tensors.empty())
     instances.saved[at] = {};

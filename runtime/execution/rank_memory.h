@@ -1,6 +1,14 @@
-// The storages of one rank as tensors. State and buffers are flat tensors allocated once; views
-// into them are made once. Values are handles: empty until their first write of a step, and again
-// after their last use. What forward keeps for backward is the block's own affair.
+// The storages of one rank as tensors. State and buffers are flat tensors that are allocated once.
+// Values are tensor handles: empty before their first write of a step and after their last use.
+// What forward keeps for backward is a models::Saved, whose tensors belong to the block.
+//
+// A storage with several versions has a tensor for each: version v is tensor v mod versions.
+// PipeDream-2BW keeps 2 versions:
+//
+//   step 6   writes version 6               tensor 0
+//            reads age 1, that is version 5 tensor 1
+//   step 7   writes version 7               tensor 1
+//            reads age 1, that is version 6 tensor 0
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -24,47 +32,52 @@ struct Operand {
   program::Mode mode = program::Mode::read;
   program::DType dtype = program::DType::f32;
   bool value = false;  // Life::value
-  bool whole = false;  // all of the instance
+  bool whole = false;  // covers the whole instance
   int index = 0, age = 0, versions = 1;
   std::int64_t begin = 0, elements = 0;
-  std::vector<at::Tensor> views = {};  // by version; empty for values
+  std::vector<at::Tensor> views = {};  // by version mod versions; empty for values
 };
 
 class RankMemory {
  public:
-  /// `given`: by storage, memory that is there already (of one version); null: allocated here.
+  /// `given`: by storage, existing memory to use for it, of one version. A null entry or a missing
+  /// one: allocated here.
   RankMemory(const program::Program& program, Id role, Id rank,
              const std::vector<std::byte*>& given = {});
 
   Operand operand(const program::Ref& ref);
-  /// The part of it that begins `skip` elements into what the ref touches.
+  /// A part of what the ref touches: `elements` elements, after the first `skip`.
   Operand operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements);
 
-  /// The flat tensor an operand reads at a step: version step - age. Throws ProgramError when a
-  /// value has not been written.
+  /// The flat tensor that an operand reads at a step: version step - age. Throws ProgramError for a
+  /// value that has not been written.
   at::Tensor read(const Operand& operand, std::int64_t step);
-  /// The flat tensor that becomes version `step`; a value is allocated when it is not there.
+  /// The flat tensor that becomes version `step`. Allocates a value that is not allocated.
   at::Tensor write(const Operand& operand, std::int64_t step);
-  /// Makes a tensor the value of an operand that is a whole instance; copies otherwise.
+  /// Gives an operand the contents of `tensor`. Takes over the handle without a copy for a value
+  /// that covers the whole instance; copies otherwise. Throws ProgramError when the sizes differ.
   void set(const Operand& operand, std::int64_t step, const at::Tensor& tensor);
   models::Saved& saved(const Operand& operand, std::int64_t step);
-  /// An instance of a value is freed when every op that lists it has released it.
+
+  /// Freeing values. Several ops, the listers, may list a value among those that die with them. Its
+  /// instance is freed when all its listers have released it.
   void add_lister(const Operand& operand);
   void forget_listers();
   void release(const Operand& operand, std::int64_t step);
-  /// Frees all values and counts releases anew.
+  /// Frees all values and restarts the counts of releases.
   void drop_values();
 
-  /// A version of a state storage: the one that an age-1 read at `step` sees when age is 1.
+  /// The version of a state storage that a read with age `age` at step `step` sees.
   at::Tensor state(Id storage, std::int64_t step, int age) const;
 
  private:
   struct Instances {
-    std::vector<at::Tensor> tensors = {};  // index * versions + version
-    std::vector<models::Saved> saved = {};
-    std::vector<int> listers = {};                    // by index
-    std::vector<std::atomic<int>> still_listed = {};  // by instance
+    std::vector<at::Tensor> tensors = {};             // by instance: see `slot`
+    std::vector<models::Saved> saved = {};            // the same, for what forward keeps
+    std::vector<int> listers = {};                    // by index: how many ops list it
+    std::vector<std::atomic<int>> still_listed = {};  // by instance: releases still to come
   };
+  /// Number of an instance: index * versions + version mod versions.
   static std::size_t slot(const Operand& operand, std::int64_t version) {
     const std::int64_t v = operand.versions;
     return operand.index * v + ((version % v) + v) % v;

@@ -23,7 +23,7 @@ void TraceFile::add(const link::LinkedProgram& linked, Executor& executor,
       chrome_->section(linked, label);
     sinks.push_back(chrome_.get());
   }
-  // Its reader knows the first plan.
+  // `sink_` was made for the ops of the first plan, so it gets that plan's trace only.
   if (sink_ != nullptr && sections_ == 0) sinks.push_back(sink_);
   execution::Tee tee(sinks);
   gather_trace(linked, executor, control_, fmt::format("trace {}", sections_++), &tee, origin_);

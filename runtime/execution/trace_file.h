@@ -1,5 +1,5 @@
-// The trace of a run as a file: the steps of each plan and the migrations between them on one time
-// axis. Every rank has one; rank 0 writes.
+// Writes the trace of a run to a file: the steps under each plan and the migrations between plans,
+// on one time axis. Every rank has a TraceFile; only rank 0's writes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,11 +13,11 @@ namespace rehearse::runtime {
 
 class TraceFile {
  public:
-  /// `path` may be empty: then only `sink` gets the first section. `sink` may be null.
+  /// `path`: of the Chrome trace; empty: no file. `sink`: gets the first section only; null: none.
   TraceFile(std::string path, const model::ModelSpec& model, execution::TraceSink* sink,
             Control& control);
-  /// Gathers what an executor stamped; every rank calls it. `label`: of its lanes; empty for the
-  /// first plan's.
+  /// Adds a section: the stamps of all ranks' executors. Every rank calls it. `label`: added to the
+  /// names of the section's lanes; empty for the first plan.
   void add(const link::LinkedProgram& linked, Executor& executor, const std::string& label);
   /// Throws BackendError when the file could not be written.
   void close();

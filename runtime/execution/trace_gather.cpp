@@ -19,7 +19,7 @@ std::int64_t now() {
       .count();
 }
 
-/// Machines that share a boot share the steady clock.
+/// Identifies a boot of a host. Processes with the same boot id read the same steady clock.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -66,7 +66,8 @@ void gather_trace(const link::LinkedProgram& linked, Executor& executor, Control
   const bool first = origin == 0;
   if (first) origin = records.front().stamp.start;
   link::RanksThatMeet meet(linked);
-  std::map<std::tuple<Id, Id, std::int64_t>, std::int64_t> met;  // event, group, step
+  std::map<std::tuple<Id, Id, std::int64_t>, std::int64_t>
+      met;  // (event, group, step): start of the last member
   const auto rendezvous = [&](const Record& record) {
     const Id role = linked.role_of[record.rank];
     const std::vector<Id> ranks =

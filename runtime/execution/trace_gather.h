@@ -1,4 +1,4 @@
-// Brings what all ranks' lanes stamped together in rank 0 as one trace.
+// Gathers the time stamps of all ranks' lanes in rank 0 as one trace.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,11 +10,10 @@
 
 namespace rehearse::runtime {
 
-/// Every rank calls it, after a run that kept stamps. In rank 0 hands all intervals to `sink`,
-/// seconds since `origin` (of rank 0's clock; 0: since the earliest one, which it then becomes);
-/// elsewhere does nothing with it. A rendezvous begins when its
-/// last member came. Clocks of other machines are aligned at a barrier, to a fraction of a
-/// millisecond.
+/// Every rank calls it after a run that kept stamps. Rank 0 passes all intervals to `sink`; other
+/// ranks ignore `sink`. Times are seconds since `origin`, nanoseconds of rank 0's clock; 0: the
+/// earliest stamp becomes the origin. A rendezvous begins when its last member arrives. Clocks of
+/// other hosts are aligned at a barrier, to a fraction of a millisecond.
 void gather_trace(const link::LinkedProgram& linked, Executor& executor, Control& control,
                   const std::string& key, execution::TraceSink* sink, std::int64_t& origin);
 

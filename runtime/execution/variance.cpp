@@ -39,7 +39,7 @@ std::vector<tensors::LayerVariance> gather_variances(const ExecutorContext& cont
   try {
     mine = own_observations(context, executor, first_step, step);
   } catch (const InputError& error) {
-    mine = refusal + std::string(error.what());  // every rank says the same
+    mine = refusal + std::string(error.what());  // gathered, so that every rank throws the same
   }
   std::vector<tensors::GroupObservation> all;
   for (const std::string& one : context.control.gather(fmt::format("variances {}", step), mine)) {

@@ -1,5 +1,5 @@
-// Brings what all ranks observed of their gradients together as the variance of each layer
-// (engine/tensors/variance.h).
+// Gathers what all ranks observed of their gradients, and computes from it the gradient variance of
+// each layer (engine/tensors/variance.h).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace rehearse::runtime {
 
-/// Every rank calls it when all have ended the steps before `step`; all get the same, by segment;
-/// empty when the program observes nothing. `first_step`: the first that this executor ran. Throws
-/// InputError, at every rank, when a gradient was not finite.
+/// Every rank calls it when all ranks have ended the steps before `step`. All get the same result,
+/// by segment; empty when the program has no observe kernels. `first_step`: the first step that
+/// this executor ran. Throws InputError on every rank when a gradient was not finite.
 std::vector<tensors::LayerVariance> gather_variances(const ExecutorContext& context,
                                                      Executor& executor, std::int64_t first_step,
                                                      std::int64_t step);

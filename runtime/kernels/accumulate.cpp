@@ -58,7 +58,8 @@ void accumulate(void* into, const void* from, std::int64_t elements, program::DT
       return;
     case program::DType::f16:
 #if defined(__x86_64__)
-      // Every processor with AVX2 has F16C, which not every compiler can ask for.
+      // Asks for AVX2 because not every compiler can ask for F16C. Every processor with AVX2 has
+      // F16C.
       static const bool wide = __builtin_cpu_supports("avx2") != 0;
       if (wide) {
         add_f16_wide(static_cast<std::uint16_t*>(into), static_cast<const std::uint16_t*>(from), n);

@@ -1,4 +1,4 @@
-// into += from, element by element in the wire's dtype: the sum that a collective makes.
+// The sum of a collective: into += from, element by element, in the dtype that is sent.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@
 
 namespace rehearse::runtime {
 
-/// f32 and i32 add as they are (i32 wraps), u8 adds modulo 256, bf16 and f16 are added in f32 and
-/// rounded to nearest even. The buffers do not overlap.
+/// f32 adds in fp32, i32 wraps, u8 adds modulo 256. bf16 and f16 add in fp32 and round to nearest,
+/// ties to even. The buffers must not overlap.
 void accumulate(void* into, const void* from, std::int64_t elements, program::DType dtype);
 
 }  // namespace rehearse::runtime

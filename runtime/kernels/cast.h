@@ -1,4 +1,10 @@
-// Copies between intervals that may differ in dtype and in how rows follow each other.
+// Copies or adds between flat intervals that may differ in dtype and in row length.
+//
+//   keep > 0:               source row  [x x x x . .]   stride elements, the first `keep` are taken
+//                           target row  [x x x x]
+//   keep = 0, stride > 1:   sources     [a a] [b b b]   one run of each source
+//                           target row  [a a b b b]     stride elements
+//   keep = 0, stride = 1:   one source of the target's length
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,9 +13,8 @@
 
 namespace rehearse::runtime {
 
-/// target (=|+=) source, flat tensors. `keep` > 0: the target is made of the first `keep` of every
-/// `stride` elements of the source. `keep` 0 and `stride` > 1: the target's rows of `stride`
-/// elements are put together from one run of each source, in order.
+/// target = source, or target += source with `add`; all tensors are flat. The dtypes may differ.
+/// With `keep` > 0 only the first source is read.
 void cast(const std::vector<at::Tensor>& sources, const at::Tensor& target, bool add,
           std::int64_t keep, std::int64_t stride);
 

@@ -1,5 +1,5 @@
-// Conversions between 16-bit types and fp32, a block at a time, so that the loops that do the work
-// exist once, in fp32.
+// Conversions between the 16-bit types (bf16, f16) and fp32, of one value or of a block of values.
+// With them every arithmetic loop exists once, in fp32. Rounding is to nearest, ties to even.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace rehearse::runtime {
 
-inline constexpr std::int64_t float_block = 4096;
+inline constexpr std::int64_t float_block = 4096;  // elements that a kernel converts at a time
 
 inline float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -24,7 +24,8 @@ inline float from_f16(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16;
   const std::uint32_t magnitude = bits & 0x7fffU;
   if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000U | (magnitude << 13));
-  // The product is exact for normal and subnormal numbers alike.
+  // Multiplying by 2^112 adjusts the exponent's bias. The product is exact, also for subnormal
+  // numbers.
   return std::bit_cast<float>(
       sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F));
 }
@@ -32,10 +33,10 @@ inline std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) {  // as the processor's own conversion: quiet, its first bits kept
+  if (magnitude > 0x7f800000U) {  // NaN: made quiet, upper payload bits kept, as F16C does
     return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x1ffU));
   }
-  if (magnitude >= 0x477ff000U) return sign | 0x7c00;  // rounds to 65536 or beyond
+  if (magnitude >= 0x477ff000U) return sign | 0x7c00;  // 65520 and more round to infinity
   if (magnitude < 0x38800000U) {
     // Subnormal: adding 0.5 in fp32 rounds to the nearest multiple of 2^-24, ties to even.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
@@ -45,7 +46,8 @@ inline std::uint16_t to_f16(float value) {
   return sign | static_cast<std::uint16_t>((rounded - 0x38000000U) >> 13);
 }
 
-/// Values [begin, begin + count) as fp32: where they are, or converted into `scratch`.
+/// Elements [begin, begin + count) of `values` as fp32: a pointer into `values` when they are f32,
+/// otherwise `scratch` (room for `count`) with the converted values.
 inline const float* as_f32(const void* values, program::DType type, std::int64_t begin,
                            std::int64_t count, float* scratch) {
   if (type == program::DType::f32) return static_cast<const float*>(values) + begin;
@@ -56,6 +58,8 @@ inline const float* as_f32(const void* values, program::DType type, std::int64_t
     std::transform(bits, bits + count, scratch, from_f16);
   return scratch;
 }
+/// Writes `count` fp32 values to elements [begin, begin + count) of `values`, rounded to `type`,
+/// which is bf16 or f16.
 inline void store_f32(const float* from, std::int64_t count, void* values, program::DType type,
                       std::int64_t begin) {
   auto* bits = static_cast<std::uint16_t*>(values) + begin;

@@ -10,7 +10,8 @@
 
 #include "runtime/kernels/floats.h"
 
-// One binary for any x86-64 processor that still uses what this one has.
+// Compiles a loop for AVX-512, AVX2 and plain x86-64; at run time the loader picks the version for
+// the processor. Not with AddressSanitizer, which does not support such functions.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define REHEARSE_VECTORISED \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -173,7 +174,8 @@ void rescale(bool finite, float* state) {
 void observe(const void* values, program::DType type, std::int64_t elements, int stride,
              float scale, float* state) {
   if (state[0] < 0) return;
-  constexpr float too_large = 1e18F;  // its square is none that fp32 has
+  // Squared deviations of smaller values stay far below fp32's maximum of 3.4e38.
+  constexpr float too_large = 1e18F;
   const std::int64_t observed = program::observed_entries(elements, stride);
   float* mean = state + 1;
   float* squares = mean + observed;

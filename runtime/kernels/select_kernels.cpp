@@ -1,4 +1,3 @@
-// See select_kernels.h.
 #include "runtime/kernels/select_kernels.h"
 
 #include <algorithm>
@@ -18,8 +17,7 @@ namespace {
 
 constexpr std::int64_t vector = 16;
 
-/// One block: collects the entries whose magnitude's bits reach `least`, writes the residual.
-/// Writes up to `vector` entries beyond what it collects.
+/// `pass` in plain code. Writes one entry beyond those that it collects.
 template <bool Use, bool Remove, bool Decays>
 std::int64_t pass_plain(const float* g, float* e, std::int64_t n, std::uint32_t first, float beta,
                         std::uint32_t least, float* values, std::uint32_t* indices) {
@@ -67,8 +65,8 @@ __attribute__((target("avx512f"))) std::int64_t pass_avx512(const float* g, floa
                                                  values + found, indices + found);
 }
 
-/// Of n candidates leaves those whose magnitude's bits reach `least`, in place; what is dropped
-/// goes back to `back` (null: nowhere). Returns how many are left.
+/// keep_largest with AVX-512, for the case that all ties with the threshold are kept: leaves the
+/// candidates whose magnitude's bits reach `least`.
 __attribute__((target("avx512f"))) std::int64_t keep_avx512(float* values, std::uint32_t* indices,
                                                             std::int64_t n, std::uint32_t least,
                                                             float* back) {
@@ -113,12 +111,16 @@ std::int64_t pass(const float* g, float* e, std::int64_t n, std::uint32_t first,
 
 }  // namespace
 
-/// Radix select: magnitudes order like their bits, 11 bits at a time from the top; after the first
-/// digit only the entries that share it are looked at.
+/// Radix select over three digits of the magnitude's bits, from the top. After the first digit only
+/// the entries that share it are looked at.
+///
+///   bit  31 ...... 21 | 20 ...... 10 | 9 ....... 0
+///        first digit    second digit   third digit
 Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep) {
   constexpr std::size_t bins = std::size_t{1} << 11, copies = 4;
-  std::vector<std::int64_t> histogram(bins *
-                                      copies);  // in copies, so that equal digits do not wait
+  // Several copies of the histogram, so that consecutive increments of one bin do not wait for each
+  // other.
+  std::vector<std::int64_t> histogram(bins * copies);
   for (std::int64_t i = 0; i < elements; ++i)
     ++histogram[static_cast<std::size_t>(i) % copies * bins + (magnitude_of(values[i]) >> 21)];
   for (std::size_t i = bins; i < histogram.size(); ++i) histogram[i % bins] += histogram[i];
@@ -126,7 +128,7 @@ Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t 
   std::uint32_t digit = bins - 1;
   while (histogram[digit] < out.ties) out.ties -= histogram[digit--];
   out.bits = digit << 21;
-  // One place more: the entry behind the last is written too.
+  // One more place, because the loop writes an entry before it knows whether the entry counts.
   std::vector<std::uint32_t> same(static_cast<std::size_t>(histogram[digit]) + 1);
   std::size_t found = 0;
   for (std::int64_t i = 0; i < elements && found + 1 < same.size(); ++i) {

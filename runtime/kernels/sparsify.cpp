@@ -1,8 +1,12 @@
-// See sparsify.h. The largest k are found in one pass over gradient and residual: a sample tells a
-// magnitude that a little more than k entries reach; those entries are collected, and a radix
-// select among them finds the k-th. Whatever the sample says the answer is exact: when the
-// collection is full it is cut down to its own k largest, below which nothing that follows can
-// belong; when it ends with fewer than k the pass is made again without a bound.
+// Finds the k largest entries in one pass over gradient and residual:
+//
+//   1. sample    a bound that slightly more than k entries should reach
+//   2. pass      entries that reach the bound become candidates; the residual is written
+//   3. cut       a radix select leaves the k largest candidates
+//
+// The result is exact whatever the sample says. When the candidates are full they are cut to their
+// own k largest, and later entries must exceed the smallest of these. When the pass ends with fewer
+// than k candidates, it is undone and repeated without a bound.
 #include "runtime/kernels/sparsify.h"
 
 #include <algorithm>
@@ -69,8 +73,8 @@ class Selection {
       collect(beyond_all, kernel_.keep);
       return;
     }
-    // What has decayed cannot be had back, so there the bound is checked before anything is
-    // written.
+    // With beta < 1 a pass cannot be undone, because the old residual is lost. So the bound is
+    // checked by counting before anything is written.
     const bool sure = rule_.beta == 1 || reaching(bound) >= kernel_.keep;
     collect(sure ? bound : 0, kernel_.keep);
     if (count_ < kernel_.keep) {
@@ -83,8 +87,8 @@ class Selection {
       for (std::int64_t i = 0; i < count_; ++i) residual_[indices_[i]] -= values_[i];
   }
 
-  /// False when more than `most` reach it: then nothing was taken and everything is in the
-  /// residual.
+  /// Takes the entries that reach `threshold`. Returns false when more than `most` do: then it has
+  /// taken nothing, and top_k can follow.
   bool by_threshold(float threshold, std::int64_t most) {
     rule_.remove = true;
     const std::uint32_t least = magnitude_of(threshold);
@@ -122,8 +126,9 @@ class Selection {
   void write(std::byte* packet) const { write_packet(kernel_, values_, indices_, count_, packet); }
 
  private:
-  /// A magnitude that somewhat more than `keep` entries reach, by a sample that is spread evenly
-  /// and hits about 2048 of them; 0 when there are too few entries to be worth it.
+  /// The bits of a magnitude that slightly more than `keep` entries should reach: 4 standard
+  /// deviations more, from an evenly spread sample that hits about 2048 of the `keep` largest. 0
+  /// when there are too few entries for a sample.
   std::uint32_t likely_bound() {
     constexpr double hits = 2048;
     const double part = static_cast<double>(kernel_.keep) / static_cast<double>(kernel_.of);
@@ -145,7 +150,7 @@ class Selection {
     return sample[static_cast<std::size_t>(rank)];
   }
 
-  /// Entries whose magnitude's bits reach `least`; writes nothing.
+  /// Counts the entries whose magnitude's bits reach `least`. Writes nothing.
   std::int64_t reaching(std::uint32_t least) {
     std::int64_t found = 0;
     for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
@@ -161,8 +166,9 @@ class Selection {
     return found;
   }
 
-  /// The pass. Keeps at most `keep` of what it has collected when there is no more room; stops
-  /// collecting beyond `most`.
+  /// Step 2: collects the entries whose magnitude's bits reach `least` and writes the residual.
+  /// Full candidates are cut to the `keep` largest. With more than `most` candidates it stops
+  /// collecting.
   void collect(std::uint32_t least, std::int64_t keep,
                std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
     static constexpr std::array<float, block> zeros = {};
@@ -172,14 +178,15 @@ class Selection {
       const std::int64_t n = std::min(block, kernel_.of - begin);
       if (count_ + n + vector > capacity && count_ <= most) least = cut(keep) + 1;
       if (count_ > most) least = beyond_all;
-      // After a pass that was in vain the residual is already the sum.
+      // After an undone pass the residual already contains the gradient.
       const float* g = added_ ? zeros.data() : source_.at(begin, n);
       count_ += pass(rule_, g, residual_ + begin, n, static_cast<std::uint32_t>(begin), least,
                      values_ + count_, indices_ + count_);
     }
   }
 
-  /// Leaves the `keep` largest candidates, what is dropped goes back; the smallest magnitude left.
+  /// Step 3: leaves the `keep` largest candidates. Dropped ones go back to the residual if the pass
+  /// removed them. Returns the bits of the smallest magnitude left.
   std::uint32_t cut(std::int64_t keep) {
     assert(keep <= count_);
     const Threshold threshold = threshold_of(values_, count_, keep);
@@ -188,6 +195,7 @@ class Selection {
     return threshold.bits;
   }
 
+  // Undoes the collection of candidates from `first` on: their values return to the residual.
   void restore_from(std::int64_t first) {
     for (std::int64_t i = first; i < count_; ++i) residual_[indices_[i]] = values_[i];
     count_ = first;
@@ -202,7 +210,7 @@ class Selection {
   std::int64_t count_ = 0;
   float smallest_ = 0;
   EntryRule rule_ = {};
-  bool added_ = false;  // the gradient is in the residual already
+  bool added_ = false;  // the residual already contains the gradient
 };
 
 std::int64_t Selection::entries_reaching(float magnitude) const {
@@ -211,8 +219,8 @@ std::int64_t Selection::entries_reaching(float magnitude) const {
   return found;
 }
 
-/// Newton's step towards `wanted` in logarithms, with the slope between the threshold and a quarter
-/// above it.
+/// The next threshold: one Newton step towards `wanted` entries, in logarithms. The slope is that
+/// between the threshold and 1.25 times the threshold.
 float next_threshold(const Selection& taken, float threshold, std::int64_t wanted) {
   constexpr float above = 1.25F;
   if (taken.count() == 0) return 0;
@@ -226,7 +234,7 @@ float next_threshold(const Selection& taken, float threshold, std::int64_t wante
 
 void threshold_select(Selection& selection, const program::Kernel& kernel, float* state) {
   const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);
-  // Without a threshold, or with one that let too much pass, the exact one is found.
+  // Without a threshold, or when too many entries reached it, top-k finds the exact one.
   if (kernel.keep == 0 || state[0] <= 0 || !selection.by_threshold(state[0], most)) {
     selection.top_k();
     state[0] = selection.smallest();

@@ -1,8 +1,15 @@
-// Which entries of a gradient are sent and what becomes of the rest: error feedback and selection
-// in one pass over both (Sun 2026, eq. 4 and 5; Stich et al. 2018; Lin et al. 2018). With v what is
-// chosen from (gradient + residual; the gradient alone for `literal`), beta 1 (conserving) or 0.9,
-// and s what is sent of v: e' = (g + beta e) - s. Every rank that calls with equal operands chooses
-// equally: nothing depends on the machine, and equal magnitudes go to the lower index.
+// Sparse gradients with error feedback (Sun 2026, eq. 4 and 5; Stich et al. 2018; Lin et al. 2018).
+// `select` chooses the entries to send and keeps the rest in a residual for later steps, in one
+// pass over both. With n = kernel.of flat entries:
+//
+//   g    gradient x SelectStep::factor                      (n)
+//   e    residual before the step                           (n)
+//   v    entries are chosen from g + e; `literal`: from g   (n)
+//   s    v where an entry is sent, 0 elsewhere              (n)
+//   e' = (g + beta e) - s, the residual after the step; beta = 1 for `conserving`, else 0.9
+//
+// The result depends on the operands alone, so ranks with equal operands choose the same entries.
+// Of equal magnitudes the lower index is chosen.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +20,12 @@
 
 namespace rehearse::runtime {
 
-inline constexpr float printed_beta = 0.9F;          // of forms `printed` and `literal`
-inline constexpr std::int64_t printed_reset = 1000;  // steps after which `printed` forgets
+/// beta of the forms `printed` and `literal`.
+inline constexpr float printed_beta = 0.9F;
+/// `printed` clears its residual every so many steps.
+inline constexpr std::int64_t printed_reset = 1000;
 
-/// Candidates as they are found, by rising index. Reused from call to call.
+/// Working memory of `select`: the candidate entries, by ascending index. Reused from call to call.
 struct SelectScratch {
   std::vector<float> values = {};
   std::vector<std::uint32_t> indices = {};
@@ -25,36 +34,38 @@ struct SelectScratch {
 
 struct SelectStep {
   std::int64_t step = 0;
-  std::uint64_t seed = 0, key = 0;  // of random_k's draw: equal on every rank that must agree
-  float factor = 1;                 // the gradient is multiplied by it: 1 / loss scale
+  std::uint64_t seed = 0, key = 0;  // for random_k: equal on ranks that must choose alike
+  float factor = 1;                 // factor on the gradient: 1 / loss scale
 };
 
-/// Takes `kernel.keep` (of a threshold: about as many) of the `kernel.of` entries of `gradient`
-/// (f32, bf16 or f16) into `packet`, which has packet_room(kernel) bytes. `residual` has as many
-/// entries. `threshold`: two numbers, zero before the first step: the magnitude that entries must
-/// reach, and how many did; other selectors ignore it. Returns the number of entries taken.
+/// Sends `kernel.keep` of the `kernel.of` entries of `gradient` (f32, bf16 or f16): writes them to
+/// `packet` (packet_room(kernel) bytes) and e' to `residual` (kernel.of entries). A threshold
+/// selector sends about `kernel.keep`. `threshold` is its state, other selectors ignore it: two
+/// numbers, 0 before the first step; the magnitude that an entry must reach, and how many entries
+/// the last step sent. Returns the number of entries sent.
 std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
                     program::DType type, float* residual, float* threshold, std::byte* packet,
                     SelectScratch& scratch);
 
-/// The packet of a step that overflowed: nothing, said in as many bytes.
+/// Writes a packet that adds nothing, for a step whose gradient overflowed. A threshold's packet is
+/// empty; the others hold kernel.keep zeros, since their length is fixed.
 void select_nothing(const program::Kernel& kernel, std::byte* packet);
 
-/// What both are made of. `values` and `indices` (rising) of `count` entries, as kernel.coding says
-/// them; and back, each entry added to `target`, which holds entries [begin, end) of the gradient.
-/// Throws BackendError when a packet is not one of this kernel: what comes from a peer is not
-/// trusted.
+/// Writes `count` entries (`indices` ascending) as a packet in kernel.coding.
 void write_packet(const program::Kernel& kernel, const float* values, const std::uint32_t* indices,
                   std::int64_t count, std::byte* packet);
+/// Adds the entries of a packet to `target`, which holds entries [begin, end) of the gradient.
+/// Throws BackendError when the packet does not fit the kernel, because a peer's packets are not
+/// trusted.
 void add_packet(const program::Kernel& kernel, const std::byte* packet, std::int64_t begin,
                 std::int64_t end, float* target);
-/// Entries in a packet: what its count says, or kernel.keep. Throws BackendError on more than there
-/// is room for.
+/// Number of entries in a packet: its count if a threshold wrote it, else kernel.keep. Throws
+/// BackendError when the count is more than there is room for.
 std::int64_t entries_in(const program::Kernel& kernel, const std::byte* packet);
 
-/// target = factor x the sum of `count` packets, each `packet_room(kernel)` bytes after the one
-/// before, added in order. `target` holds entries [begin, end); what lies beyond kernel.of is
-/// padding and becomes 0.
+/// target = factor x the sum of `count` packets, added in order. Packets lie packet_room(kernel)
+/// bytes apart. `target` holds entries [begin, end); entries from kernel.of on are padding and
+/// become 0.
 void scatter_add(const program::Kernel& kernel, const std::byte* packets, std::int64_t count,
                  float factor, std::int64_t begin, std::int64_t end, float* target);
 

@@ -1,5 +1,5 @@
-// Times segment passes and updates inside whole training steps of the model, so that each finds the
-// caches as it would in training.
+// Times segment passes and updates. Runs whole training steps of the model, so that caches hold
+// what they would hold in training.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
@@ -40,7 +40,7 @@ class ModelRun {
     batch_.seed = 1;
   }
 
-  /// One step: the clock around every piece.
+  /// Runs one step and appends the seconds of each pass to `passes`, of each update to `updates`.
   void step() {
     std::vector<at::Tensor> inputs(model_.segments.size());
     std::vector<models::Saved> saved(model_.segments.size());
@@ -51,6 +51,7 @@ class ModelRun {
         return blocks_[s]->forward(of(params_, s), inputs[s], batch_, &saved[s]);
       });
     }
+    // The head's statistics as if every tp rank had computed the same: (B, T, 3) -> (tp, B, T, 3).
     at::Tensor gradient = activation.unsqueeze(0).expand({tp_, -1, -1, -1}).contiguous();
     std::vector<bool> written(model_.groups.size());
     for (Id s = static_cast<Id>(model_.segments.size()); s-- > 0;) {
@@ -91,7 +92,7 @@ class ModelRun {
   void update(Id g) {
     const double began = seconds_now();
     const bool adam = settings_.optimizer == plan::Optimizer::adamw;
-    // So small a rate that the weights stay where they are.
+    // The learning rate is so small that the weights do not change.
     runtime::update({.kind = settings_.optimizer, .lr = 1e-12, .step = 1000},
                     {.param = params_[g].data_ptr(),
                      .grad = grads_[g].data_ptr(),
@@ -127,7 +128,7 @@ void profile_model(const model::ModelSpec& model, int samples, int tp,
   const double until = seconds_now() + settings.segment_time.value;
   constexpr int least = 3;
   for (int i = 0; i < least || seconds_now() < until; ++i) run.step();
-  // The others may still be measuring: what they find must not get faster.
+  // Other ranks may still be measuring. Keep the machine as busy as before until all are done.
   control.publish(fmt::format("{} {}", key, control.environment().rank), "done");
   for (int rank = 0; rank < control.environment().world_size; ++rank)
     while (!control.lookup(fmt::format("{} {}", key, rank))) run.step();
@@ -146,7 +147,7 @@ void profile_model(const model::ModelSpec& model, int samples, int tp,
         costs::median(std::move(seconds)));
     profile.segments.push_back(time);
     if (pass != program::Pass::forward) continue;
-    time.pass = program::Pass::recompute;  // the same work: forward again, for what it keeps
+    time.pass = program::Pass::recompute;  // the same work as forward
     profile.segments.push_back(time);
   }
   if (!profile.updates.empty()) return;

@@ -14,7 +14,7 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Median seconds of `work`, run for about `seconds`, at least five times.
+/// Median seconds of one call of `work`, from at least five calls in about `seconds`.
 double time_of(double seconds, const std::function<void()>& work) {
   work();
   std::vector<double> times;
@@ -27,7 +27,7 @@ double time_of(double seconds, const std::function<void()>& work) {
   return costs::median(std::move(times));
 }
 
-/// Two sizes give the fixed part and the rate.
+/// Fixed seconds and rate of a kernel from its times at two sizes.
 costs::KernelRate fit(program::KernelKind kind, double small_bytes, double small_seconds,
                       double large_bytes, double large_seconds) {
   const double per_byte =
@@ -37,6 +37,7 @@ costs::KernelRate fit(program::KernelKind kind, double small_bytes, double small
           .launch = std::max(0.0, small_seconds - per_byte * small_bytes)};
 }
 
+/// CPU time of this process so far, user and system.
 double cpu_seconds() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -87,7 +88,7 @@ void profile_kernels(Control& control, costs::Profile& profile) {
     });
     return mean_over_ranks(control, key + " s", mine);
   };
-  // Bytes as the linker counts them: read plus written.
+  // Bytes read plus bytes written, as the linker counts them.
   const auto measure = [&](program::KernelKind kind, double bytes_per_element) {
     profile.kernels.push_back(fit(kind, bytes_per_element * small, seconds(kind, small),
                                   bytes_per_element * large, seconds(kind, large)));
@@ -128,7 +129,7 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
       work();
       times.push_back(seconds_now() - start);
     }
-    // It is over when it is over everywhere: a sender may have gone on long before.
+    // The maximum over ranks: a collective has ended when it has ended on every rank.
     return max_over_ranks(control, key, costs::median(std::move(times)));
   };
   for (const program::Move move :
@@ -159,7 +160,8 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
   profile.cpu_seconds_per_byte =
       mean_over_ranks(control, "cpu", (cpu_seconds() - cpu_before) / std::max(moved, 1.0));
 
-  // There and back between neighbours; with an odd number of ranks the last one looks on.
+  // Ping-pongs between ranks 0 and 1, 2 and 3, and so on. With an odd number of ranks, the last one
+  // takes no part.
   const int peer = rank ^ 1;
   for (std::int64_t elements = 1024;; elements = std::min(elements * 8, largest)) {
     const Buffer buffer{.data = whole.data_ptr(), .elements = elements};

@@ -1,5 +1,5 @@
-// Times ping-pongs between every two ranks: the rounds, legs and estimator of
-// engine/costs/ping_pong.h.
+// Measures latency and bandwidth between every two ranks by ping-pongs. Rounds, legs and the
+// estimator are those of engine/costs/ping_pong.h.
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Message after message between this rank and one other.
+/// Exchanges messages between this rank and one other.
 class Partner {
  public:
   Partner(Communicator& comm, float* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
@@ -72,7 +72,7 @@ void profile_pairs(const cluster::Cluster& cluster, Control& control, Network& n
       const bool begins = std::cmp_equal(rank, a);
       Partner partner(*comm, buffer.data_ptr<float>(), static_cast<int>(begins ? b : a));
       costs::PingPongTimes times;
-      // Once for nothing: the first use of a connection is not like the others.
+      // Repeat -1 is a warm-up: the first use of a connection is slower.
       for (int repeat = -1; repeat < settings.repeats; ++repeat)
         for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
           const double began = seconds_now();

@@ -1,6 +1,5 @@
-// The parts of a profile: what a model costs, what kernels cost, what communication costs, all
-// together and from rank to rank.
-// Internal to the profiler.
+// The parts of a profile: times of model segments, of kernels, of collectives and transfers, and of
+// every pair of ranks. Every function here runs on all ranks at once. Internal to the profiler.
 #pragma once
 #include <functional>
 #include <string>
@@ -17,17 +16,19 @@
 namespace rehearse::runtime {
 
 double seconds_now();
-/// Of one number of each rank; every rank calls it with the same key.
+/// Mean and maximum of one number from each rank. Every rank calls them with the same key.
 double mean_over_ranks(Control& control, const std::string& key, double mine);
 double max_over_ranks(Control& control, const std::string& key, double mine);
 
-/// Times of one model at one number of samples and one tp, every rank running at once.
+/// Times segments and updates of one model at one number of samples and one tp. All ranks run at
+/// the same time, but do not communicate: each computes the part of tensor rank 0.
 void profile_model(const model::ModelSpec& model, int samples, int tp,
                    const ProfileSettings& settings, Control& control, costs::Profile& profile);
 void profile_kernels(Control& control, costs::Profile& profile);
-/// Latency and bandwidth of every pair of ranks, which stand on the devices of `cluster`.
+/// Measures latency and bandwidth of every pair of ranks. Rank i is on device i of `cluster`.
 void profile_pairs(const cluster::Cluster& cluster, Control& control, Network& network,
                    costs::Profile& profile);
+/// Times collectives of all ranks, and transfers between neighbours, by size.
 void profile_network(const ProfileSettings& settings, Control& control, Network& network,
                      costs::Profile& profile);
 

@@ -64,7 +64,8 @@ void set_device_kind(costs::Profile& profile, const std::string& kind) {
   set(profile.collectives), set(profile.transfers);
 }
 
-/// What the ranks stand on; nothing where they are on several hosts that nobody described.
+/// The cluster whose devices the ranks are on. Nothing if they are on several hosts and the
+/// settings name no cluster.
 std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
                                            const Environment& environment) {
   const int ranks = environment.world_size;
@@ -95,7 +96,7 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
       settings.threads > 0 ? settings.threads : std::max(1, cores / environment.local_world_size);
   const std::optional<cluster::Cluster> cluster = cluster_of(settings, environment);
   at::set_num_threads(threads);
-  // As in training: keep pages instead of asking the kernel for them each step.
+  // As in training, keep freed pages instead of requesting them from the kernel in every step.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   Control control(environment, {});

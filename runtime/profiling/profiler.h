@@ -1,7 +1,7 @@
-// Measures this machine for simulations of it (`rehearse profile`): every rank runs the whole model
-// step after step, as training would, and the clock is read around each segment pass and each
-// update; then kernels, collectives and transfers by size. What is kept is the median of each
-// piece, never anything longer than one of them.
+// Measures this machine for simulations of it (`rehearse profile`). Every rank runs the whole model
+// step after step, as in training, and times each segment pass and each update. Then it times
+// kernels, collectives and transfers by size. The profile keeps medians of these parts and nothing
+// longer, such as the time of a step.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,15 +19,16 @@ struct ProfileSettings {
   std::vector<int> tensor_parallel = {1};
   program::DType dtype = program::DType::f32;
   plan::Optimizer optimizer = plan::Optimizer::adamw;
-  std::string cluster = {};  // that the ranks stand on; empty: this host, where all of them do
-  int threads = 0;           // per rank; 0: cores / ranks
-  Seconds segment_time = Seconds(1.5);     // spent on each number of samples
-  Bytes largest = Bytes(32e6);             // collective
+  std::string cluster = {};                // the cluster that the ranks are on; empty: this host
+  int threads = 0;                         // per rank; 0: cores / ranks
+  Seconds segment_time = Seconds(1.5);     // spent on each number of samples and each tp
+  Bytes largest = Bytes(32e6);             // payload of the largest collective and transfer
   Seconds collective_time = Seconds(0.2);  // spent on each kind and size
 };
 
-/// Every rank of the environment calls it; all get the same profile (times are means over ranks of
-/// each rank's median). Throws InputError for a model without blocks.
+/// Every rank of the environment calls it; all get the same profile. Its times are each rank's
+/// median, averaged over ranks; for collectives and transfers the maximum over ranks. Throws
+/// InputError for a model without blocks and for a cluster that does not fit the ranks.
 costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
                                const Environment& environment);
 

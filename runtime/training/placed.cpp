@@ -18,7 +18,7 @@ job::Job with_plan(job::Job job, plan::Plan plan) {
 }
 
 Wiring wiring_of(const LinkedPlan& plan, int number) {
-  // The first plan's channels keep their names.
+  // Channels of the first plan keep their names; those of later plans get a prefix.
   Wiring wiring{.prefix = number == 0 ? std::string() : fmt::format("plan{}.", number)};
   wiring.process_of.resize(plan.plays.size());
   for (Id process = 0; process < plan.plays.size(); ++process)
@@ -30,7 +30,7 @@ Wiring wiring_of(const LinkedPlan& plan, int number) {
 
 LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices)
     : job(with_plan(base, std::move(plan))),
-      linked(link::link(compile(job), job.model)),
+      linked(link::link(program_of(job), job.model)),
       plays(migration::players(devices, job.plan.placement.rank_to_device)) {
   planner::check_memory(linked, job.plan, job.model, job.cluster);
 }

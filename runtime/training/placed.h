@@ -1,5 +1,5 @@
-// A plan as one rank of a run has it: linked program, memory, executor. A run may go through
-// several; between two of them the state migrates (engine/migration/migration.h).
+// A plan with all that one rank needs to run it: linked program, memory, executor. A run may change
+// its plan; the state then migrates from one PlacedPlan to the next (engine/migration/migration.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@
 
 namespace rehearse::runtime {
 
-/// A plan before there are tensors: compiled, linked, and which rank each process plays. `devices`:
-/// those of the processes.
+/// A plan that is compiled and linked, without tensors. `devices`: of the processes, by process.
+/// Throws InputError when the plan does not fit into the devices' memory.
 struct LinkedPlan {
   LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices);
   LinkedPlan(const LinkedPlan&) = delete;
@@ -25,7 +25,7 @@ struct LinkedPlan {
 
   job::Job job;
   link::LinkedProgram linked;
-  std::vector<Id> plays = {};  // by process
+  std::vector<Id> plays = {};  // by process: the rank that it plays
 };
 
 /// What all plans of a run share.
@@ -33,12 +33,12 @@ struct RunParts {
   const Data& data;
   Network& network;
   Control& control;
-  std::vector<Id> devices;  // of the processes
-  TraceFile* trace;         // null: nothing is traced
+  std::vector<Id> devices;  // by process: its device
+  TraceFile* trace;         // null: no trace
 };
 
 struct PlacedPlan {
-  /// `number`: how many plans the run has had before. State is allocated, and not yet filled.
+  /// `number`: how many plans the run has had before. Allocates the state and does not fill it.
   PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int number, const RunParts& parts);
   PlacedPlan(const PlacedPlan&) = delete;
   PlacedPlan& operator=(const PlacedPlan&) = delete;
@@ -50,14 +50,14 @@ struct PlacedPlan {
   Executor executor;
 };
 
-/// What a migration took.
+/// Duration and traffic of a migration.
 struct MigrationRun {
-  bool ran = false;  // false: the run ends before it
+  bool ran = false;  // false: the run ended before the migration
   double seconds = 0;
   std::int64_t sent_by_rank = 0, sent_bytes = 0;  // by this rank; by all
 };
 
-/// Brings the state before step `step` from one plan to the next. Every rank calls it.
+/// Moves the state as it is before step `step` from one plan to the next. Every rank calls it.
 MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
                            const RunParts& parts);
 

@@ -21,15 +21,15 @@
 namespace rehearse::runtime {
 namespace {
 
-/// What this run's MFU is a fraction of, or why there is none.
+/// The peak rate of this run's devices, or why it is not known.
 struct Peak {
-  double flops = 0;  // FLOP/s of all ranks that compute
+  double flops = 0;  // FLOP/s, sum over all ranks that compute
   bool calibrated = true;
   std::string unknown = {};
 };
 
 Peak peak_of(const job::Job& job, const link::LinkedProgram& linked) {
-  // The lanes compute on the host's cores, and nobody's data sheet says what those can do.
+  // Ranks that share the host's cores: no data sheet says what one rank's share can compute.
   if (job.cluster.shared_cores() > 0) return {.unknown = "the peak rate of its cores is not"};
   Peak peak;
   for (const program::Role& role : linked.program.roles) {
@@ -100,7 +100,7 @@ void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
 void Progress::collect() {
   while (const std::optional<StepReport> report = control_.next_report()) {
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
-    // What a free-running rank had begun when the run ended counts for nobody.
+    // Ignore reports of steps beyond the end of the run.
     if (by_arrival_ && step >= limit_) continue;
     Told& told = open_[step];
     told.sum += report->values.at(0);
@@ -121,7 +121,7 @@ void Progress::drain(std::int64_t end) {
   while (first_ >= 0 && static_cast<std::int64_t>(losses_.size()) < end - first_) {
     collect();
     control_.check();
-    // Ranks that count steps of their own have reported all they will.
+    // Free-running ranks have already sent all their reports.
     if (by_arrival_ || now() > deadline) break;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
@@ -148,7 +148,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   if (metrics_.is_open()) {
-    nlohmann::json j = {{"step", step + 1},  // as many as are done, as in every other line
+    nlohmann::json j = {{"step", step + 1},  // the number of steps done, as in all other lines
                         {"loss", loss},
                         {"lr", learning_rate(job_.train, step)},
                         {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
@@ -180,7 +180,7 @@ void Progress::line(const std::string& text, bool keep) {
 
 void Progress::validation(std::int64_t step, double loss, double seconds) {
   if (!leader_) return;
-  // The pause is no step's time.
+  // The time of the validation belongs to no step.
   ended_.clear();
   if (metrics_.is_open())
     metrics_ << nlohmann::json{{"step", step}, {"validation_loss", loss}}.dump() << '\n'

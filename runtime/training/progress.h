@@ -1,5 +1,6 @@
-// What a run tells its user: a live line on a terminal, plain lines elsewhere, and a line of JSON a
-// step in a file. Rank 0 collects the other ranks' reports; a step is told when all have come.
+// Shows the progress of a run: a live line on a terminal, plain lines elsewhere, and one line of
+// JSON for each step in metrics.jsonl. Rank 0 collects reports from all ranks; it prints a step
+// when all reports of the step have arrived.
 #pragma once
 #include <cstdint>
 #include <fstream>
@@ -21,31 +22,34 @@ class Progress {
   Progress(const job::Job& job, const link::LinkedProgram& linked, const Data& data,
            Control& control, bool quiet);
 
-  /// From here on also tells FOLDER/metrics.jsonl: a line a step, validation and change of plan,
-  /// each with the number of steps done. Throws InputError when it cannot be written.
+  /// From now on also appends to FOLDER/metrics.jsonl: a line for each step, validation and change
+  /// of plan, with the number of steps done so far. Throws InputError when the file cannot be
+  /// written.
   void open(const std::string& folder);
-  /// Before a run of steps [first, limit).
+  /// Call before the executor runs steps [first, limit).
   void begin(std::int64_t first, std::int64_t limit) {
     limit_ = limit;
     if (first_ < 0) first_ = first;
   }
-  /// After a step of this rank.
+  /// Call after each step of this rank. Reports its loss to rank 0; `counts` false: as 0.
   void step(std::int64_t step, const StepLoss& loss, bool counts);
-  /// Rank 0: waits for the reports of all steps before `end`.
+  /// Rank 0: waits for the reports of all steps before `end`; for reports of free-running ranks,
+  /// which count their own steps, it does not wait.
   void drain(std::int64_t end);
   void validation(std::int64_t step, double loss, double seconds);
   void saved(std::int64_t step, const std::string& path, double seconds);
 
   void replaced(const Replacement& replacement);
-  /// Rank 0: seconds of steps since `step`, as far as they are known.
+  /// Rank 0: seconds of each step from `step` on whose time is known.
   std::vector<double> times_since(std::int64_t step) const;
 
-  /// Losses, norms and times of the steps so far into the summary.
+  /// Fills in losses, norms, times and MFU of the steps so far.
   void summarise(TrainSummary& summary) const;
-  /// One line that sums the run up.
+  /// Prints one line about the whole run.
   void finish(const TrainSummary& summary);
 
  private:
+  /// The sum of a step's reports so far.
   struct Told {
     double sum = 0, square_norm = -1;
     int reports = 0;
@@ -59,21 +63,21 @@ class Progress {
   const Data& data_;
   Control& control_;
   bool leader_, terminal_, quiet_;
-  /// Reports that make a step: one of each rank; or, where ranks count steps of their own, as many
-  /// as there are such ranks, in the order in which they come.
+  /// How many reports complete a step: one from each rank. In a program with free-running ranks,
+  /// only these report, and each `reports_a_step_` reports in order of arrival make a step.
   int reports_a_step_ = 0;
-  bool by_arrival_ = false, silent_ = false;
+  bool by_arrival_ = false, silent_ = false;  // free-running ranks exist; this rank reports nothing
   std::int64_t arrived_ = 0, limit_ = 0;
-  bool live_ = false;  // a line without its end stands on the terminal
+  bool live_ = false;  // the terminal shows a line without a line end
   double peak_flops_ = 0;
-  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print behind it
+  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print after the MFU
   std::ofstream metrics_ = {};
-  std::map<std::int64_t, Told> open_ = {};
-  std::map<std::int64_t, double> ended_ = {};  // when this rank ended a step
+  std::map<std::int64_t, Told> open_ = {};     // steps of which reports are missing
+  std::map<std::int64_t, double> ended_ = {};  // by step: when rank 0 ended it, or its last report
+                                               // arrived (free-running ranks)
   std::int64_t first_ = -1;
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
-  std::vector<std::int64_t> timed_ = {};  // the steps that times_ are of
-  double began_ = 0;
+  std::vector<std::int64_t> timed_ = {};  // the step of each entry of times_
 };
 
 }  // namespace rehearse::runtime

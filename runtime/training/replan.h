@@ -1,5 +1,5 @@
-// A change of plan in a run: asks the policy in rank 0, tells every rank, and checks that the new
-// plan can follow the old one.
+// Changes of plan during a run. Rank 0 asks the policy, checks that the run can continue under the
+// new plan, and sends the plan to all ranks.
 #pragma once
 #include <memory>
 #include <optional>
@@ -11,19 +11,22 @@
 
 namespace rehearse::runtime {
 
-/// A plan as it is told to other ranks and kept in checkpoints: a plan file without reasons.
+/// The text of a plan for other ranks and for checkpoints: a plan file without reasons.
 std::string plan_text(const plan::Plan& plan, const job::Job& job);
-/// Throws InputError that names `where` for a plan of another model or cluster.
+/// Parses `plan_text`. Throws InputError, which names `where`, for a plan of another model or
+/// cluster.
 plan::Plan plan_from(const std::string& text, const std::string& where, const job::Job& job);
 
-/// The plan with which a run goes on from a checkpoint: the one it was saved under, when that had
-/// been placed anew and is a plan for these ranks; otherwise the job's.
+/// The plan with which a run resumes from a checkpoint: the plan that it was saved under, if the
+/// run had changed its plan by then and the world size and global batch are the job's. Otherwise
+/// the record is empty (0 placements), and the run resumes with the job's plan.
 PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job);
 
-/// Every rank calls it at a boundary at which the policy is due. Nothing: the run stays with its
-/// plan. `step_times`: rank 0's. `busy`: seconds a step of this rank's passes; negative: no step
-/// since it was last asked. Throws InputError on every rank for a plan that cannot follow, and in
-/// rank 0 whatever the policy throws.
+/// Asks the policy. Every rank calls it, before a step at which the policy is due. Returns the new
+/// plan; nothing: the run keeps its plan. `measured`: rank 0's is used; its `busy` is filled in
+/// here. `busy`: seconds per step that this rank's compute ops took; negative: no step since the
+/// policy was last asked. Rank 0 throws InputError for a plan that the run cannot continue with,
+/// and whatever the policy throws; the control plane then ends the other ranks with BackendError.
 std::optional<plan::Plan> consult(planner::Policy& policy, const PlacedPlan& current,
                                   planner::Measured measured, double busy, Control& control);
 

@@ -1,5 +1,5 @@
-// Where a run begins: at step 0 or at a checkpoint, in a folder that may be written. All ranks
-// decide it together, before anything is changed on disk.
+// Finds where a run begins, at step 0 or at a checkpoint, and checks that train.out can be written.
+// All ranks decide together, before a run that is already in train.out is changed.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,17 +11,17 @@
 namespace rehearse::runtime {
 
 struct RunStart {
-  std::string checkpoint = {};  // to go on from; empty: the run begins
-  bool within = false;          // the run in train.out goes on
+  std::string checkpoint = {};  // to resume from; empty: the run begins at step 0
+  bool within = false;  // the checkpoint belongs to the run in train.out, which is continued
 };
 
-/// Every rank calls it. Throws InputError on all of them, with the same words, when there is no
-/// checkpoint to go on from, its manifest is damaged, or train.out may not be written or holds
-/// another run.
+/// Every rank calls it. Throws the same InputError on all ranks when there is no checkpoint to
+/// resume from, its manifest is damaged, or train.out cannot be written or holds another run. May
+/// create the folder train.out.
 RunStart find_start(const job::Job& job, const TrainOptions& options, Control& control);
 
-/// Runs `read`, which reads a checkpoint. What that refuses of a damaged one also says which one to
-/// take instead.
+/// Runs `read`, which reads a checkpoint. If `read` throws InputError because the checkpoint is
+/// damaged, adds to the message which checkpoint to use instead.
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read);
 
 }  // namespace rehearse::runtime

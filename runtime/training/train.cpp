@@ -42,7 +42,8 @@ void set_threads(const job::Job& job, const Environment& environment) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   at::set_num_threads(job.run.threads > 0 ? job.run.threads
                                           : std::max(1, cores / environment.local_world_size));
-  // Activations come and go every step: keep their pages instead of asking the kernel each time.
+  // Activations are allocated and freed in every step. Keep their pages instead of requesting them
+  // from the kernel each time.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
 }
@@ -57,7 +58,7 @@ DataSettings data_settings(const job::Job& job) {
       .seed = job.train.seed};
 }
 
-/// What ops are called in messages of the control plane's thread: those of the plan in force.
+/// Names ops of the current plan for messages of the control plane, which runs on another thread.
 class Described {
  public:
   void set(std::shared_ptr<const LinkedPlan> plan) {
@@ -85,7 +86,7 @@ ControlOptions control_options(const job::Job& job, const Described& described) 
           .describe = [&described](Id process, Id op) { return described(process, op); }};
 }
 
-/// The boundary of steps at which something is to be done besides training.
+/// The next step before which the run stops to evaluate or save, or the end of the run.
 std::int64_t next_boundary(const job::Train& train, std::int64_t step) {
   std::int64_t next = train.steps;
   for (const std::int64_t every : {train.eval_every, train.save_every})
@@ -129,7 +130,7 @@ class Trainer {
       step = end;
       if (at(train.eval_every, step) || (ended && end == train.steps))
         summary.validation_loss = validate(step);
-      // A run that is stopped before its first step is where its checkpoint is.
+      // A resumed run that has not run a step yet still has the checkpoint it was resumed from.
       const bool moved = step > summary.first_step || !start_.within;
       if ((at(train.save_every, step) || ended) && moved) save(step, summary);
     }
@@ -148,7 +149,7 @@ class Trainer {
   bool traced() const { return !options_.trace.empty() || options_.sink != nullptr; }
   static bool at(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
-  /// Fills the state; the step to begin with.
+  /// Fills the state from the seed, a checkpoint or imported weights. Returns the first step.
   std::int64_t begin() {
     std::int64_t step = 0;
     current_->executor.initialise();
@@ -164,7 +165,8 @@ class Trainer {
     return step;
   }
 
-  /// Only now is anything changed in train.out: all that could be refused has been.
+  /// Makes train.out ready for writing. Comes after every check that may refuse the job, so that a
+  /// refused run changes nothing there.
   void prepare_folder(std::int64_t step) {
     const std::string& folder = job_.train.out;
     together(control_, "begin of the run", [&] {
@@ -177,7 +179,7 @@ class Trainer {
     });
   }
 
-  /// The boundary up to which the run goes under the plan that it has.
+  /// The next step before which the run stops to evaluate, to save or to ask the policy.
   std::int64_t next_stop(std::int64_t step) const {
     std::int64_t next = next_boundary(job_.train, step);
     if (options_.policy == nullptr) return next;
@@ -186,7 +188,8 @@ class Trainer {
     return next;
   }
 
-  /// Goes on under another plan where the policy wants that. False: the run ends before this step.
+  /// Asks the policy if it is due, and changes the plan if the policy wants another. False: the run
+  /// ends before this step.
   bool replan(std::int64_t step, TrainSummary& summary) {
     if (options_.policy == nullptr || options_.policy->next(step, current_->number) != step)
       return true;
@@ -203,13 +206,14 @@ class Trainer {
     return !plan || place(*plan, step, summary);
   }
 
-  /// What the plan in force observed of gradients; of an earlier plan where it observes none.
+  /// Stores the gradient variances that the current plan observed. Keeps those of an earlier plan
+  /// if the current one observes none.
   void gather_observed(std::int64_t step, TrainSummary& summary) {
     try {
       auto found = gather_variances(current_->context, current_->executor, observed_from_, step);
       if (!found.empty()) summary.variances = std::move(found);
     } catch (const InputError& error) {
-      throw BackendError(error.what());  // gradients of steps that ran
+      throw BackendError(error.what());  // not an input error: steps have already run
     }
   }
 
@@ -236,7 +240,7 @@ class Trainer {
   }
 
   std::int64_t run_until(std::int64_t step, std::int64_t boundary) {
-    // A free-running rank goes on until those it serves have had enough.
+    // A free-running rank has no last step: it runs until the ranks that it works for have ended.
     Executor& executor = current_->executor;
     const bool free = executor.role().free_running;
     progress_.begin(step, boundary);
@@ -246,7 +250,8 @@ class Trainer {
                        progress_.step(done, loss, executor.counts());
                      });
     if (!current_->plan->linked.mailboxes) return end;
-    // How far the run has come is what those say who count its steps.
+    // The ranks that are not free-running count the run's steps; take the end from the first of
+    // them.
     const std::vector<std::string> ends =
         control_.gather(fmt::format("end of the run from step {}", step),
                         free ? std::string() : std::to_string(end));
@@ -280,7 +285,7 @@ class Trainer {
     progress_.saved(step, summary.checkpoint, now() - began);
   }
 
-  /// The first steps under each plan are traced.
+  /// Traces the first steps under the current plan.
   void keep_stamps() {
     if (traced())
       current_->executor.keep_stamps(current_->executor.role().ops.size() * options_.trace_steps);
@@ -303,10 +308,10 @@ class Trainer {
   RunParts parts_;
   std::unique_ptr<PlacedPlan> current_;
   Progress progress_;
-  std::int64_t sent_before_ = 0;    // by executors that are gone
-  std::int64_t asked_step_ = 0;     // when the policy was last asked
-  std::int64_t observed_from_ = 0;  // the first step of the plan in force
-  double asked_busy_ = 0;
+  std::int64_t sent_before_ = 0;    // bytes sent under earlier plans and by migrations
+  std::int64_t asked_step_ = 0;     // the step at which the policy was last asked
+  std::int64_t observed_from_ = 0;  // the first step under the current plan
+  double asked_busy_ = 0;           // the executor's compute_seconds() at asked_step_
 };
 
 }  // namespace

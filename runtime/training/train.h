@@ -1,6 +1,6 @@
-// One rank of a training run, from the environment to the last checkpoint: joins the others, links
-// the program and agrees on its hash, opens the data, fills or loads the weights, runs steps,
-// evaluates, saves, and tells rank 0's user how it goes.
+// Runs one rank of a training run from its start to its last checkpoint. The rank links the
+// program, opens the data, joins the other ranks and compares the program's hash with theirs; then
+// it fills or loads the weights, runs steps, evaluates and saves. Rank 0 prints the progress.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -19,46 +19,49 @@ namespace rehearse::runtime {
 
 struct TrainOptions {
   bool resume = false;
-  std::string resume_from = {};     // a checkpoint or a folder of them; empty: train.out's
-  bool overwrite = false;           // replace the run in train.out; otherwise it is refused
-  std::string import_weights = {};  // GPT-2's model.safetensors to begin with
-  std::string trace = {};           // Chrome trace of the first `trace_steps` steps, all ranks
-  int trace_steps = 10;
-  execution::TraceSink* sink = nullptr;  // rank 0: gets the same trace
+  std::string resume_from = {};  // a checkpoint or a folder of them; empty: train.out
+  bool overwrite = false;        // replace a run in train.out; false: such a run is an error
+  std::string import_weights =
+      {};                  // GPT-2's model.safetensors to start from; empty: random weights
+  std::string trace = {};  // path of a Chrome trace of all ranks; empty: none
+  int trace_steps = 10;    // how many steps under each plan are traced
+  execution::TraceSink* sink = nullptr;  // rank 0: gets the trace of the first plan; null: none
   bool quiet = false;                    // no progress on standard output
-  /// When and how the run changes its plan; null: it keeps the job's. Every rank has one of its
-  /// own, rank 0's decides.
+  /// Decides when and how the run changes its plan; null: the run keeps the job's plan. Every rank
+  /// has a policy object of its own; the one of rank 0 decides.
   std::shared_ptr<planner::Policy> policy = {};
 };
 
 /// A change of plan.
 struct Replacement {
   std::int64_t step = 0;   // the first one under the new plan
-  std::string plan = {};   // in a line
-  double seconds = 0;      // of the migration
-  std::int64_t bytes = 0;  // that it sent, all ranks together
+  std::string plan = {};   // the new plan in one line
+  double seconds = 0;      // duration of the migration
+  std::int64_t bytes = 0;  // sent by the migration, over all ranks
 };
 
-/// What rank 0 knows at the end; the other ranks know steps and signal.
+/// The result of a run. Losses, norms, times and MFU are known in rank 0 only.
 struct TrainSummary {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
   std::int64_t first_step = 0, end_step = 0;         // ran [first_step, end_step)
-  double first_loss = unknown, last_loss = unknown;  // per label, of the global batch; NaN: no step
-  double validation_loss = unknown;     // at the end; NaN where there is no validation data
-  std::vector<double> losses = {};      // by step
-  std::vector<double> grad_norms = {};  // by step; NaN where not measured
-  std::vector<double> step_times = {};  // seconds, by step from the second on
-  double median_step_s = 0, tokens_per_s = 0, mfu = 0;  // of the steps after the first; mfu 0:
-                                                        // peak not known
+  double first_loss = unknown, last_loss = unknown;  // mean per label of a step; NaN: no step
+  double validation_loss = unknown;                  // the last one measured; NaN: none was
+  std::vector<double> losses = {};                   // by step
+  std::vector<double> grad_norms = {};               // by step; NaN: not measured
+  /// Seconds of the steps whose time is known: all but the first one, and the first one after a
+  /// validation, a checkpoint or a change of plan.
+  std::vector<double> step_times = {};
+  double median_step_s = 0, tokens_per_s = 0, mfu = 0;  // of the steps in `step_times`; mfu 0:
+                                                        // the devices' peak is not known
   std::int64_t bytes_sent = 0;                          // by this rank
-  std::string checkpoint = {};  // the last one saved; of a run with nothing to do: where it is
+  std::string checkpoint = {};  // the last one saved, or the one resumed from; empty: none
   std::vector<Replacement> replacements = {};
-  std::vector<tensors::LayerVariance> variances = {};  // of this run's gradients, if observed
-  int signal = 0;                                      // that ended the run; 0: none
+  std::vector<tensors::LayerVariance> variances = {};  // gradient variances; empty: not observed
+  int signal = 0;                                      // the signal that ended the run; 0: none
 };
 
-/// Trains. Throws InputError before the first step for anything wrong with job, data, checkpoint or
-/// train.out, on every rank the same; BackendError when this rank or another one fails.
+/// Trains. Before the first step, throws InputError for anything wrong with job, data, checkpoint
+/// or train.out, the same on every rank. Throws BackendError when this rank or another one fails.
 TrainSummary train(const job::Job& job, const Environment& environment,
                    const TrainOptions& options);
 

@@ -1,6 +1,6 @@
-"""The folders of the C++ code, lowest first: a file includes its own folder and those that stand before it.
+"""The folders of the C++ code ("rooms"), lowest first. A file may include headers of its own folder and of earlier folders in this list.
 
-docs/architecture.md draws them, and each has a README.md that says what enters, what leaves and where to begin.
+docs/architecture.md describes them. Each folder has a README.md that says what enters, what leaves and where to begin.
 """
 
 import pathlib
@@ -52,8 +52,8 @@ def sources(folder):
 
 
 def namespace_of(path):
-    """Each room of the engine is a namespace, and so are sim, models, runtime and cli. What engine/base declares is the common
-    vocabulary and stands in `rehearse` itself."""
+    """The namespace of a file. Each room of the engine is a namespace, and so are sim, models, runtime and cli. engine/base declares the
+    common vocabulary, which is in `rehearse` itself."""
     room = room_of(path)
     name = room.split("/")[-1 if room in ENGINE else 0]
     return "rehearse" if name == "base" else f"rehearse::{name}"

@@ -1,8 +1,8 @@
-"""The arrows between folders, checked on the text: a file includes its own folder and those below it (rooms.py).
+"""Checks the includes between folders: a file includes only its own folder and those below it (rooms.py).
 
-The engine includes neither SimGrid nor torch, sim and runtime do not include each other. No executor names a training method:
-executors see programs only. Nothing else asks for a method by its name either: what a search wants to know of a method is a field of
-Strategy, in the method's file.
+The engine includes neither SimGrid nor torch. sim and runtime do not include each other. Executors see only programs, so no executor
+names a training method. No other code compares the name of a method either: properties of a method are fields of Strategy, in the
+method's file.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ from rooms import ROOMS, ROOT, room_of, sources
 
 SIMGRID = r"(simgrid|xbt)/"
 TORCH = r"(torch|ATen|c10|c10d|gloo|cuda[a-z_]*)[/.]|nccl\.h"
-# folder: what its files must not include beside the rooms above their own
+# folder: what its files must not include, in addition to the rooms above their own
 FORBIDDEN_INCLUDES = {
     "engine": rf"{SIMGRID}|{TORCH}",
     "sim": rf"{TORCH}",
@@ -21,15 +21,15 @@ FORBIDDEN_INCLUDES = {
     "runtime": rf"{SIMGRID}|sim/",
     "cli": rf"{SIMGRID}|{TORCH}",
 }
-# The names that methods register under.
+# The names under which methods are registered.
 REGISTERED = re.compile(r'\bRegister\s+\w+\(\s*"([^"]+)"')
-# A plan's method compared with a name or set to one. That a default plan is plain data parallelism is the one exception.
+# A plan's method compared with a name or set to one. The only exception: a default plan is plain data parallelism.
 BRANCH = r'\bmethod\s*[=!]?=\s*"({})"|\bstrategy_named\("|\bmethod\.starts_with\('
 DEFAULT_METHOD = pathlib.Path("engine/plan/plan.h")
 
 
 def code_of(line):
-    """The line without its comment: words in comments name papers, not behaviour."""
+    """The line without its comment; comments may name methods and papers."""
     return line.split("//", 1)[0]
 
 
@@ -41,7 +41,7 @@ def registered_methods():
 
 
 def pattern_of(methods):
-    """Matches a method's name however a C++ name or a text spells it."""
+    """A pattern for the name of a method in any spelling of C++ names and texts."""
     return "|".join(re.escape(name).replace(r"\-", "[-_]?") for name in methods)
 
 
@@ -69,7 +69,7 @@ def violations(folder_files, includes, executors, methods):
 
 
 def self_check():
-    """The patterns find what they are for."""
+    """Checks that the patterns find what they should find."""
     path = pathlib.Path
     bad = {
         "engine": [

@@ -1,8 +1,8 @@
-"""House rules that a compiler does not know, checked on the text of every C++ file.
+"""Checks house rules that a compiler does not check, on the text of every C++ file.
 
-A file (or the header of the same name) starts with the paragraph that says what it is; the only exceptions thrown are
-InputError (and Refused, a kind of it), ProgramError and BackendError; nothing is left to be done later; no file is past 600
-lines, and those past 400, where the house rule asks for a split, are named.
+A file (or the header of the same name) starts with a paragraph that says what it is. The only exceptions thrown are InputError (and
+Refused, which is derived from it), ProgramError and BackendError. There are no marks of unfinished work. No file has more than 600
+lines; files of more than 400 lines are listed, because the house rule asks to split them.
 """
 
 import pathlib
@@ -28,13 +28,13 @@ def complaints(path, text, has_header):
         if re.search(UNFINISHED, line):
             yield f"{path}:{number}: unfinished: {line.strip()}"
         thrown = re.search(r"\bthrow\s+((?:\w+::)*)(\w+)\s*[({]", line.split("//", 1)[0])
-        a_type = thrown and (thrown[1] == "std::" or thrown[2][0].isupper())  # otherwise a function that makes one of ours
+        a_type = thrown and (thrown[1] == "std::" or thrown[2][0].isupper())  # otherwise a function that makes one of our exceptions
         if a_type and path.parts[0] in PRODUCT and thrown[2] not in EXCEPTIONS:
             yield f"{path}:{number}: throws {thrown[1]}{thrown[2]}, which is none of {', '.join(sorted(EXCEPTIONS))}"
 
 
 def self_check():
-    """The rules find what they are for, and leave a good file alone."""
+    """Checks that the rules find bad files and accept a good one."""
     good = '// A file.\nvoid f() { throw InputError("x"); }  // throw std::bad()\n'
     bad = '#include <x>\nvoid f() { throw std::runtime_error("x"); }\n// ' + "TO" + "DO: more\n" + "\n" * LONGEST
     engine = pathlib.Path("engine/x.cpp")

@@ -1,6 +1,6 @@
-"""A folder is a namespace: whatever a file declares stands in the namespace of its folder, so that names of two folders never
-meet. Inside a namespace, every type that a header declares has a name of its own: sim and runtime may lie in one program, where
-two classes of one name are silently one."""
+"""Checks that a folder is a namespace: all declarations of a file are in the namespace of its folder, so that names of two folders never
+collide. Inside a namespace, every type that a header declares has a unique name, because two classes with the same name in one program
+would silently be merged."""
 
 import collections
 import re
@@ -8,14 +8,14 @@ import sys
 
 from rooms import ROOMS, ROOT, namespace_of, room_of, sources
 
-# Namespaces that a file opens besides: of words that are never used without them, of conversions that a library looks for there.
+# Other namespaces that a file may open: for names always used with it, or for conversions that a library looks up there.
 INSIDE = {"engine/base/limits.h": "rehearse::limits", "sim/run_seeds.cpp": "rehearse::execution"}
 OPENED = re.compile(r"^namespace ((?:\w+::)*\w+) \{", re.M)
 DEFINITION = re.compile(r"^(?:class|struct|union|enum class|enum) (\w+)(?: final)?(?: :[^:]| \{|$)", re.M)
 
 
 def strangers(path, text):
-    """Namespaces that the file opens and that are not its folder's; `std` and libraries' own only hold specialisations."""
+    """Namespaces that the file opens and that are not its folder's, except `std` and those of libraries, which hold only specialisations."""
     expected = {namespace_of(path), INSIDE.get(path)}
     return [name for name in OPENED.findall(text) if name.startswith("rehearse") and name not in expected]
 

@@ -1,5 +1,5 @@
-"""No function that only tests call: what a header of the product declares, the product or a benchmark uses. Names are looked for
-as words, so a function that shares its name with another can slip through."""
+"""Checks that no function is used only by tests: the product or a benchmark must use what a header of the product declares. Names are
+searched as words, so a function that shares its name with another one may be missed."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PRODUCT = ("engine", "runtime", "models", "sim", "cli")
 USERS = (*PRODUCT, "bench")
-# Wired in by an issue of its own.
+# Not connected to the product yet; that is a separate issue.
 LEFT_OUT = ("runtime/communication/accelerator.h", "runtime/cuda/")
 FOR_TESTS = {
     "exchanges_of": "the choice between exchanges, of which the product takes the first",
@@ -24,13 +24,13 @@ KEYWORDS |= {"sizeof", "static_assert", "switch", "while", "bool", "double", "fl
 
 
 def code_of(path):
-    """Without comments, texts and includes."""
+    """The code without comments, string literals and includes."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
     return re.sub(r'"(?:\\.|[^"\\\n])*"|^#\s*include[^\n]*', "", text, flags=re.M)
 
 
 def unreachable(files):
-    """{name: header} of {path: code}: declared once, in a header, and found nowhere else but where its definition begins."""
+    """{name: header} of {path: code}: names that are declared once, in a header, and found nowhere else except at their definition."""
     found = {}
     words = {}
     for path, code in files.items():

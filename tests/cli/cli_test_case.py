@@ -1,4 +1,4 @@
-"""What the tests of the command share: running it, job files in a folder of their own."""
+"""Shared code of the command's tests: runs the command, writes job files to a temporary folder."""
 
 import json
 import os
@@ -45,8 +45,8 @@ class CliTestCase(unittest.TestCase):
         return done
 
     def refused(self, *arguments, says=(), **options):
-        """Exit status 2, nothing on standard output, one line that says all of `says`; before it, on a
-        busy machine, lines of progress."""
+        """Checks a refusal: exit status 2, no standard output, and one line with all of `says`. On a
+        busy machine there may be progress lines before it."""
         done = self.rehearse(*arguments, expect=2, **options)
         self.assertEqual(done.stdout, "")
         said = re.sub(r"^\.\.\. .*\n", "", done.stderr, flags=re.M)

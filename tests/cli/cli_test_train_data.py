@@ -1,4 +1,4 @@
-"""What tests that train share: token shards from the project's own documents, a tiny job of two ranks."""
+"""Shared code of tests that train: token shards from the project's documents, a tiny job with two ranks."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from data import prepare
 
 
 def write_tokens(folder, model="gpt-tiny"):
-    """Shards for a model's vocabulary below `folder`; returns theirs."""
+    """Writes token shards for a model's vocabulary below `folder`; returns their folder."""
     text = folder / "text"
     text.mkdir()
     for i, page in enumerate(sorted((ROOT / "docs").glob("*.md"))):
@@ -48,7 +48,7 @@ class TrainingCase(CliTestCase):
         return super().job(text + more, name=folder / "job.toml")
 
     def losses(self, folder=None):
-        """What a run has written down so far, step by step."""
+        """The losses that a run has written so far, by step."""
         path = (folder or self.tmp) / "out/metrics.jsonl"
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         rows = [json.loads(line) for line in lines if line.endswith("\n")]

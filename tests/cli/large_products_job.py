@@ -1,5 +1,5 @@
-"""A job of a few steps whose products are as large as those that models/product.cpp may give to oneDNN, and no larger: the
-vocabulary is large, the rest of the model is tiny."""
+"""A job with a few steps whose matrix products are just large enough that models/product.cpp may give them to oneDNN: the vocabulary is
+large, the rest of the model is tiny."""
 
 import array
 import random
@@ -11,13 +11,13 @@ HIDDEN, VOCAB, SEQ, SAMPLES = 64, 8192, 32, 2
 
 
 def large_product():
-    """Multiplications from which a product is large."""
+    """The number of multiplications from which a product counts as large."""
     text = (ROOT / "models/large_products.h").read_text()
     return 1 << int(re.search(r"large_product = std::int64_t\{1\} << (\d+);", text)[1])
 
 
 def write_job(folder, ranks, steps=3, precision="fp32"):
-    """The job of data-parallel ranks, its model as model.toml and its tokens, in `folder`."""
+    """Writes the job for data-parallel ranks, its model (model.toml) and its tokens to `folder`."""
     assert SAMPLES * SEQ * HIDDEN * VOCAB >= large_product()
     header = array.array("i", [20240520, 1, 4000] + [0] * 253)
     tokens = array.array("H", (random.Random(1).randrange(VOCAB) for _ in range(4000)))

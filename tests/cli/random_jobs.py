@@ -1,9 +1,9 @@
-"""Random jobs that are small enough to simulate in a fraction of a second: a platform, a model, a method and a mesh, drawn from a
-seed. Each is kept as plain Python values until it is written, so that a test can change one thing of it (a faster link, a straggler) and
-write it again.
+"""Random jobs that are small enough to simulate in a fraction of a second: a platform, a model, a method and a mesh, drawn from a seed.
+A job is kept as plain Python values until it is written, so a test can change one part of it (a faster link, a straggler) and write it
+again.
 
-Usage: tests/cli/random_jobs.py [SEEDS]     says which of so many jobs (120) `analytic` predicts more than 0.1% above `chunk`, with the
-program that $REHEARSE names, or build/bin/rehearse
+Usage: tests/cli/random_jobs.py [SEEDS]     prints which of SEEDS jobs (120) have an `analytic` step time more than 0.1% above `chunk`,
+with the program that $REHEARSE names, or build/bin/rehearse
 """
 
 import copy
@@ -37,7 +37,7 @@ def link(a, b, rng):
 
 
 def node(rng, devices):
-    """One of three shapes: a host bus, a switch with a NIC, a mesh of cables beside a bus."""
+    """A node of one of three shapes: a host bus, a switch with a NIC, a mesh of cables beside a bus."""
     shape = rng.choice(["bus", "switch", "mesh"])
     links = [link("gpu*", "host", rng), link("host", "fabric", rng)]
     parts = ["host"]
@@ -142,7 +142,7 @@ def write(job, folder):
 
 
 def step_time(path, fidelity):
-    """Seconds; None where the job is refused, for instance because it does not fit into memory."""
+    """The step time in seconds; None if the job is refused, for example because it does not fit into memory."""
     program = os.environ.get("REHEARSE", str(pathlib.Path(__file__).resolve().parents[2] / "build/bin/rehearse"))
     run = subprocess.run([program, "simulate", str(path), "--fidelity", fidelity, "--json"], capture_output=True, text=True)
     return json.loads(run.stdout)["step_time_s"]["mean"] if run.returncode == 0 else None

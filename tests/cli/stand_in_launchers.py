@@ -1,5 +1,5 @@
-"""torchrun, srun and mpirun for a machine that lacks them: starts a command line's ranks, all on this host, with the
-variables that docs/multi-host.md lists and nothing else. Which of the three it is, the first argument says."""
+"""Replacements of torchrun, srun and mpirun for a machine without them: starts the ranks of a command line, all on this host, with only
+the variables that docs/multi-host.md lists. The first argument selects the launcher."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def arguments(**kinds):
-    """The options of this launcher, then the command of a rank."""
+    """(the options of this launcher, the command of a rank)."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name, kind in kinds.items():
         dashes = "-" if len(name) <= 2 else "--"
@@ -20,14 +20,14 @@ def arguments(**kinds):
 
 
 def run(command, ranks):
-    """One process for each rank's variables; the first status that is not 0."""
+    """Runs one process for each rank's variables; returns the first exit status that is not 0."""
     started = [subprocess.Popen(command, env=os.environ | v) for v in ranks]
     return next((child.returncode for child in started if child.wait()), 0)
 
 
 def torchrun():
-    """One host's agent, without a store of its own, as under TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. Hosts number themselves
-    by the marks that they leave in the current folder."""
+    """The agent of one host, without a store of its own, as with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. Hosts get their numbers from mark
+    files in the current folder."""
     given = arguments(no_python=bool, nnodes=int, nproc_per_node=int, rdzv_backend=str, rdzv_endpoint=str)
     address, port = given.rdzv_endpoint.split(":")
     with pathlib.Path("hosts-that-came").open("ab", buffering=0) as marks:

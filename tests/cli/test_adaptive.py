@@ -1,5 +1,5 @@
-"""The adaptive method through the command: every command plans such a job, a real run plans it again after warm-up, and anybody can
-make that second plan again from the files it leaves."""
+"""Tests the adaptive method through the command: every command plans such a job, a real run plans it again after warm-up, and the second
+plan can be made again from the files that the run writes."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ class Predicted(CliTestCase):
         self.assertIn(slow[0], self.rehearse("compare", job, "--methods", "adaptive", "--seeds", 1).stdout)
 
     def test_trace_of_the_migration(self):
-        """From whole gradients to sparse ones: on the first plan's lanes, in a file beside the steps'."""
+        """The migration from dense to sparse gradients is traced on the lanes of the first plan, in a separate file."""
         trace = self.tmp / "step.json"
         job = self.job(ADAPTIVE + 'method.reduction = "sparse"\nmethod.pp = 1\nmethod.tp = 1\n')
         self.rehearse("simulate", job, "--seeds", 1, "--trace", trace)
@@ -51,14 +51,14 @@ class Predicted(CliTestCase):
         self.assertTrue(trace.exists())
 
     def test_reports_draw_the_plan(self):
-        """Layers on the cluster, sparsity by layer, a step before and after."""
+        """Reports show layers on the cluster, sparsity by layer, and a step before and after the change of plan."""
         job = self.job(ADAPTIVE + 'method.reduction = "sparse"\nmethod.pp = 1\nmethod.tp = 1\n')
         for command in (["plan"], ["simulate", "--seeds", 1]):
             report = self.tmp / f"{command[0]}.html"
             self.rehearse(*command, job, "--report", report)
             pictures = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", report.read_text())
             text = "".join(base64.b64decode(one).decode() for one in pictures)
-            # Text stands in comments beside the glyphs that draw it.
+            # The SVG has text in comments, beside the glyphs that draw it.
             for words in ("<!-- node0 -->", "Sparsity: part of the gradient", "<!-- Before (", "<!-- After (the plan)"):
                 self.assertTrue(words in text, (command, words))
         self.refused("plan", job, "--report", self.tmp / "plan.txt", says=["--report", ".html"])
@@ -90,7 +90,7 @@ class Trained(CliTestCase):
         self.assertEqual(len(done["losses"]), 12)
         profile = json.loads((self.out / "warm-up.profile.json").read_text())
         self.assertEqual({v["steps"] for v in profile["variances"]}, {3})
-        # Anybody can make the plan again.
+        # The plan can be made again from these files.
         again = self.tmp / "again.toml"
         self.rehearse(
             "plan", self.job(self.text), "--set", "cluster.world_size=2", "--profile", self.out / "warm-up.profile.json", "-o", again
@@ -99,7 +99,7 @@ class Trained(CliTestCase):
         layers = self.json("plan", self.job(self.text), "--set", "cluster.world_size=2", "--profile", self.out / "warm-up.profile.json")
         densities = [layer["density"] for layer in layers["plan"]["layers"]]
         self.assertTrue(all(0.05 <= d <= 0.3 + 1e-9 for d in densities))
-        self.assertGreater(len(set(densities)), 2)  # by layer, by what was measured
+        self.assertGreater(len(set(densities)), 2)  # layers differ, by their measured variances
 
     def test_resume_goes_on_under_the_second_plan(self):
         same = ["--set", "train.schedule=constant", "--set", "train.warmup_steps=1", "--set", "adaptive.warmup_steps=3", "--json"]
@@ -110,7 +110,7 @@ class Trained(CliTestCase):
         self.assertEqual(resumed["losses"], whole["losses"][8:])
 
     def test_gradients_that_are_not_numbers(self):
-        """A run that failed, not a plan that was refused: status 1."""
+        """Exit status 1, because the run failed; it is not a refused plan."""
         done = self.train("--set", "train.lr=1e25", "--set", "train.optimizer=sgd", expect=1)
         for words in ("the gradient of layer", "was not finite at step", "train.lr"):
             self.assertIn(words, done.stderr)

@@ -1,5 +1,5 @@
-"""Whatever can be told before the first step is exit status 2 and one line that names the place, the
-value, the constraint and the nearest choice."""
+"""Errors that can be found before the first step give exit status 2 and one line that names the place,
+the value, the constraint and the nearest choice."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class Jobs(CliTestCase):
         self.refused("simulate", self.job(text), "--fidelity", "analytic", *more, says=says)
 
     def with_line(self, line):
-        """The tiny job with a line that replaces the one of the same key."""
+        """The tiny job with this line in the place of the line with the same key."""
         key = line.split(" = ")[0]
         return "".join(kept + "\n" for kept in TINY.splitlines() if not kept.startswith(key + " ")) + line + "\n"
 
@@ -76,7 +76,7 @@ class Jobs(CliTestCase):
         self.simulate(TINY + 'train.steps = "ten"\n', '"train.steps"', "integer")
 
     def test_missing_key(self):
-        """The file is named once, whatever dots are in its name, and a misspelt section is named."""
+        """The file is named once, even with dots in its name, and a misspelt section is named."""
         two = 'model.name = "gpt-tiny"\ncluster.name = "paper"\n'
         for name, text, says in (
             ("d2.toml", two, 'd2.toml: key "method.name": is required and missing'),
@@ -114,7 +114,7 @@ class Jobs(CliTestCase):
         job = self.job('model.name = "gpt2-1.5b"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
         said = self.refused("simulate", job, "--fidelity", "analytic", says=["node0/gpu0", "RTX 4090", "needs"])
         self.assertRegex(said, r"the largest: \S+ [\d.]+ [GM]B, \S+ [\d.]+ [GM]B, \S+ [\d.]+ [GM]B;")
-        # What the message proposes does fit.
+        # The proposed change does fit.
         self.assertIn("this would fit, with", said)
         proposed = said[said.index(": --set") + 2 :].split()
         self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
@@ -130,7 +130,7 @@ class Jobs(CliTestCase):
         self.simulate(TINY + f'cluster.profile = "{bad}"\n', "profile.json", "99")
 
     def test_not_json(self):
-        """Of whatever reads JSON: file, line and column, in words of its own."""
+        """All readers of JSON give file, line and column in our own words."""
         job = self.job()
         said = self.refused("plan", job, "--profile", job, says=["job.toml:1:1: not JSON: ", "writes a profile"])
         self.assertNotIn("exception", said)
@@ -143,14 +143,14 @@ class Jobs(CliTestCase):
             bad.write_text(text)
             said = self.refused("simulate", job, "--set", f"cluster.profile={bad}", says=[f"profile.json{where}"])
             self.assertNotIn("exception", said)
-        self.assertNotIn('key "', said)  # the profile's fault, no key of the job
+        self.assertNotIn('key "', said)  # an error in the profile, not in a key of the job
         plan = self.tmp / "plan.toml"
         self.rehearse("plan", job, "-o", plan, "--budget", "20", "--no-rescore")
         self.refused("simulate", job, "--set", "method.name=", "--set", f"method.plan={job}", says=["job.toml", '"version"'])
         planned = ["--set", "method.name=", "--set", f"method.plan={plan}"]
         self.rehearse("simulate", job, *planned, "--fidelity", "analytic")
         (self.tmp / "plan.rehearsal.json").write_text('{"schema_version": 1,\n\n oops}')
-        if "\n  train " in self.rehearse("--help").stdout:  # where there is a runtime
+        if "\n  train " in self.rehearse("--help").stdout:  # only in a build with the runtime
             said = self.refused("train", job, "--nproc", "4", "--rehearsed", *planned, says=["plan.rehearsal.json:3:2: not JSON: "])
             self.assertNotIn("exception", said)
 

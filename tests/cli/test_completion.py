@@ -1,5 +1,5 @@
-"""The man page and the completions are made of what the help is made of: each option of each command stands in all of them, bash
-completes with them, and the other shells and roff read theirs without a complaint where they are installed."""
+"""The man page and the completions come from the same definitions as the help. Tests that all of them have every option of every command,
+that completion works in bash, and that the other shells and roff accept their files, if they are installed."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ class FromTheHelp(CliTestCase):
         self.assertIn("simulate", self.commands)
 
     def flags(self, *command):
-        """Of --help: ["-o", "--output"] and so on."""
+        """The options in the output of --help: ["-o", "--output"] and so on."""
         said = self.rehearse(*command, "--help").stdout
         lines = re.findall(r"^  (-[^ ]*)", said[said.index("Options:") :], re.M)
         return [flag for line in lines for flag in line.split(",")]
@@ -28,7 +28,7 @@ class FromTheHelp(CliTestCase):
         return path
 
     def completed(self, *words):
-        """What bash offers for the last word."""
+        """The completions that bash offers for the last word."""
         ask = (
             f'source {self.script("bash")}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rehearse; printf "%s\\n" "${{COMPREPLY[@]}}"; true'
         )
@@ -54,7 +54,7 @@ class FromTheHelp(CliTestCase):
             (("profile", "--optimizer", "a"), ["adamw"]),
             (("completion", ""), ["bash", "zsh", "fish"]),
             (("help", "do"), ["doctor"]),
-            (("simulate", "--trace", ""), []),  # the shell's own file names
+            (("simulate", "--trace", ""), []),  # the shell completes file names itself
             (("simulate", ""), []),
             (("simulate", "--set", ""), []),
         ):
@@ -98,7 +98,7 @@ class FromTheHelp(CliTestCase):
         page = self.rehearse("help", "--man").stdout
         done = subprocess.run(["groff", "-ww", "-man", "-Tascii", "-P-c"], input=page, capture_output=True, text=True, check=True)
         self.assertEqual(done.stderr, "")
-        text = re.sub(".\b", "", done.stdout)  # bold is a letter over itself
+        text = re.sub(".\b", "", done.stdout)  # bold is a letter printed twice
         self.assertRegex(text, r"(?m)^ +--resume-from PATH$")
         self.assertIn("  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n", text)
 

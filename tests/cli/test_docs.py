@@ -1,5 +1,5 @@
-"""docs/cli.md and the README say what the command says: each help text, each command with its output;
-and every command of an sh block of the documents runs. REHEARSE_UPDATE=1 writes the outputs anew."""
+"""Compares docs/cli.md and the README with the command: every help text, and every command with its
+output. Every command in an sh block of the documents must run. REHEARSE_UPDATE=1 rewrites the outputs."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import unittest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 
 UPDATE = os.environ.get("REHEARSE_UPDATE") == "1"
-# These train: the tests of train and profile run them with small data.
+# These commands train; the tests of train and profile run them with small data.
 TRAINS = {"train", "profile"}
 
 
@@ -27,7 +27,7 @@ class Documents(CliTestCase):
         return done.stdout
 
     def check_console(self, path):
-        """```console blocks: "$ command" and exactly what it prints."""
+        """Checks ```console blocks: "$ command" and exactly what it prints."""
         text = path.read_text()
 
         def block(match):

@@ -1,6 +1,6 @@
-"""The built program on processors that this one is not, by Debian's qemu-user: one with AVX2 and no AVX-512, one without any
-AVX, and the first x86-64. Commands start and end there with the results that they have here; real ranks train a model whose
-products are large; the kernels' own tests pass. Without qemu-user the exit status is 77, which ctest shows as skipped."""
+"""Runs the built program on other processors, emulated by Debian's qemu-user: one with AVX2 but without AVX-512, one without AVX, and the
+first x86-64. Commands must give the same results as here. Real ranks must train a model with large matrix products. The tests of the
+kernels must pass. Without qemu-user the exit status is 77, which ctest shows as skipped."""
 
 import json
 import math
@@ -18,21 +18,21 @@ from large_products_job import write_job
 
 QEMU = shutil.which("qemu-x86_64")
 BUILD = pathlib.Path(REHEARSE).parent
-# What LibTorch calls the vector instructions of qemu's models.
+# LibTorch's names for the vector instructions of qemu's processor models.
 MODELS = {"EPYC": "AVX2", "Nehalem": "DEFAULT"}
-# LibTorch begins slowly here, and machines that run tests are busy.
+# LibTorch starts slowly under emulation, and machines that run tests are busy.
 PATIENCE = 250
 
 
 def without_warnings(text):
-    """Standard error without what qemu says about features of a processor that it does not emulate."""
+    """Standard error without qemu's warnings about processor features that it does not emulate."""
     return "".join(line for line in text.splitlines(True) if "TCG doesn't support requested feature" not in line)
 
 
 class Emulated(CliTestCase):
     def start(self, model, *command, env=None):
         command = [QEMU, "-cpu", model, *map(str, command)]
-        # One thread: emulated threads that wait for each other take minutes on a busy machine.
+        # One thread, because emulated threads that wait for each other take minutes on a busy machine.
         env = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -43,11 +43,11 @@ class Emulated(CliTestCase):
         return out, said
 
     def emulate(self, model, *arguments):
-        """Standard output of the command on a model of processor; it warns of nothing."""
+        """Standard output of the command on this processor model; checks that there are no warnings."""
         return self.finish(self.start(model, REHEARSE, *arguments))[0]
 
     def train(self, model, ranks):
-        """The losses of rank 0. Ranks are started one by one: what an emulated launcher starts is not emulated."""
+        """The losses of rank 0. Ranks are started one by one, because processes that an emulated launcher starts are not emulated."""
         job = write_job(self.tmp, ranks)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -68,11 +68,11 @@ class Emulated(CliTestCase):
             self.assertTrue(math.isclose(a, b, rel_tol=1e-5), f"{here} here, {there} on {model}")
 
     def check_kernels(self, model):
-        """Sums by both ways of the blocks' products, blocks whose every product takes the way of large ones, and kernels
-        that have a version for other processors: to the bit what they are here."""
+        """Results must equal those here to the bit: both ways to compute the blocks' products, blocks that compute all products like
+        large ones, and kernels with versions for other processors."""
         tests = {
             "test_models": "LargeProducts.GoOneWay:SameBits*:Sizes/Product*:All/Blocks.FollowAutograd/1:All/Blocks.FollowAutograd/11"
-            + "".join(f"{sign}*Product*/{i}" for sign, i in zip("-:::", (6, 7, 8, 9), strict=True)),  # without its large shapes
+            + "".join(f"{sign}*Product*/{i}" for sign, i in zip("-:::", (6, 7, 8, 9), strict=True)),  # without the large shapes
             "test_runtime": "SameBits*",
         }
         for program, some in tests.items():
@@ -91,7 +91,7 @@ class Emulated(CliTestCase):
         self.check_training("qemu64", 1)
 
     def test_commands(self):
-        """Simulating and planning give the same bits on every processor; profiling ends."""
+        """Simulation and planning give the same bits on every processor, and profiling completes."""
         job = ROOT / "experiments/paper-ddp.toml"
         simulate = ["simulate", job]
         small = ["--set", "model.name=gpt-tiny", "--set", "cluster.world_size=4"]

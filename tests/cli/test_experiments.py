@@ -1,5 +1,5 @@
-"""Every job of experiments/ still gives what lies beside it. REHEARSE_UPDATE=1 writes the expected
-outputs anew."""
+"""Every job of experiments/ still gives the expected output beside it. REHEARSE_UPDATE=1 rewrites the
+expected outputs."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Experiments(CliTestCase):
                 self.assertEqual(wrong, [], f"{name}\n" + "\n".join(wrong[:10]))
 
     def test_what_if(self):
-        """The README's question: both clusters are faster than the first, the wire by more."""
+        """The example of the README: both changes make the job faster, and the faster network helps more."""
         rates = {}
         for cluster in ("rack.toml:4", "rack-50g.toml:4", "rack.toml:6"):
             one = self.json(

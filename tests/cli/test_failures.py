@@ -1,5 +1,5 @@
-"""What ends a run in its midst is exit status 1 and names who is to blame; what can be told before the first step is 2; a
-signal is 128 + n, with the state saved. The same with processes that are hung or stopped: tests/runtime/control/comm_culprit_test.cpp."""
+"""Exit statuses of failed runs: a failure during the run gives 1 and names the failed rank; an error that can be found before the first
+step gives 2; a signal gives 128 + n, with the state saved. tests/runtime/control/comm_culprit_test.cpp tests hung and stopped processes."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def ranks_of(launcher):
 
 
 def as_on_a_full_disk():
-    """Writes that make a file longer than this fail."""
+    """Makes writes fail that would make a file longer than a limit."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
@@ -35,7 +35,7 @@ def as_on_a_full_disk():
 class EndlessTraining(TrainingCase):
     @contextlib.contextmanager
     def training(self, *more):
-        """An endless run of two ranks, after its first steps."""
+        """An endless run with two ranks, after its first steps."""
         command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2", "--quiet", *more]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
             try:
@@ -78,7 +78,7 @@ class Failures(EndlessTraining):
         self.assertEqual((one["first_step"], one["end_step"]), (done, done + 2))
 
     def lonely(self, rank, port):
-        """One of two ranks; the other is never started."""
+        """Runs one of two ranks; the other is never started."""
         env = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2}
         env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         env = os.environ | {name: str(value) for name, value in env.items()}
@@ -87,7 +87,7 @@ class Failures(EndlessTraining):
 
     def test_who_never_comes_is_named(self):
         with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # nobody else gets it, and nobody listens
+            taken.bind(("127.0.0.1", 0))  # the port is taken, but nobody listens
             said = self.lonely(1, taken.getsockname()[1])
         self.assertIn("rank 0 did not come", said)
         with socket.socket() as free:

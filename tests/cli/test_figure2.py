@@ -1,5 +1,5 @@
-"""experiments/figure2 at reduced size: the time of a small model on two unlike nodes, analytic, two seeds; the loss of a few steps; and
-what lies beside it as the output of the whole says what its own numbers say."""
+"""experiments/figure2 at reduced size: step times of a small model on two different nodes (analytic, two seeds), and losses of a few steps.
+Also checks that the expected output of the full study is consistent with its own numbers."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ import verdicts  # noqa: E402
 
 from data import prepare  # noqa: E402
 
-# Two nodes of the paper's cluster, one with V100s: slow enough beside the others for unlike samples.
+# Two nodes of the paper's cluster, one with V100s, which are slow enough to get fewer samples.
 CLUSTER = """
 summary = "a node with two RTX 4090, one with two V100"
 nodes = [{ devices = ["RTX 4090", "RTX 4090"], parts = ["host", "nic0"], links = [
@@ -83,7 +83,7 @@ class Learning(CliTestCase):
         cls.dense = learning.dense(cls.options)
 
     def test_two_forms(self):
-        """Dense and 1% without feedback: the same start, different ends, a paired test."""
+        """Dense, and 1% kept without feedback: equal first losses, different last losses, and a paired test."""
         name = "literal, 1% kept"
         other = learning.row_of(name, learning.forms_of_feedback()[name], self.options)
         dense, literal = learning.tested([self.dense, other])
@@ -95,7 +95,7 @@ class Learning(CliTestCase):
         self.assertEqual(literal["p"], study.paired(literal["validation_loss"], dense["validation_loss"]))
 
     def test_ablation(self):
-        """Each row trains otherwise; layer-wise keeps what eq. 3 makes of measured variances, uniform what it is told."""
+        """Each row trains differently; layer-wise keeps what eq. 3 gives for measured variances, uniform keeps the stated fraction."""
         rows = learning.ablation(self.options, self.dense)
         of = verdicts.of_variants(rows)
         self.assertEqual(list(of), [printed.FULL, printed.LAYERS, learning.AS_MUCH, printed.FEEDBACK, learning.DENSE])
@@ -118,7 +118,7 @@ class Learning(CliTestCase):
 
 
 class Verdicts(unittest.TestCase):
-    """The sentences follow the numbers in either direction."""
+    """The sentences follow the numbers in both directions."""
 
     def test_found(self):
         self.assertIn("direction is reproduced", verdicts.found(0.01, 0.2))
@@ -180,7 +180,7 @@ class Expected(unittest.TestCase):
                     self.assertAlmostEqual(row["p"], study.welch(sample, full), places=12)
 
     def test_simulated_numbers_are_not_stale(self):
-        """The first seed of the first row of each reading, planned and simulated again."""
+        """Plans and simulates the first seed of the first row of each reading again."""
         options = argparse.Namespace(seeds=1, fidelity=self.found["fidelity"])
         for name, one in self.found["time"].items():
             with self.subTest(reading=name):
@@ -191,11 +191,11 @@ class Expected(unittest.TestCase):
                 self.assertEqual(list(differences(now, then)), [])
 
     def test_what_was_trained_has_not_changed(self):
-        """Runs of minutes are not repeated; what went into them is compared."""
+        """The training runs take minutes and are not repeated; only their inputs are compared."""
         self.assertEqual(learning.inputs(), self.found["inputs"])
 
     def test_the_report_is_made_of_the_numbers(self):
-        """The Markdown beside it is what the script writes of this JSON."""
+        """The expected Markdown equals what the script writes for the expected JSON."""
 
         def samples(value):
             if isinstance(value, dict):
@@ -205,7 +205,7 @@ class Expected(unittest.TestCase):
         found = samples({part: self.found[part] for part in ("time", "loss", "feedback")})
         text = figure2.markdown(found, argparse.Namespace(**{k: self.found[k] for k in ("seeds", "steps", "fidelity")}))
         kept = (FOLDER / "expected/figure2.md").read_text()
-        self.assertEqual(*(one.partition("\n4 processes shared")[0] for one in (text, kept)))  # that depends on the machine
+        self.assertEqual(*(one.partition("\n4 processes shared")[0] for one in (text, kept)))  # this sentence depends on the machine
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`cmake --install build --prefix P`: what lies under the prefix works from any folder, wherever the prefix is moved to, and reads
-nothing of the source folder."""
+"""`cmake --install build --prefix P`: the installed program works from any folder, also after P was moved, and reads no file of the source
+folder."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Installed(TrainingCase):
         return done
 
     def test_it_reads_its_own_files(self):
-        # A model and a report that the source folder has not.
+        # A model and a report that are not in the source folder.
         models = self.share / "models"
         (models / "only-here.toml").write_bytes((models / "gpt-tiny.toml").read_bytes())
         (self.elsewhere / "job.toml").write_text('model.name = "only-here"\ncluster.name = "paper"\nmethod.name = "ddp"\n')

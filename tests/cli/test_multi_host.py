@@ -1,5 +1,5 @@
-"""The commands of docs/multi-host.md run as they stand and train what --nproc trains. The hosts are all this one; a launcher
-that is not installed is stood in for by one that sets the variables which the document lists."""
+"""Runs the commands of docs/multi-host.md unchanged, and checks that they train the same as --nproc. This machine takes the place of all
+hosts. A launcher that is not installed is replaced by a script that sets the variables which the document lists."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def documented():
 
 
 def python_with_torch():
-    """A Python whose torch can be imported, for torchrun as it is; None where `tools/setup bench` has not been."""
+    """A Python that can import torch, to run the real torchrun; None if `tools/setup bench` was not run."""
     where = subprocess.run([ROOT / "tools/setup", "where"], capture_output=True, text=True, check=True).stdout
     python = pathlib.Path(re.search(r"^BENCH_ROOT=(.*)$", where, re.M)[1], "bin/python")
     return python if python.exists() else None
@@ -44,7 +44,7 @@ class MultiHost(TrainingCase):
         cls.commands = documented()
 
     def program(self, name, command):
-        """A program of that name, first in PATH."""
+        """Makes a program of that name, first in PATH."""
         path = self.tmp / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
@@ -54,7 +54,7 @@ class MultiHost(TrainingCase):
         self.program(name, f'"{sys.executable}" "{stand_in_launchers.__file__}" {name}')
 
     def check(self, name, times=1):
-        """Runs the documented command of a launcher, on `times` hosts, and `--nproc`: they train the same."""
+        """Runs the documented command of a launcher on `times` hosts, and `--nproc`; both must train the same."""
         folder = self.tmp / name
         folder.mkdir()
         pathlib.Path(self.job(folder=folder)).rename(folder / "JOB.toml")
@@ -66,7 +66,7 @@ class MultiHost(TrainingCase):
             "HEAD": "localhost",
             "OTHER": "localhost",
             "PORT": str(free_port()),
-            # A test may run as root, where Open MPI asks twice.
+            # A test may run as root, for which Open MPI requires two confirmations.
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
@@ -95,7 +95,7 @@ class MultiHost(TrainingCase):
         self.check("torchrun", HOSTS)
 
     def test_torchrun_as_it_is(self):
-        """Its agent's store holds the port. CommAgentStore shows this without torch's Python, too."""
+        """The store of the agent uses the port. CommAgentStore also tests this, without torch's Python."""
         python = python_with_torch()
         if python is None:
             self.skipTest("no Python with torch: tools/setup bench makes one")

@@ -1,12 +1,12 @@
-"""Laws that hold for any job: what a change of the cluster may do to a step, how far the fidelities may be apart, that valid jobs are
-not refused. Random jobs (random_jobs.py), and the jobs in which a law was once broken."""
+"""Properties that hold for any job: how a change of the cluster may change a step, how far the fidelities may differ, and that valid jobs
+are not refused. Tested with random jobs (random_jobs.py), and with jobs that once violated a property."""
 
 import unittest
 
 import random_jobs
 from cli_test_case import ROOT, CliTestCase
 
-# `analytic` lets all transfers of a round share a link at once; in `chunk` some of them come later (docs/simulator.md).
+# `analytic` assumes that all transfers of a round share a link at once; in `chunk` some of them begin later (docs/simulator.md).
 ANALYTIC_ABOVE_CHUNK = 0.06
 
 
@@ -16,9 +16,9 @@ class Physics(CliTestCase):
         return self.json("simulate", path, "--fidelity", fidelity, "--seeds", 1, *more)["step_time_s"]["mean"]
 
     def test_random_jobs(self):
-        """Drawn for their variety; in 13 the closed form once said 26% more than the reference. Where it says more than the
-        reference it is by little; units of time are units; a faster link slows no step down by more than what other transfers
-        on it may take."""
+        """The seeds are chosen for variety; in 13 the closed form was once 26% above the reference. The closed form may exceed the
+        reference only by little. Scaling all times scales the step time. A faster link makes no step slower by more than the time that
+        other transfers on it may take."""
         for seed in (0, 3, 5, 9, 13, 17, 60):
             job = random_jobs.draw(seed)
             with self.subTest(seed=seed, method=job["method"], mesh=job["mesh"], collective=job["collective"]):
@@ -44,7 +44,7 @@ class Physics(CliTestCase):
                 self.assertLess(self.step(random_jobs.changed(job, faster_devices), "analytic"), 1.001 * analytic)
 
     def two_paths(self, cable):
-        """Two GPUs on a bus of little latency, and a long cable between them."""
+        """Two GPUs on a bus with low latency, and a cable with high latency between them."""
         return {
             **random_jobs.draw(0),
             "nodes": [
@@ -68,14 +68,14 @@ class Physics(CliTestCase):
         }
 
     def test_a_faster_link_is_no_slower(self):
-        """A path chosen by 1/bandwidth alone sent short messages over the long cable as soon as it was wide."""
+        """Once, paths were chosen by 1/bandwidth only, so a cable with more bandwidth but high latency also got short messages."""
         for fidelity in ("analytic", "fluid", "chunk"):
             with self.subTest(fidelity=fidelity):
                 narrow, wide = (self.step(self.two_paths(b), fidelity) for b in (5e9, 15e9))
                 self.assertLessEqual(wide, narrow * (1 + 1e-9))
 
     def test_a_straggler_helps_only_where_a_link_is_shared(self):
-        """docs/simulator.md: pairs that are shifted apart use the link while others compute."""
+        """docs/simulator.md: a pair that is delayed uses the link while other pairs compute."""
         slow = ("--set", "disturb.stragglers=[{rank=6,factor=1.7}]")
 
         def ratio(fidelity, *more):
@@ -95,7 +95,7 @@ class Physics(CliTestCase):
             self.assertGreater(ratio(fidelity, "--set", f"cluster.name={wide}"), 1.05)
 
     def test_encoders_with_padded_shards_are_valid(self):
-        """dp = 3 leaves padding behind the encoder's parts that tensor ranks hold whole: it was not summed over them."""
+        """dp = 3 pads the parts of the encoder that all tensor ranks hold; once, the padding was not summed over them."""
         for method in ("zero1", "zero2", "zero3"):
             for world, tp in ((6, 2), (3, 1), (8, 2)):
                 with self.subTest(method=method, world=world):
@@ -107,7 +107,7 @@ class Physics(CliTestCase):
                     self.rehearse("simulate", job, "--fidelity", "analytic")
 
     def test_trees_with_sharding(self):
-        """Moves that trees do not serve take the fastest of the other algorithms."""
+        """Moves that double trees do not support use the fastest of the other algorithms."""
         for method in ("zero1", "zero3"):
             job = self.job(
                 f'model.name = "gpt-tiny"\ncluster.name = "dgx-a100"\ncluster.world_size = 8\nmethod.name = "{method}"\n'

@@ -1,6 +1,6 @@
 """Plans in files: a job that names one, its rehearsal, and what `train --rehearsed` refuses.
 
-The plans are written here, hash included, from docs/plans.md: a second writer beside the engine's.
+This file writes plans, with their hashes, according to docs/plans.md, independently of the engine's writer.
 """
 
 import json
@@ -76,7 +76,7 @@ class Planned(CliTestCase):
     cluster, model = "paper", "gpt-tiny"
 
     def planned(self, spec=TINY, more="", **changes):
-        """A job that names a plan in a file beside it."""
+        """Writes a job that names a plan in a file beside it."""
         bare = f'model.name = "{self.model}"\ncluster.name = "{self.cluster}"\n'
         stated = bare + 'cluster.world_size = 2\nmethod.name = "ddp"\ntrain.global_batch = 8\n'
         tiny = ["--fidelity", "analytic", "--set", "model.name=gpt-tiny"]
@@ -106,7 +106,7 @@ class Planned(CliTestCase):
         self.assertEqual(list(found["peak_memory_bytes"]), one["rank_to_device"])
         self.assertEqual(set(found["peak_memory_bytes"].values()), set(one["peak_memory_bytes"].values()))
         self.assertEqual([b["method"] for b in found["baselines"]], ["ddp", "zero2", "1f1b"])
-        # The plan is DDP: as a baseline it is the very same run.
+        # The plan is DDP, so the DDP baseline is the same run.
         self.assertEqual(found["baselines"][0]["step_time_s"], found["predicted_step_time_s"])
         text = self.rehearse("simulate", job, "--seeds", "3").stdout
         self.assertIn("zero2 instead", text)
@@ -153,7 +153,7 @@ class Planned(CliTestCase):
             self.rehearsal.write_text(good.replace(f'{what}_hash": "{was}', f'{what}_hash": "{1:016}'))
             self.refuses(job, f"stale: the {what} is {was} and was {1:016}")
         self.rehearsal.write_text(good)
-        self.planned(bucket_bytes=1000000)  # another plan in its place
+        self.planned(bucket_bytes=1000000)  # replaces the plan by another one
         self.refuses(job, "stale: the plan is")
         for text, says in (
             (good.replace('"runs": []', '"runs": [], "more": 1'), "edited"),
@@ -168,12 +168,12 @@ class Planned(CliTestCase):
         job = self.planned(bucket_bytes=64, recompute=True)
         self.rehearse("simulate", job)
         self.refuses(job, "slower: the plan takes", "takes")
-        # Intervals that touch are no verdict.
+        # Intervals that overlap do not cause a refusal.
         found = json.loads(self.rehearsal.read_text())
         found["predicted_step_time_s"]["ci95"] = found["predicted_step_time_s"]["mean"]
         self.rehearsal.write_text(json.dumps(found, indent=2) + "\n")
         said = self.rehearse("train", job, "--nproc", "2", "--rehearsed", expect=2).stderr
-        self.assertNotIn("--rehearsed", said)  # it is the missing data that stops it now
+        self.assertNotIn("--rehearsed", said)  # now the missing data stops it
 
     def test_over_memory(self):
         self.model = "gpt3-175b"

@@ -1,5 +1,5 @@
-"""Any x86-64 processor: what is computed with here is visible, large products train under every cap on instructions, and no
-code needs more than the first x86-64 has unless it is chosen at run time by what the processor can do."""
+"""Support of all x86-64 processors: doctor shows what computes the products here, large products train under every limit on instructions,
+and no code needs more than the first x86-64 unless it is selected at run time by the processor's features."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from large_products_job import write_job
 
 CAPS = (
     {},
-    {"ONEDNN_MAX_CPU_ISA": "AVX2"},  # oneDNN refuses what it is asked for then, as on a processor without AVX-512
+    {"ONEDNN_MAX_CPU_ISA": "AVX2"},  # oneDNN then refuses our calls, as on a processor without AVX-512
     {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default"},
     {"ATEN_CPU_CAPABILITY": "avx2"},
     {"ATEN_CPU_CAPABILITY": "default"},
@@ -65,23 +65,23 @@ class Caps(CliTestCase):
         if "(AVX512)" not in here:
             self.skipTest("this processor has no AVX-512")
         self.assertRegex(here, r"more are oneDNN's: compared with LibTorch's own on this processor$")
-        # The unpublished entry to oneDNN, as it behaves on processors without AVX-512.
+        # The internal function of oneDNN behaves as on processors without AVX-512.
         self.assertRegex(self.products({"ONEDNN_MAX_CPU_ISA": "AVX2"}), r"more too: oneDNN's are refused: ")
 
 
 @unittest.skipUnless(platform.machine() == "x86_64", "of x86-64 processors")
 class Code(unittest.TestCase):
-    # Functions that exist in a version for every processor, too: GCC's clones, and those chosen by __builtin_cpu_supports.
+    # Functions that also exist in a version for every processor: GCC's clones, and those selected by __builtin_cpu_supports.
     CHOSEN = re.compile(r"\.avx2$|\.arch_x86_64_v[34]$|(pass|keep)_avx512|add_f16_wide")
-    # Instructions beyond SSE2: with vectors of 256 or 512 bits or a mask, encoded as AVX, of SSE3 to SSE4.2, of BMI (but for
-    # tzcnt, as which "rep bsf" is shown, which every processor has).
+    # Instructions beyond SSE2: those with 256-bit or 512-bit vectors or masks, AVX encodings, SSE3 to SSE4.2, BMI. tzcnt is not
+    # included, because the disassembler also shows "rep bsf" as tzcnt, which every processor has.
     BEYOND = re.compile(
         r"%[yz]mm|%k[0-7]\b|\t(v[a-z0-9]+|p(insr[bdq]|extr[bdq]|max(sb|sd|ud|uw)|min(sb|sd|ud|uw)|mulld|blend\w+|shufb|abs[bwd])|"
         r"h(add|sub)p[sd]|blendv?p[sd]|round[sp][sd]|dpp[sd]|crc32\w?|popcnt|lzcnt|andn|bextr|bls\w+|mulx|pdep|pext|rorx|s[ah][rl]x)\s"
     )
 
     def beyond(self, binary):
-        """Functions of a program or library with instructions that the first x86-64 has not."""
+        """Functions of a program or library with instructions that the first x86-64 does not have."""
         found, function = set(), ""
         with subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", binary], stdout=subprocess.PIPE, text=True) as dump:
             for line in dump.stdout:
@@ -96,7 +96,7 @@ class Code(unittest.TestCase):
         module = pathlib.Path(REHEARSE).parent.parent / "lib/librehearse_training.so"
         found = self.beyond(REHEARSE) | self.beyond(module)
         self.assertEqual({f for f in found if not self.CHOSEN.search(f)}, set())
-        self.assertGreater(len(found), 15)  # the search finds what is chosen at run time
+        self.assertGreater(len(found), 15)  # the search finds the functions that are selected at run time
         [simgrid] = set(re.findall(r"=> (\S*libsimgrid\S*)", subprocess.check_output(["ldd", REHEARSE], text=True)))
         self.assertEqual(self.beyond(simgrid), set())
 

@@ -1,4 +1,4 @@
-"""profile: of modelled clusters, merged, of another cluster; what training writes into one."""
+"""profile: of modelled clusters, merged, of another cluster; and what training writes to one."""
 
 import json
 import re
@@ -29,8 +29,8 @@ class Profile(CliTestCase):
         self.assertIs(found["simulated"], True)
         with_table = self.json("simulate", self.job(), "--fidelity", "analytic")
         measured = self.json("simulate", self.job(), "--fidelity", "analytic", "--set", f"cluster.profile={path}")
-        # Undisturbed, it says what the device table says; so it makes nothing calibrated.
-        # Not to the last digit: the first layer's attention differs from the others', and one stands for all of them.
+        # Without disturbances the profile equals the device table, so results stay uncalibrated. They do not agree to the last digit,
+        # because the attention of the first layer differs, and the profile has one entry for the attention of all layers.
         self.assertAlmostEqual(measured["step_time_s"]["mean"] / with_table["step_time_s"]["mean"], 1, delta=2e-3)
         self.assertIs(measured["calibrated"], False)
 
@@ -84,14 +84,14 @@ class Profile(CliTestCase):
         path, found = self.of_paper("paper.json")
         self.rehearse("train", job, "--nproc", "2", "--profile-out", path)
         written = json.loads(path.read_text())
-        self.assertEqual(written["pairs"], found["pairs"])  # what the file held stays
+        self.assertEqual(written["pairs"], found["pairs"])  # the old content of the file is kept
         layers = written["variances"]
         self.assertEqual({v["model"] for v in layers}, {"gpt-tiny"})
         for v in layers:
             self.assertEqual(v["steps"], 5)
             self.assertGreater(v["total"], 0)
             self.assertLess(v["total"], v["square_norm"])
-        self.rehearse("train", job, "--nproc", "2", "--overwrite", "--profile-out", path)  # again: in their place
+        self.rehearse("train", job, "--nproc", "2", "--overwrite", "--profile-out", path)  # a second run replaces the variances
         self.assertEqual(len(json.loads(path.read_text())["variances"]), len(layers))
         self.refused(
             "train",

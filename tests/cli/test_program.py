@@ -1,5 +1,5 @@
-"""program: its text is read back as the same program, what --check finds, and that a broken program
-is refused."""
+"""program: the text can be read back as the same program, --check reports it, and a broken program is
+refused."""
 
 import re
 import resource
@@ -39,7 +39,7 @@ class Programs(CliTestCase):
             self.assertEqual(memory["total"], memory["state"] + memory["buffer"] + memory["value"])
 
     def test_check_counts_workspace_where_the_model_is_known(self):
-        """What check says a rank needs is what simulate says, batches and workspace included."""
+        """--check and simulate report the same memory of a rank, with batches and workspace."""
         job, path = self.job(), self.tmp / "one.program"
         self.rehearse("program", job, "-o", path)
         alone = self.json("program", "--from", path, "--check")
@@ -61,7 +61,7 @@ class Programs(CliTestCase):
         self.refused("program", job, "--from", path, "--check", says=["segment 6", "gpt-tiny"])
 
     def test_broken(self):
-        """Without one collective the gradient stays a partial sum, which Update refuses."""
+        """Without one collective the gradient stays a partial sum, which an update refuses."""
         lines = self.rehearse("program", self.job()).stdout.splitlines()
         [cut] = [i for i, line in enumerate(lines) if " all_reduce " in line][:1] or self.fail("none")
         number = int(lines[cut].split()[0][1:])
@@ -95,8 +95,8 @@ class Programs(CliTestCase):
         self.assertIn("stroage", done.stderr)
 
     def test_texts_that_say_too_much(self):
-        """Counts beyond the world are refused by file and line before anything is made of them: these two ended in SIGSEGV
-        and in 4.4 GB."""
+        """Counts beyond the world size are refused with file and line before anything is allocated. These two once caused a SIGSEGV and
+        used 4.4 GB."""
         corpus = ROOT / "tests/fuzz/corpus/program"
         for name, says in (
             ("found-mesh-beyond-world.program", ["line 4", "dp=64", "from 1 to 4 places"]),
@@ -115,7 +115,7 @@ class Programs(CliTestCase):
         self.assertIn("data race", said)
 
     def test_many_ranks(self):
-        """A role of 65,536 ranks costs what one of 8 does, but for a few flat passes over the ranks: this took minutes."""
+        """A role with 65,536 ranks takes about as long as one with 8, except for a few loops over ranks. It once took minutes."""
         job = self.job('model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml")
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         text = self.rehearse("program", job, "--check", "-o", self.tmp / "many.program", timeout=280).stdout
@@ -125,7 +125,7 @@ class Programs(CliTestCase):
         self.assertLess(len(text), 20_000)
         found = self.json("simulate", job, "--fidelity", "analytic", timeout=280)
         self.assertEqual(found["world_size"], 65536)
-        # Processor time, whatever else the machine does: about 5 s.
+        # CPU time, which does not depend on other work: about 5 s.
         self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - spent, 60)
 
 

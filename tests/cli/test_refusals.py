@@ -1,5 +1,5 @@
-"""What cannot be is refused within seconds, whatever its size, and the refusal names what can; what a device reserves of its
-memory holds for every command."""
+"""Impossible jobs of any size are refused within seconds, and the refusal names what is possible. All commands respect the memory
+reserve of a device."""
 
 import re
 import unittest
@@ -66,7 +66,7 @@ class Sizes(CliTestCase):
             with self.subTest(change=change):
                 sets = [word for key in change for word in ("--set", key)]
                 self.refused("simulate", job, *sets, says=says)
-        # One bucket a layer, as its gradients cannot be cut: no more ops than layers.
+        # A layer's gradients cannot be split, so there is one bucket per layer and not more ops than layers.
         self.rehearse("simulate", job, "--set", "method.bucket=1B", "--fidelity", "analytic")
 
 
@@ -96,7 +96,7 @@ class Collectives(CliTestCase):
         stated = self.json("simulate", job, "--fidelity", "analytic", "--set", "method.collective=ring")
         self.assertEqual(stated["collectives"], [{**dp, "algorithm": "ring", "automatic": False}])
         self.assertNotIn("automatic", self.rehearse("simulate", job, "--fidelity", "analytic", "--set", "method.collective=ring").stdout)
-        # A faster wire makes another algorithm the fastest, and its bytes differ: the result says why.
+        # On a faster network another algorithm is the fastest, and it sends another number of bytes. The result shows why.
         zero = self.json("simulate", job, "--fidelity", "analytic", "--set", "method.name=zero3")
         self.assertEqual({c["group"] for c in zero["collectives"]}, {"dp", "dp.gather"})
 

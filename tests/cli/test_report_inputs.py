@@ -1,5 +1,5 @@
-"""What the command writes is what plots/ reads: every key that the reader asks for stands in a file that `rehearse` really wrote,
-and the report of a real run has no gap."""
+"""Checks that plots/ can read what the command writes: every key that the reader uses is in a file that `rehearse` wrote, and the report
+of a real run is complete."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from report_case import PageText  # noqa: E402
 from plots import inputs, report  # noqa: E402
 
 STEPS = 12
-# Stands in for the Python that draws: keeps what it was given to draw.
+# Replaces the Python that draws, and keeps the files that it gets.
 KEEP = """#!/bin/sh
 shift
 for one in "$@"; do
@@ -29,14 +29,14 @@ exit 0
 
 class WhatIsWritten(TrainingCase):
     def trained(self):
-        """Metrics, a trace and a profile of a run."""
+        """Metrics, a trace and a profile of a real run."""
         files = [self.tmp / "real.json", self.tmp / "profile.json"]
         evaluate = ["--set", "train.eval_every=4", "--trace", files[0], "--profile-out", files[1]]
         self.rehearse("train", self.job(STEPS), "--nproc", "2", *evaluate)
         return [self.tmp / "out/metrics.jsonl", *files]
 
     def drawn(self, *arguments):
-        """The files that a command hands to the report."""
+        """The files that a command passes to the report."""
         kept, stub = self.tmp / "kept", self.tmp / "python"
         kept.mkdir(exist_ok=True)
         stub.write_text(KEEP)

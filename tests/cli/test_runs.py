@@ -1,4 +1,4 @@
-"""One folder, one run: what `train` does where a run is already, after a kill, at its end, and with a checkpoint that is not whole."""
+"""One run per folder: what `train` does if the folder has a run, after a kill, at the end of a run, and with a damaged checkpoint."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Runs(TrainingCase):
         return [row["step"] for row in self.rows(folder) if "loss" in row]
 
     def out(self, name="out"):
-        """Its checkpoints, without one that is being written."""
+        """The checkpoints in the folder, without one that is being written."""
         return sorted(path.name for path in (self.tmp / name).glob("step-*") if not path.suffix)
 
     def test_a_second_run_is_refused_with_the_ways_out(self):
@@ -33,7 +33,7 @@ class Runs(TrainingCase):
         says = [f'{self.tmp}/out"', "metrics of 4 steps", "step-00000004", "--resume", "--overwrite", "train.out="]
         self.refused("train", job, *TWO, says=says)
         alone = ["--set", "method.dp=1"]
-        self.refused("train", job, *alone, says=says)  # a rank of any launcher, too
+        self.refused("train", job, *alone, says=says)  # also as a rank of any launcher
         self.assertEqual((self.tmp / "out/metrics.jsonl").read_bytes(), before)
         self.assertEqual(self.out(), ["step-00000004"])
         self.rehearse("train", job, *TWO, "--set", f"train.out={self.tmp}/other")
@@ -46,7 +46,7 @@ class Runs(TrainingCase):
     def test_a_killed_run_goes_on_with_every_step_once(self):
         same = ["--set", "train.schedule=constant", "--set", "train.eval_every=5"]
         straight = self.json("train", self.job(30), *TWO, *same, "--set", f"train.out={self.tmp}/straight")
-        # Its steps take so long that the kill meets it between two checkpoints.
+        # Its steps are slow, so that the kill comes between two checkpoints.
         slow = ["--set", "train.save_every=6", "--set", "disturb.stragglers=[{rank=1,factor=6.0}]"]
         command = [REHEARSE, "train", self.job(30), *TWO, *same, *slow, "--quiet"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:

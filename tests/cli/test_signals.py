@@ -1,5 +1,5 @@
-"""SIGINT and SIGTERM: the first asks for a checkpoint and an end, whoever sends it twice; a second one, a second later, ends the run at
-once. Nobody is blamed for what was asked for."""
+"""SIGINT and SIGTERM: the first one makes the run save a checkpoint and end, even if it arrives twice. A second one, more than a second
+later, ends the run at once. No rank is reported as the cause."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
 
-# A step that no test waits for.
+# A step so long that no test waits for its end.
 SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.timeout=300s"]
 
 
@@ -22,7 +22,7 @@ class Signals(TrainingCase):
 
     @contextlib.contextmanager
     def training(self, *more, steps=3):
-        """An endless run in a process group of its own, in or after its first steps."""
+        """An endless run in its own process group, during or after its first steps."""
         command = [REHEARSE, "train", self.job(ENDLESS), "--overwrite", *map(str, more)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
             try:
@@ -59,7 +59,7 @@ class Signals(TrainingCase):
                         self.assertEqual(self.check_saved(child, number), "rehearse: interrupted\n")
 
     def test_every_rank_may_get_it_twice(self):
-        """As under a terminal whose launcher passes it on."""
+        """As with a terminal and a launcher that both send the signal."""
         for pause in (0, 0.005, 0.02):
             with self.subTest(pause=pause), self.training("--nproc", 2) as child:
                 ranks = list(ranks_of(child.pid).values())
@@ -70,7 +70,7 @@ class Signals(TrainingCase):
                 self.check_saved(child, signal.SIGINT)
 
     def test_signals_until_the_end_are_one(self):
-        """Those that come while the processes are ending, too."""
+        """Also those that come while the processes are ending."""
         for target in ("launcher", "ranks"):
             with self.subTest(target=target), self.training("--nproc", 2) as child:
                 pids = [child.pid] if target == "launcher" else list(ranks_of(child.pid).values())
@@ -89,7 +89,7 @@ class Signals(TrainingCase):
             self.check_saved(child, signal.SIGINT)
 
     def check_ended_at_once(self, child, send):
-        """A step takes seconds: what ends sooner has not waited for it."""
+        """A step takes seconds, so a run that ends sooner did not wait for it."""
         began = time.monotonic()
         send()
         time.sleep(1.2)

@@ -1,5 +1,5 @@
-"""simulate and compare: what they print, that equal input gives equal bytes, and that what they say
-holds together."""
+"""simulate and compare: what they print, that equal input gives equal bytes, and that their figures are
+consistent."""
 
 import json
 import os
@@ -67,7 +67,7 @@ class Simulate(CliTestCase):
         self.assertEqual(shlex.split(one["command"])[2], job)
 
     def test_energy(self):
-        """Of like devices: ranks x step x (idle + (busy - idle) x (1 - bubble)); the table's 4090 draws 450 W."""
+        """With equal devices: ranks x step x (idle + (busy - idle) x (1 - bubble)); the RTX 4090 of the table draws 450 W."""
         one = self.json("simulate", self.job(JITTER), "--seeds", "2")
         watts = 450 * (1 - one["bubble_fraction"])
         step = one["step_time_s"]["mean"]
@@ -131,7 +131,7 @@ class Simulate(CliTestCase):
         one = self.json("simulate", job, "--set", "method.name=zero3", "--set", "train.seq_len=32")
         self.assertEqual(one["method"], "zero3")
         self.assertEqual(self.json("--set", "method.name=zero3", "simulate", job)["method"], "zero3")
-        # No value: as if the file did not say, which is 16 samples a rank.
+        # No value: the default, as if the file did not have the key, which is 16 samples per rank.
         one = self.json("simulate", job, "--set", "train.global_batch=")
         self.assertAlmostEqual(one["samples_per_s"] * one["step_time_s"]["mean"] / 64, 1, places=6)
 
@@ -183,7 +183,7 @@ class Compare(CliTestCase):
         [refused] = both["cannot_run"]
         self.assertEqual(refused["method"], "megatron@tp=3")
         self.assertIn("method.tp", refused["reason"])
-        # The job's own method keeps its micro-batches; a row equals simulate of the same.
+        # The row of the job's own method keeps its micro-batches and equals simulate of the same job.
         alone = self.json("simulate", job, "--fidelity", "analytic")
         self.assertEqual(both["results"][1], {k: v for k, v in alone.items() if k not in ("version", "command")})
         table = self.rehearse("compare", job, "--methods", given, "--fidelity", "analytic").stdout
@@ -226,7 +226,7 @@ train.global_batch = 1536
 """
 
     def first_line(self, *flags):
-        """What a command that takes minutes says into a pipe, and when."""
+        """The first line that a long command prints into a pipe, and when."""
         command = [REHEARSE, "plan", self.job(self.LONG), *flags]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
             begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""experiments/table2 with one seed: every reading, row by row, gives what lies beside it as the output of the whole."""
+"""experiments/table2 with one seed: every row of every reading equals the expected output."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FOLDER = ROOT / "experiments/table2"
 
 
 def of_first_seed(reading):
-    """What one seed decides alone: no intervals, no p-values."""
+    """The values that depend on the first seed only: no intervals, no p-values."""
     rows = [
         {
             "method": r["method"],
@@ -66,7 +66,7 @@ class Table2(CliTestCase):
         self.assertIn("<svg", (self.tmp / "table2.svg").read_text())
 
     def flops_agree(self, rows):
-        """The engine's model FLOPs (from MFU) are those that the impossibilities count with, but for attention's."""
+        """The engine's model FLOPs (from MFU) equal those of paper.py, except for the products of attention."""
         for row in rows:
             of_a_sample = row["mfu"] * paper.peak("paper", "f32") / row["samples_per_s"]["values"][0]
             bound = paper.training_flops(paper.SHAPE, paper.TOKENS)

@@ -1,4 +1,4 @@
-"""train: real processes on real text through the command, and what it refuses before the first step."""
+"""train: trains with real processes on real text, and refuses errors before the first step."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from cli_test_train_data import TrainingCase
 
 class Profile(CliTestCase):
     def test_profile_predicts(self):
-        """What was measured replaces what was assumed: no result is uncalibrated any more."""
+        """Measurements replace assumptions, so no result is uncalibrated."""
         path = self.tmp / "profile.json"
         given = ["--nproc", "2", "--model", "gpt-tiny", "--samples", "1,4", "--threads", "1"]
         self.rehearse("profile", "-o", path, *given)
@@ -26,9 +26,9 @@ class Profile(CliTestCase):
         )
         one = self.json("simulate", job, "--set", f"cluster.profile={path}")
         self.assertIs(one["calibrated"], True)
-        self.assertIsNone(one["mfu"])  # nobody says what these cores can do at the most
+        self.assertIsNone(one["mfu"])  # the peak rate of these cores is not known
         self.assertTrue(1e-4 < one["step_time_s"]["mean"] < 60)
-        # No measured piece is as long as the step that they predict.
+        # Each measured time is shorter than the predicted step.
         self.assertLess(max(s["seconds"] for s in found["segments"]), one["step_time_s"]["mean"])
 
     def test_refusals(self):
@@ -61,7 +61,7 @@ class Train(TrainingCase):
         self.assertEqual([key for key in of if key not in more], [])
 
     def test_nothing_left_to_train(self):
-        """--resume of a run that is at its end says so, and has no losses to tell."""
+        """--resume of a finished run says so and reports no losses."""
         job = self.job(3)
         first = self.json("train", job, "--nproc", "2")
         said = self.rehearse("train", job, "--nproc", "2", "--resume").stdout
@@ -74,7 +74,7 @@ class Train(TrainingCase):
         self.assertTrue((self.tmp / "model.safetensors").exists())
 
     def test_heartbeat_and_timeout(self):
-        """What the reader of jobs accepts, the control plane accepts."""
+        """The control plane accepts every heartbeat and timeout that the reader of jobs accepts."""
         job = self.job(2)
         close = ["--set", "run.timeout=3s"]
         self.rehearse("train", job, "--nproc", "2", *close)

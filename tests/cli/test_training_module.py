@@ -1,5 +1,5 @@
-"""What needs LibTorch is a module that is loaded when a command asks for it: the program starts without LibTorch, and says what
-is missing where the module is not there or does not load."""
+"""The code that needs LibTorch is a module, loaded only by the commands that need it. The program starts without LibTorch, and says what
+is missing if the module is missing or does not load."""
 
 import pathlib
 import shutil
@@ -17,7 +17,7 @@ class TrainingModule(CliTestCase):
         shutil.copy(REHEARSE, self.program)
 
     def lone(self, *arguments):
-        """The program without what is built beside it."""
+        """Runs the program without the libraries that are built beside it."""
         command = [self.program, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
 

@@ -1,4 +1,4 @@
-"""run.transport = gloo trains what sockets train: the same bits in two ranks, the same bytes; and who is to blame is named."""
+"""run.transport = gloo trains the same as sockets: equal bits with two ranks, equal bytes. A failed rank is named."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def threads_of(pid):
 
 class Transport(EndlessTraining):
     def both(self, ranks, *more):
-        """The same run by sockets and by Gloo; both play rings."""
+        """The same run with sockets and with Gloo; both use rings."""
         job = self.job(6)
         given = ["--nproc", ranks, "--set", f"method.dp={ranks}", *more]
         sockets = self.json("train", job, *given, "--set", "method.collective=ring")
@@ -39,7 +39,7 @@ class Transport(EndlessTraining):
             self.assertAlmostEqual(theirs / ours, 1, places=4)
 
     def test_a_change_of_plan(self):
-        """Groups are made anew under the second plan."""
+        """The second plan creates new groups."""
         adaptive = ["method.name=adaptive", "adaptive.warmup_steps=3", "train.steps=6"]
         sets = [word for key in adaptive for word in ("--set", key)]
         one = self.json("train", self.job(6), "--nproc", "2", *sets, *GLOO)
@@ -55,11 +55,11 @@ class Transport(EndlessTraining):
         self.assertEqual({c["algorithm"] for c in one["collectives"]}, {"ring"})
 
     def failing(self, rank, sign, seconds):
-        """An endless run by Gloo of two ranks, one of which gets a signal: what is said, once all have ended."""
+        """The output of an endless Gloo run with two ranks, after one of them got a signal and all have ended."""
         (self.tmp / "out/metrics.jsonl").unlink(missing_ok=True)
         with self.training(*GLOO, "--set", "run.timeout=3s") as child:
             pids = ranks_of(child.pid)
-            # It is Gloo that runs, and not our sockets in its name.
+            # Checks that Gloo runs and not our own sockets.
             self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
             began = time.monotonic()
             os.kill(pids[rank], sign)

@@ -1,5 +1,4 @@
-// A program of moves (casts, sends, receives), run on numbers by nothing but what docs/program.md
-// says they mean.
+// An interpreter for programs of casts, sends and receives, written from docs/program.md alone.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -54,7 +53,7 @@ inline std::vector<double> read(const program::Role& role, const program::Ref& r
   return {storage + ends(role, ref).begin, storage + ends(role, ref).end};
 }
 
-/// Runs the program once, in the linker's order.
+/// Runs the program for one step, in the linker's order. `memory`: by role.
 inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& memory) {
   const program::Program& p = linked.program;
   for (std::size_t k = 0; k < linked.order.size();) {

@@ -1,4 +1,5 @@
-// Reference pages in docs/ against the code: rows "| `name` | cell | cell | ... |".
+// Compares tables of the reference pages in docs/, with rows "| `name` | cell | ... |", with the
+// code.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 
 namespace rehearse::test {
 
-/// By name, the other cells of each row whose first cell is in backquotes.
+/// The rows whose first cell is a name in backquotes: from the name to the other cells.
 inline std::map<std::string, std::vector<std::string>> table_rows(const std::string& file) {
   std::map<std::string, std::vector<std::string>> rows;
   std::ifstream in(file);
@@ -33,7 +34,7 @@ inline std::map<std::string, std::vector<std::string>> table_rows(const std::str
   return rows;
 }
 
-/// The page has exactly these keys: "| `key` | type | default | meaning |".
+/// Expects that the page lists exactly these keys: "| `key` | type | default | meaning |".
 inline void expect_documented(const std::string& file, const std::vector<Config::Key>& keys) {
   std::map<std::string, std::vector<std::string>> rows = table_rows(file);
   for (const Config::Key& key : keys) {

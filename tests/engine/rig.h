@@ -1,5 +1,5 @@
-// A program with all that it takes to run it: what the tests of the dry run, the costs and the
-// metrics share.
+// Rig: a linked program with its model, cluster and costs, for tests of the dry run, costs and
+// metrics; and small models, clusters and plans.
 #pragma once
 #include <string>
 #include <utility>
@@ -47,8 +47,8 @@ inline model::ModelSpec small_model(int layers) {
                              .seq_len = 12});
 }
 
-/// `n` devices on a switch; compute costs 1 us a kernel and nothing else, so segments of a kind are
-/// equal and a layer's share is known.
+/// `n` devices on a switch, each on its own node. A kernel costs 1 us and nothing else does, so
+/// equal segments take equal times.
 inline cluster::Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
   cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",

@@ -1,5 +1,4 @@
-// Bytes that a program puts on the wire in a step, played transfer by transfer on rings: what tests
-// hold to formulas.
+// Counts the bytes that a program sends in a step, transfer by transfer, to compare with formulas.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -10,8 +9,7 @@
 
 namespace rehearse::test {
 
-/// Bytes that the groups of a collective send that an event is about, by channel of the event:
-/// round by round on a ring (a star where the op says so).
+/// Bytes that the groups of an event's collective send. An automatic algorithm counts as a ring.
 inline std::int64_t sent_by(const link::LinkedProgram& linked,
                             std::span<const link::RoleOp> event) {
   const program::Program& p = linked.program;

@@ -1,4 +1,4 @@
-// What targets share.
+// Functions that several fuzz targets use.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// In memory where the machine has such a place.
+/// A temporary folder, in memory (/dev/shm) if the machine has that.
 class Folder {
  public:
   Folder() {
@@ -78,7 +78,7 @@ bool has_large(std::string_view text, const std::vector<std::string>& words, dou
       std::string number;
       for (const char c : text.substr(digits, 40))
         if (c != '_') number += c;
-      // TOML's other bases are read by the same function.
+      // strtod reads hexadecimal numbers, but not TOML's binary and octal numbers.
       const bool binary = number.starts_with("0b"), octal = number.starts_with("0o");
       const double value =
           binary || octal

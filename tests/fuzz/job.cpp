@@ -1,4 +1,5 @@
-// Job files, through compiling, linking and an analytic simulation.
+// Fuzz target for job files: parses a job, compiles and links its program, and simulates it
+// (analytic).
 #include "engine/job/job.h"
 
 #include "tests/fuzz/targets.h"
@@ -6,7 +7,7 @@
 namespace rehearse::fuzz {
 
 void job(std::string_view input) {
-  if (has_large(input, {":"}, 16)) return;  // of a cluster's name
+  if (has_large(input, {":"}, 16)) return;  // nodes in a cluster's name
   const std::string text(input);
   accepts([&] { job::parse_job_to_plan(text, "job.toml"); });
   accepts([&] { simulate(text); });

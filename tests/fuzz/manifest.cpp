@@ -1,5 +1,6 @@
-// Manifests of checkpoints, as they are and with the checksum that they should have, beside a
-// shard.
+// Fuzz target for manifests of checkpoints. Parses the input as it is. Then parses its content
+// without the checksum, gives it the checksum of a real shard, and reads tensors from that
+// checkpoint.
 #include <span>
 
 #include "runtime/checkpoints/checkpoint_reader.h"
@@ -8,7 +9,7 @@
 namespace rehearse::fuzz {
 namespace {
 
-/// The shard of rank 0 in folder(): one tensor.
+/// Writes the shard of rank 0 into folder(), with one tensor, and returns the shard's checksum.
 runtime::FileSum shard() {
   static const runtime::FileSum sum = [] {
     const std::vector<float> values(64, 1.0F);

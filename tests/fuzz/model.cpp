@@ -1,4 +1,4 @@
-// Model files, and a step of the model on four GPUs.
+// Fuzz target for model files: loads a model and simulates it on four GPUs with three methods.
 #include "engine/model/model.h"
 
 #include <fmt/format.h>

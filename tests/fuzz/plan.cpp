@@ -1,5 +1,6 @@
-// Plan files, through a simulation of the plan. A plan carries a hash of itself: the refusal says
-// what it would have to be, and the text with that hash goes on.
+// Fuzz target for plan files: loads a plan and simulates it. A plan file contains a hash of its own
+// text. The target takes the right hash from the error message of the first reading and puts it
+// into the text, so that the text passes the check.
 #include <fmt/format.h>
 
 #include "engine/cluster/platform.h"
@@ -10,7 +11,7 @@
 namespace rehearse::fuzz {
 namespace {
 
-/// The text with the hash that it should have; empty when it is refused for something else.
+/// The text with the right hash; empty if the text is refused for another reason.
 std::string with_its_hash(std::string text, const model::ModelSpec& model,
                           const cluster::Cluster& cluster) {
   set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", job::hash_of(model)));

@@ -1,4 +1,5 @@
-// Platform files: the cluster, its routes, and a small job on it.
+// Fuzz target for platform files: loads the cluster, finds its paths, and simulates a small job on
+// it.
 #include "engine/cluster/platform.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Profiles: read, written again, and a small job that costs come from.
+// Fuzz target for profiles: reads a profile, writes it again, and simulates a small job with its
+// costs.
 #include "engine/costs/profile.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Program texts: parsed, linked with and without a model, printed again, and run dry.
+// Fuzz target for program texts: parses a program, prints it again, links it without and with a
+// model, and dry-runs it.
 #include "engine/program/program.h"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ class Ignored : public execution::TraceSink {
   void record(Id, Id, int, Id, std::span<const double>, std::span<const double>) override {}
 };
 
+/// Whether all segments that the program computes exist in the model.
 bool computes_only(const program::Program& program, const model::ModelSpec& model) {
   for (const program::Role& role : program.roles)
     for (const program::Op& op : role.ops)
@@ -43,7 +45,7 @@ void program(std::string_view input) {
   static const model::ModelSpec model = model::load_model("gpt-tiny", 0);
   program::Program read;
   if (!accepts([&] { read = program::parse_program(std::string(input)); })) return;
-  if (read.world_size > 2048) return;  // honest work, many times slower under sanitizers
+  if (read.world_size > 2048) return;  // takes long under sanitizers, and that is no bug
   const std::string text = to_text(read);
   expect(to_text(program::parse_program(text)) == text,
          "a program's text is read as it was printed");

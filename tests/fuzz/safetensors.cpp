@@ -1,4 +1,4 @@
-// Files in the safetensors format.
+// Fuzz target for safetensors files: opens a file and reads every tensor.
 #include "runtime/checkpoints/safetensors.h"
 
 #include "tests/fuzz/targets.h"

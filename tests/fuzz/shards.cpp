@@ -1,4 +1,4 @@
-// Token shards.
+// Fuzz target for shards of training tokens: opens a shard and reads its windows.
 #include "runtime/data/data.h"
 #include "tests/fuzz/targets.h"
 

@@ -1,8 +1,8 @@
 // Fuzz targets: one for each kind of file that Rehearse reads. A target gives a text to the reader
-// and goes on with what was read as far as a command would. Whatever the text, it is either
-// accepted or refused with an InputError, ProgramError or BackendError: everything else (a crash,
-// another exception, a sanitizer's report, minutes, gigabytes) is a fault of ours. libFuzzer calls
-// them (entry/entry.cpp), and test_fuzz runs them on the corpora (corpus_test.cpp).
+// and then uses the result as a command would. The reader must accept the text or refuse it with an
+// InputError, ProgramError or BackendError. Everything else is a bug of Rehearse: a crash, another
+// exception, a sanitizer's report, minutes of work, gigabytes of memory. libFuzzer calls the
+// targets (entry/entry.cpp), and test_fuzz runs them on the corpora (corpus_test.cpp).
 #pragma once
 #include <string>
 #include <string_view>
@@ -33,7 +33,7 @@ inline constexpr Target targets[]{
     {"plan", plan},    {"program", program},   {"manifest", manifest}, {"safetensors", safetensors},
     {"shards", shards}};
 
-/// Runs `f` and says whether it went through; false: it refused, as it may.
+/// Calls `f`. Returns true if it succeeds, and false if it throws one of the three errors above.
 template <class F>
 bool accepts(F f) {
   try {
@@ -46,24 +46,28 @@ bool accepts(F f) {
   return false;
 }
 
-/// Throws std::logic_error, which no target catches, when a promise is broken.
+/// Throws std::logic_error, which no target catches, when `kept` is false.
 void expect(bool kept, const std::string& promise);
 
-/// Writes the input where readers of paths find it and returns the path. `name`: the last part.
+/// Writes the input to the file `name` in folder() and returns its path.
 std::string write_input(std::string_view input, const std::string& name);
-/// The folder that write_input writes to, empty when the process starts and removed when it ends.
+/// The folder of write_input. It is empty when the process starts and is removed when the process
+/// ends.
 const std::string& folder();
 
-/// What stands behind `before` until the next quote is replaced; nothing where `before` is not.
+/// Replaces the text between `before` and the next quote by `value`. Does nothing if the text has
+/// no `before`.
 void set_value(std::string& text, const std::string& before, const std::string& value);
 
-/// Whether a number follows one of these words in the text that makes it too large to be tried in a
-/// moment: a cluster of a thousand nodes is no fault.
+/// Whether a number above `most` follows one of these words in the text. Such inputs are skipped: a
+/// cluster of a thousand nodes takes long, and that is no bug.
 bool has_large(std::string_view text, const std::vector<std::string>& words, double most);
 
-/// What `rehearse simulate --json --fidelity analytic` does with this job, two steps of two seeds.
-/// Expects JSON that parses, of finite numbers. Jobs too large for a moment are left out.
+/// Does what `rehearse simulate --json --fidelity analytic` does with this job: two steps of two
+/// seeds after one step of warm-up. Expects JSON that parses and has finite numbers only. Skips
+/// jobs that would take long.
 void simulate(const std::string& job, const std::vector<std::string>& overrides = {});
+/// Whether a job of this model takes little time.
 bool is_small(const model::ModelSpec& model);
 
 }  // namespace rehearse::fuzz

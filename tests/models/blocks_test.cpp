@@ -1,6 +1,6 @@
-// Blocks against plain autograd: loss and every gradient, for both families, tied and not, with and
-// without dropout, with tensor parallelism 1, 2 and 4; what they keep against the engine's count;
-// and rules broken on purpose, which must show.
+// Compares blocks with plain autograd: the loss and every gradient, for GPT and BERT, tied and not,
+// with and without dropout, with tensor parallelism 1, 2 and 4. Also compares the bytes that blocks
+// keep with the engine's count, and checks that rules broken on purpose change the gradients.
 #include <gtest/gtest.h>
 
 #include "engine/base/errors.h"
@@ -61,7 +61,7 @@ TEST_P(Blocks, FollowAutograd) {
             reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale, masks));
   EXPECT_LE(w.difference, 3e-6) << w.name;
 
-  // Without training there is no dropout, and nothing kept changes nothing.
+  // Evaluation has no dropout, and forward without `saved` computes the same loss.
   batch.train = false;
   EXPECT_NEAR(ranks.evaluate(batch) /
                   reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>(),
@@ -111,7 +111,7 @@ TEST(BlocksLowPrecision, StayNearF32) {
       const double expected =
           reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>();
       EXPECT_NEAR(loss / expected, 1, tolerance / 10);
-      // Key biases have no true gradient in theory; all tensors together do.
+      // Over all tensors together, because the true gradient of a key bias is 0.
       const auto a = low.gradients();
       const auto b = reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale);
       double delta = 0, norm = 0;
@@ -125,7 +125,6 @@ TEST(BlocksLowPrecision, StayNearF32) {
   }
 }
 
-// Gradients may be kept in f32 beside 16-bit parameters: accumulation loses nothing then.
 TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
   for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
     for (const bool tied : {true, false}) {
@@ -173,7 +172,7 @@ TEST(BlocksBroken, RefuseWhatDoesNotFit) {
   EXPECT_THROW(block->forward(wrong, at::zeros({1, 20, 48}), {}, nullptr), ProgramError);
 }
 
-// A batch without a single counted token has loss 0 and gradient 0, not a NaN.
+// A batch in which no token is counted has loss 0 and gradient 0, not NaN.
 TEST(MaskedLm, MayCountNothing) {
   const model::ModelSpec m = small(model::Family::bert);
   Batch batch = random_batch(m, 2, 0, seed);
@@ -182,8 +181,8 @@ TEST(MaskedLm, MayCountNothing) {
   for (const auto& [name, g] : ranks.gradients()) EXPECT_EQ(g.norm().item<double>(), 0) << name;
 }
 
-// Ranks that count different numbers of tokens still make the gradient of the global mean, because
-// each scales by the global count.
+// Batches with different numbers of counted tokens add up to the gradient of the global mean,
+// because each is scaled by the global count.
 TEST(MaskedLm, IsNormalisedByTheGlobalCount) {
   const model::ModelSpec m = small(model::Family::bert);
   Batch few = random_batch(m, 2, 0.05, 1), many = random_batch(m, 2, 0.6, 2);
@@ -200,8 +199,8 @@ TEST(MaskedLm, IsNormalisedByTheGlobalCount) {
   EXPECT_LE(w.difference, 3e-6) << w.name;
 }
 
-// The CPU's kernels against tensor operations, on rows that are awkward: a shard of padding only,
-// widths that fill no vector, large logits, an overflow.
+// Compares the CPU kernels with tensor operations on difficult rows: a shard of padding only,
+// widths that are no multiple of the vector length, large logits, an infinite logit.
 TEST(CrossEntropy, KernelsDoWhatTensorOperationsDo) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Shard shard : {Shard{0, 0, 53}, Shard{1, 53, 40}, Shard{2, 106, 0}}) {

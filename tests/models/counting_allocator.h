@@ -1,4 +1,4 @@
-// An allocator for tensors that counts the bytes that are alive, and the most there were.
+// A tensor allocator that counts the bytes in use and their peak.
 #pragma once
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -9,11 +9,11 @@
 
 namespace rehearse::models {
 
-/// LibTorch's own memory with the number of bytes in front of the data. Counts over all objects of
-/// this class, because what one has given out may outlive it.
+/// Takes memory from LibTorch and stores the number of bytes in front of the data. The counts are
+/// shared by all objects of this class, because a tensor may outlive the allocator that made it.
 class CountingAllocator final : public c10::Allocator {
  public:
-  static constexpr std::size_t header = 64;  // keeps the alignment of what follows
+  static constexpr std::size_t header = 64;  // a whole alignment unit, so that data stay aligned
 
   static std::int64_t live() { return live_bytes; }
   static std::int64_t peak() { return peak_bytes; }

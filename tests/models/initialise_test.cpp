@@ -1,4 +1,5 @@
-// Initial weights and dropout masks are functions of what they belong to, not of who computes them.
+// Initial weights and dropout masks depend on the tensor, element and sample that they belong to,
+// not on the mesh or the number of threads.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 

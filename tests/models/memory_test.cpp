@@ -1,5 +1,5 @@
-// What blocks allocate, by a counting allocator: nothing of the logits' size but the logits, and
-// beside what forward keeps and a pass returns, a few activations at most.
+// Measures what blocks allocate with a counting allocator: beyond what forward keeps and what a
+// pass returns, a few activations at most, and nothing of the logits' size but the logits.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -24,7 +24,7 @@ class Memory : public testing::Test {
 };
 c10::Allocator* Memory::previous = nullptr;
 
-/// Peak bytes of a pass beyond what was live before and what it leaves behind.
+/// Peak bytes of each pass, beyond what was allocated before the pass and what remains after it.
 struct Used {
   std::int64_t forward = 0, backward = 0;
 };
@@ -63,7 +63,7 @@ Used run(const model::ModelSpec& m, Id segment, int samples, program::DType dtyp
   return used;
 }
 
-/// In units of one activation, [samples, seq, hidden].
+/// Limits of `Used` in units of one activation, (B, T, H): samples, sequence length, hidden.
 struct Limit {
   double forward = 0, backward = 0;
 };
@@ -83,7 +83,7 @@ Limit limit_of(model::SegmentKind kind, double dropout, program::DType dtype) {
   }
   limit.forward = 0.02;
   if (dropout > 0 && kind != model::SegmentKind::head) limit.backward += 1;  // the masked gradient
-  if (dtype != program::DType::f32) {  // oneDNN's copies of operands in its own order; rows in f32
+  if (dtype != program::DType::f32) {  // oneDNN copies operands into its own order; rows in f32
     limit.forward += 1.1;
     limit.backward += 2.2;
   } else if (kind != model::SegmentKind::embedding) {  // panels of operands that oneDNN packs
@@ -119,7 +119,7 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
         const auto planned = [&](program::Pass pass) {
           return double(link::workspace_bytes(m, s, pass, samples, 1, dtype)) / activation;
         };
-        // Beside it are the panels that oneDNN packs, on some processors: within the limits above.
+        // On some processors oneDNN packs panels of operands in addition; the limits above hold.
         EXPECT_GE(double(used.forward) / activation, planned(program::Pass::forward))
             << m.segments[s].name;
         const model::SegmentKind kind = m.segments[s].kind;

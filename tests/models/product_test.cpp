@@ -1,6 +1,7 @@
-// The blocks' products against sums in fp64, for the views that blocks hand over: transposed,
-// slices of wider rows, added to what is there; small and large, because their kernels differ, and
-// small ones by the way of the large. Which way that is on a processor, and why.
+// Compares the blocks' products with fp64 products, for the kinds of views that blocks pass:
+// transposed, slices of wider rows, and targets that are added to. Small and large products have
+// different kernels, so both are tested, and small ones also with the kernels of the large. Then
+// tests how the library for large products is chosen.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -81,7 +82,8 @@ TEST(LargeProducts, AreComparedBeforeTheirWayIsTaken) {
   EXPECT_THAT(objection_to(failing), testing::HasSubstr("are refused: "));
 }
 
-// One way on a machine, whatever was computed before, or a resumed run would not repeat its bits.
+// The choice is the same whatever was computed before; otherwise a resumed run would not compute
+// the same bits.
 TEST(LargeProducts, GoOneWay) {
   const LargeProducts& before = large_products();
   EXPECT_NE(before.why, "");

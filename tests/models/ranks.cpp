@@ -14,7 +14,7 @@ at::ScalarType scalar_type(program::DType dtype) {
 Ranks::Ranks(const model::ModelSpec& model, int tp, program::DType dtype, std::uint64_t seed,
              Break broken)
     : model_(model), tp_(tp), broken_(broken), written_(model.groups.size()) {
-  at::set_num_threads(1);  // tensors are small: threads would only wait for each other
+  at::set_num_threads(1);  // tensors are so small that more threads would be slower
   for (int rank = 0; rank < tp; ++rank) {
     params_.emplace_back();
     grads_.emplace_back();
@@ -23,7 +23,7 @@ Ranks::Ranks(const model::ModelSpec& model, int tp, program::DType dtype, std::u
       const auto options = at::TensorOptions().dtype(scalar_type(dtype));
       params_.back().push_back(at::empty({elements_of(model.groups[g], tp)}, options));
       initialise(model, g, tp, rank, seed, params_.back().back());
-      // Gradients must be written before they are read.
+      // Start from wrong values: a gradient that is read before it is written shows.
       grads_.back().push_back(at::full_like(params_.back().back(), 1e4));
     }
     const int place = broken == Break::residual_everywhere ? 0 : rank;
@@ -139,7 +139,7 @@ Worst worst(const reference::Weights& a, const reference::Weights& b) {
     double d = difference(a.at(name), tensor);
     const std::size_t key = name.rfind(".key.bias");
     if (key != std::string::npos) {
-      // A key bias shifts all scores of a query alike: its true gradient is zero.
+      // A key bias adds the same to all scores of a query, so its true gradient is 0.
       const at::Tensor& query = b.at(name.substr(0, key) + ".query.bias");
       d = (a.at(name) - tensor).norm().item<double>() / query.norm().item<double>();
     }

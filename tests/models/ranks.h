@@ -1,5 +1,5 @@
-// All tensor-parallel ranks of one model in one process: the all-reduces become additions. What a
-// runtime does with a program, reduced to its arithmetic.
+// Runs all tensor-parallel ranks of one model in one process, one after the other; all-reduces
+// become additions. The arithmetic of a training step without the runtime.
 #pragma once
 #include <memory>
 #include <vector>
@@ -9,13 +9,14 @@
 
 namespace rehearse::models {
 
-/// Of the rules of the program, one that a test breaks on purpose.
+/// A rule of tensor parallelism that a test breaks on purpose.
 enum class Break : std::uint8_t {
   nothing,
-  residual_everywhere,  // every rank believes that it is tensor rank 0
-  no_input_sum,         // the all-reduce of backward is left out
-  no_stats_gather,      // the loss sees its own vocabulary shard only
-  head_overwrites,      // the tied table's two gradients are not added
+  residual_everywhere,  // attention and mlp of every rank run as tensor rank 0
+  no_input_sum,         // no all-reduce in backward
+  no_stats_gather,      // the loss uses the statistics of its own vocabulary shard only
+  head_overwrites,      // no gradient is added to one written before: neither the tied table's two,
+                        // nor those of micro-batches
 };
 
 class Ranks {
@@ -25,14 +26,15 @@ class Ranks {
 
   /// Forward and backward of one micro-batch; returns the loss sum. Gradients add up over calls.
   double step(const Batch& batch);
+  /// Forward alone, keeping nothing; returns the loss sum.
   double evaluate(const Batch& batch);
-  /// Full tensors by name, put together from shards.
+  /// Full tensors by name, concatenated from their shards.
   reference::Weights weights() const { return gathered(params_); }
-  /// Full gradients: shards side by side, partial sums added.
+  /// Full gradients by name: shards concatenated, partial sums over tp added.
   reference::Weights gradients() const;
   /// Saved::bytes() of each segment on tensor rank `rank` in the last step.
   const std::vector<std::int64_t>& saved_bytes(int rank) const { return saved_bytes_[rank]; }
-  /// Boundary activations of the last step, summed over tp: [segment].
+  /// Boundary activations (B, T, H) of the last step, summed over tp, by segment.
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
 
  private:
@@ -44,7 +46,7 @@ class Ranks {
   int tp_;
   Break broken_;
   Flat params_, grads_;
-  std::vector<bool> written_;  // by group
+  std::vector<bool> written_;  // by group: its gradient has been written
   std::vector<std::vector<std::unique_ptr<Block>>> blocks_;
   std::vector<std::vector<std::int64_t>> saved_bytes_;
   std::vector<at::Tensor> outputs_;
@@ -53,17 +55,18 @@ class Ranks {
 at::ScalarType scalar_type(program::DType dtype);
 /// ||a - b|| / ||b||; ||a - b|| where b is zero.
 double difference(const at::Tensor& a, const at::Tensor& b);
-/// The largest difference of all tensors, and its name. Key biases have no true gradient: their
-/// noise is measured by the query biases' gradient.
+/// The tensor with the largest difference. The true gradient of a key bias is 0, so its rounding
+/// error is divided by the norm of the query bias's gradient instead of its own.
 struct Worst {
   std::string name = {};
   double difference = 0;
 };
 Worst worst(const reference::Weights& a, const reference::Weights& b);
 
-/// A small model whose sizes are all different and divide by 4 (vocabulary padded).
+/// A small model. Its sizes are all different, and the split ones are divisible by 4 (the
+/// vocabulary after padding).
 model::ModelSpec small(model::Family family, bool tied = true, double dropout = 0);
-/// Random tokens and labels; a masked fraction of labels is -100.
+/// Random tokens and labels. The fraction `counted` of the labels counts, the others are -100.
 Batch random_batch(const model::ModelSpec& model, int samples, double counted, std::uint64_t seed);
 
 }  // namespace rehearse::models

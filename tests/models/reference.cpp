@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-/// Everything a forward pass needs to find its tensors.
+/// The model, weights and masks of one forward pass. Shapes: B samples, T tokens, H = hidden.
 struct Net {
   const model::ModelSpec& m;
   const Weights& w;
@@ -30,7 +30,7 @@ struct Net {
     const auto found = masks.at.find({site, layer});
     return found == masks.at.end() ? x : x * found->second;
   }
-  /// q, k, v: [samples, seq, heads, head_dim]; returns the same shape.
+  /// q, k, v and result: (B, T, heads, head_dim).
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) const {
     const std::int64_t seq = q.size(1);
     Tensor scores = at::einsum("bqhd,bkhd->bhqk", {q, k}) / std::sqrt(double(q.size(3)));
@@ -40,16 +40,17 @@ struct Net {
     }
     return at::einsum("bhqk,bkhd->bqhd", {at::softmax(scores, -1), v});
   }
-  /// x [.., hidden] through a weight [out..., hidden] and its bias [out...].
+  /// x (.., H) through a weight (out.., H) and a bias (out..); the out.. become one dimension.
   Tensor affine(const Tensor& x, const std::string& name) const {
     const Tensor weight = get(name + ".weight"), bias = get(name + ".bias");
     return at::matmul(x, weight.reshape({-1, x.size(-1)}).t()) + bias.reshape({-1});
   }
-  /// x [.., heads x head_dim] through a weight [hidden, heads, head_dim].
+  /// x (.., heads x head_dim) through a weight (H, heads, head_dim) and a bias (H).
   Tensor merge(const Tensor& x, const std::string& name) const {
     const Tensor weight = get(name + ".weight");
     return at::matmul(x, weight.reshape({weight.size(0), -1}).t()) + get(name + ".bias");
   }
+  /// (B, T, H) -> (B, T, heads, head_dim).
   Tensor heads(const Tensor& x) const {
     return x.reshape({x.size(0), x.size(1), m.heads, m.hidden / m.heads});
   }

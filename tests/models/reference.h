@@ -1,6 +1,6 @@
-// A second, independent formulation of the models: a whole GPT or BERT as plain LibTorch autograd
-// over named tensors, written from the papers with elementary operations and nothing of models/.
-// What blocks compute is held to this.
+// A second, independent implementation of the models, with which tests compare the blocks: a whole
+// GPT or BERT with LibTorch's autograd over named tensors, written from the papers with elementary
+// operations. It uses nothing of models/.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -13,16 +13,18 @@ namespace rehearse::reference {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Multiplies the output of a site by a mask: ("embedding", -1), ("attention", 3), ("mlp", 3).
+/// Dropout masks by site and layer: ("embedding", -1), ("attention", 3), ("mlp", 3). The output of
+/// the site is multiplied by its mask. A site without a mask has no dropout.
 struct Masks {
   std::map<std::pair<std::string, int>, at::Tensor> at = {};
 };
 
-/// Sum over counted labels of -log p, differentiable. tokens, labels: i64 [samples, seq].
+/// Sum of -log p over the counted labels, differentiable. tokens, labels: i64 (B, T), samples and
+/// sequence length.
 at::Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                     const at::Tensor& labels, const Masks& masks = {});
 
-/// Gradients of loss_scale * loss_sum by autograd, under the tensors' names.
+/// Gradients of loss_scale * loss_sum by autograd, by name of the tensor.
 Weights gradients(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                   const at::Tensor& labels, double loss_scale, const Masks& masks = {});
 

@@ -1,5 +1,6 @@
-// The kernels of cross entropy and dropout exist in versions for several processors, which give the
-// same bits: those written here. tests/cli/test_emulated.py runs this on processors with less.
+// The kernels of cross-entropy and dropout are compiled for several instruction sets, and all
+// versions must give the same bits: the digests below. tests/cli/test_emulated.py runs this file on
+// emulated processors with fewer instructions.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,8 @@
 namespace rehearse::models {
 namespace {
 
-/// Not LibTorch's generator, whose numbers depend on the processor.
+/// Random f32 (rows, columns) in [-most, most). Not from LibTorch's generator, whose numbers depend
+/// on the processor.
 at::Tensor numbers(std::int64_t rows, std::int64_t columns, unsigned seed, float most) {
   std::mt19937 engine(seed);
   at::Tensor values = at::empty({rows, columns});

@@ -1,4 +1,5 @@
-// Tests whose products are small take the way of large ones, which on some processors is another.
+// Lets tests compute their small products with the kernels of large ones, which differ on some
+// processors.
 #pragma once
 #include "models/large_products.h"
 #include "models/layers.h"
@@ -7,7 +8,8 @@ namespace rehearse::models {
 
 enum class Way : std::uint8_t { by_size, of_the_large };
 
-/// Until it ends, every product is computed as `way` says.
+/// While an object of this class lives, products are computed as `way` says. Afterwards the limit
+/// is the default again.
 class TakeWay {
  public:
   explicit TakeWay(Way way) {

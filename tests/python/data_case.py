@@ -1,5 +1,5 @@
-"""What the tests of data/prepare.py share: made-up prose and packages, a folder of it, running the
-program and reading its result back."""
+"""Shared code of the tests of data/prepare.py: makes random prose, folders and packages, runs the
+program, and reads its result."""
 
 import contextlib
 import io
@@ -47,7 +47,7 @@ def make_deb(path, files, version="1:2.5-1"):
 
 
 def tokens_of(path):
-    """A shard by llm.c's description: 256 int32, of which the third is the number of tokens, then uint16."""
+    """Reads a shard as llm.c describes it: 256 int32, the third of which is the number of tokens, then uint16."""
     header = numpy.fromfile(path, dtype="<i4", count=256)
     tokens = numpy.fromfile(path, dtype="<u2", offset=1024)
     assert header[:3].tolist() == [20240520, 1, len(tokens)] and not header[3:].any(), header

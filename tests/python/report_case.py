@@ -1,5 +1,5 @@
-"""What the tests of plots/report.py share: small inputs of every kind, running the program, and the
-text of a page."""
+"""Shared code of the tests of plots/report.py: makes small inputs of every kind, runs the program, and
+reads the text of a page."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from plots import report  # noqa: E402
 
 
 def result(method="ddp", samples=1000.0, **more):
-    """What `rehearse simulate --json` writes."""
+    """An object as `rehearse simulate --json` writes it."""
     value = {
         "schema_version": 1,
         "method": method,
@@ -138,7 +138,7 @@ def metrics(count=40):
 
 
 def placement(**more):
-    """What `rehearse simulate --report` says of a plan: four nodes of two, two stages, one idle."""
+    """A placement as `rehearse simulate --report` writes it: four nodes with two devices, two stages, one idle device."""
     devices = [
         {
             "name": f"node{n}/gpu{g}",
@@ -170,7 +170,7 @@ def placement(**more):
 
 
 class PageText(HTMLParser):
-    """The text of a page, its images' data and every attribute that could load something."""
+    """Collects the text of a page, the data of its images, and every attribute that could load something."""
 
     def __init__(self, source):
         super().__init__()

@@ -1,5 +1,5 @@
-"""Every command of docs/data.md and docs/report.md runs, as written, on small files of the names it
-mentions."""
+"""Runs every command of docs/data.md and docs/report.md unchanged, on small files with the names that
+the command uses."""
 
 import contextlib
 import gzip
@@ -49,7 +49,7 @@ class Commands(unittest.TestCase):
                 out, err = io.StringIO(), io.StringIO()
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                     self.assertEqual(program.main(words[2:]), 0, err.getvalue())
-                # The texts here are small, which is said; nothing else may be.
+                # The texts are small, so there is a warning about that; there must be no other.
                 self.assertRegex(err.getvalue(), r"^(.*warning: the text supports a vocabulary.*\n)?$")
                 made = self.tmp / words[words.index("-o") + 1]
                 self.assertTrue(made.exists(), made)

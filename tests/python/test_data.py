@@ -1,5 +1,5 @@
-"""data/prepare.py end to end on small inputs: formats, determinism, the split, and what interrupts
-and full disks leave behind."""
+"""data/prepare.py end to end on small inputs: formats, determinism, the split, and clean-up after
+interrupts and full disks."""
 
 import gzip
 import hashlib
@@ -65,7 +65,7 @@ class EndToEnd(DataTest):
         books = self.books(6)
         (books / "tricky.txt").write_text("Before <|endoftext|> and [MASK] after. " + prose(99))
         self.prepare(books)
-        sides = self.documents()  # would count one document more if the marker had become a token
+        sides = self.documents()  # there would be one more document if the marker had become a token
         self.assertTrue(any("<|endoftext|> and [MASK]" in t for t in sides["train"] + sides["val"]))
 
     def test_shards_are_cut_between_documents(self):
@@ -94,7 +94,7 @@ class EndToEnd(DataTest):
     def test_formats_patterns_and_compression(self):
         (self.tmp / "a.md.gz").write_bytes(gzip.compress(prose(1).encode()))
         (self.tmp / "b.jsonl").write_text("".join(json.dumps({"text": prose(i)}) + "\n" for i in (2, 3)))
-        (self.tmp / "c.html").write_text(f"<p>{prose(4)}</p>")  # text like any other
+        (self.tmp / "c.html").write_text(f"<p>{prose(4)}</p>")  # read as plain text
         self.prepare(self.tmp / "a*", self.tmp / "*.jsonl", self.tmp / "c.html")
         manifest = self.manifest()
         self.assertEqual([i["name"] for i in manifest["inputs"]], ["a.md.gz", "b.jsonl", "c.html"])
@@ -147,7 +147,7 @@ class EndToEnd(DataTest):
         dead.wait()
         self.out.rename(self.tmp / f".tokens.partial-{dead.pid}.old")
         (self.tmp / f".tokens.partial-{dead.pid}").mkdir()
-        (self.tmp / f".tokens.partial-{os.getppid()}").mkdir()  # somebody is at work there
+        (self.tmp / f".tokens.partial-{os.getppid()}").mkdir()  # another process works there
         self.assertIn("up to date", self.prepare(books)[0])
         left = sorted(p.name for p in self.tmp.iterdir())
         self.assertEqual(left, sorted([f".tokens.partial-{os.getppid()}", "books", "tokens"]))

@@ -1,4 +1,4 @@
-"""data/prepare.py refuses: every error's message, one line each."""
+"""data/prepare.py: the message of every error, one line each."""
 
 import unittest
 

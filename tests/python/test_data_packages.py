@@ -1,4 +1,4 @@
-"""data/prepare.py on Debian packages: a file, from the cache, downloaded, unknown, damaged."""
+"""data/prepare.py with Debian packages: from a file, from the cache, downloaded, unknown, damaged."""
 
 import gzip
 import os
@@ -23,7 +23,7 @@ class Packages(DataTest):
         return cache
 
     def apt(self, script):
-        """Stands in for apt-get."""
+        """Replaces apt-get by a script."""
         folder = self.tmp / "bin"
         folder.mkdir()
         (folder / "apt-get").write_text("#!/bin/sh\n" + script)

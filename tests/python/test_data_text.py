@@ -1,4 +1,4 @@
-"""data/prepare.py: what cleaning keeps, and how bytes become text."""
+"""data/prepare.py: what cleaning keeps, and how bytes are decoded."""
 
 import gzip
 import unittest

@@ -1,4 +1,4 @@
-"""What `make demo` calls measured: the median step after the first ones, which a busy moment does not move."""
+"""The measured step time of `make demo`: the median without the first steps, which a short load on the machine does not change."""
 
 import importlib.machinery
 import importlib.util

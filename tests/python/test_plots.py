@@ -1,4 +1,4 @@
-"""plots/report.py on small inputs: what the report shows, what it leaves out, and every complaint's
+"""plots/report.py on small inputs: what the report shows, what it leaves out, and every error
 message."""
 
 import base64

@@ -1,4 +1,4 @@
-"""plots/: the numbers that the pictures are made of."""
+"""plots/: the numbers in the figures."""
 
 import json
 import pathlib
@@ -84,7 +84,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual(style.time_unit(0.436), (1e3, "ms"))
         self.assertEqual(style.time_unit(1.5), (1.0, "s"))
         self.assertEqual(style.byte_unit(4.84e9), (1e9, "GB"))
-        self.assertEqual(style.byte_unit(9 * 2**30), (1e9, "GB"))  # as the command prints it
+        self.assertEqual(style.byte_unit(9 * 2**30), (1e9, "GB"))  # as in the command's output
         self.assertEqual(style.energy_unit(31.2e3), (1e3, "kJ"))
         self.assertEqual(style.percent(-1e-9), "0.0%")
         self.assertEqual([style.percent(v, sign="+") for v in (-1e-9, 0.05, -0.05)], ["0.0%", "+5.0%", "−5.0%"])

@@ -1,4 +1,4 @@
-"""The pictures of a plan: what is drawn where, and what a malformed placement is told."""
+"""The figures of a plan: what they show, and the error messages for malformed placements."""
 
 import unittest
 
@@ -23,7 +23,7 @@ class Pictures(ReportTest):
         self.assertEqual(colours, [first] * 4 + [second] * 3 + [style.PAPER.upper()])
         texts = [t.get_text() for t in axes.texts]
         self.assertEqual([t for t in texts if t.isdigit()], [str(r) for r in range(7)])
-        # The kinds: the second one is hatched, on the devices of node 3 alone.
+        # Kinds of device: the second kind is hatched; only the devices of node 3 have it.
         self.assertEqual([bool(s.get_hatch()) for s in squares], [False] * 6 + [True] * 2)
         legend = [t.get_text() for t in axes.get_legend().get_texts()]
         self.assertEqual(legend[0], "stage 0: embedding .. L0.attention")

@@ -1,4 +1,4 @@
-"""Pictures of experiments/table2 and experiments/figure2: what is drawn from which number, gaps included."""
+"""The figures of experiments/table2 and experiments/figure2: what is drawn for each number, and for missing numbers."""
 
 import pathlib
 import sys
@@ -74,7 +74,7 @@ class Figure2(unittest.TestCase):
         self.assertEqual(figure2.relative(sample(3, None), sample(2)), (1.5, 0))
 
     def marks(self, panel):
-        """{label: x of its first mark}, and the words written in the panel."""
+        """{label: x of its first mark}, and the texts in the panel."""
         _, axis = style.figure(4, 3)
         panel(axis, FIGURE, figure2.variants(FIGURE))
         handles, labels = axis.get_legend_handles_labels()
@@ -86,12 +86,12 @@ class Figure2(unittest.TestCase):
         labels, drawn, _ = self.marks(figure2.time)
         self.assertEqual(set(labels), {"simulated, dense", "simulated, sparse", "... under any variances", "paper"})
         self.assertEqual(labels["... under any variances"], [1.25, 0.8])  # uniform against any layer-wise
-        self.assertEqual(drawn, [(1.0,), (2.0,), (1.0,), (1.0,), (1.0,), (1.2,)])  # two of each reading, the paper's two
+        self.assertEqual(drawn, [(1.0,), (2.0,), (1.0,), (1.0,), (1.0,), (1.2,)])  # two marks of each reading, and two of the paper
 
     def test_loss(self):
         labels, drawn, words = self.marks(figure2.loss)
         self.assertEqual(set(labels), {"trained, gpt-tiny", "paper"})
-        self.assertEqual(drawn, [(1.0,), (1.1,), (1.0,)])  # what diverged has no mark
+        self.assertEqual(drawn, [(1.0,), (1.1,), (1.0,)])  # a diverged variant has no mark
         self.assertEqual(words, ["diverged: 5 of 5; paper: 2 of 5", "the same mathematics: not trained"])
 
     def test_forms_that_diverged_have_no_mark(self):

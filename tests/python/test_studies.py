@@ -1,4 +1,4 @@
-"""The arithmetic of experiments/: intervals, tests and the paper's impossibilities, against hand-worked values."""
+"""The arithmetic of experiments/: intervals, tests and the contradictions in the paper, compared with values computed by hand."""
 
 import math
 import pathlib
@@ -13,13 +13,13 @@ import study  # noqa: E402
 
 
 def two_sided(t, degrees, steps=200_000, far=2000.0):
-    """P(|T| > t) of Student's t by Simpson's rule over its density: nothing of SciPy."""
+    """P(|T| > t) of Student's t by Simpson's rule over its density, without SciPy."""
     scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
 
     def density(x):
         return scale * (1 + x * x / degrees) ** (-(degrees + 1) / 2)
 
-    # x = t + u^3 puts the points where the density is.
+    # x = t + u^3 puts more points where the density is high.
     h = (far - t) ** (1 / 3) / steps
     points = [3 * (i * h) ** 2 * density(t + (i * h) ** 3) for i in range(steps + 1)]
     return 2 * h / 3 * (points[0] + points[-1] + 4 * sum(points[1:-1:2]) + 2 * sum(points[2:-1:2]))
@@ -37,7 +37,7 @@ class Statistics(unittest.TestCase):
         # degrees = (10/9)^2 / ((1/3)^2 / 2 + (7/9)^2 / 2) = 100 / 29.
         p = study.welch(study.Sample([1, 2, 3]), study.Sample([2, 3, 5]))
         self.assertAlmostEqual(p, two_sided(1.264911, 100 / 29), places=4)
-        # A pooled test has 4 degrees of freedom and another p: the test could tell.
+        # A pooled test has 4 degrees of freedom and another p, so this test would detect it.
         self.assertGreater(abs(p - two_sided(1.264911, 4)), 1e-3)
         self.assertIsNone(study.welch(study.Sample([1, 1]), study.Sample([2, 2])))
         self.assertIsNone(study.welch(study.Sample([1]), study.Sample([2, 3])))
@@ -85,7 +85,7 @@ class Paper(unittest.TestCase):
 
 class Documents(unittest.TestCase):
     def test_numbers_stand_in_the_expected_output(self):
-        """Every "a ± b" of docs/experiments.md is one of a study's expected numbers."""
+        """Every "a ± b" in docs/experiments.md is in the expected output of a study."""
         expected = "".join(p.read_text() for p in sorted((ROOT / "experiments").glob("*/expected/*.md")))
         found = re.findall(r"[\d,.]+ ± [\d.]*\d", (ROOT / "docs/experiments.md").read_text())
         self.assertGreaterEqual(len(found), 5)

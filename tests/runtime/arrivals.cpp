@@ -20,7 +20,7 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Whose turn it is, in memory that the ranks share.
+/// Number of the current turn, in memory that all ranks share.
 class Turns {
  public:
   explicit Turns(const std::vector<int>& order)
@@ -32,7 +32,7 @@ class Turns {
   Turns& operator=(const Turns&) = delete;
 
   void end(std::size_t turn) { now_->store(turn + 1); }
-  /// The turn of `worker` that comes next; after the last one, one more.
+  /// Waits until it is the turn of `worker` or all turns are over. Returns the number of the turn.
   std::size_t await(int worker) const {
     for (int i = 0; i < 60'000; ++i) {
       const std::size_t now = now_->load();
@@ -51,8 +51,8 @@ class Turns {
 
 ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
                          const std::string& folder) {
-  at::set_num_threads(1);  // no thread pool that a fork would break
-  const link::LinkedProgram linked = link::link(compile(job));
+  at::set_num_threads(1);  // starts no thread pool, which would not survive a fork
+  const link::LinkedProgram linked = link::link(program_of(job));
   Turns turns(order);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
@@ -61,11 +61,12 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
         const auto worker = static_cast<int>(linked.place_of[static_cast<Id>(environment.rank)]);
         nlohmann::json losses = nlohmann::json::array();
         std::optional<std::size_t> turn;
-        // Called before the step's last backward ends, for which the gradient waits.
+        // Called within the step's last backward op. The gradient is sent after that op, so waiting
+        // here delays it until the worker's turn.
         const auto on_step = [&](std::int64_t, const StepLoss& loss) {
           if (!works) return;
           losses.push_back(loss.sum);
-          if (turn) turns.end(*turn);  // this step was computed with the answer
+          if (turn) turns.end(*turn);  // the answer of that turn was used by this step
           turn = turns.await(worker);
         };
         rank.executor.run(0, works ? std::numeric_limits<std::int32_t>::max() : job.train.steps,

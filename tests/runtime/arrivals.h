@@ -1,6 +1,6 @@
-// Programs whose workers are served as they arrive, held to one process that serves them in the
-// same order. The order is the test's: a worker's gradient leaves when its turn has come, and the
-// next turn begins when the answer is there.
+// Runs asynchronous programs, whose server serves workers in order of arrival, and compares them
+// with one process that serves the workers in the same order. The test prescribes the order: a
+// worker sends its gradient when its turn comes, and the next turn begins when it has the answer.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,16 +11,16 @@
 namespace rehearse::runtime {
 
 struct ServedRun {
-  std::vector<std::vector<double>> losses = {};  // sums over labels, by worker and its own step
-  reference::Weights weights = {};               // the server's
+  std::vector<std::vector<double>> losses = {};  // [worker][its own step], sums over labels
+  reference::Weights weights = {};               // of the server
 };
 
-/// Really trains, in processes, a job with one server, which takes gradients of the workers in
-/// `order`: as many as its steps need. Saves into `folder`. Fails the test when a rank fails.
+/// Trains a job with one server in real processes. The server takes as many gradients as its steps
+/// need, from the workers in `order`. Saves into `folder`. Fails the test when a rank fails.
 ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
                          const std::string& folder);
-/// The same by plain autograd: a worker's gradient is taken at the weights that it was answered
-/// with last, and applied to what the server has by then.
+/// The same by plain autograd in one process. A worker computes its gradient with the weights of
+/// the last answer that it got; the server applies it to the weights that it has by then.
 ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order);
 
 }  // namespace rehearse::runtime

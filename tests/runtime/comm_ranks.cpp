@@ -54,7 +54,7 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
   const auto start = Clock::now();
   Fd listener = listen_on(0);
   const std::uint16_t port = port_of(listener.get());
-  // Whose rank 0 is never started has nobody who listens either.
+  // Without rank 0, no process may listen on the port.
   if (options.absent == 0) listener = Fd();
   std::vector<pid_t> pids;
   std::vector<Fd> pipes;
@@ -73,7 +73,7 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
     const auto r = static_cast<std::size_t>(rank);
     int status = 0;
     if (pids[r] < 0) return;
-    // A process writes less than a pipe holds, so that waiting before reading is safe.
+    // A process writes less than the capacity of a pipe, so it can end before anybody reads.
     waitpid(pids[r], &status, 0);
     ended[r] = {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
                 read_to_end(pipes[r].get()), seconds_since(start)};

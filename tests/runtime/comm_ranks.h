@@ -1,4 +1,5 @@
-// Runs a function as N real processes of one run and says how each of them ended.
+// Runs a function in N processes, as the ranks of one run, and returns how each of them ended. For
+// tests that stop or kill ranks; processes.h has a simpler version.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,23 +12,23 @@ namespace rehearse::runtime {
 
 struct Ended {
   int status = 0;         // exit status; 128 + n after signal n
-  std::string text = {};  // what the rank said, or its exception
-  double seconds = 0;     // from the start of all
+  std::string text = {};  // what the rank returned, or the message of its exception
+  double seconds = 0;     // since the start of the first rank
 };
 
 struct RunOptions {
-  int hostage = -1;   // a rank that is killed once all others have ended
-  int absent = -1;    // a rank that is never started
-  double pause = 0;   // all ranks are stopped for so long, half a second after the start
-  double limit = 30;  // a process that lives longer is killed (status 142)
+  int hostage = -1;   // a rank that is killed once all others have ended; -1: none
+  int absent = -1;    // a rank that is never started; -1: none
+  double pause = 0;   // seconds for which all ranks are stopped, half a second after the start
+  double limit = 30;  // seconds after which a process is killed (status 142)
 };
 
-/// `body` runs in each process and returns what it wants to say; an exception ends it with 1 and is
-/// what it says.
+/// Runs `body` in each process. The text of a rank is what `body` returns; if `body` throws, it is
+/// the message of the exception, and the exit status is 1.
 std::vector<Ended> run_ranks(int n, const std::function<std::string(const Environment&)>& body,
                              const RunOptions& options = {});
 
-/// Options with which a test finds a culprit soon.
+/// Short timeouts, so that the control plane finds a failed rank within seconds.
 ControlOptions fast();
 
 }  // namespace rehearse::runtime

@@ -43,7 +43,7 @@ void RankRun::steps(std::int64_t first, std::int64_t last) {
 job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps) {
   job::Job job;
   model::ModelSpec model = model::load_model("gpt-tiny", 16);
-  model.layers = 4;  // one for each of interleaved's chunks
+  model.layers = 4;  // one for each model chunk of an interleaved schedule
   model.groups.clear();
   model.segments.clear();
   job.model = build_model(model);
@@ -75,7 +75,7 @@ plan::Plan smallest_plan(const std::string& method) {
 }
 
 std::vector<execution::Interval> trace_of(const job::Job& job, int most_steps) {
-  at::set_num_threads(1);  // no thread pool that a fork would break
+  at::set_num_threads(1);  // starts no thread pool, which would not survive a fork
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         execution::Recording recording;
@@ -124,7 +124,7 @@ std::vector<std::string> disorder(const link::LinkedProgram& linked,
   for (auto& [key, lane] : lanes) {
     const program::Role& role = program.roles[std::get<0>(key)];
     if (role.lanes[std::get<2>(key)].order != program::Order::in_order) continue;
-    // The program's list is one iteration: step s of an op stands in iteration s + shift.
+    // An op runs for step s in iteration s + shift; within an iteration, in the program's order.
     const auto turn = [&](const execution::Interval* i) {
       return std::pair{i->step + role.ops[i->op].shift, i->op};
     };

@@ -1,4 +1,5 @@
-// One rank of a run with the executor in the test's hands, and what a run's trace must look like.
+// Helpers for tests that compare real ranks with their program: an executor that a test runs
+// itself, small jobs, and a check of a trace against the program.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,10 +17,10 @@
 
 namespace rehearse::runtime {
 
-/// What a rank of `train` is made of; slowed as job.disturb says.
+/// The parts of a rank as `train` builds them. Local ops are slowed down as job.disturb says.
 struct RankRun {
   RankRun(const job::Job& job, const link::LinkedProgram& linked, const Environment& environment);
-  /// Steps [first, last) and nothing else; every rank has ended them when it returns.
+  /// Runs steps [first, last) and nothing else. Returns when every rank has ended them.
   void steps(std::int64_t first, std::int64_t last);
 
   Data data;
@@ -29,22 +30,24 @@ struct RankRun {
   Executor executor;
 };
 
-/// A job of gpt-tiny with sequences of 16 over `data`, which evaluates and saves nothing; 4 layers
-/// and several buckets.
+/// A job over `data` that neither evaluates nor saves: gpt-tiny with 4 layers, sequences of 16
+/// tokens and several buckets.
 job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps);
-/// The training shards alone.
+/// Writes training shards, and none for validation.
 void write_training_data(const ScratchFolder& folder);
 
-/// A small plan of a method in two processes, or as few as it can do with.
+/// A plan of a method with two ranks along each axis that it needs: dp for methods without pp and
+/// tp.
 plan::Plan smallest_plan(const std::string& method);
 
-/// Trains in real processes and returns what rank 0's trace sink was given. Fails the test when a
-/// rank fails. `most_steps`: of one rank, where ranks count their own.
+/// Trains in real processes and returns the intervals that rank 0's trace sink received. Fails the
+/// test when a rank fails. `most_steps`: how many steps are traced; a free-running rank may run
+/// more steps than the job has.
 std::vector<execution::Interval> trace_of(const job::Job& job, int most_steps);
 
-/// What in a trace of steps [0, steps) contradicts the program: an op of an in-order lane before
-/// its predecessor's end, an op before the end of what its `after` list names, an instance that is
-/// missing or stands there twice. At most ten lines.
+/// What in a trace of steps [0, steps) contradicts the program, in at most ten lines: an op of an
+/// in-order lane that starts before its predecessor ends, an op that starts before an op of its
+/// `after` list ends, an instance that is missing or appears twice.
 std::vector<std::string> disorder(const link::LinkedProgram& linked,
                                   const std::vector<execution::Interval>& trace, int steps);
 

@@ -1,7 +1,7 @@
-// What the kernel says that this process has sent, so that a test of bytes does not ask the code
+// The number of bytes that this process has sent, counted by the Linux kernel and not by the code
 // under test.
 #pragma once
-// The kernel's own header: glibc's lacks the byte counters.
+// linux/tcp.h, because tcp_info of glibc's netinet/tcp.h lacks the byte counters.
 #include <dirent.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -13,8 +13,8 @@
 
 namespace rehearse::runtime {
 
-/// Bytes that this process has handed to TCP, by the kernel's count, over all its open sockets:
-/// those that have left and those that wait in the kernel for the receiver to read.
+/// Bytes that this process has passed to TCP, over all its open sockets: those that were sent,
+/// without retransmissions, and those that still wait in the send buffers.
 inline std::int64_t kernel_bytes_sent() {
   std::int64_t sum = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);

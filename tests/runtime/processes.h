@@ -1,4 +1,5 @@
-// Real processes for tests: forks ranks, gives each an environment, collects what they return.
+// Real processes for tests: forks the ranks of a run, gives each its Environment, and collects what
+// they return.
 #pragma once
 #include <netinet/in.h>
 #include <poll.h>
@@ -25,7 +26,8 @@ struct Outcome {
   std::string text = {};  // what the rank returned, or its error's message
 };
 
-/// Runs `work` in `ranks` forked processes. The processes exit without static destructors.
+/// Runs `work` in `ranks` forked processes. They exit without running static destructors. After
+/// `timeout`, kills those that still run. `meanwhile` runs in this process, on a thread of its own.
 inline std::vector<Outcome> run_ranks(
     int ranks, const std::function<std::string(const Environment&)>& work,
     std::chrono::seconds timeout = std::chrono::seconds(120),

@@ -1,4 +1,4 @@
-// What tests of the runtime put on disk: a folder that goes away, token shards, small files.
+// Files for tests of the runtime: a temporary folder, token shards, small text files.
 #pragma once
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 
 namespace rehearse::runtime {
 
+/// A new folder that the destructor removes.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -46,8 +47,8 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-/// Text-like tokens: few of them are frequent and most follow from the one before, so that a model
-/// learns something in twenty steps.
+/// Tokens with the structure of text: a few are frequent, and most are determined by the token
+/// before them, so that a model learns something in twenty steps.
 inline std::vector<std::uint16_t> learnable_tokens(int count, int vocab) {
   std::vector<std::uint16_t> tokens(count);
   std::uint64_t state = 12345;

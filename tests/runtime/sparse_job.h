@@ -1,5 +1,5 @@
-// What tests of sparse exchanges in real processes share: jobs whose layers go by packets, and the
-// state of ranks as bytes.
+// Helpers for tests of sparse exchanges in real processes: jobs whose gradients are sent as
+// packets, and the state of ranks as bytes.
 #pragma once
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@
 
 namespace rehearse::runtime {
 
-/// Every layer by `reduction`, in codings by turns; nodes hold ranks as `node_of` says.
+/// A job in which every layer uses `reduction` with `density`; the three codings alternate.
+/// `node_of`: by rank, its node.
 inline job::Job sparse_job(plan::Plan plan, plan::Reduction reduction, double density,
                            const std::string& data, std::vector<Id> node_of = {0, 0, 1, 2}) {
   plan.method = "adaptive";
@@ -32,9 +33,9 @@ inline job::Job sparse_job(plan::Plan plan, plan::Reduction reduction, double de
   return job;
 }
 
-using States = std::map<std::string, std::string>;  // bytes by storage, of one rank
+using States = std::map<std::string, std::string>;  // of one rank: bytes by name of the storage
 
-/// The state storages of a rank as step `step` finds them.
+/// The state storages of a rank as they are before step `step`.
 inline States states_of(Executor& executor, std::int64_t step) {
   States out;
   const program::Role& role = executor.role();
@@ -71,11 +72,11 @@ inline States unpacked(const std::string& text) {
   return out;
 }
 
-/// Runs steps [0, steps) in real processes; what each rank's state is afterwards. `between` is
+/// Runs steps [0, steps) in real processes and returns each rank's state afterwards. `between` is
 /// called on every rank before the last step.
 inline std::vector<States> run_sparse(const job::Job& job, int steps,
                                       const std::function<void(RankRun&, int rank)>& between = {}) {
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   at::set_num_threads(1);
   const auto outcomes = run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
     RankRun rank(job, linked, environment);

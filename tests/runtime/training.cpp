@@ -32,7 +32,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
       strategy.defaults != nullptr)
     strategy.defaults(implied);
   if (plan.mesh.pp * implied.schedule.virtual_stages > 2) {
-    job.model.layers = 4;  // one for each model chunk
+    job.model.layers = 4;  // at least one for each model chunk
     job.model.groups.clear();
     job.model.segments.clear();
     job.model = build_model(job.model);
@@ -56,7 +56,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
 }
 
 TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options) {
-  at::set_num_threads(1);  // no thread pool that a fork would break
+  at::set_num_threads(1);  // starts no thread pool, which would not survive a fork
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         TrainOptions quietly = options;
@@ -174,7 +174,7 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
                ? job.plan.samples(worker) * job.plan.schedule.micro_batches
                : batch / rules.workers;
   };
-  std::deque<reference::Weights> history;  // newest first; a step computes with the last
+  std::deque<reference::Weights> history;  // newest first; a step uses the oldest
   const auto keep = [&] {
     history.push_front(optimizer.copy());
     if (history.size() > std::size_t(rules.staleness) + 1) history.pop_back();

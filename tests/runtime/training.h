@@ -1,5 +1,5 @@
-// Small training runs for tests: a job on gpt-tiny, its real processes, the weights they end with,
-// and the plain single-process training that they are held to.
+// Small training runs for tests: a job on gpt-tiny, its run in real processes, the weights at the
+// end, and the plain single-process training with which tests compare it.
 #pragma once
 #include <functional>
 #include <limits>
@@ -16,7 +16,7 @@
 
 namespace rehearse::runtime {
 
-/// A job over `data` (a folder with shards), 20 steps, saving into `out`.
+/// A job of 20 steps over the shards in folder `data`, which saves into `out`.
 job::Job small_job(plan::Plan plan, const std::string& data, const std::string& out,
                    const std::string& model = "gpt-tiny");
 /// Shards of learnable tokens for the tiny model.
@@ -29,19 +29,21 @@ struct TrainedRun {
 };
 /// Trains in real processes. Fails the test with the ranks' messages when one of them fails.
 TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options = {});
-/// The messages of the ranks of a run that is to fail; what `before` does, each rank does first.
+/// Runs a training that should fail and returns the ranks' messages. Each rank calls `before`
+/// first.
 std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& options,
                                        const std::function<void(int rank)>& before = {});
 
-/// All weights of a checkpoint by tensor name, in fp32, without padding rows' meaning changed.
+/// All weights of a checkpoint by tensor name, in fp32, padding rows included.
 reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model);
 
-/// Weights of one process and the optimizer that moves them.
+/// The weights of the single-process reference and their optimizer, written with tensor operations.
 class ReferenceOptimizer {
  public:
   explicit ReferenceOptimizer(const job::Job& job);
   reference::Weights copy() const;
-  /// With the learning rate of a step; Adam's moments are as old as that step.
+  /// One update with the learning rate of step `step`. Adam's bias correction counts step + 1
+  /// updates.
   void update(const reference::Weights& gradients, std::int64_t step);
 
  private:
@@ -49,25 +51,25 @@ class ReferenceOptimizer {
   reference::Weights weights_ = {}, first_ = {}, second_ = {};
   std::map<std::string, bool> decays_ = {};
 };
-/// The data of a job as its ranks open it.
+/// The data of a job, opened as its ranks open them.
 Data data_of(const job::Job& job);
 
-/// What single-process autograd gives for the same job.
+/// Result of training a job in a single process with autograd.
 struct ReferenceRun {
   std::vector<double> losses = {};
   double validation_loss = 0;
   reference::Weights weights = {};
 };
-/// How gradients become updates in the reference, to emulate methods that are not plain
-/// synchronous training. Called once per step with the weights before it.
+/// How the reference turns gradients into updates, to emulate methods that are not plain
+/// synchronous training.
 struct ReferenceRules {
-  /// Weights to compute step t's gradient with: this many steps older than the newest.
+  /// A step computes its gradient with weights that are this many steps older than the newest.
   int staleness = 0;
-  /// Sum of dp gradients, each given alone, into the gradient that is applied.
+  /// Combines the gradients of the workers into the one that is applied; null: their sum.
   std::function<reference::Weights(int step, const std::vector<reference::Weights>& by_worker)>
       combine = {};
   int workers = 1;
-  /// Samples of the first worker to leave out: a mutation.
+  /// How many samples of the first worker are left out, to see that a test notices.
   int dropped_samples = 0;
 };
 ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules = {});

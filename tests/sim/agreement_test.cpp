@@ -1,6 +1,6 @@
-// The executors agree. Where nothing contends, every op of every rank begins and ends when the dry
-// run says, in both fidelities, disturbed or not; where links are shared, the fluid reading stays
-// close to the chunks.
+// Tests that the executors agree. Without contention, every op of every rank starts and ends at the
+// times of the dry run, in both fidelities, with and without disturbance. With shared links, fluid
+// times are close to chunk times.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace rehearse::sim {
 namespace {
 
-// Through SimGrid, every op of them.
+// Without bypass: SimGrid simulates every op.
 constexpr SimOptions fluid = {.fidelity = Fidelity::fluid, .bypass = false};
 constexpr SimOptions chunk = {.fidelity = Fidelity::chunk, .bypass = false};
 
@@ -20,7 +20,8 @@ struct Case {
   plan::Plan plan = {};
   double tolerance = 1e-6;
 
-  /// Stages send to both sides at a time, on cables of their own.
+  /// Pipeline stages and servers get a separate cable for each pair, because they send to several
+  /// ranks at a time.
   cluster::Cluster cluster() const {
     return plan.mesh.pp > 1 || plan.mesh.servers > 0 ? meshed(plan.mesh.world_size())
                                                      : switched(plan.mesh.world_size());
@@ -58,7 +59,7 @@ std::vector<Case> uncontended() {
     for (const int stages : {2, 4})
       add(std::string(method) + "_" + std::to_string(stages),
           {.method = method, .mesh = {.pp = stages}, .schedule = {.micro_batches = 8}});
-  // Two stages would share a cable with the sum of their tied embeddings.
+  // With two stages, boundaries and the sum of the tied embeddings would share a cable.
   add("pipedream_2bw_4",
       {.method = "pipedream-2bw", .mesh = {.pp = 4}, .schedule = {.micro_batches = 8}});
   add("interleaved_2", {.method = "interleaved",
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, Uncontended, testing::ValuesIn(uncontended())
                          });
 
 TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
-  // Four GPUs a node behind one NIC; two data-parallel groups share it.
+  // Four GPUs of a node share one NIC, and so do the node's two data-parallel groups.
   const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
   struct Shared {
     program::Algorithm algorithm = program::Algorithm::ring;
@@ -123,7 +124,7 @@ TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
 }
 
 TEST(Contended, LanesOfOneRankShareItsLink) {
-  // ZeRO-3 gathers weights while it scatters gradients: the dry run lets each have the whole link.
+  // ZeRO-3 gathers weights while it scatters gradients. In the dry run each gets the whole link.
   plan::Plan plan = {
       .method = "zero3", .mesh = {.dp = 4}, .exchange = {.collective = program::Algorithm::ring}};
   plan.schedule.global_batch = 4;

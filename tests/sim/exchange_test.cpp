@@ -1,4 +1,5 @@
-// Both readings of a schedule move the same bytes between the same members; fluid needs few rounds.
+// Tests of exchanges: the chunk form and the fluid form of a schedule move the same bytes between
+// the same members, and the fluid form has few rounds.
 #include "sim/exchange.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Case& one) {
 
 class Readings : public testing::TestWithParam<Case> {
  protected:
-  /// A payload that every algorithm divides evenly.
+  /// The payload of 2^20 elements is large enough that a remainder of one element does not matter.
   std::unique_ptr<const collectives::Schedule> schedule_of(program::Move move) const {
     std::vector<Id> node_of;
     for (int i = 0; i < GetParam().members; ++i)
@@ -51,7 +52,7 @@ TEST_P(Readings, MoveTheSameBytes) {
   const Traffic few = traffic_of(fluid);
   const Traffic many = traffic_of(chunk);
   ASSERT_EQ(few.size(), many.size());
-  // Alike rounds may differ by one element a transfer.
+  // Rounds that the schedule calls alike may differ by one element per transfer.
   for (const auto& [pair, bytes] : many) EXPECT_NEAR(few.at(pair), bytes, 4 * chunk.rounds());
 }
 
@@ -102,7 +103,7 @@ TEST(Exchange, ARingIsOneRoundOfOneFlowEach) {
 }
 
 TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
-  // Six members: in some rounds a pair exchanges more than one interval.
+  // With six members, a pair exchanges more than one interval in some rounds.
   const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5};
   const auto rounds = collectives::schedule(program::Move::all_gather,
                                             program::Algorithm::halving_doubling, 6000, nodes);

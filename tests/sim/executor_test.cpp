@@ -1,5 +1,5 @@
-// What a simulation promises: the same arguments give the same bytes; what bypasses SimGrid changes
-// nothing; cores that ranks share are shared; whatever never ends is an error that names it.
+// Tests of the simulator: the same arguments give the same bytes, the bypass of SimGrid changes no
+// time, ranks share the cores of a host, and an op that never ends is an error that names the op.
 #include "sim/executor.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST(Simulate, TheSameSeedGivesTheSameBytes) {
 }
 
 TEST(Simulate, BypassChangesNothingAt64Ranks) {
-  // Tensor-parallel groups have NVLink to themselves; stages and replicas share NICs.
+  // Only tensor-parallel groups use NVLink; pipeline stages and replicas share the NICs.
   const plan::Plan plan = {.method = "1f1b",
                            .mesh = {.pp = 4, .dp = 2, .tp = 8},
                            .schedule = {.global_batch = 16, .micro_batches = 8}};
@@ -94,15 +94,15 @@ TEST(Simulate, SharedCoresAreShared) {
   const Bench crowded(small_ddp(2), host(2, 1));
   const double two = roomy.sim({}).simulated.seconds;
   EXPECT_NEAR(two, last_end(roomy.dry()), 1e-6 * two);
-  // All that computes takes twice as long, the transfers in between do not.
+  // On one core, computing takes twice as long; transfers take as long as before.
   const double squeezed = crowded.sim({}).simulated.seconds;
   EXPECT_GT(squeezed, two + 0.9 * alone);
   EXPECT_LT(squeezed, two + 1.1 * alone);
 }
 
 TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
-  // Costs stretch what a profile measured to the ranks that run now; sharing cores must not do it
-  // again.
+  // Costs stretch the profile's times to the number of ranks that run now. The simulator's sharing
+  // of cores must not stretch them a second time.
   costs::Profile profile = {.cores = 2, .ranks = 1, .threads_per_rank = 2};
   for (const model::SegmentKind kind :
        {model::SegmentKind::embedding, model::SegmentKind::attention, model::SegmentKind::mlp,
@@ -121,7 +121,7 @@ TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
     const Bench bench(small_ddp(ranks), cluster, "gpt-tiny", &profile);
     const double foreseen = last_end(bench.dry());
     EXPECT_NEAR(bench.sim({.profile = &profile}).simulated.seconds, foreseen, 0.01 * foreseen);
-    EXPECT_GT(foreseen, 3 * 12 * 0.010 * ranks);  // 12 passes a step, all of both cores each
+    EXPECT_GT(foreseen, 3 * 12 * 0.010 * ranks);  // 12 passes a step; each uses both cores
   }
 }
 
@@ -135,7 +135,7 @@ TEST(Simulate, CommunicationTakesCoresToo) {
   EXPECT_GT(bench.sim({.profile = &profile}).simulated.seconds, 1.01 * free);
 }
 
-/// Cuts a link of SimGrid's when the first op ends.
+/// Turns off a link of SimGrid when the first op ends.
 class Scissors : public execution::TraceSink {
  public:
   void record(Id, Id, int, Id, std::span<const double>, std::span<const double>) override {

@@ -1,4 +1,5 @@
-// SimGrid simulates once in the life of a process, so tests simulate in processes of their own.
+// Runs a test's simulation in a child process, because SimGrid simulates once in the life of a
+// process.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace rehearse::sim {
 
-/// What `simulate` returns, simulated in a process of its own.
+/// The result of `simulate`, called in a child process.
 inline std::vector<double> isolated(const std::function<std::vector<double>()>& simulate) {
   const std::string bytes = in_processes(1, [&](int) {
     const std::vector<double> values = simulate();

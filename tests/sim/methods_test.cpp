@@ -1,6 +1,6 @@
-// Every registered method, at every size and with every technique that it takes: where bandwidth
-// is no matter nothing contends, so the simulator must run each op of each rank exactly when the
-// dry run does, in both fidelities, disturbed.
+// Runs every registered method on meshes of 1 to 8 ranks, with every technique that the method
+// combines with. The bandwidth is so large that nothing contends. So the simulator must start and
+// end each op of each rank at the dry run's times, in both fidelities, under jitter.
 #include "tests/methods.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ struct Case {
   plan::Plan plan = {};
 };
 
-/// All meshes of a method on `ranks` ranks, plain and with one technique each.
+/// All meshes of a method on `ranks` ranks: plain, with single techniques, and with all together.
 std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals& refusals) {
   std::vector<Case> cases;
   const methods::Combines& can = methods::strategies().at(method).combines;
@@ -62,7 +62,8 @@ std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals&
       if (!plan.schedule.shares.empty()) add(plan, mesh + " shares");
       plan.schedule.shares.clear();
       if (method == "adaptive" && plan.mesh.dp > 1) {
-        // Every layer in another way, on nodes of three and of two places; tensor ranks share one.
+        // The layers take turns through all reductions and codings. The first node has three places
+        // along dp and pp, later nodes have two; the tensor ranks of a place are on one node.
         plan::Plan mixed = plan;
         for (Id s = 0; s < small_model().segments.size(); ++s)
           mixed.exchange.layers.push_back(
@@ -97,7 +98,7 @@ TEST_P(Methods, RunExactlyAsTheDryRunSays) {
       EXPECT_LE(difference(dry, bench.sim({.bypass = false}, jitter, 2).times), 1e-6);
       EXPECT_LE(difference(dry, bench.sim({.fidelity = Fidelity::chunk}, jitter, 2).times), 1e-6);
     }
-  // Too few stages, and numbers of micro-batches that do not suit them.
+  // The refusals: too few stages, or numbers of micro-batches that do not suit the stages.
   refusals.expect(GetParam(), {{"interleaved", 64}, {"pipedream-2bw", 9}});
 }
 

@@ -1,5 +1,5 @@
-// A change of plan in the simulator: where nothing contends it takes exactly what the dry run says,
-// in both fidelities; where ranks share links it takes no less.
+// Tests of migrations in the simulator. Without contention, a migration has exactly the times of
+// the dry run, in both fidelities. With shared links it takes at least as long.
 #include "engine/migration/migration.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::vector<Case> cases() {
 
 struct Took {
   double dry = 0, fluid = 0, chunk = 0;
-  double fluid_difference = 0, chunk_difference = 0;  // of any start or end from the dry run's
+  double fluid_difference = 0, chunk_difference = 0;  // largest, of a start or end, to the dry run
 };
 Took play(const Case& one, const cluster::Cluster& cluster) {
   const model::ModelSpec model = small_model();
@@ -86,7 +86,7 @@ TEST(MigrationSimulated, TakesWhatTheDryRunSaysWhereNothingContends) {
 }
 
 TEST(MigrationSimulated, TakesNoLessWhereLinksAreShared) {
-  // Both ranks of a node leave it by one cable: the simulator sees what the dry run cannot.
+  // Both ranks of a node share one cable. Only the simulator models the contention on that cable.
   cluster::Cluster cluster;
   const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
   const Id middle = cluster.add_vertex("switch");

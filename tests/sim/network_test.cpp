@@ -1,5 +1,5 @@
-// SimGrid as it is configured here: max-min fair flows without hidden factors, latency by timer,
-// cores that are shared, nothing lost.
+// Tests of SimGrid with the network's settings: max-min fair flows without hidden factors, latency
+// paid by the caller, shared cores, and no lost activity.
 #include "sim/network.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,8 @@ using testing::HasSubstr;
 
 constexpr double gigabyte = 1e9;
 
-/// `devices` devices, each with a 10 GB/s link of 5 us to one switch; the last has no link.
+/// `devices` devices, each with a link of 10 GB/s and 5 us to one switch, and one more device
+/// without a link.
 cluster::Cluster star(int devices) {
   cluster::Cluster cluster;
   const Id kind = cluster.add_kind({.name = "gpu"});
@@ -35,7 +36,7 @@ struct Flow {
   Id from = 0, to = 0;
   double date = 0, bytes = 0;
 };
-/// When each flow ends, in a process of its own.
+/// The time at which each flow ends. Simulates in a child process.
 std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> slow = {}) {
   return isolated([&] {
     const cluster::Cluster cluster = star(4);
@@ -55,7 +56,7 @@ TEST(SharedNetwork, AFlowTakesBytesOverBandwidth) {
 }
 
 TEST(SharedNetwork, FlowsShareALinkFairly) {
-  // Both leave device 0; when the short one has gone the long one has the link to itself.
+  // Both flows leave device 0. When the short flow has ended, the long flow has the whole link.
   EXPECT_THAT(ends_of({{0, 1, 0, 5 * gigabyte}, {0, 2, 0, 10 * gigabyte}}),
               ElementsAre(DoubleNear(1.0, 1e-9), DoubleNear(1.5, 1e-9)));
 }
@@ -66,16 +67,16 @@ TEST(SharedNetwork, BothDirectionsOfALinkAreSeparate) {
 }
 
 TEST(SharedNetwork, SharesAreMaxMinFair) {
-  // Two flows into device 3 get half of its link; what that leaves of device 0's link is the
-  // third's.
+  // The two flows into device 3 get half of its link each. The third flow gets the other half of
+  // device 0's link.
   EXPECT_THAT(
       ends_of({{0, 3, 0, 10 * gigabyte}, {1, 3, 0, 10 * gigabyte}, {0, 2, 0, 5 * gigabyte}}),
       ElementsAre(DoubleNear(2, 1e-9), DoubleNear(2, 1e-9), DoubleNear(1, 1e-9)));
 }
 
 TEST(SharedNetwork, SmallFlowsAreExact) {
-  // A thousand chunks of 3 bytes and a bit, one after the other: no rounding to bytes or
-  // nanoseconds.
+  // A thousand chunks of 3.25 bytes, one after the other: SimGrid must round neither to bytes nor
+  // to nanoseconds.
   const double end = isolated([] {
     const cluster::Cluster cluster = star(2);
     SharedNetwork network(cluster, {});
@@ -118,7 +119,7 @@ TEST(SharedNetwork, CoresAreSharedOneForEachWorkAtMost) {
     SharedNetwork network(cluster, {});
     const Id two = network.add_cores(2);
     std::vector<double> ends(4);
-    network.work(0, two, 1, 1, 0);  // alone until 1: one core of the two
+    network.work(0, two, 1, 1, 0);  // alone until time 1, on one of the two cores
     for (const SharedNetwork::Token token : {1, 2, 3}) network.work(1, two, 2, 1, token);
     network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });
     return ends;
@@ -133,7 +134,7 @@ TEST(SharedNetwork, ThreadsTakeACoreEach) {
     SharedNetwork network(cluster, {});
     const Id two = network.add_cores(2);
     std::vector<double> ends(3);
-    network.work(0, two, 1, 2, 0);  // both cores
+    network.work(0, two, 1, 2, 0);  // two threads on two cores
     network.work(2, two, 1, 2, 1);  // four threads on two cores
     network.work(2, two, 1, 2, 2);
     network.run([&](SharedNetwork::Token token) { ends[token] = network.now(); });

@@ -1,5 +1,5 @@
-// The Topology Profiler on simulated clusters: what it estimates is what their paths are; where
-// pairs share a link they measure their shares; jitter moves medians by little.
+// Tests of the Topology Profiler on simulated clusters: it estimates the latency and bandwidth of
+// every path, pairs that share a link measure their share of it, and jitter changes medians little.
 #include "sim/ping_pong.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST_P(PingPongOn, EstimatesEveryPath) {
       if (a == b) continue;
       ASSERT_EQ(at->from, a);
       ASSERT_EQ(at->to, b);
-      // Both directions have half the way there and back.
+      // The profiler assigns half of a round trip's latency to each direction.
       const double latency = (cluster.latency(a, b).value + cluster.latency(b, a).value) / 2;
       EXPECT_NEAR(at->latency, latency, 1e-3 * latency) << a << " " << b;
       const double bandwidth = cluster.bandwidth(a, b).value;
@@ -59,14 +59,14 @@ TEST_P(PingPongOn, EstimatesEveryPath) {
       EXPECT_LE(at->bandwidth_spread, 1e-6 * bandwidth);
       ++at;
     }
-  // Symmetric, as these clusters are.
+  // These clusters are symmetric, so the estimates are too.
   for (const costs::PairTime& p : run.pairs) {
     const auto back =
         std::find_if(run.pairs.begin(), run.pairs.end(),
                      [&](const costs::PairTime& q) { return q.from == p.to && q.to == p.from; });
     EXPECT_NEAR(p.bandwidth, back->bandwidth, 1e-6 * p.bandwidth);
   }
-  EXPECT_LT(run.seconds, 5);  // of simulated time, 32 ranks
+  EXPECT_LT(run.seconds, 5);  // simulated time, for at most 32 ranks
 }
 INSTANTIATE_TEST_SUITE_P(Platforms, PingPongOn,
                          testing::Values("paper", "paper-homogeneous", "dgx1", "dgx-a100:4",
@@ -102,7 +102,8 @@ TEST(PingPong, PairsThatMeetOnALinkMeasureTheirShare) {
       if (p.from == from && p.to == from + 2) return p.bandwidth;
     return 0.0;
   };
-  // In one round 0 -> 2 and 1 -> 3 share the cable; rounds that spare nodes keep them apart.
+  // In one round, 0 -> 2 and 1 -> 3 share the cable. pairing_rounds puts them into different
+  // rounds, because both use at node 0.
   const PingPongRun together = play(cluster, {{{0, 2}, {1, 3}}});
   const PingPongRun apart = play(cluster, rounds_of(cluster));
   for (const Id from : {0U, 1U}) {
@@ -116,9 +117,9 @@ TEST(PingPong, JitterMovesMediansByLittle) {
   cluster::Disturbance jitter;
   jitter.link_sigma = 0.1;
   const PingPongRun run = play(cluster, rounds_of(cluster), jitter);
-  // The median of 9 draws that spread by 10% is 4% off as a rule; of 992 pairs some are off by
-  // four times that, and together they are off by the distribution's own: its median is
-  // exp(-0.1^2 / 2) of its mean.
+  // The median of 9 draws with a spread of 10% is typically 4% off, and for some of the 992 pairs
+  // four times as much. On average the medians are off by the ratio of the log-normal's median to
+  // its mean, which is exp(-0.1^2 / 2).
   double sum = 0, spread = 0;
   for (const costs::PairTime& p : run.pairs) {
     const double ratio = cluster.bandwidth(p.from, p.to).value / p.bandwidth;
@@ -130,7 +131,8 @@ TEST(PingPong, JitterMovesMediansByLittle) {
   }
   const auto n = static_cast<double>(run.pairs.size());
   EXPECT_NEAR(sum / n, std::exp(-0.005), 0.01);
-  // MAD of a log-normal: 0.674 sigma; of nine draws a little less.
+  // The median absolute deviation of a log-normal is 0.674 sigma; of nine draws it is a little
+  // less.
   EXPECT_NEAR(spread / n, 0.06, 0.02);
   // The same seed gives the same file.
   const PingPongRun again = play(cluster, rounds_of(cluster), jitter);

@@ -1,7 +1,7 @@
-// What the planner chooses against what people would choose by hand, in fluid simulation under
-// jitter that the planner never saw: at most 1% slower than the best of them, on pairs of a cluster
-// and a model, several of them clusters whose transfers share few links, where what a dry run says
-// is far from what happens. The hand plans are here and nowhere else.
+// Compares the planner's plan with plans written by hand, in fluid simulation under jitter that the
+// planner did not see. On each pair of a model and a cluster, the planner's plan may be at most 1%
+// slower than the best plan by hand. On several of the clusters many transfers share few links, so
+// a dry run is far from the simulation. Only this file contains the plans by hand.
 #include "engine/planner/planner.h"
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ namespace {
 
 struct Case {
   std::string name = {}, job = {};
-  std::function<bool(const plan::Plan&)> right =
-      {};  // what a plan of this case must be, if anything
+  /// A condition that the planner's plan must meet; empty: none.
+  std::function<bool(const plan::Plan&)> right = {};
 };
 
 cluster::Disturbance jitter(std::uint64_t seed) {
@@ -44,7 +44,7 @@ bool fits(const job::Job& job, const plan::Plan& plan) {
   return true;
 }
 
-/// Seconds a step, mean over seeds.
+/// Mean step time over the seeds, in seconds.
 double simulated(const job::Job& job, const plan::Plan& plan, const cluster::Disturbance& disturb,
                  int seeds, execution::Steps steps) {
   const link::LinkedProgram linked = linked_of(job, plan);
@@ -64,9 +64,9 @@ double simulated(const job::Job& job, const plan::Plan& plan, std::uint64_t seed
   return simulated(job, plan, jitter(seed), seeds, steps);
 }
 
-/// What people try: plain and sharded data parallelism, tensor parallelism in a node, pipelines
-/// with four micro-batches a stage, Megatron-LM's mix. Recomputation where it does not fit
-/// otherwise.
+/// What people try: plain and sharded data parallelism, tensor parallelism within a node, pipelines
+/// with 2 to 16 micro-batches per stage, and Megatron-LM's combinations. A plan that does not fit
+/// into memory is tried again with recomputation.
 std::vector<plan::Plan> hand_plans(const job::Job& job) {
   struct Hand {
     const char* method = "ddp";
@@ -107,7 +107,7 @@ std::vector<plan::Plan> hand_plans(const job::Job& job) {
           break;
         }
       } catch (const InputError&) {
-        break;  // not on this mesh
+        break;  // the method refuses this mesh
       }
       if (plan.schedule.recompute) break;
     }
@@ -128,7 +128,7 @@ TEST_P(Chosen, AtMostOnePercentSlowerThanTheBestByHand) {
   double best = std::numeric_limits<double>::infinity();
   std::string what;
   for (const plan::Plan& plan : hand_plans(job)) {
-    // A rough run tells what is far off.
+    // A short run excludes a plan that is far slower than the best so far.
     if (simulated(job, plan, unseen, 1, {1, 2}) > 1.1 * best) continue;
     if (const double seconds = simulated(job, plan, unseen, 2, {1, 6}); seconds < best)
       best = seconds, what = plan.method + ", " + planner::summary_of(plan);
@@ -150,7 +150,7 @@ std::string job(const std::string& model, const std::string& cluster, int batch,
          method + "\"\ntrain.global_batch = " + std::to_string(batch) + "\n" + more;
 }
 
-/// A platform of experiments/contended, of this many nodes.
+/// A platform of experiments/contended with this many nodes.
 std::string contended(const std::string& name, int nodes) {
   return (data_dir() / "experiments" / "contended" / (name + ".toml")).string() + ":" +
          std::to_string(nodes);
@@ -183,27 +183,28 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"paper", job("bert-paper-110m", "paper", 512)},
         Case{"paper_1300m", job("bert-1.3b", "paper", 512, "method.precision = \"fp16\"")},
         Case{"homogeneous", job("bert-paper-110m", "paper-homogeneous", 512)},
-        // Small model, fast links, large batch, single precision: nothing beats plain data
-        // parallelism. What sharding its update would save is nothing to so long a step.
+        // Small model, fast links, large batch, single precision: plain data parallelism is the
+        // fastest. Sharding the update would save little of such a long step.
         Case{"data", job("gpt2-124m", "dgx-a100:1", 256, "method.precision = \"fp32\""),
              [](const plan::Plan& p) {
                return p.mesh.pp == 1 && p.mesh.tp == 1 && p.exchange.zero == 0 &&
                       !p.schedule.recompute;
              }},
         Case{"dgx1_large", job("bert-large", "dgx1", 64)},
-        // Seven billion parameters in single precision on 80 GB: only sharded weights leave room
-        // for a rank's whole share in one micro-batch.
+        // Seven billion parameters in single precision on 80 GB: only with sharded weights is there
+        // memory for all samples of a rank in one micro-batch.
         Case{"zero3", job("llama-7b", "dgx-h100:1", 24, "method.precision = \"fp32\""),
              [](const plan::Plan& p) { return p.exchange.zero == 3; }},
         Case{"llama_fp32", job("llama-7b", "dgx-a100:2", 32,
                                "method.precision = \"fp32\"\nmethod.tp = 1\nmethod.pp = 1")},
-        // One sample for eight devices on NVLink: the model itself must be cut.
+        // One sample for eight devices on NVLink: only tensor parallelism can use them all at once.
         Case{"tensor", job("llama-7b", "dgx-a100:1", 1, "method.precision = \"bf16\""),
              [](const plan::Plan& p) { return p.mesh.tp > 1; }},
-        // A large model on small devices behind slow links: only boundaries are cheap to send.
+        // A large model on small devices with slow links: only boundary activations are cheap to
+        // send.
         Case{"pipeline", job("llama-7b", "paper-homogeneous", 64, "method.precision = \"fp16\""),
              [](const plan::Plan& p) { return p.mesh.pp > 1; }},
-        // A sample a device behind slow links, and a job that gives up nine tenths of a gradient.
+        // One sample per device, slow links, and a job that permits a sparsity of 90% and more.
         Case{"sparse",
              job("bert-paper-110m", "paper", 32, "method.s_min = 0.9\nmethod.s_max = 0.99\n",
                  "adaptive"),

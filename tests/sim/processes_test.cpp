@@ -1,5 +1,5 @@
-// Simulations in processes of their own: results in order, failures with their message, nothing
-// left behind.
+// Tests of work in child processes: results come in order, failures keep their message, and no
+// child is left.
 #include "sim/processes.h"
 
 #include <gmock/gmock.h>

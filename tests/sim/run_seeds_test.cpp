@@ -1,4 +1,5 @@
-// Seeds in parallel: the same results whatever runs at a time, one entry a seed, in order.
+// Tests of several seeds in parallel: there is one entry per seed, in order, and the results do not
+// depend on how many run at a time.
 #include "sim/run_seeds.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ TEST_F(Seeds, AreIndependentOfWhatRunsAtATime) {
 }
 
 TEST_F(Seeds, MetricsCrossUnchanged) {
-  // What a run in a child reports is what a run with the same seed computes.
+  // The metrics that a child returns equal the metrics of a run with the same seed.
   const execution::Metrics crossed = run({.seeds = 1})[0].metrics;
   const std::vector<double> here = isolated([&] {
     execution::MetricsSink sink(bench_.linked, bench_.model, bench_.cluster, bench_.costs, 8,
@@ -66,7 +67,8 @@ TEST_F(Seeds, OneMoreSinkSeesTheTrace) {
     ~Counter() override { std::fprintf(stderr, "%zu", count), std::abort(); }
     std::size_t count = 0;
   };
-  // The sink lives in the child of its seed: its last words say that it was destroyed there.
+  // The sink lives in the child of its seed. Its destructor prints the count and aborts the child,
+  // so the error shows that the sink was destroyed in the child.
   try {
     run({.seeds = 1, .sink = [](int) { return std::make_unique<Counter>(); }});
     FAIL() << "nothing was thrown";

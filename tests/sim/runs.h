@@ -1,4 +1,5 @@
-// One program on one cluster by any executor, for comparisons of traces.
+// Runs one program on one cluster with the dry run or the simulator, so that tests can compare the
+// traces.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -21,8 +22,8 @@
 
 namespace rehearse::sim {
 
-/// Devices on one non-blocking switch, each with a full-duplex link of its own; `per_node` of them
-/// a node.
+/// Devices on one non-blocking switch, each with a full-duplex link of its own, `per_node` devices
+/// per node. Bandwidth in bytes per second, latency in seconds.
 inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9,
                                  double latency = 2e-6) {
   cluster::Cluster cluster;
@@ -37,7 +38,7 @@ inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth
   return cluster;
 }
 
-/// A cable of its own between every two devices.
+/// Devices with a separate cable between every two of them.
 inline cluster::Cluster meshed(int devices, double bandwidth = 12.5e9, double latency = 2e-6) {
   cluster::Cluster cluster;
   const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
@@ -59,7 +60,7 @@ inline double last_end(const Times& times) {
   return last;
 }
 
-/// Everything that a run needs.
+/// A model, a cluster, a linked program and its costs.
 struct Bench {
   Bench(const plan::Plan& plan, cluster::Cluster on, const std::string& model_name = "gpt-tiny",
         const costs::Profile* profile = nullptr, std::span<const double> slow = {})
@@ -80,7 +81,7 @@ struct Bench {
   struct Sim {
     Times times = {};
     Simulated simulated = {};
-    std::vector<double> raw = {};  // the trace as it came
+    std::vector<double> raw = {};  // all figures and the trace in the order of its calls
   };
   Sim sim(SimOptions options, const cluster::Disturbance& disturbance = {}, int steps = 3) const {
     Sim out;
@@ -127,7 +128,8 @@ struct Bench {
   costs::Costs costs;
 };
 
-/// The largest |a - b| of any start or end, over the length of the run; 1 when other instances ran.
+/// The largest difference of a start or end between two runs, divided by the length of run `a`; 1
+/// when the runs have different instances.
 inline double difference(const Times& a, const Times& b) {
   if (a.size() != b.size()) return 1;
   double most = 0;

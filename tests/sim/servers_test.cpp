@@ -1,5 +1,5 @@
-// Programs whose order depends on who comes first: mailboxes, lanes by arrival, roles that run
-// freely.
+// Tests of programs whose order depends on arrival times: mailboxes, arrival lanes and free-running
+// roles.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ plan::Plan servers(const char* method, int workers, int shards, int staleness = 
           .exchange = {.bucket = Bytes(2e5)}};
 }
 
-/// Iterations that each worker has computed (role 0) by the end.
+/// The iterations that each worker (role 0) has computed at the end, by place.
 std::map<Id, int> iterations_of(const Bench& bench, const Times& times) {
   std::map<Id, int> iterations;
   for (const auto& [key, time] : times) {

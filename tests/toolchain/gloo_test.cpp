@@ -1,6 +1,6 @@
-// Two processes all-reduce through c10d's ProcessGroupGloo, whose code is in libtorch_cpu and whose
-// headers need those of Debian's libgloo-dev: shows that the two versions agree. Real processes,
-// because a fork is what a local launch does.
+// Two processes all-reduce through c10d's ProcessGroupGloo. Its code is in libtorch_cpu, and its
+// headers include those of Debian's libgloo-dev; the test shows that the two versions agree. It
+// forks real processes, as a local launch does.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int world_size = 2;
 
-/// Sums (rank + 1) over the ranks; true when this rank got 1 + ... + world_size in every element.
+/// Sums rank + 1 over the ranks. True if every element of the result is 1 + ... + world_size.
 bool sums_over_ranks(int rank, const std::string& store_file) {
   auto store = c10::make_intrusive<c10d::FileStore>(store_file, world_size);
   auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(20));

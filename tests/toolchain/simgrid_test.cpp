@@ -1,6 +1,6 @@
-// SimGrid 4 is found, links and simulates: one computation and one transfer take the time that
-// their sizes say. In a process of its own, because a SimGrid engine can be made only once in a
-// process.
+// Tests that SimGrid 4 is found, links and simulates: one computation and one transfer take the
+// time that follows from their sizes. The simulation runs in a child process, because a process can
+// create a SimGrid engine only once.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 
 namespace sg = simgrid::s4u;
 
-/// Simulated seconds of 2e9 flop on a 1 Gflop/s host, then 1e8 bytes over a 1e8 byte/s link without
-/// latency.
+/// Simulated seconds of 2e9 FLOP on a host of 1e9 FLOP/s and then 1e8 bytes over a link of 1e8
+/// bytes/s without latency: 3 s.
 double simulate() {
   int argc = 3;
   char name[] = "simgrid_test";

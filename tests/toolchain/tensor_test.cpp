@@ -1,5 +1,5 @@
-// LibTorch's CPU half is found, links and computes in a program that links nothing of CUDA, and so
-// does a backward pass.
+// Tests that the CPU part of LibTorch is found, links and computes in a program that links nothing
+// of CUDA: a matrix product and a backward pass.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 namespace rehearse::methods {
 namespace {
 
-constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // of names, by Boundary
+constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // [Boundary]: start of names
 
 }  // namespace
 

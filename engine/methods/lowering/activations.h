@@ -1,6 +1,8 @@
-// What a stage keeps of its samples: activations at the boundaries between segments, their
-// gradients, and what forward saves for backward. Their sizes follow the number of samples, so that
-// replicas that take other numbers differ in these alone.
+// The storages of a stage whose sizes depend on its number of samples: activations at the
+// boundaries between segments, their gradients, and what forward saves for backward. Replicas with
+// different numbers of samples differ only in these.
+//
+// Shapes: B samples of a micro-batch, T tokens of a sample, H hidden; tp as in the plan.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,33 +16,35 @@
 
 namespace rehearse::methods {
 
-/// A tensor at the boundary below a segment, (samples, sequence, hidden), or this rank's part of
-/// the sequence where sequence parallelism splits it.
+/// A tensor (B, T, H) at the boundary below a segment; where sequence parallelism splits it, this
+/// rank's part (B, T / tp, H).
 enum class Boundary : std::uint8_t {
-  input,           // x: what the segment reads
-  partial_output,  // y: what the segment before wrote, before it is summed and scattered
+  input,           // x: the segment's input
+  partial_output,  // y: the output of the segment before, before its reduce-scatter
   grad,            // dx: the gradient of `input`
-  partial_grad,    // dy: the same, before it is summed and scattered
+  partial_grad,    // dy: the gradient of `input`, before its reduce-scatter
   gathered_input,  // xg: `input` gathered along the sequence
   gathered_grad,   // dxg: `grad` gathered along the sequence
 };
 
 class Activations {
  public:
-  /// All must outlive it.
+  /// The arguments must outlive this object.
   Activations(program::RoleBuilder& role, const plan::Plan& plan, const model::ModelSpec& model,
               const StageRole& who);
 
-  /// One instance a micro-batch (twice that when forward and backward materialise it separately).
+  /// The view of a boundary tensor, with one instance per micro-batch. `shard`: (B, T / tp, H).
+  /// `per_pass`: two instances per micro-batch, one for forward and one for backward.
   Id boundary(Boundary what, Id segment, bool shard, bool per_pass = false);
-  /// What forward keeps of a segment for its backward.
+  /// What forward saves of a segment for its backward, as bytes.
   Id saved(Id segment);
-  /// Per token: maximum, sum of exponentials and target logit of this rank's part of the
-  /// vocabulary; of all tensor ranks.
+  /// f32 (B T, 3): per token the maximum, sum of exponentials and target logit over this rank's
+  /// part of the vocabulary.
   Id stats();
+  /// f32 (tp, B T, 3): the stats of all tensor ranks.
   Id all_stats();
 
-  /// The role as replicas play it that take another number of samples and differ in nothing else.
+  /// The role of replicas that differ from this one only in their number of samples.
   program::Role as(const StageRole& who) const;
 
  private:
@@ -57,9 +61,9 @@ class Activations {
   const model::ModelSpec& model_;
   const StageRole& who_;
   std::vector<Sized> sized_ = {};
-  std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]
-  std::vector<Id> saved_;                    // views, by segment
-  Id stats_ = none, all_stats_ = none;
+  std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]; none: not made yet
+  std::vector<Id> saved_;                    // views, [segment]; none: not made yet
+  Id stats_ = none, all_stats_ = none;       // views; none: not made yet
 };
 
 }  // namespace rehearse::methods

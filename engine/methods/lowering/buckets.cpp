@@ -28,14 +28,14 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
   for (Id s : std::ranges::reverse_view(segments))
     for (Id g : model.segments[s].groups) first_use[g] = s;
 
-  // Tied groups are used by segments of several stages: their copies meet over a group of their
+  // Tied groups are used by segments of several stages. Their copies meet on a channel of their
   // own.
   std::vector<int> stage_of(model.segments.size(), -1);
   for (std::size_t c = 0; c < plan.placement.stages.size(); ++c)
     for (Id s : plan.placement.stages[c]) stage_of[s] = static_cast<int>(c) % plan.mesh.pp;
   struct Users {
-    int here = 0;                                            // segments of this stage
-    int first = std::numeric_limits<int>::max(), last = -1;  // stages
+    int here = 0;                                            // segments of this stage that use it
+    int first = std::numeric_limits<int>::max(), last = -1;  // stages that use it
   };
   std::vector<Users> users_of(model.groups.size());
   for (Id s = 0; s < model.segments.size(); ++s)
@@ -51,8 +51,8 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
     made.push_back({.name = "b" + std::to_string(made.size()), .completes_at = completes_at});
     return made.back();
   };
-  // Shards must not straddle the seam between split and whole groups, whose gradients have other
-  // partial axes, nor may choices among entries: two kinds of buckets then.
+  // Gradients of split and of whole groups are partial over different axes. One shard or one select
+  // must not mix them, so the sync may ask for separate buckets.
   const bool homogeneous = sync.bucket_per_kind(plan) && axis_named(program, "tp");
   const bool per_segment = sync.bucket_per_segment(plan);
   const double limit = sync.bucket_bytes(plan, model);

@@ -1,5 +1,9 @@
-// Which parameter groups of a stage are reduced together, whose copies meet, and the views that a
-// rank has of each bucket.
+// Buckets: which parameter groups of a stage are reduced together, and the views that a rank has of
+// each bucket. Groups that tp splits come first. The other groups are whole on every tensor rank;
+// their gradients are partial over tp and so lie in one interval:
+//
+//   | groups split by tp | groups whole on every tp rank | padding |
+//   0               whole_begin                     begin.back() elements
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,39 +17,38 @@ namespace rehearse::methods {
 
 class GradientSync;
 
-/// A bucket's views on a rank, as its GradientSync declares them; none: there is no such view.
+/// A bucket's views on a rank, as GradientSync::declare fills them. none: no such view.
 struct BucketViews {
-  Id weight = none;      // all of its weights, as passes read them
-  Id own_weight = none;  // what this rank updates: all of them, or its shard
-  Id grad = none;        // the gradient as backward leaves it
-  Id whole_grad = none;  // ... of the groups that every tensor rank holds whole
-  Id sum = none;         // what the update reads: the summed gradient of own_weight
+  Id weight = none;      // all weights, as passes read them
+  Id own_weight = none;  // the weights that this rank updates: all, or its shard
+  Id grad = none;        // the gradient that backward writes
+  Id whole_grad = none;  // its part from whole_begin on
+  Id sum = none;         // the summed gradient of own_weight, which the update reads
   Id moment1 = none, moment2 = none, master = none;  // optimizer state of own_weight
-  // Sparse exchanges: what was not sent, the threshold that follows the wanted number, this rank's
-  // packet, and all packets that it adds up.
+  // Sparse exchanges: the entries not sent yet, the threshold of a threshold select, the packet of
+  // this rank, and all packets that it adds up.
   Id residual = none, threshold = none, packet = none, packets = none;
 };
 
-/// Parameter groups that share flat storage and are reduced together. Split groups come first, so
-/// that the gradients that are partial over tp (of groups that every tensor rank holds whole) are
-/// one interval.
+/// Parameter groups that share flat storage and are reduced together.
 struct Bucket {
   std::string name = {};
   std::vector<Id> groups = {};
-  std::vector<std::int64_t> begin = {};  // of each group, in elements; one more entry: the end
-  std::int64_t whole_begin = 0;          // where the groups that tp does not split begin
-  std::int64_t elements = 0;             // padded so that shards are equal
+  std::vector<std::int64_t> begin = {};  // [group in `groups`]: first element; last entry: the end
+  std::int64_t whole_begin = 0;          // first element of the groups that tp does not split
+  std::int64_t elements = 0;             // with padding that makes ZeRO shards equal
   Id completes_at = none;                // the segment whose backward completes its gradients
-  bool tied = false;                     // summed with a copy on another stage
-  bool tied_copy = false;                // ... of which this is the one that counts for norms
+  bool tied = false;                     // has a copy on another stage; their gradients are summed
+  bool tied_copy = false;                // tied, and not on the first stage that has it
   BucketViews views = {};
 };
 
-/// The axis by which layouts name the copies of tied weights. It lies behind those of the mesh.
+/// The axis bit that names copies of tied weights in layouts: the first one after the mesh's axes.
 program::Axes tied_axis(const program::Program& program);
 
-/// The buckets of a stage in the order in which backward completes them: a group completes with the
-/// first segment that uses it. Adds the channel on which copies of tied weights meet.
+/// The buckets of a stage in the order in which backward completes them. A group is complete after
+/// the backward of the first segment that uses it. Adds the channel of tied weights if there are
+/// any.
 std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& plan,
                                  const model::ModelSpec& model, int stage,
                                  const GradientSync& sync);

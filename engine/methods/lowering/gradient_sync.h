@@ -1,5 +1,5 @@
-// What becomes of weights and gradients over the data-parallel ranks: the half of a method that a
-// pipeline schedule leaves open.
+// Gradient syncs: how a method stores weights and gradients on the data-parallel ranks, and how it
+// sums gradients over them. The other half of a method is its pass order (pass_order.h).
 #pragma once
 #include <vector>
 
@@ -12,51 +12,54 @@ namespace rehearse::methods {
 
 class Stage;
 
-/// One object serves all stages.
+/// Stage calls these functions while it lowers. One object serves all stages and keeps no state.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
-  /// Weights of one segment a bucket (sharded weights are gathered segment by segment), or packed
-  /// up to plan.bucket.
+  /// Whether each segment has buckets of its own (for weights that are gathered segment by
+  /// segment). Otherwise buckets are filled up to bucket_bytes.
   virtual bool bucket_per_segment(const plan::Plan&) const { return false; }
-  /// Groups that tp splits and groups that every tensor rank holds whole in buckets of their own.
+  /// Whether groups that tp splits and groups that it does not split go into separate buckets.
   virtual bool bucket_per_kind(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
     return plan.exchange.bucket.value;
   }
-  /// The storages of a bucket and its views.
+  /// Declares a bucket's storages and fills Bucket::views.
   virtual void declare(Stage& stage, Bucket& bucket) const = 0;
-  /// Makes the weights of a bucket readable by a pass; a no-op unless they are sharded.
+  /// Makes a bucket's weights readable for a pass. Does nothing unless weights are sharded.
   virtual void before_use(Stage&, const Bucket&, program::Pass, int /*microbatch*/,
                           int /*shift*/) const {}
-  /// The weights of a parameter group as a pass reads them.
+  /// The ref by which a pass reads the weights of a parameter group.
   virtual program::Ref param(const Stage& stage, Id group, program::Pass pass,
                              int microbatch) const = 0;
+  /// The instance of the gradient that a micro-batch's backward writes.
   virtual int grad_index(int /*microbatch*/) const { return 0; }
-  /// The loss scale that a step's backward applies and its update takes out again: as old as its
-  /// weights.
+  /// The age of the loss scale that a step's backward applies and its update divides by. It equals
+  /// the age of the step's weights.
   virtual int scale_age(const plan::Plan&) const { return 1; }
-  /// Copies of the weights, of different steps, that a rank keeps.
+  /// Versions of the weights (program::Storage::versions).
   virtual int weight_versions(const plan::Plan&) const { return 1; }
-  /// By rank, the rank that exchanges for it in some exchange of this sync; empty: each for itself.
+  /// [rank]: the leader that exchanges for it in two-level exchanges. Empty: there are none.
   virtual std::vector<Id> leaders(const plan::Plan&, const program::Program&) const { return {}; }
-  /// After the backward that completed a bucket's gradient of one micro-batch; `last`: of the step.
+  /// Called after the backward that completes a bucket's gradient of one micro-batch. `last`: it is
+  /// the last micro-batch of the step.
   virtual void reduce(Stage& stage, Bucket& bucket, int microbatch, bool last, int shift) const = 0;
-  /// After the last reduce of a step: norms, updates, and whatever brings new weights to every
-  /// rank.
+  /// Called after the last reduce of a step: norms, updates, and collectives that bring the new
+  /// weights to every rank.
   virtual void finish(Stage& stage, int shift) const = 0;
 };
 
-/// Everything replicated over dp: gradients are all-reduced bucket by bucket under backward (DDP,
-/// Li et al. 2020).
+/// Weights and gradients are whole on every dp rank; gradients are all-reduced bucket by bucket
+/// while backward runs (DDP, Li et al., VLDB 2020).
 const GradientSync& replicated();
-/// ZeRO (Rajbhandari et al. 2020) of level 1 to 3.
+/// ZeRO (Rajbhandari et al., SC 2020), level 1 to 3.
 const GradientSync& sharded(int level);
-/// The one of these two that plan.zero asks for; one rank has nothing to shard.
+/// `sharded` if plan.exchange.zero > 0 and dp > 1, else `replicated`.
 const GradientSync& gradient_sync(const plan::Plan& plan);
-/// Each layer as plan.layers says: dense, or packets of chosen entries with error feedback, over
-/// all ranks or across nodes; ZeRO 1 and 2 beside it. Without plan.layers, buckets as large as
-/// plan.bucket, by plan.reduction (none: dense) at plan.density.
+/// Each layer as plan.exchange.layers says: dense, sparse (packets of chosen entries with error
+/// feedback) or two_level (packets between nodes only); optionally with ZeRO 1 or 2. If `layers` is
+/// empty: buckets of plan.exchange.bucket bytes, all by plan.exchange.reduction (none: dense) at
+/// plan.exchange.density.
 const GradientSync& sparse(const plan::Plan& plan);
 
 }  // namespace rehearse::methods

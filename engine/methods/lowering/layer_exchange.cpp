@@ -1,4 +1,3 @@
-// See layer_exchange.h.
 #include "engine/methods/lowering/layer_exchange.h"
 
 #include <algorithm>
@@ -102,8 +101,8 @@ void check_copies(const Stage& stage, const Bucket& bucket) {
   const Id tied = bucket.tied ? find_channel(p, "tied") : none;
   if (!stage.tp() && tied == none) return;
   const auto& node_of = stage.plan().placement.node_of;
-  // For each rank of a group, the first that shares its node.
-  std::map<Id, std::vector<std::ptrdiff_t>> shape;  // by rank
+  // [rank]: for each rank of its group, the position of the first rank on the same node.
+  std::map<Id, std::vector<std::ptrdiff_t>> shape;
   for (const auto& group : replicas(p)) {
     std::vector<std::ptrdiff_t> firsts;
     for (const Id rank : group)

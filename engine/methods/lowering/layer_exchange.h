@@ -1,5 +1,6 @@
-// What becomes of a bucket's gradient under a plan, and who meets whom when nodes exchange through
-// one of their ranks, however many ranks a node has.
+// How the sparse sync sums a bucket under a plan, and which ranks meet in two-level exchanges,
+// where the lowest rank of a data-parallel group on a node, its leader, exchanges for the others
+// there.
 #pragma once
 #include <vector>
 
@@ -7,33 +8,35 @@
 
 namespace rehearse::methods {
 
-/// How a bucket is summed, and the select that makes its packets.
+/// How a bucket is summed, and the select kernel that makes its packets.
 struct BucketExchange {
   plan::Reduction reduction = plan::Reduction::dense;
   program::Kernel kernel = {};
 };
-/// Tied weights belong to the first segment that uses them.
+/// By the bucket's layer: the first segment of the model that uses the bucket's first group.
 BucketExchange exchange_of(const Stage& stage, const Bucket& bucket);
 
-/// Whether any layer is reduced so; whether any is not dense.
+/// Whether any layer is reduced in this way.
 bool uses(const plan::Plan& plan, plan::Reduction reduction);
+/// Whether any layer is sparse or two_level.
 bool chooses(const plan::Plan& plan);
 
-/// By rank, the lowest rank of its data-parallel group on its node; empty without data parallelism.
-/// Throws Refused when the plan does not say where ranks stand.
+/// [rank]: its leader. Empty without data parallelism. Throws Refused when the plan does not name
+/// the node of every rank.
 std::vector<Id> node_leaders(const plan::Plan& plan, const program::Program& program);
 
-/// Axes of their own, by which layouts name the ranks of a node and the leaders of a group. (The
-/// first such axis is that of tied copies.)
+/// Axis bits that name the ranks of a node and the leaders of a group in layouts: the second and
+/// the third after the mesh's axes (the first is tied_axis).
 program::Axes node_axis(const Stage& stage);
 program::Axes leader_axis(const Stage& stage);
-/// The channel of that name between the ranks of a group that share a node.
+/// The channel of this name between the ranks of a data-parallel group on one node.
 Id node_channel(Stage& stage, const std::string& name);
+/// The channel between the leaders of a data-parallel group.
 Id leader_channel(Stage& stage);
 
-/// Copies of weights, on tensor ranks or of tied ones on stages, must be summed in the same order,
-/// or they choose differently and drift apart: throws Refused when those that have them lie
-/// differently on nodes.
+/// Throws Refused when ranks with copies of the same weights (tensor ranks, or stages with tied
+/// weights) are spread over nodes in different patterns. Their gradients would then be summed in
+/// different orders, the ranks could select different entries, and the copies would drift apart.
 void check_copies(const Stage& stage, const Bucket& bucket);
 
 }  // namespace rehearse::methods

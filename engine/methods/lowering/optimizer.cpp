@@ -39,7 +39,7 @@ int OptimizerOps::stride(const Bucket& bucket, const model::ModelSpec& model) co
 
 void OptimizerOps::observe(const Bucket& bucket, program::Ref grad, std::int64_t elements,
                            int stride, int shift) {
-  if (plan_.exchange.observe == 0 || bucket.tied_copy) return;  // the embedding's own counts
+  if (plan_.exchange.observe == 0 || bucket.tied_copy) return;  // the first stage's copy counts
   const Id variance =
       role_.storage({.name = "variance." + bucket.name,
                      .life = program::Life::state,
@@ -52,7 +52,7 @@ void OptimizerOps::observe(const Bucket& bucket, program::Ref grad, std::int64_t
                                   .mode = program::Mode::add,
                                   .age = 1,
                                   .layout = {.shard = grad.layout.shard}}};
-  // A step that overflows is not observed; the others have their loss scale taken out.
+  // The kernel skips steps that overflow (norm not finite) and divides by the loss scale.
   if (plan_.precision == program::DType::f16) {
     refs.push_back({.view = norm(), .slot = program::Slot::norm, .mode = program::Mode::read});
     refs.push_back(scale());

@@ -1,5 +1,5 @@
-// The optimizer of whoever holds weights, a stage's rank or a parameter server: its state, and the
-// ops that observe a gradient, update weights by it and rescale the loss.
+// The optimizer of a role that holds weights (a stage or a parameter server): its state, and the
+// ops that observe gradients, update weights and adapt the loss scale.
 #pragma once
 #include <cstdint>
 
@@ -13,28 +13,29 @@ namespace rehearse::methods {
 
 class OptimizerOps {
  public:
-  /// `scale_age`: as in GradientSync. All must outlive it.
+  /// `scale_age`: as in GradientSync. Role and plan must outlive this object.
   OptimizerOps(program::RoleBuilder& role, const plan::Plan& plan, int scale_age = 1)
       : role_(role), plan_(plan), scale_age_(scale_age) {}
 
-  /// State of `elements` parameters; fills the bucket's views of it.
+  /// Declares the state of `elements` parameters and fills the bucket's views of it.
   void declare(Bucket& bucket, std::int64_t elements);
+  /// Whether updates need the global norm: for clipping, or to detect an fp16 overflow.
   bool needs_norm() const { return plan_.clip || plan_.precision == program::DType::f16; }
-  /// The sum of squares of all gradients, as buffer and view.
+  /// The view of the buffer (1) that holds the sum of squares of all gradients.
   Id norm();
-  /// The loss scale that this step's weights go with, to be read.
+  /// Reads the loss scale that this step's backward applied.
   program::Ref scale() const;
 
-  /// Every how many-th entry of a bucket's gradient is observed.
+  /// The stride of observe: every stride-th entry of a bucket's gradient is observed.
   int stride(const Bucket& bucket, const model::ModelSpec& model) const;
-  /// Where the plan observes gradients: the running mean and deviations (engine/tensors/variance.h)
-  /// of the entries that `grad` has on this rank, `elements` of them.
+  /// Adds `grad`, of which this rank has `elements` entries, to the running mean and deviations
+  /// (engine/tensors/variance.h). Does nothing unless the plan observes gradients.
   void observe(const Bucket& bucket, program::Ref grad, std::int64_t elements, int stride,
                int shift = 0);
-  /// `weight` by `grad`. `age` 1: on top of the last step's state; 0: of this step's.
+  /// Updates `weight` by `grad`. `age` 1: from the state of the step before; 0: from this step's.
   void update(const Bucket& bucket, program::Ref weight, program::Ref grad, int shift = 0,
               int age = 1);
-  /// Dynamic loss scaling, after the step's updates.
+  /// Adapts the loss scale after the step's updates. Does nothing unless the precision is fp16.
   void rescale(int shift);
 
  private:

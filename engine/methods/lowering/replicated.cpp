@@ -1,6 +1,3 @@
-// Weights and gradients whole on every data-parallel rank: a bucket's gradient is all-reduced as
-// soon as backward of the last micro-batch has completed it, under the rest of backward (PyTorch
-// DDP, Li et al., VLDB 2020; Horovod's tensor fusion).
 #include "engine/methods/lowering/replicated.h"
 
 #include "engine/methods/lowering/updates.h"

@@ -1,4 +1,7 @@
-// The replicated gradient sync and what its relatives (delayed weights, servers) change of it.
+// The replicated gradient sync: weights and gradients are whole on every data-parallel rank. A
+// bucket's gradient is all-reduced as soon as the backward of the last micro-batch has completed
+// it, while the rest of backward runs (PyTorch DDP, Li et al., VLDB 2020; Horovod's tensor fusion).
+// PipeDream-2BW and parameter servers override parts of it.
 #pragma once
 #include "engine/methods/lowering/stage.h"
 
@@ -14,10 +17,13 @@ class Replicated : public GradientSync {
   int scale_age(const plan::Plan& plan) const override { return weight_age(plan); }
 
  protected:
+  /// The age at which passes read weights.
   virtual int weight_age(const plan::Plan&) const { return 1; }
+  /// Versions of the gradient buffers.
   virtual int grad_versions(const plan::Plan&, const model::ModelSpec&) const { return 1; }
+  /// Whether the workers hold the optimizer state (else servers do).
   virtual bool owns_optimizer() const { return true; }
-  /// Sum a bucket's gradient over dp.
+  /// Sums a bucket's gradient over dp.
   virtual void exchange(Stage& stage, const Bucket& bucket, int shift) const;
 };
 

@@ -49,7 +49,7 @@ std::vector<Id> ranks_of_stage(const program::Program& program, int stage) {
 
 namespace {
 
-/// Numbers by first appearance.
+/// A number for each key: equal keys have equal numbers, in order of first appearance.
 std::vector<int> numbered(const std::vector<std::vector<int>>& keys) {
   std::map<std::vector<int>, int> known;
   std::vector<int> out;
@@ -58,11 +58,11 @@ std::vector<int> numbered(const std::vector<std::vector<int>>& keys) {
   return out;
 }
 
-/// Who exchanges for whom on one stage, by place.
+/// The leaders of one stage, by place (index among the stage's ranks).
 struct Leadership {
-  std::vector<std::size_t> leader = {};  // its place
-  std::vector<int> led = {};             // how many places a leader exchanges for, itself included
-  std::vector<int> leaders = {};         // how many leaders the place's data-parallel group has
+  std::vector<std::size_t> leader = {};  // [place]: the place of its leader
+  std::vector<int> led = {};             // [place]: how many places it leads, itself included
+  std::vector<int> leaders = {};         // [place]: how many leaders its data-parallel group has
 };
 
 Leadership leadership(const program::Program& program, const std::vector<Id>& ranks,
@@ -92,7 +92,7 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
   std::vector<Leadership> led;
   if (!leaders.empty())
     for (const auto& ranks : stages) led.push_back(leadership(program, ranks, leaders));
-  // What the replica at place i of every stage is like; equal ones share a role.
+  // keys[i]: the properties of the replica at place i, on all stages. Equal ones share a role.
   std::vector<std::vector<int>> keys;
   for (std::size_t i = 0; i < stages[0].size(); ++i) {
     keys.push_back({plan.samples(tensors::place_along(program, "dp", stages[0][i]).index)});
@@ -100,7 +100,8 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
       keys[i].insert(keys[i].end(), {l.leader[i] == i, l.led[i] > 1, l.leaders[i]});
   }
   std::vector<int> kind = numbered(keys);
-  // Whoever shares a role is led by one role, since that is how a program names a root.
+  // A collective names its root by role, so all ranks of a role need leaders of one kind. Split
+  // kinds until that holds.
   for (int kinds = 0; kinds != *std::max_element(kind.begin(), kind.end()) + 1;) {
     kinds = *std::max_element(kind.begin(), kind.end()) + 1;
     for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -1,5 +1,4 @@
-// Which ranks are alike and share a role: a role for each pipeline stage, and of each stage one for
-// each kind of replica.
+// Which ranks share a role. Each pipeline stage has one role for each kind of replica.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,15 +10,16 @@ namespace rehearse::methods {
 
 class GradientSync;
 
-/// The ranks that one role stands for. Replicas (places along dp and tp) are of one kind when they
-/// take equally many samples and play the same part in exchanges on every stage, so that the i-th
-/// rank of a kind meets the i-th rank of that kind on the neighbouring stage.
+/// The ranks of one role. Replicas (places along dp and tp) are of one kind when they take equally
+/// many samples and, on every stage, have the same part in two-level exchanges. So the i-th rank of
+/// a kind meets the i-th rank of the same kind on the neighbouring stage.
 struct StageRole {
   int stage = 0, kind = 0, kinds = 1;
   int samples = 0;  // of a micro-batch
-  /// In syncs in which one rank of a node exchanges for the others: the kind of that rank, whether
-  /// it is this role itself, alone on its node, and how many such ranks exchange.
+  /// For two-level exchanges. led_by: the kind of this role's leaders. leaders: how many leaders
+  /// its data-parallel group has; 0 without two-level exchanges.
   int led_by = 0, leaders = 0;
+  /// leader: this role's ranks are leaders. alone: each of them leads only itself.
   bool leader = false, alone = false;
   std::vector<Id> ranks = {};
 
@@ -28,10 +28,11 @@ struct StageRole {
 
 /// A program with the plan's mesh and nothing else.
 program::Program make_mesh(const plan::Plan& plan);
-/// The axis of that name; 0 when it has but one place.
+/// The mesh axis of this name as a bit; 0 when it does not exist or has size 1.
 program::Axes axis_named(const program::Program& program, const std::string& name);
+/// In ascending order, without servers.
 std::vector<Id> ranks_of_stage(const program::Program& program, int stage);
-/// In the order of roles: stage by stage, the kinds of replicas of each.
+/// In the order of the program's roles: stage by stage, and in each stage kind by kind.
 std::vector<StageRole> stage_roles(const program::Program& program, const plan::Plan& plan,
                                    const GradientSync& sync);
 

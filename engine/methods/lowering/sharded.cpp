@@ -1,12 +1,17 @@
-// ZeRO (Rajbhandari et al., SC 2020): over dp, level 1 shards optimizer state, 2 gradients as well,
-// 3 weights as well.
-// - Level 1: gradients of the step are reduce-scattered once, each rank updates its shard, new
-//   weights are all-gathered.
-// - Level 2: the same, but the full gradient of a micro-batch lives only until it is
-//   reduce-scattered into the shard.
-// - Level 3: only shards persist; a segment's weights are gathered for a pass, prefetched one
-//   segment ahead, and freed after it (unless keep_gathered: gathered once a step).
-// Volumes in units of the parameters x (n-1)/n: 2; M + 1; 3M (M + 1 when kept).
+// ZeRO (Rajbhandari et al., SC 2020) over n data-parallel ranks, with M micro-batches:
+//
+//   on each rank      level 1   level 2   level 3
+//   optimizer state   1/n       1/n       1/n
+//   gradients         all       1/n       1/n
+//   weights           all       all       1/n
+//   bytes sent        2         M + 1     3 M      in units of (n-1)/n x all parameters' bytes
+//
+// - Level 1: one reduce-scatter of the step's gradients, an update of the shard, an all-gather of
+//   the new weights.
+// - Level 2: the same, but each micro-batch's gradient is reduce-scattered and added to the shard;
+//   the whole gradient is freed then.
+// - Level 3: a segment's weights are gathered for each pass, prefetched one segment ahead, and
+//   freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
 #include "engine/methods/lowering/updates.h"
 
 namespace rehearse::methods {

@@ -1,16 +1,23 @@
-// Gradients summed layer by layer, each in its own way (Sun 2026, section 3.3):
-//   dense: a ring all-reduce over the data-parallel ranks;
-//   sparse: each rank adds its gradient to a residual, sends k chosen entries and keeps the rest
-//   (Aji & Heafield 2017; Lin et al., DGC, ICLR 2018); all gather the packets and sum them;
-//   two_level: the ranks of a node reduce to one of them, its leader; leaders choose and gather
-//   across nodes, and hand the packets on to their node. The residual is the leader's alone.
-// Sums over tensor ranks and tied copies come first, so that copies choose alike. A packet goes
-// once a step: a choice needs the whole sum. With ZeRO 1 and 2 every rank adds the packets into its
-// shard only; under 2 the gradient lives from its first micro-batch until it is sent. With 16 bits
-// the chosen values, their sum and the residual are fp32, the residual without the loss scale;
-// under fp16 nothing is chosen before all ranks know that nothing overflowed. Bytes a rank sends:
-// (n - 1) packets, so it wins over a dense ring only while a packet is smaller than 2 / n of the
-// gradient.
+// The sparse sync sums each layer's gradient in its own way (Sun 2026, section 3.3):
+//   dense: an all-reduce over the n data-parallel ranks; with ZeRO a reduce-scatter.
+//   sparse: each rank adds its gradient to a residual, sends k selected entries as a packet and
+//   keeps the rest (Aji & Heafield 2017; Lin et al., DGC, ICLR 2018). All ranks gather all packets
+//   and add them up.
+//   two_level: only the leader of a node selects and has a residual:
+//
+//     node 0   rank 1 --reduce--> rank 0 (leader) --broadcast packets--> rank 1
+//                                    ^
+//                                    | all-gather of packets
+//                                    v
+//     node 1   rank 3 --reduce--> rank 2 (leader) --broadcast packets--> rank 3
+//
+// Sums over tensor ranks and tied copies come first, so that copies select the same entries. A rank
+// sends one packet per step, because a select needs the gradient of all micro-batches. With ZeRO 1
+// and 2 each rank adds the packets into its shard only; with ZeRO 2 the gradient lives from its
+// first micro-batch until it is sent. In bf16 and fp16 the selected values, their sum and the
+// residual are f32, and the residual is without the loss scale. In fp16 no rank selects before all
+// know that nothing overflowed. A rank sends (n - 1) packets, which is less than a dense ring only
+// while a packet is smaller than 2 / n of the gradient.
 #include "engine/methods/lowering/layer_exchange.h"
 #include "engine/methods/lowering/updates.h"
 #include "engine/program/packets.h"
@@ -73,8 +80,8 @@ class Sparse final : public GradientSync {
   }
 
   void finish(Stage& stage, int shift) const override {
-    // Copies of tied weights are summed when the first stage has done its last backward: whoever
-    // waited for them on the compute lane earlier would wait for ever.
+    // Tied copies are summed only after the last backward of the first stage. A select that waited
+    // for that sum earlier, on the compute lane, would cause a deadlock.
     for (const Bucket& b : stage.buckets())
       if (b.tied) exchange(stage, b, shift);
     Id overflow = none;
@@ -84,8 +91,8 @@ class Sparse final : public GradientSync {
         if (const BucketExchange x = exchange_of(stage, b); x.reduction != plan::Reduction::dense)
           send(stage, b, x, overflow, shift);
     }
-    // Packets are added up once backward is done, so that it never waits for the network; without a
-    // common norm just before the update that needs the sum.
+    // Packets are added up after backward, so that backward never waits for the network. Without a
+    // global norm, a bucket's packets are added up just before its update.
     const bool at_once = !stage.optimizer().needs_norm();
     if (!at_once) {
       for (const Bucket& b : stage.buckets()) add_up(stage, b, shift);
@@ -111,7 +118,8 @@ class Sparse final : public GradientSync {
   static program::Layout shard_of(const Stage& stage) {
     return {.shard = shards(stage) ? stage.dp() : program::Axes{0}};
   }
-  /// Before anything is chosen: an overflow anywhere must leave every residual as it was.
+  /// Whether overflow is checked before the selects, because an overflow on any rank must leave
+  /// every residual unchanged.
   static bool checks_first(const Stage& stage) {
     return stage.dp() && stage.plan().precision == program::DType::f16 && chooses(stage.plan());
   }
@@ -122,7 +130,8 @@ class Sparse final : public GradientSync {
     return x.reduction == plan::Reduction::sparse || stage.who().leader;
   }
 
-  /// Memory for as many entries as there may be; transfers of as many as are wanted.
+  /// The view of `count` packets. A threshold select may pick more than `keep` entries: the storage
+  /// has room for the most, but the view, which sets the bytes of a transfer, is that of `keep`.
   static Id packet_storage(Stage& stage, const std::string& name, const program::Kernel& kernel,
                            std::int64_t count) {
     program::RoleBuilder& role = stage.role();
@@ -150,10 +159,10 @@ class Sparse final : public GradientSync {
       if (count > 1) b.views.packet = packet_storage(stage, "packet." + b.name, x.kernel, 1);
     }
     b.views.packets = packet_storage(stage, "packets." + b.name, x.kernel, count);
-    if (b.views.packet == none) b.views.packet = b.views.packets;  // the only one
+    if (b.views.packet == none) b.views.packet = b.views.packets;  // there is only one
   }
 
-  /// Of one bucket, as far as it can go before all ranks have said that nothing overflowed.
+  /// Sums one bucket, as far as that is possible before the check for overflow.
   static void exchange(Stage& stage, const Bucket& b, int shift) {
     if (!stage.dp()) return;
     const BucketExchange x = exchange_of(stage, b);
@@ -196,7 +205,8 @@ class Sparse final : public GradientSync {
     return static_cast<Id>(who.stage * who.kinds + who.led_by);
   }
 
-  /// `overflow`: what says that the step overflows; none where nothing is checked before.
+  /// Selects, gathers the packets and, in two-level exchanges, hands them to the node. `overflow`:
+  /// the view of check_overflow; none: not checked.
   static void send(Stage& stage, const Bucket& b, const BucketExchange& x, Id overflow, int shift) {
     program::RoleBuilder& role = stage.role();
     const bool two = x.reduction == plan::Reduction::two_level, alone = packets_in(stage, x) == 1;
@@ -252,7 +262,7 @@ class Sparse final : public GradientSync {
     stage.role().op("compute", kernel, std::move(refs), shift);
   }
 
-  /// The sum of squares of all gradients as they stand before anything is chosen, on all ranks.
+  /// The sum of squares of all gradients over all ranks, before any select. Not finite: overflow.
   static Id check_overflow(Stage& stage, int shift) {
     program::RoleBuilder& role = stage.role();
     const program::Axes over = stage.pp() | stage.dp() | stage.tp();

@@ -81,7 +81,6 @@ void Stage::computed(Id op) {
   history_.push_back(op);
 }
 
-/// The copy of a segment's input: the boundary itself, or gathered along the sequence for one use.
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
   if (!(plan_.mesh.sequence_parallel && tp_))
     return activations_.boundary(Boundary::input, segment, false);
@@ -99,7 +98,7 @@ Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
 std::vector<program::Ref> Stage::params(Id segment, const Action& action) {
   const auto& groups = model_.segments[segment].groups;
   std::vector<program::Ref> refs;
-  refs.reserve(2 * groups.size() + 5);  // backward's: gradients, activations, the loss scale
+  refs.reserve(2 * groups.size() + 5);  // backward adds gradients, activations, loss scale
   for (Id g : groups) refs.push_back(sync_.param(*this, g, action.pass, action.microbatch));
   return refs;
 }
@@ -122,7 +121,8 @@ void Stage::transfer(bool sending, Id segment, Boundary what, int from, int to,
         lane, program::Recv{.channel = link, .peer = peer},
         {ref(view, program::Slot::target, program::Mode::write, action.microbatch, 0, layout)},
         action.shift);
-    // At most one transfer ahead of compute, or early stages would fill a late stage's memory.
+    // A receive runs at most one action ahead of compute. Otherwise early stages would fill the
+    // memory of late ones.
     if (computes_.size() >= 3) role_.throttle(op, computes_[computes_.size() - 3]);
   }
 }
@@ -223,8 +223,8 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   if (head && plan_.precision == program::DType::f16) refs.push_back(optimizer_.scale());
   for (Id g : segment.groups) {
     const int index = sync_.grad_index(mb);
-    // The first backward into an instance writes, the others add; a tied group is touched twice in
-    // a micro-batch.
+    // The first backward into an instance of the gradient writes, later ones add. Two segments may
+    // use the same (tied) group in one micro-batch.
     const std::size_t touch =
         g * static_cast<std::size_t>(plan_.schedule.micro_batches) + static_cast<std::size_t>(mb);
     const bool first = !touched_[touch] && mb == index;
@@ -303,21 +303,21 @@ void Stage::lower(const std::vector<Action>& actions) {
   }
 }
 
-program::Program lower(const plan::Plan& plan, const model::ModelSpec& model,
-                       const PassOrder& order, const GradientSync& sync) {
+LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model, const PassOrder& order,
+                     const GradientSync& sync) {
   program::Program program = make_mesh(plan);
   const std::vector<StageRole> roles = stage_roles(program, plan, sync);
   for (auto who = roles.begin(); who != roles.end();) {
     Stage stage(program, plan, model, *who, sync);
     stage.lower(order.actions(plan, who->stage));
-    // Replicas of other kinds do the same, unless one exchanges for another.
+    // Other kinds of the stage differ only in their samples, unless there are leaders.
     std::vector<program::Role> others;
     for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0; ++who)
       others.push_back(stage.as(*who));
     program.roles.push_back(stage.role().take());
     std::ranges::move(others, std::back_inserter(program.roles));
   }
-  return program;
+  return {std::move(program)};
 }
 
 const PassOrder one_by_one{

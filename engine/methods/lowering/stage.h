@@ -1,8 +1,7 @@
-// One pipeline stage being compiled: walks a schedule of (pass, chunk, micro-batch) and writes down
-// the ops of every segment, with the tensor-parallel collectives at their seams and the transfers
-// to the neighbouring stages. What happens to weights and gradients over the data-parallel axis is
-// left to a GradientSync. Nothing here orders ops across lanes: refs say who reads what, and
-// passes/infer_after.cpp derives the waits.
+// Lowers one pipeline stage: walks a list of actions (pass, chunk, micro-batch) and adds the ops of
+// every segment, the tensor-parallel collectives between segments, and the transfers to
+// neighbouring stages. A GradientSync adds what concerns the data-parallel axis. Nothing here
+// orders ops across lanes: passes/infer_waits.cpp derives the waits from the refs.
 #pragma once
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "engine/methods/lowering/activations.h"
 #include "engine/methods/lowering/buckets.h"
 #include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/lowered_program.h"
 #include "engine/methods/lowering/optimizer.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/pass_order.h"
@@ -26,9 +26,9 @@ class Stage {
         const StageRole& who, const GradientSync& sync);
   Stage(const Stage&) = delete;  // its parts refer to each other
   Stage& operator=(const Stage&) = delete;
+  /// Adds the ops of one iteration.
   void lower(const std::vector<Action>& actions);
-  /// What was lowered, as replicas do it that take another number of samples and differ in nothing
-  /// else.
+  /// The lowered role, for replicas that differ from this one only in their number of samples.
   program::Role as(const StageRole& who) const { return activations_.as(who); }
 
   // For GradientSync.
@@ -44,25 +44,26 @@ class Stage {
   program::Axes dp() const { return dp_; }
   program::Axes tp() const { return tp_; }
   program::Axes pp() const { return pp_; }
+  /// The channel of the ranks that differ only along `axes`.
   Id axis_channel(program::Axes axes);
   /// A collective by the plan's algorithm, or, where that does not serve the move, by the fastest.
   program::Collective collective(Id channel, program::Move move) const;
-  /// A view for each parameter group, of the bucket's `weight` and of its `grad`. The last one
-  /// takes in the padding.
+  /// Declare a view of each parameter group in the bucket's `weight` and in its `grad`. The view of
+  /// the last group includes the padding.
   void declare_weights_of_groups(const Bucket& bucket);
   void declare_grads_of_groups(const Bucket& bucket);
   void declare_groups(const Bucket& bucket) {
     declare_weights_of_groups(bucket), declare_grads_of_groups(bucket);
   }
-  /// A view of this rank's shard of a view of the whole bucket.
+  /// A view of this rank's shard of `whole`, a view of the whole bucket.
   Id own_part(Id whole, const Bucket& bucket);
   /// The views of a parameter group.
   Id weight(Id group) const { return weights_[group]; }
   Id grad(Id group) const { return grads_[group]; }
   /// True the first time that a key is seen in this stage.
   bool once(const std::string& key) { return seen_.insert(key).second; }
-  /// The compute op that a prefetch for the next pass waits for, so that it runs at most one
-  /// segment ahead; none at first.
+  /// The compute op that a prefetch of weights waits for, so that it runs at most one segment
+  /// ahead: the last but one. none: no wait.
   Id prefetch_gate() const { return history_.size() < 2 ? none : history_[history_.size() - 2]; }
 
  private:
@@ -72,13 +73,15 @@ class Stage {
   void run_segment_backward(Id segment, const Action& action);
   void views_of_groups(const Bucket& bucket, Id of, const char* prefix, std::vector<Id>& views);
   const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
-  /// Partial axes of a group's gradient as backward leaves it.
+  /// The axes over which a group's gradient is partial after backward.
   program::Axes partial_of(Id group) const;
+  /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
   Id readable_input(Id segment, const Action& action, bool for_backward);
   std::vector<program::Ref> params(Id segment, const Action& action);
   void transfer(bool send, Id segment, Boundary what, int chunk_from, int chunk_to,
                 const Action& action);
   program::Compute compute(Id segment, program::Pass pass, const Action& action) const;
+  /// Records a compute op for throttles.
   void computed(Id op);
 
   program::Program& program_;
@@ -91,18 +94,18 @@ class Stage {
   Activations activations_;
   OptimizerOps optimizer_;
   std::vector<Bucket> buckets_;
-  std::vector<Id> bucket_of_ = {};             // by group
-  std::vector<Id> weights_ = {}, grads_ = {};  // views, by group
-  std::vector<Id> computes_ = {};              // the last compute of each action, for throttles
-  std::vector<Id> history_ = {};               // every compute
+  std::vector<Id> bucket_of_ = {};             // [group]
+  std::vector<Id> weights_ = {}, grads_ = {};  // views, [group]
+  std::vector<Id> computes_ = {};              // [action]: the last compute op up to its end
+  std::vector<Id> history_ = {};               // every forward and backward op
   std::set<std::string> seen_ = {};
-  std::vector<bool> touched_ = {};  // gradients, [group][micro-batch]
+  std::vector<bool> touched_ = {};  // [group][micro-batch]: some backward has written its gradient
   std::vector<std::pair<program::Axes, Id>> axis_channels_ = {};
 };
 
 /// The whole program: mesh, channels, one role for each kind of replica on each stage; its waits
 /// are still to be inferred.
-program::Program lower(const plan::Plan& plan, const model::ModelSpec& model,
-                       const PassOrder& order, const GradientSync& sync);
+LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model, const PassOrder& order,
+                     const GradientSync& sync);
 
 }  // namespace rehearse::methods

@@ -12,7 +12,7 @@ void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
     Id& whole = bucket.views.whole_grad;
     if (whole == none) {
       const program::View& grad = role.role().views[bucket.views.grad];
-      // With the padding, which belongs to the last group's gradient.
+      // Includes the padding, which is part of the last group's gradient.
       whole = role.view({.name = grad.name + ".whole",
                          .storage = grad.storage,
                          .begin = bucket.whole_begin,
@@ -53,7 +53,8 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
   };
   for (const Bucket& bucket : stage.buckets()) {
     const program::View view = role.role().views[bucket.views.sum];
-    // Each gradient counts once: copies on tensor ranks share their weight, a tied copy has none.
+    // Each gradient counts once: a group that all tensor ranks hold counts 1 / tp on each of them,
+    // and a tied copy is skipped.
     const double copies = 1.0 / stage.plan().mesh.tp;
     if (bucket.tied_copy) continue;
     if (!stage.tp() || bucket.whole_begin == bucket.begin.back()) {

@@ -1,28 +1,29 @@
-// From the gradients that backward has left to new weights, as far as methods have it in common:
-// sums over tensor ranks and tied copies, the global norm, updates, and gathering what was sharded.
+// Steps from gradients to new weights that gradient syncs share: sums over tensor ranks and tied
+// copies, the global norm, updates, and the gathering of sharded weights.
 #pragma once
 #include "engine/methods/lowering/stage.h"
 
 namespace rehearse::methods {
 
-/// Sums over tp what every tensor rank holds whole, and tied copies over their stages.
+/// Sums the gradients of groups that tp does not split over tp, and those of tied groups over their
+/// stages. `index`: the instance of the gradient.
 void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift);
 
-/// The sum of squares of the sums of all buckets into "norm", over pp, tp and the axes of `shard`;
-/// only when the plan needs it.
+/// Sums the squares of all buckets' summed gradients into "norm", over pp, tp and the axes of
+/// `shard`. Does nothing unless the optimizer needs the norm.
 void emit_norm(Stage& stage, program::Layout shard, int shift);
 
-/// Observes a bucket's sum where the plan says so, and updates its weights by it. `shard`: the part
-/// of both that this rank has.
+/// Updates a bucket's weights by its summed gradient; first observes that gradient if the plan says
+/// so. `shard`: the layout of both on this rank.
 void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift);
 
-/// Norm, updates of all buckets and the loss scale.
+/// emit_norm, emit_update for all buckets, and the loss scale.
 void update_all(Stage& stage, program::Layout shard, int shift);
 
-/// Gathers all ranks' updated shards into whole weights, in the order in which the next forward
-/// asks for them, so that it starts after the first.
+/// All-gathers the updated shards into whole weights, in the order in which the next forward reads
+/// them. So that forward can start after the first all-gather.
 void gather_weights(Stage& stage, int shift);
-/// A gather over the data-parallel ranks, on a channel of its own.
+/// An all-gather over the data-parallel ranks, on the channel "dp.gather".
 program::Collective gather(Stage& stage);
 
 }  // namespace rehearse::methods

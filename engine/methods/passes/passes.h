@@ -4,17 +4,18 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/collective_prices.h"
+#include "engine/methods/lowering/lowered_program.h"
 #include "engine/program/program.h"
 
 namespace rehearse::methods {
 
-/// Adds the waits across lanes that the refs imply, and no other: read after write, write after
-/// read, write after write, within a step and across steps. What lane order or another wait already
-/// guarantees is left out.
-program::Program infer_after(program::Program program);
-/// The same with the waits left in that only a path through another role implies: it takes the same
-/// time in every executor and is found in less.
-program::Program infer_waits(program::Program program);
+/// Adds the waits between lanes that the refs imply, and no other: read after write, write after
+/// read, write after write, within a step and across steps. A wait that lane order or another wait
+/// already guarantees is left out.
+program::Program infer_waits(LoweredProgram lowered);
+/// The same, but keeps waits that only a path through another role implies. Every executor takes the
+/// same time for the result, and it is found faster.
+program::Program infer_all_waits(LoweredProgram lowered);
 
 /// Replaces every `automatic` algorithm by the one that is fastest on these devices (by rank;
 /// empty: rank i on device i), ties going to the ring. What the user chose stays.

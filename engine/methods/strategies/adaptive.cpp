@@ -1,7 +1,7 @@
-// The adaptive method (Sun 2026, section 3): tensor slicing inside nodes, an interleaved or plain
-// pipeline across them, optimizer state sharded as ZeRO does, unlike numbers of samples on unlike
-// devices, and each layer's gradient summed dense or sparse, whichever the plan chose for it. What
-// to choose is the planner's affair; this file only says what a plan means.
+// The adaptive method (Sun 2026, section 3): tensor parallelism inside nodes, a plain or
+// interleaved pipeline across them, optimizer state sharded as in ZeRO, different numbers of
+// samples on different devices, and each layer's gradient summed dense or sparse. The planner makes
+// these choices; this file only says what a plan means.
 #include <fmt/format.h>
 
 #include "engine/methods/lowering/stage.h"
@@ -36,7 +36,7 @@ const Register adaptive(
                   .sparse = true},
      .defaults =
          [](plan::Plan& plan) {
-           // More than one chunk a rank is what interleaving is.
+           // Several chunks on a rank imply an interleaved pipeline.
            if (plan.schedule.virtual_stages > 1)
              plan.schedule.pipeline = plan::Pipeline::interleaved;
          },

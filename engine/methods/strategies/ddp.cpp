@@ -1,7 +1,8 @@
-// Data parallelism: every rank holds the whole model and takes its share of the batch; gradients
-// are all-reduced bucket by bucket under backward (PyTorch DistributedDataParallel, Li et al., VLDB
-// 2020; Horovod). With micro-batches: gradient accumulation, one reduction a step. Unlike devices
-// get equal shares unless method.shares says otherwise, so the slowest sets the pace.
+// Data parallelism: every rank holds the whole model and takes its share of the batch. Gradients
+// are all-reduced bucket by bucket while backward still runs (PyTorch DistributedDataParallel, Li
+// et al., VLDB 2020; Horovod). With several micro-batches: gradient accumulation, one reduction per
+// step. All ranks take equally many samples unless method.shares says otherwise, so the slowest
+// device determines the step time.
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

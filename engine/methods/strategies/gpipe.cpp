@@ -1,6 +1,11 @@
-// GPipe: all forwards, then all backwards, one flush a step; bubble (S-1)/(M+S-1); all M
-// micro-batches alive at once, which is why it is usually run with recompute (Huang et al., NeurIPS
-// 2019).
+// GPipe (Huang et al., NeurIPS 2019): all forwards, then all backwards, one flush per step. With S
+// stages and M micro-batches the bubble is (S-1)/(M+S-1) of a step. A stage holds the activations
+// of all M micro-batches at once, so GPipe is usually run with recompute.
+//
+//   S = 3, M = 4; F forward, B backward (drawn equally long), the digit is the micro-batch
+//   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3
+//   stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .
+//   stage 2   .  .  F0 F1 F2 F3 B0 B1 B2 B3 .  .
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -1,6 +1,11 @@
-// Interleaved 1F1B: each rank holds v model chunks, so that the pipeline fills in v-times smaller
-// steps; bubble (S-1)/(v M + S-1) of a step, v times the transfers (Narayanan et al., SC 2021,
-// section 2.2). Micro-batches run in groups of pp.
+// Interleaved 1F1B (Narayanan et al., SC 2021, section 2.2): each rank holds v model chunks, so the
+// pipeline fills in steps v times shorter. With S ranks and M micro-batches the bubble is
+// (S-1)/(v M + S-1) of a step, for v times the transfers. Groups of S micro-batches pass through
+// all chunks.
+//
+//   S = 2, v = 2, M = 4; F, B: chunk 0 of the rank, f, b: chunk 1; the digit is the micro-batch
+//   rank 0   F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 .  b2 .  b3 B2 B3
+//   rank 1   .  F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3 .
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +26,7 @@ void check_interleaving(const plan::Plan& plan) {
 
 namespace {
 
-/// Forwards before the first backward.
+/// Warm-up forwards. One more forward precedes the first backward, unless none is left.
 int warm_up_of(const plan::Plan& plan, int stage) {
   return std::min(
       (plan.mesh.pp - stage - 1) * 2 + (plan.schedule.virtual_stages - 1) * plan.mesh.pp,
@@ -31,8 +36,8 @@ int warm_up_of(const plan::Plan& plan, int stage) {
 std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
   const int v = plan.schedule.virtual_stages, pp = plan.mesh.pp,
             total = plan.schedule.micro_batches * v;
-  // The k-th virtual micro-batch: groups of pp micro-batches pass through all chunks before the
-  // next group starts.
+  // The k-th forward or the k-th backward. Groups of pp micro-batches pass through all chunks
+  // before the next group starts.
   auto action = [&](int k, program::Pass pass) {
     const int in_group = k % (pp * v), chunk = in_group / pp;
     return Action{.pass = pass,

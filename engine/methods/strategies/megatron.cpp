@@ -1,7 +1,7 @@
-// Megatron-LM: tensor parallelism inside nodes (column- then row-parallel products,
-// vocabulary-parallel embedding and loss; with sequence parallelism reduce-scatter and all-gather
-// in the place of all-reduce), a 1F1B pipeline across them, data parallelism over the rest (Shoeybi
-// et al. 2019; Narayanan et al., SC 2021; Korthikanti et al. 2022).
+// Megatron-LM (Shoeybi et al. 2019; Narayanan et al., SC 2021; Korthikanti et al. 2022): tensor
+// parallelism inside nodes, a 1F1B pipeline across them, data parallelism over the rest. Tensor
+// parallelism means column- then row-parallel products and a vocabulary-parallel embedding and
+// loss. Sequence parallelism replaces each all-reduce by a reduce-scatter and an all-gather.
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

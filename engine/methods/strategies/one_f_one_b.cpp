@@ -1,5 +1,11 @@
-// 1F1B with flush: the same bubble as GPipe, (S-1)/(M+S-1), but a stage keeps at most as many
-// micro-batches alive as stages follow it (PipeDream-Flush, Narayanan et al., ICML 2021).
+// 1F1B with flush (PipeDream-Flush, Narayanan et al., ICML 2021). With S stages and M micro-batches
+// the bubble is (S-1)/(M+S-1) of a step, as in GPipe, but stage s holds the activations of at most
+// S - s micro-batches. It warms up with S - s - 1 forwards, then does forward and backward in turn.
+//
+//   S = 3, M = 4; F forward, B backward (drawn equally long), the digit is the micro-batch
+//   stage 0   F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3
+//   stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .
+//   stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .
 #include <algorithm>
 
 #include "engine/methods/strategy.h"

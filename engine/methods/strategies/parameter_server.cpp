@@ -1,14 +1,18 @@
-// Parameter servers: workers compute gradients, server shards on ranks of their own hold the
-// weights and apply updates (Li et al., OSDI 2014). Three ways to wait:
+// Parameter servers (Li et al., OSDI 2014): workers compute gradients; servers on ranks of their
+// own hold the weights and apply updates. Bucket b lives on server b mod servers.
 //
-// - ps-sync: every step sums all workers' gradients; a bucket's push, update and pull overlap the
-//   rest of backward.
-// - ps-ssp: stale-synchronous (Ho et al., NeurIPS 2013) with exactly the staleness that its bound
-//   guarantees: step t computes with the weights of step t - 1 - s, so results do not depend on
-//   timing and workers may run s steps ahead.
-// - ps-async: whoever's gradient arrives is applied at once and answered with the newest weights
-//   (Dean et al., 2012). Each gradient is normalised by the global batch, so a step's worth of
-//   updates moves as far as one synchronous update.
+//   worker 0   worker 1   worker 2     push: gradients to the server
+//        \         |         /         update: on the server
+//         server 0    server 1         pull: new weights to the workers
+//
+// - ps-sync: every step reduces the gradients of all workers. A bucket's push, update and pull
+//   overlap the rest of backward.
+// - ps-ssp: stale-synchronous (Ho et al., NeurIPS 2013), always at the largest staleness s that the
+//   bound allows. Step t computes with the weights of step t - 1 - s, so results do not depend on
+//   timing, and workers may run s steps ahead.
+// - ps-async (Dean et al., NeurIPS 2012): the server applies each gradient when it arrives and
+//   replies with the newest weights. Each gradient is divided by the global batch, so the updates
+//   of one step together move as far as one synchronous update.
 #include <fmt/format.h>
 
 #include "engine/methods/lowering/replicated.h"
@@ -25,17 +29,18 @@ std::string on_server(const char* what, int server) { return fmt::format("{}.{}"
 
 Id server_role(int server) { return static_cast<Id>(1 + server); }  // the workers are role 0
 
-/// All workers and one server.
+/// The channel between all workers and one server.
 Id star(program::Program& program, const plan::Plan& plan, const char* what, int server) {
   std::vector<Id> colour(static_cast<Id>(plan.mesh.world_size()), none);
   for (int worker = 0; worker < plan.mesh.dp; ++worker)
     colour[static_cast<std::size_t>(worker)] = 0;
   colour[static_cast<std::size_t>(plan.mesh.dp) + static_cast<std::size_t>(server)] = 0;
-  // One bit for all stars, however many: no layout names one of them.
+  // All stars share one axis bit, because no layout names it.
   return channel(program, on_server(what, server),
                  {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
 }
 
+/// The workers' side of ps-sync and ps-ssp: reduce to the server, broadcast from it.
 class Served : public Replicated {
  public:
   void finish(Stage& stage, int shift) const override {
@@ -81,9 +86,10 @@ class Served : public Replicated {
   }
 };
 
+/// The workers' side of ps-async: mailbox messages.
 class ServedAtOnce final : public Served {
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
-    // One message a server and step: a mailbox does not say which bucket arrives.
+    // One bucket per server, because a mailbox does not say which bucket arrives.
     return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.mesh.servers;
   }
   void push(Stage& stage, program::Ref grad, int server, int shift) const override {
@@ -101,7 +107,7 @@ class ServedAtOnce final : public Served {
   }
 };
 
-/// A bucket as it lies on its server.
+/// A bucket on its server, with the server's storages and views.
 Bucket shard_of(program::RoleBuilder& role, OptimizerOps& optimizer, const plan::Plan& plan,
                 const Bucket& bucket) {
   Bucket shard = bucket;
@@ -127,8 +133,9 @@ const GradientSync& at_once(const plan::Plan&) {
   return sync;
 }
 
+/// The program: one role of all workers, one role per server. `AtOnce`: ps-async.
 template <bool AtOnce>
-program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
+LoweredProgram serve(const plan::Plan& plan, const model::ModelSpec& model) {
   program::Program program = make_mesh(plan);
   const GradientSync& sync = AtOnce ? at_once(plan) : in_step(plan);
   Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
@@ -155,7 +162,7 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
                  pull = channel(program, on_server("pull", s));
         for (int contribution = 0; contribution < plan.mesh.dp; ++contribution) {
           role.op("compute", program::Take{.channel = push}, {grads});
-          // The step's first update comes on top of the last step's.
+          // The first update of a step starts from the state of the step before.
           optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
           role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {weights});
         }
@@ -179,7 +186,7 @@ program::Program serve(const plan::Plan& plan, const model::ModelSpec& model) {
     }
     program.roles.push_back(role.take());
   }
-  return program;
+  return {std::move(program)};
 }
 
 template <bool AtOnce>
@@ -202,7 +209,7 @@ Strategy parameter_server(const char* summary, const char* source, bool stalenes
       .defaults = [](plan::Plan& plan) { plan.mesh.servers = std::max(plan.mesh.servers, 1); },
       .check = check<AtOnce>,
       .sync = AtOnce ? at_once : in_step,
-      .compile = serve<AtOnce>};
+      .lower = serve<AtOnce>};
 }
 
 const Register sync("ps-sync", parameter_server<false>("parameter servers, all workers every step",

@@ -1,7 +1,14 @@
-// PipeDream-2BW: 1F1B without a flush. Two versions of the weights: the gradient of a step is taken
-// at the version before the newest, W(t+1) = W(t) - nu grad f(W(t-1)), so a stage goes on with the
-// next batch while late gradients of this one are still on their way (Narayanan et al., ICML 2021).
-// In an iteration the last `warm-up` backwards belong to the step before.
+// PipeDream-2BW (Narayanan et al., ICML 2021): 1F1B without a flush and with two versions of the
+// weights. The gradient of a step is taken at the version before the newest:
+// W(t+1) = W(t) - nu grad f(W(t-1)). So a stage begins the next step while backwards of this step
+// are still to come: in an iteration, the last S - s - 1 backwards of stage s have shift 1.
+//
+//   S = 3, M = 4; F, B: step t; f, b: step t + 1; *: the update of step t follows
+//   stage 0   F0 F1 F2 .  .  B0 F3 B1 f0 B2 f1 B3 f2*b0 f3 b1
+//   stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 f0 B3 f1*b0 f2 b1 f3
+//   stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 f0*b0 f1 b1 f2 b2
+//
+// The update of step t writes version t; the passes of step t + 1 all read version t - 1.
 #include <fmt/format.h>
 
 #include "engine/methods/lowering/replicated.h"
@@ -10,10 +17,11 @@
 namespace rehearse::methods {
 namespace {
 
-/// Copies of tied embeddings and a global norm are complete only when the first stage has done its
-/// last backward, long after the last stage began the next batch: the sums then get a second buffer
-/// and the update moves to the end of the next batch, just before its weights are read. Otherwise
-/// it waits for one forward only.
+/// Whether the update must come at the end of the next step. The gradients of tied embeddings and
+/// the global norm are complete only after the last backward of the first stage. By then the last
+/// stage has long begun the next step. So the gradients get a second buffer, and the update comes
+/// at the end of the next step, just before its weights are read. Otherwise it comes one forward
+/// later.
 bool late(const plan::Plan& plan, const model::ModelSpec& model) {
   return plan.mesh.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
 }
@@ -32,7 +40,7 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
   std::vector<Action> actions;
   for (int k = 0; k < m; ++k) {
     actions.push_back({.pass = program::Pass::forward, .microbatch = k});
-    // Used before the next backward writes over them.
+    // The update reads the gradients before the next backward overwrites them.
     if (!Late && k == warm_up) actions.back().update = 1;
     actions.push_back({.pass = program::Pass::backward,
                        .microbatch = (k - warm_up + m) % m,

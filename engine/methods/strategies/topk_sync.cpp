@@ -1,7 +1,7 @@
-// TopK-Sync: synchronous data parallelism that sends the k largest entries of (gradient +
-// residual), 10% unless said otherwise, with error feedback: what is not sent stays in the residual
-// (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al. 2018). The adaptive method's exchange
-// with one density for all layers.
+// TopK-Sync (Sun 2026, section 4.1; Aji & Heafield 2017; Lin et al., ICLR 2018): synchronous data
+// parallelism that sends the k largest entries of (gradient + residual), by default 10%. With error
+// feedback: entries that are not sent stay in the residual. It is the adaptive method's sparse
+// exchange with one density for all layers.
 #include "engine/methods/lowering/stage.h"
 #include "engine/methods/strategy.h"
 

@@ -1,6 +1,6 @@
-// ZeRO: data parallelism that shards optimizer state (1), gradients (2) and weights (3) over the
-// ranks (Rajbhandari et al., SC 2020). The sharding is lowering/sharded.cpp; any method that allows
-// it takes it by `zero = N`.
+// ZeRO (Rajbhandari et al., SC 2020): data parallelism that shards optimizer state (level 1), also
+// gradients (2), also weights (3) over the ranks. lowering/sharded.cpp does the sharding. Other
+// methods that allow it use it with `zero = N`.
 #include <fmt/format.h>
 
 #include "engine/methods/strategy.h"

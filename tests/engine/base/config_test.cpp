@@ -1,4 +1,4 @@
-// Strict TOML: typed values, overrides, and the message of every wrong key, value and file.
+// Config: typed values, overrides, and the error message of every wrong key, value and file.
 
 #include "engine/base/config.h"
 
@@ -117,7 +117,7 @@ TEST(Config, AMisspeltSectionIsNamedNotTheKeyThatIsMissingWithIt) {
             "job.toml:2: key \"methods\": unknown; did you mean \"method\"?");
   EXPECT_EQ(error_of("[something]\nname = \"ddp\""),
             "job.toml: key \"method.name\": is required and missing");
-  // Beside the right one it is only unknown.
+  // If the right section exists too, the misspelt one is just unknown.
   EXPECT_EQ(error_of("[method]\nname = \"ddp\"\n[methods]\nname = \"ddp\""),
             "job.toml:3: key \"methods\": unknown; did you mean \"method\"?");
 }

@@ -1,4 +1,4 @@
-// Quantiles against the values of printed tables and of other programs.
+// Compares quantiles with printed tables and with other programs.
 #include "engine/base/quantiles.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Draws depend on their key and on nothing else, and are distributed as said.
+// Random draws depend on their key only, and have the stated distribution. Also tests Disturber.
 #include "engine/base/random.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ TEST(Random, EveryPartOfTheKeyMatters) {
 }
 
 TEST(Random, UniformInRankStepAndOp) {
-  // Chi square over 256 cells, each of three ways to walk the key: 99.99% quantile with 255 degrees
-  // of freedom is 351.
+  // Chi-square test over 256 cells, varying the rank, the step or the op. The 99.99% quantile with
+  // 255 degrees of freedom is 351.
   const int n = 1 << 16;
   for (int way = 0; way < 3; ++way) {
     std::vector<double> cells(256, 0);
@@ -38,7 +38,7 @@ TEST(Random, UniformInRankStepAndOp) {
     double chi2 = 0;
     for (double c : cells) chi2 += (c - n / 256.0) * (c - n / 256.0) / (n / 256.0);
     EXPECT_LT(chi2, 351) << way;
-    EXPECT_GT(chi2, 175) << way;  // nor too even
+    EXPECT_GT(chi2, 175) << way;  // nor too uniform
   }
 }
 

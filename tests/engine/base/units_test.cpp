@@ -1,4 +1,5 @@
-// Units are read, printed and read back; bits are not bytes; a misspelt word finds its neighbour.
+// Units are parsed, printed and parsed back; bits differ from bytes; nearest() finds the word that
+// a misspelling means; nearest_divisor().
 
 #include "engine/base/units.h"
 
@@ -108,7 +109,7 @@ TEST(Units, JoulesAndNoNegativeNothing) {
 }
 
 TEST(Units, TheNearestDivisor) {
-  EXPECT_EQ(nearest_divisor(25, 3), 1);  // 1 and 5 are as far: the smaller
+  EXPECT_EQ(nearest_divisor(25, 3), 1);  // 1 and 5 are equally near: the smaller one
   EXPECT_EQ(nearest_divisor(25, 4), 5);
   EXPECT_EQ(nearest_divisor(12, 5), 4);
   EXPECT_EQ(nearest_divisor(12, 100), 12);

@@ -1,5 +1,5 @@
-// Clusters and platform files: paths against an exhaustive search, the shapes of the shipped
-// platforms, what enters the hash, and the message of every wrong file.
+// Clusters and platform files: paths equal those of an exhaustive search; the shapes of the shipped
+// platforms; what the hash includes; the error message of every wrong file.
 
 #include "engine/cluster/cluster.h"
 
@@ -41,8 +41,8 @@ double weight(const Cluster& c, std::span<const Id> path) {
   return sum;
 }
 
-/// Cheapest weight and fewest hops between all pairs of vertices, knowing only link names: the ends
-/// of "a>b" are a and b.
+/// The smallest weight, then the fewest hops, between all pairs of vertices. Reads the graph from
+/// the names of links only: "a>b" joins a and b.
 std::map<std::pair<std::string, std::string>, std::pair<double, int>> all_pairs(const Cluster& c) {
   std::set<std::string> vertices;
   std::map<std::pair<std::string, std::string>, std::pair<double, int>> d;
@@ -130,10 +130,10 @@ TEST(Cluster, CubeMeshUsesBricksAndNeverPcieInsideANode) {
   EXPECT_DOUBLE_EQ(c.bandwidth(0, 3).value, 44e9);
   EXPECT_DOUBLE_EQ(c.bandwidth(0, 1).value, 22e9);
   EXPECT_EQ(c.path(0, 4).size(), 1U);
-  // No brick between 0 and 5: over 1 or over 4, both 22 and 44 GB/s; the first by name.
+  // No brick joins 0 and 5. Via 1 and via 4, the links have 22 and 44 GB/s: the first by name wins.
   EXPECT_EQ(names_of(c, 0, 5),
             (std::vector<std::string>{"node0/gpu0>node0/gpu1", "node0/gpu1>node0/gpu5"}));
-  // 0 to 7: over 3 (44, 22) or 4 (44, 44): the wider, though by name it comes later.
+  // 0 to 7: via 3 (44, 22 GB/s) or via 4 (44, 44): the wider path wins, although its name is later.
   EXPECT_EQ(names_of(c, 0, 7),
             (std::vector<std::string>{"node0/gpu0>node0/gpu4", "node0/gpu4>node0/gpu7"}));
   for (Id a = 0; a < 8; ++a) {
@@ -152,7 +152,7 @@ TEST(Cluster, CubeMeshUsesBricksAndNeverPcieInsideANode) {
 }
 
 TEST(Cluster, PathsDoNotDependOnTheOrderInWhichAClusterIsPutTogether) {
-  // Two equal ways round a square; the second cluster lists the corners the other way.
+  // A square has two equal paths. The second cluster lists the corners in reverse order.
   const auto square = [](bool backwards) {
     Cluster c;
     const Id kind = c.add_kind({.name = "k"});
@@ -225,15 +225,15 @@ TEST(Cluster, APodOf16384DevicesAnswersWithoutAllPairs) {
   const auto n = static_cast<Id>(c.devices().size());
   ASSERT_EQ(n, 16384U);
   EXPECT_EQ(c.nodes(), 2048);
-  // What meshes ask for: ring neighbours near and far. One graph of all 51,000 vertices would need
-  // tens of milliseconds for each of the 16,384 sources.
+  // The paths that meshes need: ring neighbours near and far. With one graph of all 51,000 vertices
+  // each of the 16,384 sources would take tens of milliseconds.
   for (Id a = 0; a < n; ++a) {
     EXPECT_EQ(c.path(a, a / 8 * 8 + (a + 1) % 8).size(), 2U);
     EXPECT_EQ(c.path(a, (a + 8) % n).size(), 6U);
     EXPECT_EQ(c.path(a, (a + 1024) % n).size(), 6U);
     EXPECT_DOUBLE_EQ(c.bandwidth(a, (a + 8008) % n).value, 48e9);
   }
-  // Rails stay rails: GPU 3's traffic leaves by NIC 3 and, for GPU 3, arrives by NIC 3.
+  // Traffic stays on its rail: from GPU 3 to GPU 3 it leaves and arrives through NIC 3.
   EXPECT_EQ(names_of(c, 3, 8195)[1], "node0/pcie3>node0/nic3");
   EXPECT_EQ(names_of(c, 3, 8195)[3], "fabric>node1024/nic3");
 }

@@ -1,5 +1,5 @@
-// Every schedule is played on real arrays: the result is right, no transfer reads what is not there
-// yet, nobody receives into what it sends, and the bytes equal closed forms.
+// Runs every schedule on arrays: the result is right, no transfer reads data that has not arrived
+// yet, no member receives into elements that it sends, and bytes sent equal closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ constexpr program::Algorithm algorithms[] = {
     program::Algorithm::hierarchical, program::Algorithm::direct};
 constexpr int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 33};
 
-// Which node member i lies on: all on one, nodes of four, or nodes of 1, 2, 3, 4, 1, ... members in
-// turn, dealt so that a node's members are not neighbours.
+// The node of each member. Kinds: 0: all on one node; 1: nodes of four; 2: up to five nodes of
+// unequal sizes, whose members are interleaved.
 std::vector<Id> nodes(int n, int kind) {
   std::vector<Id> out;
   for (int i = 0; i < n; ++i) {
@@ -43,9 +43,9 @@ bool serves(program::Move move, program::Algorithm algorithm) {
   return true;
 }
 
-// What an element holds: how often each member's contribution is in it.
+// The value of an element: how often it contains each member's contribution.
 struct Cell {
-  std::vector<int> count;  // by contributor; empty = garbage (not there yet)
+  std::vector<int> count;  // by contributor; empty: no data yet
 };
 using Tensor = std::vector<Cell>;
 
@@ -151,7 +151,7 @@ TEST_P(Collectives, PlayedOnArrays) {
 INSTANTIATE_TEST_SUITE_P(All, Collectives,
                          testing::Combine(testing::ValuesIn(moves), testing::ValuesIn(algorithms)));
 
-// Large enough that pipelines have several pieces: only pieces' bounds are looked at, not arrays.
+// Tensors so large that pipelines have several pieces. Checks only the bounds of transfers.
 TEST(Schedules, PipelinesSendAndReceiveOneTransferARound) {
   for (program::Move move :
        {program::Move::broadcast, program::Move::reduce, program::Move::all_reduce})
@@ -174,7 +174,7 @@ TEST(Schedules, PipelinesSendAndReceiveOneTransferARound) {
       }
 }
 
-// Pipelines of several pieces deliver every piece, in order of dependence, down to the last member.
+// Pipelines deliver every piece to the last member, and no member sends a piece before it has it.
 TEST(Schedules, PiecesArriveBeforeTheyAreSent) {
   for (program::Algorithm algorithm :
        {program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::hierarchical,
@@ -243,8 +243,8 @@ TEST(Schedules, BytesEqualClosedForms) {
   }
 }
 
-// What a member sends is a closed form: to sum all members' rounds took a quarter of an hour at
-// this size.
+// sent() must be a closed form: summing the rounds of all members took a quarter of an hour at this
+// size.
 TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
   const int n = 65'535;  // neither a power of two nor whole nodes
   const std::clock_t start = std::clock();
@@ -265,7 +265,7 @@ TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
 }
 
-// A tensor of 10^15 elements over a million members: the product is beyond 64 bits.
+// The product of 10^15 elements and a million members exceeds 64 bits.
 TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
   const std::int64_t e = 1'000'000'000'000'000;
   const auto plan =
@@ -276,7 +276,8 @@ TEST(Schedules, PartsOfLargeTensorsDoNotOverflow) {
   }
 }
 
-// Equal nodes: (L-1)/L of the tensor twice inside, (K-1)/K of a 1/L share twice across.
+// K nodes of L members: a member sends (L-1)/L of the tensor inside its node and (K-1)/K of a 1/L
+// share across nodes; in an all-reduce twice each.
 TEST(Schedules, HierarchicalBytesAcrossNodes) {
   const std::int64_t e = 16 * 1000;
   for (program::Move move :
@@ -296,7 +297,7 @@ TEST(Schedules, HierarchicalBytesAcrossNodes) {
   }
 }
 
-// 2 ceil(log2 n) rounds, up to one for the root that stands above both trees.
+// From 2 log2 n to 2 (log2 n + 1) rounds, because the root is above both trees.
 TEST(Schedules, TreeLatencyIsLogarithmic) {
   for (int n : {2, 4, 8, 16, 64, 256, 1024, 4096}) {
     const auto plan =
@@ -306,8 +307,8 @@ TEST(Schedules, TreeLatencyIsLogarithmic) {
   }
 }
 
-// Every round is in one entry of distinct(), with the same multiset of (from, to), sizes within
-// one.
+// Every round is in one entry of distinct(), whose round has the same multiset of (from, to) and
+// sizes that differ by at most one element.
 TEST(Schedules, DistinctRoundsStandForAll) {
   for (program::Move move : moves)
     for (program::Algorithm algorithm : algorithms)

@@ -1,6 +1,6 @@
-// The device table's measured efficiencies are what a fit to published figures gives, and predict
-// figures that no fit has seen. When work_of or Costs changes what a step is made of, the first
-// test prints the values that belong into platforms/devices.toml.
+// The calibrated efficiencies of the device table equal a least-squares fit to published step
+// times, and predict step times that the fit has not seen. After a change to work_of or Costs, the
+// first test prints the new values for platforms/devices.toml.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 struct Row {
   std::string use = {}, precision = {};
   int nodes = 1, gpus = 1, seq_len = 0, batch = 0;
-  double seconds = 0;  // a step
+  double seconds = 0;  // of a step
 };
 
 std::vector<Row> published(const std::string& use) {
@@ -47,7 +47,7 @@ struct LastEnd : execution::TraceSink {
   }
 };
 
-/// One step of plain data parallelism on the row's GPUs; `kind` in the place of the table's device.
+/// Seconds of one DDP step on the row's GPUs. `kind`: replaces the table's device; null: does not.
 double step_seconds(const Row& row, const cluster::DeviceKind* kind = nullptr) {
   const job::Job job = job::parse_job(
       fmt::format("model.name = \"bert-large\"\ncluster.name = \"dgx1:{}\"\n"
@@ -86,7 +86,7 @@ TEST(Calibration, V100IsTheLeastSquaresFitToItsSingleGpuRows) {
     const double a = (step_seconds(row, &kind) - base) / row.seconds;
     kind.efficiency = 1, kind.memory_efficiency = 0.5;
     const double b = (step_seconds(row, &kind) - base) / row.seconds;
-    EXPECT_NEAR(a + b, base / row.seconds, 1e-6);  // nothing else takes time
+    EXPECT_NEAR(a + b, base / row.seconds, 1e-6);  // a step has no other parts
     aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
   }
   const double det = aa * bb - ab * ab;

@@ -1,4 +1,4 @@
-// Costs: devices, profiles, contention, classes, and what is refused.
+// Costs of local work and communication: devices, profiles, contention, classes, and refusals.
 #include "engine/costs/costs.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(Costs, ComputeFollowsTheEfficiencyCurve) {
   const auto* work = std::get_if<program::Compute>(&rig.linked.program.roles[0].ops[o].work);
   const model::SegmentWork w =
       work_of(rig.model, work->segment, program::Pass::forward, 1, 1, program::DType::f32);
-  // An mlp is two products.
+  // An mlp has two matrix products, each with half_flops = 1e6.
   EXPECT_NEAR(rig.costs.seconds(0, o, 0),
               (w.flops.value + 2e6) / 0.5e13 + w.traffic.value / 0.8e12 + w.kernels * 1e-6, 1e-15);
   EXPECT_FALSE(rig.costs.calibrated());
@@ -48,8 +48,9 @@ TEST(Costs, ComputeFollowsTheEfficiencyCurve) {
 }
 
 TEST(Costs, GathersOverManyNodesPayLatencyBandwidthAndRails) {
-  // ZeRO-3 on DGX H100: over 48 GB/s of PCIe to a NIC of its own and a fabric (4 us), then over
-  // NVLink (370 GB/s, 1.4 us), as docs/simulator.md sums it by hand.
+  // ZeRO-3's all-gather on DGX H100, computed by hand as in docs/simulator.md. Across nodes: each
+  // GPU has its own NIC behind 48 GB/s of PCIe, 4 us of latency. Inside: NVLink, 370 GB/s and 1.4
+  // us.
   constexpr double whole = 352e6;  // bytes: an mlp of Llama 3 8B in bf16
   for (const int nodes : {2, 8, 64}) {
     const cluster::Cluster cluster = cluster::load_cluster("dgx-h100:" + std::to_string(nodes));
@@ -64,7 +65,7 @@ TEST(Costs, GathersOverManyNodesPayLatencyBandwidthAndRails) {
     const double across = (nodes - 1) * (4e-6 + whole / ranks / 48e9);
     const double inside = 7 * (1.4e-6 + whole / 8 / 370e9);
     EXPECT_NEAR(seconds(program::Algorithm::hierarchical) / (across + inside), 1, 1e-4) << nodes;
-    // One ring through all ranks: each round waits for the one transfer that leaves a node.
+    // In one ring of all ranks, the transfers that leave a node determine each round.
     const double ring = (ranks - 1) * (4e-6 + whole / ranks / 48e9);
     EXPECT_NEAR(seconds(program::Algorithm::ring) / ring, 1, 1e-4) << nodes;
   }
@@ -123,7 +124,7 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
   }
   for (int n : seen) EXPECT_GT(n, 0);
   EXPECT_TRUE(costs.calibrated());
-  // Measured alone on the two cores, two ranks of two threads take turns.
+  // Measured with one rank of two threads on the two cores; two such ranks take twice as long.
   profile.ranks = 1, profile.threads_per_rank = 2;
   const Costs crowded(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
   EXPECT_EQ(crowded.seconds(0, 0, 0), 0.25);
@@ -205,7 +206,7 @@ TEST(Costs, SlowLinksSlowWhatCrossesThem) {
   }
 }
 
-// Representative rounds (large groups) against the sum over all rounds.
+// Large groups compute equal rounds once. The result equals the sum over all rounds.
 TEST(Costs, DistinctRoundsGiveTheSameTime) {
   const cluster::Cluster cluster = cluster::load_cluster("dgx-a100:16");
   std::vector<Id> all(128);
@@ -241,7 +242,7 @@ TEST(Costs, DistinctRoundsGiveTheSameTime) {
   }
 }
 
-// Two cards behind one NIC gain nothing from a hierarchy; eight with NICs of their own do.
+// Two GPUs behind one NIC gain nothing from a hierarchical collective; eight with a NIC each do.
 TEST(Costs, AutomaticBecomesTheFastestOnTheCluster) {
   auto algorithms = [](const char* platform, int ranks, const char* spec) {
     const model::ModelSpec model = model::load_model(spec, 0);

@@ -1,4 +1,4 @@
-// The profiler's schedule and estimator, by hand and by count.
+// The profiler's rounds of pairs and its estimator, against values worked out by hand.
 #include "engine/costs/ping_pong.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +36,8 @@ void expect_each_pair_once(const std::vector<PairRound>& rounds, const std::vect
 }
 
 TEST(PingPong, TournamentOfFour) {
-  // Seats 0 1 2 3: (0,3) (1,2). The others move on by one: 0 2 3 1: (0,1) (2,3). Again: 0 3 1 2:
-  // (0,2) (1,3).
+  // Seats 0 1 2 3 give (0,3) (1,2). Device 0 stays, the others move by one seat: 0 2 3 1 gives
+  // (0,1) (2,3), and 0 3 1 2 gives (0,2) (1,3).
   using P = std::pair<Id, Id>;
   EXPECT_EQ(pairing_rounds(alone(4)),
             (std::vector<PairRound>{{P{0, 3}, P{1, 2}}, {P{0, 1}, P{2, 3}}, {P{0, 2}, P{1, 3}}}));
@@ -59,7 +59,7 @@ TEST(PingPong, NoTwoPairsOfARoundTouchANode) {
     for (const cluster::Device& d : cluster::load_cluster(name).devices()) nodes.push_back(d.node);
     const auto rounds = pairing_rounds(nodes);
     expect_each_pair_once(rounds, nodes);
-    // On `paper`, a node of four takes part in 4 x 28 + 6 = 118 pairs, one at a time.
+    // On `paper` (32 devices), a node of four is in 4 x 28 + 6 = 118 pairs, one pair per round.
     if (std::string(name) == "paper") {
       EXPECT_LE(rounds.size(), 2 * 118U);
     }
@@ -67,14 +67,14 @@ TEST(PingPong, NoTwoPairsOfARoundTouchANode) {
 }
 
 TEST(PingPong, EstimatesByHand) {
-  // 10 us and 1 GB/s there, 30 us and 0.5 GB/s back; 1,000 bytes small, 101,000 large.
-  // Small: 10 + 30 us of latency, 1 + 2 us of bytes: 43 us. Large there: + 100 us = 143; back:
-  // + 200 us = 243. Latency (43 - 3) / 2 = 20 us each way.
+  // There: 10 us and 1 GB/s. Back: 30 us and 0.5 GB/s. Small: 1,000 bytes, large: 101,000 bytes.
+  // Leg 0: 10 + 30 us of latency + 1 + 2 us of bytes = 43 us. Leg 1: 43 + 100 = 143 us. Leg 2: 43 +
+  // 200 = 243 us. The estimated latency is (43 - 3) / 2 = 20 us in both directions.
   const PingPong settings{.small = 1000, .large = 101000, .repeats = 3};
   PingPongTimes times;
-  times.legs[0] = {43e-6, 43e-6, 900e-6};  // one hiccup
+  times.legs[0] = {43e-6, 43e-6, 900e-6};  // one outlier
   times.legs[1] = {143e-6, 7, 143e-6};
-  times.legs[2] = {243e-6, 243e-6, 42e-6};  // no longer than a small one: says nothing
+  times.legs[2] = {243e-6, 243e-6, 42e-6};  // the last is shorter than leg 0: ignored
   const auto [there, back] = estimate(3, 5, times, settings);
   EXPECT_EQ(there.from, 3U);
   EXPECT_EQ(there.to, 5U);
@@ -85,7 +85,7 @@ TEST(PingPong, EstimatesByHand) {
   EXPECT_NEAR(there.latency, 20e-6, 1e-12);
   EXPECT_NEAR(back.latency, 20e-6, 1e-12);
   EXPECT_NEAR(there.latency_spread, 0, 1e-12);
-  // Mostly no longer than a small one: 100,000 bytes in 40, 41 and 143 us bound it from below.
+  // Most repeats are shorter than leg 0. Then 100,000 bytes in 40, 41 and 143 us are a lower bound.
   times.legs[1] = {40e-6, 143e-6, 41e-6};
   EXPECT_NEAR(estimate(3, 5, times, settings).first.bandwidth, 1e5 / 41e-6, 1);
 }

@@ -1,4 +1,4 @@
-// Profiles survive their file, interpolate as said, and refuse files they do not understand.
+// Profiles: writing and reading files, interpolation, merging, and files that are refused.
 #include "engine/costs/profile.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ TEST(Profile, RoundTrip) {
   EXPECT_THAT(json, testing::HasSubstr("\"cluster_hash\": \"fedcba9876543210\""));
 }
 
-// As version 1 wrote it: one kind for the whole file; nothing of pairs and variances.
+// A file of version 1: one device kind for the whole file, no pairs, no variances.
 TEST(Profile, ReadsVersion1) {
   const auto file = [](const std::string& kind) {
     return R"({"profile_version": 1, "host": "h", "device_kind": ")" + kind +
@@ -106,7 +106,7 @@ TEST(Profile, MergesUnlikeDevicesAndParts) {
   EXPECT_EQ(both.cluster_hash, gpu.cluster_hash);
   EXPECT_EQ(both.pairs.size(), 2U);
   EXPECT_EQ(both.variances.size(), 1U);
-  // The same file twice is that file; what has no times has no say in how many ranks were at work.
+  // A profile merged with itself is unchanged. A profile without times does not set `ranks`.
   EXPECT_EQ(to_json(merge(cpu, cpu)), to_json(cpu));
   Profile network = {.cluster = gpu.cluster, .cluster_hash = gpu.cluster_hash, .pairs = gpu.pairs};
   EXPECT_EQ(to_json(merge(network, sample())), to_json(sample()));
@@ -137,7 +137,7 @@ TEST(Profile, RefusesToMergeContradictions) {
   EXPECT_THAT(message(p), testing::HasSubstr("variance of segment 0 of gpt2-124m"));
 }
 
-/// What a job on `cluster` says to this profile; "accepted" when nothing.
+/// The error of loading this profile for a job on `cluster`, or "accepted".
 std::string use(const Profile& profile, const cluster::Cluster& cluster,
                 Profile* loaded = nullptr) {
   const std::string path = testing::TempDir() + "/" +
@@ -162,7 +162,7 @@ TEST(Profile, IsRefusedOnAnotherCluster) {
   EXPECT_THAT(use(p, cluster::load_cluster("dgx1")),
               testing::AllOf(testing::StartsWith("cluster.profile: "),
                              testing::HasSubstr("on paper ("), testing::HasSubstr("is dgx1 (")));
-  // Times that name their device only need a device of this kind.
+  // Times of a device kind need only one such device in the cluster.
   p = {}, p.kernels = {{program::KernelKind::cast, 1e9, 0, "V100 PCIe 32GB"}};
   EXPECT_EQ(use(p, paper), "accepted");
   EXPECT_THAT(use(p, cluster::load_cluster("dgx-a100")), testing::HasSubstr("A100"));

@@ -88,7 +88,7 @@ TEST(Draft, TakesTheTimeOfTheWholeLink) {
     const link::LinkedProgram whole = link::link(methods::compile(plan, model));
     if (needs_events(whole)) continue;
     const link::LinkedProgram quick =
-        link::link_draft(methods::draft(methods::prepare(plan, model), model));
+        link::order(methods::compile_with_all_waits(methods::prepare(plan, model), model));
     const cluster::Disturber quiet({}, whole.program.world_size);
     Recording a, b;
     dry_run(whole, costs::Costs(whole, model, cluster, {}), quiet, 3, a);

@@ -1,5 +1,6 @@
-// Every key of a job, of the wrong type or out of range: the message names that key and its place,
-// the file's line or --set. And what a message recommends is itself accepted.
+// Tests every key of a job with a value of a wrong type and out of range: the message names the key
+// and its place (the file's line, or --set). A job with the setting that a message recommends is
+// accepted.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,7 +25,7 @@ using Words = std::vector<std::string>;
 const std::map<std::string, std::string> base = {
     {"model.name", "\"gpt2-124m\""}, {"cluster.name", "\"paper\""}, {"method.name", "\"ddp\""}};
 
-/// Values of a type that this key has not, or of a spelling that it does not know.
+/// Values of other types than this one, or misspelt ones.
 Words wrong_types(const std::string& type) {
   if (type == "integer") return {"\"four\"", "1.5", "true", "[1]"};
   if (type == "number") return {"\"many\"", "true", "[1]", "nan", "inf", "-inf"};
@@ -37,7 +38,7 @@ Words wrong_types(const std::string& type) {
   return {"3", "true", "\"no such choice\""};
 }
 
-/// Beyond what is accepted. A test asks that every key of a number stands here.
+/// By key: values out of range. A test checks that every key with a number is listed.
 const std::map<std::string, Words> out_of_range = {
     {"cluster.world_size", {"0", "-1", "99999999"}},
     {"cluster.memory_reserve", {"\"-1GB\"", "\"1e6EB\""}},
@@ -94,8 +95,8 @@ bool is_number(const std::string& type) {
          type == "duration" || type == "size";
 }
 
-/// "disturb.stragglers[].rank" = V as the key of a table in an array is given: path and value of
-/// the array.
+/// Turns a key of an array of tables, such as "disturb.stragglers[].rank" = V, into the path and
+/// value of the whole array, as a setting states it.
 std::pair<std::string, std::string> as_setting(const std::string& path, const std::string& value) {
   const auto brackets = path.find("[].");
   if (brackets == std::string::npos) return {path, value};
@@ -161,7 +162,7 @@ std::string try_it(const std::vector<std::string>& set) {
   return test::message_of([&] { parse_job(text, "job.toml", set); });
 }
 
-/// The settings that a refusal of `key` recommends.
+/// The settings that an error about `key` recommends.
 Words recommended(const std::string& message, const std::string& key) {
   std::smatch found;
   if (std::regex_search(message, found,
@@ -222,7 +223,7 @@ TEST(JobKeys, SharesAreToBlameForTheMeshThatTheyImply) {
 }
 
 TEST(JobKeys, AHeartbeatFitsFourTimesIntoTheTimeout) {
-  EXPECT_EQ(try_it({"run.timeout=3s"}), "no error");  // the default follows
+  EXPECT_EQ(try_it({"run.timeout=3s"}), "no error");  // the default becomes smaller
   EXPECT_EQ(try_it({"run.heartbeat=1s", "run.timeout=4s"}), "no error");
   EXPECT_EQ(try_it({"run.heartbeat=1s", "run.timeout=3s"}),
             "--set run.heartbeat=1s: key \"run.heartbeat\": 1 s must be at most a quarter of "

@@ -1,5 +1,5 @@
-// Job files: defaults, constraints between keys, and the message of every wrong job; the reference
-// in the docs lists the keys that the reader knows.
+// Tests job files: defaults, constraints between keys, and the message of each kind of wrong job.
+// docs/job.md must list exactly the keys that the reader knows.
 
 #include "engine/job/job.h"
 

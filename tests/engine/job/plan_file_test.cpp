@@ -1,4 +1,5 @@
-// Plan files: what is written is what is read, and everything else is refused.
+// Tests plan files: a plan that is written and read is the same plan, and files that were edited or
+// made for another model or cluster are refused.
 #include "engine/job/plan_file.h"
 
 #include <gmock/gmock.h>
@@ -21,8 +22,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Every member of a plan; a new one does not compile here until it is listed, which is a reminder
-/// to write it to the file.
+/// All members of a plan. This function does not compile when a plan has a new member: list it here
+/// and write it to the file.
 auto members_of(const plan::Plan& plan) {
   const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer] = plan;
   const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
@@ -80,7 +81,7 @@ struct Draw {
   double part() { return static_cast<double>(1 + random() % 1000) / 1001; }
 };
 
-/// Any value in every member, as long as stages hold the segments in order.
+/// A random value in every member; stages hold all segments in order.
 plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   plan::Plan p;
   for (auto it = methods::strategies().begin();
@@ -166,7 +167,7 @@ TEST(PlanFile, WritingAndReadingAreExactInverses) {
     EXPECT_EQ(read.hash, hash_of(decision.plan, made, model(), cluster));
     EXPECT_EQ(read.why.seconds, decision.seconds);
     EXPECT_EQ(read.why.would_change, decision.would_change);
-    // The reasons too: they are all in the text.
+    // The text contains all reasons, so equal texts mean equal reasons.
     ASSERT_EQ(to_toml(read.why, read.made_for, model(), cluster), text) << "seed " << seed;
   }
 }
@@ -234,7 +235,7 @@ TEST_F(Written, EditedPlansAreRefused) {
               AllOf(HasSubstr("edited"), HasSubstr("not even complete")));
   EXPECT_THAT(message_of(changed("dp = 2", "dp = 16")),
               AllOf(HasSubstr("plan.toml:"), HasSubstr("entries, but"), HasSubstr("16 ranks")));
-  EXPECT_EQ(message_of(changed("# A plan", "# My plan")), "no error");  // a comment says nothing
+  EXPECT_EQ(message_of(changed("# A plan", "# My plan")), "no error");  // comments do not count
 }
 
 TEST_F(Written, PlansOfOtherModelsAndClustersAreRefused) {
@@ -260,7 +261,7 @@ TEST(Identity, HashesFollowWhatMatters) {
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cULL);  // Fowler, Noll and Vo's test vector
 }
 
-/// A job that names a plan, both in files.
+/// A job file that names a plan file.
 class Planned : public testing::Test {
  protected:
   std::string path_ = testing::TempDir() + "/planned.toml";

@@ -1,5 +1,5 @@
-// The linker's refusals, each on a program small enough to be read: what is wrong, and what the
-// message says.
+// What the linker refuses, with its messages, and the memory that it plans. Each test has a program
+// of a few ops.
 #include "engine/link/link.h"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,8 @@ TEST(Linker, RefusesARace) {
 }
 
 TEST(Linker, RefusesARaceWithTheNextStep) {
-  // The sum is read beside compute: the next step's backward may overwrite it first.
+  // The cast reads the sum on its own lane, so the next step's backward may overwrite the sum
+  // first.
   EXPECT_THAT(
       refusal(forward + backward + reduce + update + "%4 norm cast source<G target>K after %2\n"),
       AllOf(HasSubstr("data race (write after read) on 'G'"), HasSubstr("of 1 step(s) before"),
@@ -199,20 +200,21 @@ view B B 0 4
         .memory[0]
         .value;
   };
-  // The second half of A is written while B is still read: nothing can be shared.
+  // The second half of A is written while B is still read, so A and B cannot share bytes.
   EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
                     "%1 x cast source<B target>A.high\n"
                     "%2 x cast source<W@1 target>A.low\n"
                     "%3 x cast source<A target>W\n"),
             (8 + 4) * 4);
-  // Written by two lanes, A may be there before B is, though x writes its half after B's last use.
+  // Lane x writes its half of A after the last use of B, but lane y may write the other half
+  // before.
   EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
                     "%1 x cast source<B target>V\n"
                     "%2 x cast source<W@1 target>A.low\n"
                     "%3 y cast source<W@1 target>A.high after %4@1\n"
                     "%4 x cast source<A target>W after %3\n"),
             (8 + 4) * 4);
-  // One after the other they share.
+  // A is written after the last use of B, so they share bytes.
   EXPECT_EQ(planned("%0 x cast source<W@1 target>B\n"
                     "%1 x cast source<B target>V\n"
                     "%2 x cast source<W@1 target>A\n"

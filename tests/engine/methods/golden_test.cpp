@@ -1,4 +1,4 @@
-// Programs as golden files: what a small job compiles to, line by line. To accept a change:
+// Programs of small jobs equal their golden files, line by line. To accept a change:
 // REHEARSE_ACCEPT=1.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The compatibility matrix of docs/methods.md is the registry's. To accept a change:
+// The compatibility matrix of docs/methods.md agrees with the registry. To accept a change:
 // REHEARSE_ACCEPT=1.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

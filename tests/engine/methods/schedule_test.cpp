@@ -1,5 +1,5 @@
-// Eq. 7 of Sun 2026 as printed, which the planner does not use, and why: it always picks the fewest
-// micro-batches. Samples by speed, which it does use.
+// Two parts of Sun 2026: eq. 7 as printed always picks the fewest micro-batches, which is why the
+// planner does not use it. Shares of samples by speed, which the planner does use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,13 +15,14 @@ namespace {
 
 constexpr std::array eq7_choices{2, 4, 8, 16};
 
-/// The objective. `step`: forward and backward of one micro-batch; `transfer`: between stages.
+/// The objective of eq. 7, seconds. `step`: of forward and backward of one micro-batch; `transfer`:
+/// between two stages.
 double eq7_seconds(int micro_batches, int stages, int layers, double step, double transfer) {
   return static_cast<double>(stages) / layers * micro_batches * step +
          (micro_batches - 1) * transfer;
 }
 
-/// M*, among those that fit into memory. Ties: the smaller.
+/// M* of eq. 7 among the choices that fit into memory. Of equal ones, the smaller.
 std::optional<int> eq7_micro_batches(
     int stages, int layers, double step, double transfer,
     const std::function<bool(int)>& fits = [](int) { return true; }) {
@@ -33,7 +34,8 @@ std::optional<int> eq7_micro_batches(
   return best;
 }
 
-/// A flushed pipeline of equal stages: M + G - 1 turns, and a transfer both ways between stages.
+/// Seconds of a flushed pipeline of G equal stages: M + G - 1 turns (forward and backward of one
+/// micro-batch), and 2 (G - 1) transfers.
 double flushed_seconds(int micro_batches, int stages, double turn, double transfer) {
   return (micro_batches + stages - 1) * turn + 2 * (stages - 1) * transfer;
 }
@@ -64,17 +66,17 @@ TEST(Eq7, MemoryLeavesTheSmallestThatFits) {
 }
 
 TEST(Eq7, AFlushedPipelineWantsMore) {
-  // The same batch in M parts on 4 stages, 0.4 s of work a stage: (M + 3) x 0.4 / M.
+  // The same batch in M micro-batches on 4 stages, 0.4 s of work per stage: (M + 3) x 0.4 / M.
   EXPECT_NEAR(flushed_seconds(2, 4, 0.4 / 2, 0), 5 * 0.2, 1e-15);
   EXPECT_NEAR(flushed_seconds(16, 4, 0.4 / 16, 0), 19 * 0.025, 1e-15);
   EXPECT_LT(flushed_seconds(16, 4, 0.4 / 16, 0.001), flushed_seconds(2, 4, 0.4 / 2, 0.001));
 }
 
 TEST(Shares, FollowSpeed) {
-  // 12 samples, seconds a sample 1, 1, 2: 5, 5, 2 are done at 5, 5, 4; 4, 5, 3 at 6.
+  // 12 samples at 1, 1 and 2 s each: shares 5, 5, 2 end after 5, 5, 4 s; shares 4, 5, 3 after 6 s.
   EXPECT_EQ(planner::shares_of(std::vector<double>{1, 1, 2}, 12), (std::vector<int>{5, 5, 2}));
   EXPECT_EQ(planner::shares_of(std::vector<double>{1, 1}, 6), (std::vector<int>{3, 3}));
-  // At least one each, however slow.
+  // Every rank gets at least one sample, however slow it is.
   EXPECT_EQ(planner::shares_of(std::vector<double>{1, 100}, 4), (std::vector<int>{3, 1}));
 }
 

@@ -1,5 +1,5 @@
-// Bytes on the wire of every reduction and coding, played transfer by transfer, against formulas
-// written here from the definitions; and memory for packets whose size a threshold decides.
+// Bytes on the wire of every reduction and coding, summed transfer by transfer, equal formulas that
+// follow from the definitions. Also the memory for packets of a threshold select.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::int64_t packet(std::int64_t n, std::int64_t k, program::Coding coding) {
   return 0;
 }
 
-/// Elements of each layer of a model on one rank: tied weights are the embedding's.
+/// [segment]: elements of its layer on one rank. Tied weights belong to the embedding.
 std::vector<std::int64_t> layers_of(const model::ModelSpec& model) {
   std::vector<std::int64_t> out(model.segments.size());
   std::vector<bool> seen(model.groups.size());
@@ -37,7 +37,7 @@ std::vector<std::int64_t> layers_of(const model::ModelSpec& model) {
   return out;
 }
 
-/// Sizes of the groups that share a node, of one data-parallel group.
+/// [node]: how many ranks of one data-parallel group it has.
 using Nodes = std::vector<std::int64_t>;
 
 std::int64_t layer_bytes(const plan::LayerExchange& x, std::int64_t n, const Nodes& nodes, int zero,
@@ -97,9 +97,8 @@ TEST(SparseBytes, OfEveryReductionCodingAndSelectorAreTheFormulas) {
                 expected += layer_bytes(plan.exchange.layers[s], elements[s], c.nodes, zero,
                                         size_of(precision),
                                         selector == program::Selector::threshold ? 4 : 0);
-              // Tied weights are a bucket of their own beside the embedding's others, and rounding
-              // up happens bucket by bucket: at most one entry, and a partly filled byte, a packet
-              // more.
+              // Tied weights have a bucket of their own, and each bucket rounds up. So a packet may
+              // have one entry and one partly filled byte more than the formula.
               const std::int64_t bytes = test::sent_bytes(link::link(compile(plan, model)));
               const std::int64_t slack = 200 * dp * dp;
               EXPECT_GE(bytes, expected - slack)
@@ -124,7 +123,7 @@ TEST(SparseBytes, AThresholdsPacketsHaveRoomForTwiceAsMany) {
     EXPECT_EQ(s.elements, 4 * (4 + 8 * 2 * k));
   }
   EXPECT_TRUE(found);
-  // What is sent in a simulation is what is wanted.
+  // A simulation sends packets of the wanted number of entries.
   EXPECT_EQ(test::sent_bytes(link::link(program)), 4 * 3 * (4 + 8 * k));
 }
 

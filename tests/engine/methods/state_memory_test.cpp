@@ -1,7 +1,7 @@
-// What a rank must keep, against the papers' formulas: mixed-precision Adam's 16 bytes a parameter
-// and what each ZeRO level divides by the number of ranks (Rajbhandari et al., SC 2020, section
-// 5.1 and figure 1), and PipeDream-2BW's second copy of the weights (Narayanan et al., ICML 2021,
-// section 3.3).
+// State and buffers of a rank equal the papers' formulas: mixed-precision Adam's 16 bytes per
+// parameter and what each ZeRO level divides by the number of ranks (Rajbhandari et al., SC 2020,
+// section 5.1 and figure 1), and PipeDream-2BW's second copy of the weights (Narayanan et al., ICML
+// 2021, section 3.3).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
   for (const int n : {1, 2, 4, 8})
     for (const program::DType precision : {program::DType::f32, program::DType::f16}) {
       const auto width = static_cast<double>(size_of(precision));
-      // Moments, and a copy in fp32 of 16-bit weights: K = 8 or 12 bytes a parameter.
+      // K, bytes per parameter: 8 for two moments, 12 with the f32 master of 16-bit weights.
       const double k = precision == program::DType::f32 ? 8 : 12;
       for (int level = 0; level <= 3; ++level) {
         if (n == 1 && level > 0) continue;
@@ -47,7 +47,7 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
         const double weights = width * parameters / (level == 3 ? n : 1);
         const double optimizer = k * parameters / (level >= 1 ? n : 1);
         const double gradients = width * parameters / (level >= 2 ? n : 1);
-        // Buckets are padded so that shards are equal.
+        // The tolerance is for padding, which makes the shards of a bucket equal.
         EXPECT_NEAR(static_cast<double>(memory.state) / (weights + optimizer), 1, 0.003)
             << "ZeRO-" << level << " on " << n;
         EXPECT_NEAR(static_cast<double>(memory.buffer) / gradients, 1, 0.003)
@@ -66,7 +66,7 @@ TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
     const link::RoleMemory flushed = memory_of(once, model, stage),
                            kept = memory_of(two, model, stage);
     twice += kept.state - flushed.state;
-    // 1F1B's rank has one copy of its weights and two moments, each of four bytes.
+    // With 1F1B a rank has one copy of its weights and two moments, of four bytes each.
     EXPECT_EQ(kept.state - flushed.state, flushed.state / 3);
     EXPECT_EQ(kept.buffer, flushed.buffer);
   }

@@ -1,6 +1,6 @@
-// Every registered method over every size that it takes: its program links, waits for nothing
-// twice, survives a round trip through text, and every single collective, wait and weight version
-// in it is needed: dropping it is reported.
+// Every registered method on meshes of several sizes: its program links, has no redundant waits,
+// and is equal after writing and parsing its text. Every single collective, wait and weight version
+// is needed: the linker refuses the program without it.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -26,7 +26,7 @@ model::ModelSpec small_model(int layers) {
   return model::build_model(model);
 }
 
-/// Few of its sizes divide by a number of ranks: shards have padding at their ends.
+/// Most of its sizes are no multiples of the numbers of ranks, so shards have padding.
 model::ModelSpec odd_model(model::Family family) {
   return model::build_model({.name = "odd",
                              .family = family,
@@ -45,7 +45,7 @@ struct Case {
   int layers = 0;
 };
 
-/// All valid plans of a method on `ranks` ranks: its meshes, ZeRO levels and techniques.
+/// All valid plans of a method on `ranks` ranks: meshes, ZeRO levels and techniques.
 std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
                            test::Refusals* refusals = nullptr) {
   test::Refusals uncounted;
@@ -64,7 +64,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
     if (refusals->refuses(plan, small_model(layers))) return;
     cases.push_back({method + what, plan, layers});
   };
-  // Every layer in another way, on nodes with three, two and one ranks.
+  // Layers take turns in reductions and codings. The first node has three places, later nodes two.
   auto mixed = [&](plan::Plan plan) {
     for (Id s = 0; s < small_model(layers).segments.size(); ++s)
       plan.exchange.layers.push_back({.density = 0.1,
@@ -89,7 +89,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
           plan.exchange.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
         plan.exchange.zero = 0;
         if (can.shares && plan.mesh.dp > 1) {
-          // Two ranks alike where there are three: kinds of several ranks and of one.
+          // Shares 1, 3, 1, ...: with three dp ranks, one kind has two of them and one has one.
           for (int i = 0; i < plan.mesh.dp; ++i) plan.schedule.shares.push_back(i % 2 == 0 ? 1 : 3);
           add(plan, mesh + " shares");
           plan.exchange.zero = can.max_zero, add(plan, mesh + " shares zero"),
@@ -143,12 +143,12 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
         return ops;
       }());
     }
-  // Numbers of micro-batches that do not suit the number of stages.
+  // Refused: numbers of micro-batches that do not fit the number of stages.
   refusals.expect(GetParam(), {{"interleaved", 282}, {"pipedream-2bw", 93}});
 }
 
-/// Dense plans of the odd models, too: an encoder's parts that every tensor rank holds whole end
-/// where no shard does.
+/// Dense plans of the odd models link, too. With bert, the groups that every tensor rank holds
+/// whole do not end at the end of a shard.
 TEST_P(Methods, LinkWhereShardsArePadded) {
   for (const model::Family family : {model::Family::gpt, model::Family::bert})
     for (const int ranks : {3, 6, 7, 12})
@@ -161,11 +161,11 @@ TEST_P(Methods, LinkWhereShardsArePadded) {
       }
 }
 
-/// A kind of replica for each number of samples on every stage, whose compute ops take as many and
-/// whose memory is no smaller for more.
+/// Every stage has one role for each number of samples. Its compute ops take that number, and the
+/// role with more samples needs more memory.
 TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   if (!strategy_named(GetParam()).combines.shares) {
-    // Every rank takes equally many: who says otherwise is told.
+    // The method gives all ranks equally many samples and refuses shares.
     plan::Plan plan = cases_of(GetParam(), 6, 8).front().plan;
     plan.schedule.shares.assign(static_cast<std::size_t>(plan.mesh.dp), plan.samples());
     EXPECT_NE(test::message_of([&] { prepare(plan, small_model(8)); }).find("method.shares: ["),
@@ -175,7 +175,7 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   int seen = 0;
   for (const Case& c : cases_of(GetParam(), 6, 8)) {
     if (c.plan.schedule.shares.empty() || !c.plan.exchange.layers.empty())
-      continue;  // leaders are a kind too
+      continue;  // leaders would add kinds
     SCOPED_TRACE(c.name);
     const link::LinkedProgram linked = link::link(compile(c.plan, small_model(c.layers)));
     const program::Program& p = linked.program;
@@ -228,7 +228,8 @@ TEST_P(Methods, EveryCollectiveIsNeeded) {
   }
 }
 
-/// Dropped from all members at once, a collective leaves no unmatched peer: only layouts can tell.
+/// A collective that is dropped from all its members leaves no unmatched peer, so only layouts show
+/// that it is missing.
 TEST_P(Methods, EveryCollectiveIsNeededByAllItsMembers) {
   for (const Case& c : cases_of(GetParam(), 4, 4)) {
     const program::Program program = compile(c.plan, small_model(c.layers));
@@ -275,8 +276,8 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
   }
 }
 
-/// The closed form of a schedule's activations against the schedule itself. A backward with a shift
-/// belongs to the iteration before, so its forward has been done when this one begins.
+/// PassOrder::in_flight equals a count over the actions. A backward with a shift belongs to the
+/// step before, so its activations already exist when the iteration begins.
 TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
   const Strategy& strategy = strategy_named(GetParam());
   const model::ModelSpec model = small_model(12);
@@ -304,7 +305,7 @@ TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
           ++seen;
         }
       }
-  EXPECT_GE(seen, 7);  // each number of micro-batches, if only on one stage
+  EXPECT_GE(seen, 7);  // at least one stage for each number of micro-batches
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(test::all_methods()), test::method_name);

@@ -1,6 +1,6 @@
-// Bytes on the wire of every method over every size that it takes: what its program's transfers add
-// up to equals a formula written here from the papers, which looks at the plan and the model only.
-// In elements, summed over all ranks of a step.
+// Bytes on the wire of every method on meshes of several sizes: the sum over all transfers of a
+// step's program equals the papers' formulas, which use only the plan and the model. Bytes are
+// summed over all ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,16 +24,15 @@ model::ModelSpec model_of(int layers) {
                              .seq_len = 12});
 }
 
-/// The papers' formulas. G: gradient elements a rank reduces; n, t, S: sizes of dp, tp, pp; m
-/// micro-batches; a: elements of a boundary activation,
-/// summed over replicas.
+/// Bytes of dense methods by the papers' formulas. n, t: sizes of dp and tp; m: micro-batches; a:
+/// elements of a boundary activation, summed over the data-parallel ranks.
 std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
   if (plan.mesh.dp == 1) plan.exchange.zero = 0;  // nothing to shard
-  // Exchanges of which any could be sparse go once a step, whatever is sharded.
+  // Methods with sparse exchanges reduce once per step, also with ZeRO-2.
   if (strategy_named(plan.method).combines.sparse)
     plan.exchange.zero = std::min(plan.exchange.zero, 1);
   const std::int64_t n = plan.mesh.dp, t = plan.mesh.tp, m = plan.schedule.micro_batches;
-  // Of all replicas together, whatever their shares.
+  // Samples of one micro-batch on all data-parallel ranks together, also with unequal shares.
   const std::int64_t samples = plan.schedule.global_batch / m;
   const std::int64_t a = samples * model.seq_len * model.hidden;
   const std::int64_t replicas = plan.mesh.dp * plan.mesh.tp;  // ranks of a stage
@@ -54,20 +53,21 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
       params += elements_of(model.groups[g], plan.mesh.tp);
       if (!model.groups[g].split) whole += elements_of(model.groups[g], plan.mesh.tp);
     }
-    // Over dp: all-reduce moves 2 (n-1)/n of the gradient a rank; ZeRO see lowering/sharded.cpp.
+    // Over dp: a rank sends 2 (n-1)/n of the gradient in an all-reduce. lowering/sharded.cpp has
+    // the factors of ZeRO.
     const std::int64_t times = plan.exchange.zero == 2 ? m + 1
                                : plan.exchange.zero == 3
                                    ? (plan.exchange.keep_gathered ? m + 1 : 3 * m)
                                    : 2;
     elements +=
         times * (n - 1) * params * t;  // t groups of n ranks, each moving (n-1) times its elements
-    // Over tp: what every tensor rank holds whole is summed as often as it is reduced.
+    // Over tp: gradients of groups that tp does not split are all-reduced before each dp reduction.
     elements += (plan.exchange.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
     for (int c = stage; c < chunks; c += plan.mesh.pp)
       for (Id s : plan.placement.stages[static_cast<std::size_t>(c)]) {
         const bool first = s == 0, last = s + 1 == model.segments.size();
-        // An all-reduce in forward (not after the head) and one in backward (not before the
-        // embedding): 2 (t-1) a a group. With sequence parallelism each is a reduce-scatter and an
+        // One all-reduce in forward (not in the head) and one in backward (not in the embedding):
+        // 2 (t-1) x a each. With sequence parallelism each of them is a reduce-scatter and an
         // all-gather, and backward gathers the input once more.
         elements += ((!last) + (!first)) * 2 * (t - 1) * a * m;
         if (plan.mesh.sequence_parallel && t > 1) elements += (!first) * (t - 1) * a * m;
@@ -76,7 +76,7 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
   }
   elements += 2 * (chunks - 1) * m * a * t / (plan.mesh.sequence_parallel ? t : 1);
   if (plan.mesh.pp > 1 &&
-      model.tied)  // two copies of the word embedding: 2 (2-1) of its elements a pair
+      model.tied)  // two copies of the word embedding: 2 (2-1) x its elements per pair
     elements +=
         2 * elements_of(model.groups[model.segments.front().groups[0]], plan.mesh.tp) * replicas;
   if (plan.clip) {  // one scalar over all ranks that hold different gradients
@@ -90,8 +90,9 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
   const std::int64_t params = parameters_of(model), n = plan.mesh.dp;
   if (plan.mesh.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
   if (plan.exchange.reduction == plan::Reduction::sparse) {
-    // In the place of the dense sum each rank's pairs reach the n - 1 others. What tp splits and
-    // what it does not are a bucket each, and rounding up happens bucket by bucket.
+    // Instead of the dense sum, each rank's (index, value) pairs reach the n - 1 others. Groups
+    // that tp splits and groups that it does not split form one bucket each, and each bucket rounds
+    // up.
     const std::int64_t t = plan.mesh.tp;
     std::int64_t split = 0, whole = 0;
     for (const model::ParamGroup& g : model.groups)
@@ -100,7 +101,7 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     for (const std::int64_t part : {split, whole})
       pairs +=
           static_cast<std::int64_t>(std::ceil(plan.exchange.density * static_cast<double>(part)));
-    // ZeRO's weights are still gathered: half of the dense volume.
+    // ZeRO still gathers the weights, so only half of the dense volume is saved.
     const std::int64_t dense = (plan.exchange.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
     return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
   }
@@ -132,7 +133,7 @@ TEST_P(Volumes, EqualTheFormula) {
                        expected = formula_of_method(plan, model);
     if (plan.exchange.zero > 0 &&
         (plan.mesh.dp &
-         (plan.mesh.dp - 1))) {  // shards are padded to equal parts: under n elements a bucket
+         (plan.mesh.dp - 1))) {  // padding to equal shards: under n elements per bucket
       EXPECT_GE(bytes, expected);
       EXPECT_LE(static_cast<double>(bytes), 1.005 * static_cast<double>(expected));
     } else {
@@ -162,7 +163,7 @@ TEST_P(Volumes, EqualTheFormula) {
           if (can.max_zero == 3) check(plan, model);
         }
       }
-  // Numbers of micro-batches that do not suit the number of stages.
+  // Refused: numbers of micro-batches that do not fit the number of stages.
   refusals.expect(GetParam(), {{"interleaved", 325}, {"pipedream-2bw", 88}});
 }
 

@@ -1,6 +1,6 @@
-// Migrations by their own meaning: a program is interpreted here, move by move, on numbers that say
-// which element of which tensor they are, and what arrives is compared with what checkpoints say a
-// rank of the new plan has. Bytes against hand-worked formulas.
+// Tests migrations by interpreting the migration program on numbers. Each number identifies its
+// tensor and element. The result is compared with the parts that a checkpoint says a rank of the
+// new plan has. Sent bytes are compared with formulas worked out by hand.
 #include "engine/migration/migration.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@
 namespace rehearse::migration {
 namespace {
 
-/// What stands at element i of a whole tensor: whole numbers, so that sums are exact.
+/// The number at element i of a whole tensor. It is an integer, so that sums are exact.
 double content(const tensors::PartKey& key, std::int64_t i) {
   const auto name = static_cast<double>(std::hash<std::string>()(key.tensor) % 1000);
   const tensors::StorageKind kind =
@@ -28,7 +28,7 @@ double content(const tensors::PartKey& key, std::int64_t i) {
          (kind == tensors::StorageKind::residual ? 1e11 * (1 + key.copy) : 0);
 }
 
-/// The elements of a part by the checkpoints' own arithmetic.
+/// The elements of a part, computed as checkpoints do (tensors::copy_part).
 std::vector<double> contents(const tensors::PartKey& key, const model::ModelSpec& model) {
   std::vector<double> part(static_cast<std::size_t>(key.end - key.begin));
   for (const model::ParamGroup& group : model.groups)
@@ -63,7 +63,7 @@ std::vector<std::vector<tensors::TensorPart>> all_parts(const link::LinkedProgra
   return parts;
 }
 
-/// The storage of the migration for a part.
+/// The storage of the migration program that holds a part.
 Id storage_of(const Moved& m, Id rank, bool old, const tensors::TensorPart& part) {
   const auto& states = m.migration.states[rank];
   for (Id s = 0; s < states.size(); ++s)
@@ -99,7 +99,7 @@ Moved moved(const plan::Plan& from, const plan::Plan& to, const model::ModelSpec
                model, options);
 }
 
-/// Everything but residuals is where a rank of the new plan has it.
+/// Expects all state except residuals to be where the new plan has it.
 void expect_arrived(const Moved& m, const model::ModelSpec& model,
                     const std::vector<Id>& plays = {}) {
   bool scaled = false;
@@ -111,7 +111,7 @@ void expect_arrived(const Moved& m, const model::ModelSpec& model,
           part.key.kind == tensors::StorageKind::other)
         continue;
       if (part.key.kind == tensors::StorageKind::scale && !scaled)
-        continue;  // it begins as in a new run
+        continue;  // the scale starts as in a new run
       const auto& storage = m.memory[process][storage_of(m, process, false, part)];
       const auto begin = storage.begin() + part.begin;
       const std::vector<double> found(begin, begin + (part.key.end - part.key.begin));
@@ -119,8 +119,8 @@ void expect_arrived(const Moved& m, const model::ModelSpec& model,
     }
 }
 
-/// What the ranks of a plan owe in all, by tensor and element of the whole; replicas of one copy
-/// must agree.
+/// The sum of the residuals of all ranks of a plan, by tensor and element of the whole tensor.
+/// Expects replicas of one copy to be equal.
 std::map<std::string, std::vector<double>> owed(const Moved& m, bool old,
                                                 const model::ModelSpec& model) {
   std::map<std::pair<std::string, int>, std::vector<double>> copies;
@@ -190,7 +190,7 @@ TEST(Migration, BringsEveryPlanToEveryOther) {
   for (const Named& from : plans_on(4))
     for (const Named& to : plans_on(4)) {
       SCOPED_TRACE(from.name + " -> " + to.name);
-      // Packets of a few rows, so that everything is cut.
+      // Packets of a few rows, so that every piece has to be split.
       const Moved m = moved(from.plan, to.plan, model, {.packet = Bytes(4000)});
       if (HasFailure()) return;
       expect_arrived(m, model);
@@ -227,9 +227,9 @@ TEST(Migration, AddsEveryResidualExactlyOnce) {
     if (HasFailure()) return;
     expect_arrived(m, model);
     EXPECT_EQ(owed(m, true, model), owed(m, false, model));
-    EXPECT_EQ(m.migration.sent_bytes, 0);  // each stays where it is
+    EXPECT_EQ(m.migration.sent_bytes, 0);  // each residual stays where it is
   }
-  // Owed, and nowhere to go.
+  // The new plan has no place for the residuals.
   plan::Plan dense{.method = "ddp", .mesh = {.dp = 4}, .schedule = {.global_batch = 12}};
   EXPECT_THROW(moved(sparse(4, {}), dense, model), InputError);
   expect_arrived(moved(dense, sparse(4, {}), model), model);
@@ -254,7 +254,7 @@ TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
   wide.method = "megatron";
   wide.mesh.dp = 2, wide.mesh.tp = 2;
   const auto compiled = [&](const plan::Plan& plan, const methods::PassOrder& order) {
-    return link::link(methods::infer_after(
+    return link::link(methods::infer_waits(
         lower(methods::prepare(plan, model), model, order, methods::sparse(plan))));
   };
   const link::LinkedProgram programs[] = {compiled(four, methods::one_by_one),
@@ -296,22 +296,22 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
     out.exchange.bucket = Bytes(20000);
     return out;
   };
-  // Whoever has all of it needs nothing: of every rank's own copy, whatever the buckets.
+  // Nothing is sent when every rank already has the whole state, whatever the buckets are.
   EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("ddp", 1, 4, 1)), 0);
   EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("1f1b", 4, 1, 1)), 0);
   EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("megatron", 1, 2, 2)), 0);
   EXPECT_EQ(bytes(plan("ddp", 1, 4, 1), plan("zero3", 1, 4, 1)), 0);
-  // ZeRO-1 has all weights everywhere, of AdamW's two moments a quarter: 2 P 4 (n-1) bytes.
+  // ZeRO-1: each of n ranks has all weights and 1/n of AdamW's two moments: 2 P 4 (n-1) bytes.
   EXPECT_EQ(bytes(plan("zero1", 1, 4, 1), plan("ddp", 1, 4, 1)), 2 * p * 4 * 3);
   EXPECT_EQ(bytes(plan("zero2", 1, 3, 1), plan("ddp", 1, 3, 1)), 2 * p * 4 * 2);
-  // ZeRO-3 lacks the weights as well.
+  // ZeRO-3: each rank has only 1/n of the weights, too.
   EXPECT_EQ(bytes(plan("zero3", 1, 4, 1), plan("ddp", 1, 4, 1)), 3 * p * 4 * 3);
   // SGD has one moment.
   plan::Plan sgd = plan("zero1", 1, 4, 1), sgd_to = plan("ddp", 1, 4, 1);
   sgd.optimizer = sgd_to.optimizer = plan::Optimizer::sgd;
   EXPECT_EQ(bytes(sgd, sgd_to), p * 4 * 3);
-  // Two stages on one rank each become whole copies: each lacks what only the other has, three
-  // states (weight, two moments) of it. Tied embeddings are on both.
+  // From two stages of one rank each to whole copies: each rank lacks the parameters that only the
+  // other one has, in three states (weight, two moments). Both have the tied embeddings.
   const plan::Plan pipeline = plan("1f1b", 2, 1, 1);
   std::int64_t both = 0;
   const std::int64_t embedding = elements_of(model.groups[model.segments[0].groups[0]], 1);
@@ -319,7 +319,7 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
     if (g == model.segments[0].groups[0]) both += embedding;
   EXPECT_GT(both, 0);
   EXPECT_EQ(bytes(pipeline, plan("ddp", 1, 2, 1)), 3 * 4 * (p - both));
-  // Tensor parts: every rank lacks the half of what is split, of three states.
+  // From tp 2 to whole copies: each rank lacks half of each split tensor, in three states.
   std::int64_t split = 0;
   for (const model::ParamGroup& group : model.groups)
     if (group.split) split += elements_of(group, 1);
@@ -327,8 +327,8 @@ TEST(Migration, SendsWhatIsMissingAndNoMore) {
 }
 
 TEST(Migration, PrefersTheNearAndSharesTheWork) {
-  // Two nodes of two ranks. Tensor ranks 0 and 1 lie on ranks 0, 2 and 1, 3 of dp,tp order: each
-  // node has both halves, so nothing needs to cross nodes.
+  // Two nodes of two ranks, order dp,tp: tp rank 0 is on ranks 0 and 2, tp rank 1 on ranks 1 and 3.
+  // Each node has both halves, so nothing needs to be sent between nodes.
   const model::ModelSpec model = test::small_model(4);
   plan::Plan from{
       .method = "megatron", .mesh = {.dp = 2, .tp = 2}, .schedule = {.global_batch = 8}};
@@ -345,7 +345,7 @@ TEST(Migration, PrefersTheNearAndSharesTheWork) {
   const auto distance = [](Id a, Id b) { return a / 2 == b / 2 ? 1.0 : 2.0; };
   EXPECT_EQ(across({.distance = distance}), 0);
   EXPECT_GT(across({.distance = [&](Id a, Id b) { return -distance(a, b); }}), 0);
-  // All four have every weight; two of them the moments' halves twice: givers alternate.
+  // All four ranks have every weight and a quarter of the moments: all of them send equally much.
   from = {.method = "zero1", .mesh = {.dp = 4}, .schedule = {.global_batch = 8}};
   const Moved m = moved(from, to, model);
   std::vector<std::int64_t> given(4);
@@ -388,7 +388,8 @@ TEST(Migration, RefusesWhatCannotFollow) {
 }
 
 TEST(Migration, TakesItsTimeInTheDryRun) {
-  // Three quarters of two moments come in over a link of 1 GB/s, with nothing else to wait for.
+  // Each rank receives three quarters of two moments over a link of 1 GB/s and waits for nothing
+  // else.
   const model::ModelSpec model = test::small_model(8);
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(0));
   const Moved m =

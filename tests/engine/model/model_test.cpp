@@ -1,5 +1,5 @@
-// The engine's picture of a model against published parameter counts and independently written
-// formulas of work and memory.
+// Compares models with published parameter counts, and work and memory with formulas that were
+// derived independently.
 #include "engine/model/model.h"
 
 #include <gmock/gmock.h>
@@ -54,8 +54,8 @@ TEST(Model, HasThePublishedParameterCounts) {
   EXPECT_EQ(parameters_of(bert(12, 768, 12, 30522, 512)), 109'514'298);           // BertForMaskedLM
   EXPECT_EQ(parameters_of(bert(24, 1024, 16, 30522, 512)), 335'174'458);          // the large one
   EXPECT_EQ(parameters_of(llama(32, 4096, 32, 32, 11008, 2048)), 6'738'415'616);  // LLaMA 7B
-  // 12 L h^2 (1 + 13 / 12 h + (V + s) / 12 L h), Narayanan et al. 2021, eq. 2, without its rounding
-  // of the norms.
+  // 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)): Narayanan et al. 2021, eq. 2, without its
+  // rounding of the norms.
   const double l = 96, h = 12288, v = 51200, s = 2048;
   const double paper = 12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h));
   EXPECT_NEAR(double(parameters_of(gpt(96, 12288, 96, 51200, 2048))), paper, 2 * h + 0.5);
@@ -93,8 +93,8 @@ TEST(Model, ShardsSplitGroupsOnly) {
   EXPECT_THROW(elements_of(gpt(2, 96, 12, 384, 32).groups[2], 8), InputError);
 }
 
-// 72 B s L h^2 (1 + s / 6h + V / 12hL) for forward and backward without recompute (Narayanan et al.
-// 2021, eq. 3 is this with recompute: 96 in the place of 72).
+// Forward and backward without recompute take 72 B s L h^2 (1 + s / (6 h) + V / (12 h L)) FLOPs.
+// Narayanan et al. 2021, eq. 3 has 96 in place of 72, because it includes recompute.
 TEST(Model, CountsTheWorkOfMegatronsFormula) {
   const int samples = 4;
   for (const auto& [layers, hidden, heads, vocab, seq] :
@@ -120,29 +120,31 @@ TEST(Model, CountsTheWorkOfMegatronsFormula) {
   }
 }
 
-// Kernel by kernel, in f32 without dropout. e: bytes of one activation.
+// Counts the mlp segment kernel by kernel, in f32 without dropout. e: bytes of one activation.
 TEST(Model, CountsTrafficAndKernels) {
   const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
   const double tokens = 2 * 512, e = tokens * 1024 * 4, statistics = 8 * tokens;
   const SegmentWork forward = work_of(m, 2, program::Pass::forward, 2, 1, program::DType::f32);
-  // Norm, product, GELU (four activations in, four out), residual, product.
+  // Norm, product, GELU (reads 4 e, writes 4 e), residual, product.
   EXPECT_DOUBLE_EQ(forward.traffic.value, 2 * e + statistics + 8 * e + 2 * e);
   EXPECT_EQ(forward.kernels, 5);
   const SegmentWork backward = work_of(m, 2, program::Pass::backward, 2, 1, program::DType::f32);
-  // Bias, two products, GELU, bias, two products, norm (in: gradient and input, twice), residual.
+  // Bias, two products, GELU, bias, two products, norm (two kernels that read gradient and input),
+  // residual.
   EXPECT_DOUBLE_EQ(backward.traffic.value, e + 12 * e + 4 * e + 5 * e + 2 * statistics + 3 * e);
   EXPECT_EQ(backward.kernels, 1 + 2 + 1 + 1 + 2 + 2 + 1);
   EXPECT_EQ(work_of(m, 2, program::Pass::recompute, 2, 1, program::DType::f32).traffic,
             forward.traffic);
-  // Sixteen bits halve what is not a statistic; tensor parallelism divides the inner part only.
+  // 16 bits halve all bytes except the statistics; tp divides only the inner activations.
   const double half =
       work_of(m, 2, program::Pass::forward, 2, 4, program::DType::bf16).traffic.value;
   EXPECT_DOUBLE_EQ(half, (2 * e + 8 * e / 4 + 2 * e) / 2 + statistics);
 }
 
-// Korthikanti et al. 2022, eq. 1 gives s b h 34 bytes a layer in 16 bits without attention's
-// matrices. Two inputs (2 + 2) are boundary activations here and two dropout masks (1 + 1) are
-// computed again; flash attention adds 4 bytes a head and token, and norms keep 8 bytes a token.
+// Korthikanti et al. 2022, eq. 1: 34 s b h bytes per layer in 16 bits, without attention's
+// matrices. Here two inputs (2 + 2) are boundary activations and two dropout masks (1 + 1) are
+// recomputed; flash attention adds 4 bytes per head and token, and each norm keeps 8 bytes per
+// token.
 TEST(Model, KeepsTheActivationsOfThePaper) {
   const ModelSpec m = gpt(4, 1024, 16, 51200, 512);
   const std::int64_t tokens = 2 * 512;
@@ -163,7 +165,7 @@ TEST(Model, CountsModelFlopsPerToken) {
   ModelSpec padded = m;
   padded.padded_vocab = 50304;
   EXPECT_DOUBLE_EQ(model_flops(build_model(padded), 10).value, model_flops(m, 10).value);
-  // Untied: the table that is only looked up does no work.
+  // Untied: the embedding's table is only looked up and does no work.
   const ModelSpec l = llama(32, 4096, 32, 32, 11008, 2048);
   EXPECT_DOUBLE_EQ(model_flops(l, 1).value,
                    6 * (6'738'415'616.0 - 32000.0 * 4096) + 12.0 * 32 * 4096 * 2048);
@@ -223,7 +225,7 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
 TEST(ModelFile, TakesAnotherSequenceLength) {
   EXPECT_EQ(load_model("gpt2-124m", 0).seq_len, 1024);
   EXPECT_EQ(load_model("gpt2-124m", 256).seq_len, 256);
-  // The position table stays the model's own.
+  // The position table keeps the size of the model file.
   EXPECT_EQ(parameters_of(load_model("gpt2-124m", 256)), parameters_of(load_model("gpt2-124m", 0)));
   try {
     load_model("gpt2-124m", 4096);

@@ -1,6 +1,5 @@
-// What a plan is completed with and refused for: stages are cut as the plain dynamic program cuts
-// them, sizes that no machine holds are refused by arithmetic, and the value that a refusal names
-// is one that is accepted.
+// Completing and refusing plans: stages equal those of a plain dynamic program, impossible sizes
+// are refused without allocating anything, and the value that a refusal suggests is accepted.
 #include "engine/plan/plan.h"
 
 #include <fmt/format.h>
@@ -20,7 +19,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// The smallest largest part, the first cut of equally good ones: every beginning is tried.
+/// The cuts with the smallest largest part, by trying every beginning; of equally good cuts, the
+/// first.
 std::vector<std::size_t> plain_cuts(const std::vector<double>& work, std::size_t parts) {
   const std::size_t n = work.size();
   std::vector<double> sum(n + 1, 0);
@@ -105,7 +105,7 @@ TEST(Plan, ProgramsThatNoMachineHoldsAreRefusedWithWhatIsAccepted) {
 TEST(Plan, SharesThatLeave32BitsAreRefused) {
   Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
   plan.schedule.shares = {2147483647, 2147483647};
-  plan.schedule.global_batch = -2;  // what their sum is in 32 bits
+  plan.schedule.global_batch = -2;  // their sum wraps to -2 in 32 bits
   EXPECT_THAT(test::message_of([&] { complete(plan, test::small_model(4)); }),
               HasSubstr("must sum to"));
 }

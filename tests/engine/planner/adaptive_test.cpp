@@ -1,4 +1,4 @@
-// What [adaptive] and [method] of a job make of a run: its first plan and its policy.
+// Tests the first plan and the policy that [adaptive] and [method] of a job give a run.
 #include "engine/planner/adaptive.h"
 
 #include <fmt/format.h>

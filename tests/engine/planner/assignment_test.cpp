@@ -1,4 +1,5 @@
-// Eq. 1 and what minimises it: values worked by hand, and properties on random clusters.
+// Tests eq. 1 and its minimisation: values worked out by hand, and properties on random clusters.
+// Also tests co-location (colocate.h) and shares (shares.h).
 #include "engine/planner/assignment.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,8 @@
 namespace rehearse::planner {
 namespace {
 
-/// Nodes of so many devices on a bus each, the buses on a switch. Bandwidths by node.
+/// By node: number of devices on its bus, bandwidth of each device's link to the bus, and bandwidth
+/// of the bus's link to the switch.
 cluster::Cluster nodes_of(const std::vector<int>& devices, const std::vector<double>& inside,
                           const std::vector<double>& outside) {
   cluster::Cluster c;
@@ -43,7 +45,7 @@ Distances table_of(const cluster::Cluster& cluster, const costs::Profile* profil
   return {cluster, all_of(cluster), profile};
 }
 
-/// A random instance: unlike nodes, random traffic between neighbours on a chain and beyond.
+/// A random instance: different nodes, random traffic along a chain of ranks and between others.
 struct Instance {
   cluster::Cluster cluster = {};
   std::vector<RankTraffic> traffic = {};
@@ -81,18 +83,18 @@ double brute_force(const Instance& instance, const Distances& d) {
 }
 
 TEST(Eq1, ByHand) {
-  // Two nodes of two devices: slots of 10 B/s, ways out of 4 B/s and 2 B/s.
+  // Two nodes of two devices. Device links have 10 B/s, the nodes' links to the switch 4 and 2 B/s.
   const cluster::Cluster cluster = nodes_of({2, 2}, {10, 10}, {4, 2});
   const Distances d = table_of(cluster);
-  // In a node, two slots: 1/10 + 1/10 = 0.2 s/B. Between nodes two slots and both ways out:
-  // 1/10 + 1/4 + 1/2 + 1/10 = 0.95 s/B.
+  // In a node, two device links: 1/10 + 1/10 = 0.2 s/B. Between nodes, also both links to the
+  // switch: 1/10 + 1/4 + 1/2 + 1/10 = 0.95 s/B.
   EXPECT_DOUBLE_EQ(d(0, 1), 0.2);
   EXPECT_DOUBLE_EQ(d(1, 2), 0.95);
   EXPECT_EQ(d(3, 3), 0);
   // Four layers on devices 0, 0, 1, 2 with c = 100, 40, 20 B: 100 x 0 + 40 x 0.2 + 20 x 0.95 = 27
   // s.
   EXPECT_DOUBLE_EQ(eq1(std::vector<double>{100, 40, 20}, std::vector<Id>{0, 0, 1, 2}, d), 27);
-  // The last layer has no seam: its c counts for nothing.
+  // No layer follows the last one, so its c does not count.
   EXPECT_DOUBLE_EQ(eq1(std::vector<double>{100, 40, 20, 7}, std::vector<Id>{0, 0, 1, 2}, d), 27);
 }
 
@@ -107,8 +109,8 @@ TEST(Eq1, IsWhatAChainOfRanksCosts) {
 TEST(Distances, ComeFromMeasuredPairsByShortestPaths) {
   const cluster::Cluster cluster = nodes_of({3}, {10}, {1});
   costs::Profile profile;
-  // 0 -> 1 was slow, 1/2 s/B; by device 2 it is 1/8 + 1/8 = 0.25 s/B. 1 -> 0 was not measured and
-  // stays two slots, 0.2 s/B.
+  // 0 -> 1 was measured as slow, 1/2 s/B. By way of device 2 it is 1/8 + 1/8 = 0.25 s/B. 1 -> 0 was
+  // not measured and keeps its two device links, 0.2 s/B.
   profile.pairs = {{.from = 0, .to = 1, .bandwidth = 2},
                    {.from = 0, .to = 2, .bandwidth = 8},
                    {.from = 2, .to = 1, .bandwidth = 8}};
@@ -155,7 +157,7 @@ TEST(Assignment, GreedyNeverBeatsExactAndLocalSearchNeverLoses) {
     worst_greedy = std::max(worst_greedy, g / e - 1),
     worst_local = std::max(worst_local, l / e - 1);
     greedy_sum += g / e - 1, local_sum += l / e - 1;
-    std::vector<Id> seen = local;  // nobody shares a device
+    std::vector<Id> seen = local;  // no two ranks share a device
     std::sort(seen.begin(), seen.end());
     EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
   }
@@ -169,7 +171,8 @@ TEST(Assignment, GreedyNeverBeatsExactAndLocalSearchNeverLoses) {
 }
 
 TEST(Assignment, MeasuredPairsNeedNotBeSymmetric) {
-  // A swap's gain counts what the two say to each other once, each way by its own distance.
+  // The gain of a swap counts the traffic between the two ranks once, with the distance of its
+  // direction.
   const cluster::Cluster cluster = nodes_of({2}, {10}, {1});
   costs::Profile profile;
   profile.pairs = {{.from = 0, .to = 1, .bandwidth = 1}, {.from = 1, .to = 0, .bandwidth = 10}};
@@ -189,21 +192,21 @@ TEST(Assignment, SwapsOnlyWhatIsAlike) {
 }
 
 TEST(Colocate, RunsOfFourToSixLayersWithTheCheapestSeams) {
-  // 12 layers, two nodes of two devices; the cheapest seams that leave runs of 4 to 6 is behind
-  // layer 6 (runs of 6 and 6): no other split into two has both within the bounds.
+  // 12 layers, two nodes of two devices. Only a seam after 6 layers leaves two runs of 4 to 6
+  // layers.
   const cluster::Cluster cluster = nodes_of({2, 2}, {10, 20}, {1, 1});
   const Distances d = table_of(cluster);
   const std::vector<Id> node{0, 0, 1, 1};
   std::vector<double> c(12, 1);
-  c[1] = 5;  // more inside the first run: it goes to node 1, whose slots are faster
+  c[1] = 5;  // more bytes inside the first run: it goes to node 1 with the faster links
   EXPECT_EQ(colocate(c, node, d), (std::vector<Id>{2, 2, 2, 3, 3, 3, 0, 0, 0, 1, 1, 1}));
-  // Ten layers: the seam may lie behind layer 4, 5 or 6, and the one behind layer 5 is cheap.
+  // Ten layers: the seam may be after 4, 5 or 6 layers; the one after 5 is cheapest.
   std::vector<double> ten(10, 3);
   ten[4] = 1;
   const std::vector<Id> placed = colocate(ten, node, d);
   EXPECT_EQ(node[placed[4]], node[placed[0]]);
   EXPECT_NE(node[placed[5]], node[placed[4]]);
-  // Fewer than four: one run, on the better node.
+  // Fewer than four layers: one run, on the faster node.
   EXPECT_EQ(colocate(std::vector<double>(3, 1), node, d), (std::vector<Id>{2, 2, 3}));
 }
 
@@ -217,7 +220,7 @@ TEST(Colocate, AsPrintedNeverBeatsExactOnItsOwnStages) {
     std::vector<double> c(4 + random() % 20);
     for (double& bytes : c) bytes = static_cast<double>(1 + random() % 50);
     const std::vector<Id> printed = colocate(c, node, d);
-    std::vector<RankTraffic> chain;  // between the runs of layers that share a device
+    std::vector<RankTraffic> chain;  // between runs of layers on the same device
     Assignment at{printed[0]};
     for (std::size_t l = 0; l + 1 < printed.size(); ++l)
       if (printed[l + 1] != printed[l]) {
@@ -234,10 +237,10 @@ TEST(Colocate, AsPrintedNeverBeatsExactOnItsOwnStages) {
 TEST(Apportion, ByHand) {
   // 10 samples at 3 : 1 : 1: quotas 6, 2, 2.
   EXPECT_EQ(apportion(std::vector<double>{3, 1, 1}, 10), (std::vector<int>{6, 2, 2}));
-  // 8 at 2 : 1 : 1 : 1 : quotas 3.2, 1.6, 1.6, 1.6; floors 3, 1, 1, 1; two go to the first of the
-  // remainders 0.6.
+  // 8 samples at 2 : 1 : 1 : 1: quotas 3.2, 1.6, 1.6, 1.6, floors 3, 1, 1, 1. The other two samples
+  // go to the first two remainders of 0.6.
   EXPECT_EQ(apportion(std::vector<double>{2, 1, 1, 1}, 8), (std::vector<int>{3, 2, 2, 1}));
-  // Nobody gets nothing: quotas 3.96 and 0.04.
+  // Each share is at least 1: quotas 3.96 and 0.04.
   EXPECT_EQ(apportion(std::vector<double>{99, 1}, 4), (std::vector<int>{3, 1}));
   EXPECT_EQ(apportion(std::vector<double>{0.1, 0.1, 0.1}, 6), (std::vector<int>{2, 2, 2}));
 }

@@ -1,5 +1,5 @@
-// What does not fit is refused with advice that is true: each remedy is applied to the plan here,
-// compiled and linked again, and nothing that stands before it in the documented order fits.
+// Tests the memory check and its remedies. Each remedy is applied to the plan, compiled and linked:
+// it fits, and no change before it in the documented order fits.
 #include "engine/planner/fit.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ std::int64_t need_of(const plan::Plan& plan, const model::ModelSpec& model) {
   return most;
 }
 
-/// The plan with what a remedy says, as --set would read it.
+/// The plan with the changes of a remedy, read as --set reads them.
 plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
   for (const std::string& change : remedy.changes) {
     const std::string key = change.substr(0, change.find('='));
@@ -60,12 +60,11 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
   return plan;
 }
 
-/// A level that is part of the method's name changes with the name.
+/// If the method's name states the ZeRO level, the remedy changes the name.
 TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = test::plan_of("zero1", 1, 4, 1, 1);
-  plan.schedule.global_batch =
-      4;  // one sample a replica: nothing but states is left to make smaller
+  plan.schedule.global_batch = 4;  // one sample per replica: only states can become smaller
   plan.schedule.recompute = true;
   plan::Plan whole = plan;
   whole.method = "zero3";
@@ -97,7 +96,7 @@ TEST(Fit, TheFullestDeviceOfAKindCounts) {
   EXPECT_EQ(apart[0].need, std::max(a, b));
   EXPECT_EQ(apart[0].rank, a > b ? 0U : 1U);
   EXPECT_EQ(apart[0].capacity, a + b);
-  // Ranks on one device add up.
+  // Ranks on the same device add up.
   const std::vector<Id> together = {1, 1};
   const auto needs = device_needs(linked, cluster, together);
   EXPECT_EQ(needs[0].need, a + b);
@@ -181,20 +180,21 @@ TEST(Fit, WhatIsReservedFitsNothing) {
   EXPECT_EQ(device_needs(linked, cluster, {})[0].usable(), 0);
 }
 
-/// Counts the programs that plain data parallelism is compiled to.
+/// Counts the programs that are compiled for data-parallel methods and Megatron.
 struct CountedCompiles {
   static inline int count = 0;
-  static inline program::Program (*compile)(const plan::Plan&, const model::ModelSpec&) = nullptr;
+  static inline methods::LoweredProgram (*lower)(const plan::Plan&,
+                                                 const model::ModelSpec&) = nullptr;
   std::vector<std::string> methods = {"ddp", "zero1", "zero2", "zero3", "megatron"};
   std::map<std::string, methods::Strategy> before = methods::strategies();
   CountedCompiles() {
     count = 0;
-    compile = methods::strategies().at("ddp").compile;
+    lower = methods::strategies().at("ddp").lower;
     for (const std::string& method : methods)
-      methods::strategies().at(method).compile = [](const plan::Plan& plan,
-                                                    const model::ModelSpec& model) {
+      methods::strategies().at(method).lower = [](const plan::Plan& plan,
+                                                  const model::ModelSpec& model) {
         ++count;
-        return compile(plan, model);
+        return lower(plan, model);
       };
   }
   ~CountedCompiles() { methods::strategies() = before; }
@@ -204,9 +204,9 @@ TEST(Fit, ARefusalCompilesFewPrograms) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
   plan.schedule.global_batch = 4;
-  const std::int64_t one = need_of(plan, model);  // with a sample a rank
+  const std::int64_t one = need_of(plan, model);  // with one sample per rank
   const cluster::Cluster cluster = with_memory(4, one + one / 2);
-  // As many divisors as a number of its size can have, none of which is small enough to be tried.
+  // A number with very many divisors, so that there are very many numbers of micro-batches to try.
   plan.schedule.global_batch = 4 * 367567200;
   const CountedCompiles compiles;
   const auto remedy = find_remedy(plan, model, cluster);
@@ -215,7 +215,7 @@ TEST(Fit, ARefusalCompilesFewPrograms) {
   EXPECT_THAT(remedy->changes.back(), testing::StartsWith("train.global_batch="));
   EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
   EXPECT_LE(remedy->need, one + one / 2);
-  // Nothing fits: that is known by arithmetic.
+  // Nothing fits. The memory bound shows this without compiling.
   CountedCompiles::count = 0;
   EXPECT_FALSE(find_remedy(plan, model, with_memory(4, 1000)));
   EXPECT_EQ(CountedCompiles::count, 0);

@@ -1,5 +1,5 @@
-// Stages, devices and shares of a mesh: the dynamic programme against brute force, the estimates
-// against the linker and the dry run, and what unlike devices gain.
+// Tests stages, devices and shares of a mesh: the dynamic program against brute force, the
+// estimates against the linker and the dry run, and the gain on unlike devices.
 #include "engine/planner/placement.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(Partition, EqualsBruteForce) {
       };
       return sum(bytes) > room[c] ? infinite : sum(work) / speed[c];
     };
-    // All ways to cut, as sets of inner cuts.
+    // All partitions, as sets of inner cuts.
     std::pair<double, double> best{infinite, infinite};
     for (unsigned mask = 0; mask < 1U << (n - 1); ++mask) {
       std::vector<std::size_t> ends;
@@ -124,8 +124,8 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
 }
 
 TEST(RankGrid, OfAPipelineIsEq1TimesTwo) {
-  // Two stages of one rank: c_l = samples x tokens x hidden x 4 bytes = 2 x 12 x 24 x 4 = 2304 a
-  // micro-batch, forward and back again, 3 micro-batches.
+  // Two stages of one rank. c_l = samples x tokens x hidden x 4 bytes = 2 x 12 x 24 x 4 = 2304 per
+  // micro-batch and direction; 3 micro-batches.
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = mesh_of("1f1b", 2, 1, 1, 3, 6);
   plan = methods::prepare(std::move(plan), model);
@@ -151,7 +151,8 @@ TEST(Placement, AlikeDevicesStayInOrderAndStagesEqual) {
 }
 
 TEST(Placement, TensorGroupsShareANode) {
-  // Eight nodes of two devices and tp 2, but the mesh's order would part them: pp is innermost.
+  // Nodes of two devices and tp 2. The order of the mesh alone would put tp ranks on different
+  // nodes, because pp is the innermost axis.
   const model::ModelSpec model = model::load_model("gpt2-124m", 0);
   const cluster::Cluster cluster = cluster::load_cluster("paper-homogeneous");
   plan::Plan mesh = mesh_of("megatron", 2, 8, 2, 8, 256);
@@ -166,14 +167,14 @@ TEST(Placement, TensorGroupsShareANode) {
 }
 
 TEST(Placement, UnlikeDevicesGetUnlikeStages) {
-  // Sun 2026: 24 RTX 4090 and 8 V100.
+  // The cluster of Sun 2026: 24 RTX 4090 and 8 V100.
   const model::ModelSpec model = model::load_model("bert-large", 0);
   const cluster::Cluster cluster = cluster::load_cluster("paper");
   plan::Plan mesh = mesh_of("1f1b", 4, 8, 1, 16, 512);
   mesh.precision = program::DType::f16;
   const Placement placement = place(model, cluster, mesh, nullptr, false);
   ASSERT_EQ(placement.stages.size(), 4U);
-  // V100s are the slower kind: a stage that has some gets less work than one that has none.
+  // V100s are slower, so a stage with V100s gets less work than one without.
   double most_with_v100 = 0, least_without = infinite;
   for (std::size_t s = 0; s < 4; ++s) {
     double work = 0;
@@ -213,13 +214,13 @@ TEST(Placement, SharesFollowSpeed) {
   }
   EXPECT_LT(slow_share, fast_share);
   EXPECT_TRUE(place(model, cluster, mesh, nullptr, false).shares.empty());
-  // A batch that equal shares cannot divide.
+  // Equal shares do not divide this batch.
   mesh.schedule.global_batch = 500;
   const Placement odd = place(model, cluster, mesh, nullptr, true);
   EXPECT_EQ(std::accumulate(odd.shares.begin(), odd.shares.end(), 0), 500);
 }
 
-/// Two nodes of four devices, numbered node by node or across nodes in turn.
+/// Two nodes of four devices; consecutive devices are on the same node, or `in_turn` alternate.
 cluster::Cluster two_nodes(bool in_turn) {
   cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
@@ -256,13 +257,14 @@ TEST(Placement, NumberingOfSymmetricDevicesDoesNotMatter) {
     EXPECT_EQ(a.stages, b.stages);
     ASSERT_TRUE(a.exact && b.exact);
     EXPECT_NEAR(*a.exact, *b.exact, 1e-9 * *a.exact);
-    EXPECT_NEAR(a.cost, *a.exact, 1e-9 * a.cost);  // small enough to be solved
+    EXPECT_NEAR(a.cost, *a.exact, 1e-9 * a.cost);  // small enough for the exact solution
   }
 }
 
 TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
-  // c = 2 x 8 samples x 12 tokens x 24 x 4 bytes. A seam costs 2 / 1e10 a byte inside a node, and
-  // 2 / 1e9 more across. The paper: two runs of four layers, a device a layer.
+  // c = 2 x 8 samples x 12 tokens x 24 x 4 bytes. Traffic between two layers costs 2 / 1e10 s per
+  // byte inside a node and 2 / 1e9 more between nodes. The paper's co-location: two runs of four
+  // layers, one device per layer.
   const double c = 2.0 * 8 * 12 * 24 * 4, inside = 2e-10, across = 2.2e-9;
   const auto placed = [&](const std::string& method, int pp, int dp, int tp) {
     return place(test::small_model(8), two_nodes(false), mesh_of(method, pp, dp, tp, 1, 8),
@@ -272,7 +274,7 @@ TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
   EXPECT_EQ(whole.seams, 0);
   ASSERT_TRUE(whole.colocated);
   EXPECT_NEAR(*whole.colocated, c * (6 * inside + across), 1e-12 * c);
-  const Placement nodes = placed("megatron", 2, 1, 4);  // a stage a node
+  const Placement nodes = placed("megatron", 2, 1, 4);  // one stage per node
   EXPECT_NEAR(nodes.seams, c * across, 1e-12 * c);
   EXPECT_NE(gap_text(nodes).find("of the layers' seams alone 4.055e-05 s, by the paper's "
                                  "co-location 6.267e-05 s"),
@@ -281,7 +283,7 @@ TEST(Placement, SeamsOfLayersStandBesideThePapersColocation) {
 }
 
 TEST(Placement, StagesStayBelowTheMemoryOfUnlikeDevices) {
-  // The second device is as fast but has room for far less: its stage shrinks until it fits.
+  // The second device is as fast but has much less memory: its stage shrinks until it fits.
   const model::ModelSpec model = test::small_model(8);
   const auto build = [](double small) {
     cluster::Cluster c;

@@ -1,5 +1,5 @@
-// What the planner decides for jobs of the adaptive method: sparse gradients where they pay, whole
-// ones where they do not or the job says so, and the plain plan among equally fast ones.
+// Tests the planner for jobs of the adaptive method: sparse gradients if they are faster, dense
+// ones otherwise or if the job says so, and the plainest of equally fast plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace rehearse::planner {
 namespace {
 
-/// Sixteen samples over eight devices on three nodes: the network binds.
+/// Sixteen samples on eight devices of three nodes: the network limits the step.
 job::Job job_of(const std::string& method, const std::string& more = "") {
   return job::parse_job_to_plan(
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
@@ -40,7 +40,7 @@ TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
   EXPECT_FALSE(whole(sparse.plan));
   EXPECT_EQ(sparse.plan.method, "adaptive");
   EXPECT_LT(sparse.seconds, 0.9 * plain.seconds);
-  // Two samples a rank: what eq. 3 gives each layer, summed the way that is fastest for it.
+  // Each layer has the density of eq. 3 and its fastest exchange.
   const job::Job job = job_of("adaptive");
   const auto chosen = choose_exchanges(sparse.plan, job.model, job.cluster, nullptr);
   ASSERT_EQ(chosen.size(), sparse.plan.exchange.layers.size());
@@ -48,7 +48,7 @@ TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
     EXPECT_EQ(chosen[i].reduction, sparse.plan.exchange.layers[i].reduction);
     EXPECT_EQ(chosen[i].density, sparse.plan.exchange.layers[i].density);
   }
-  // It warms up under what the planner would choose if nothing could be sparse.
+  // The warm-up plan is the plan that the planner chooses if no gradient may be sparse.
   EXPECT_EQ(summary_of(sparse.warm_up), summary_of(plain.plan));
 }
 
@@ -58,7 +58,7 @@ TEST(AdaptivePlans, AreWholeWhereTheJobSaysSo) {
 }
 
 TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
-  // Nine tenths kept: nobody would choose that.
+  // 90% kept: no search would choose sparse exchanges.
   const plan::Decision found = decide(
       job::parse_job_to_plan("model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\n"
                              "cluster.world_size = 8\nmethod.name = \"adaptive\"\n"
@@ -83,7 +83,7 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
           {.model = job.model.name, .segment = s, .steps = 10, .total = 1, .per_element = 1.0 + s});
   const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
-  // The least variance, the first segment's, keeps 1 - s_max.
+  // The first segment has the smallest variance, so its density is 1 - s_max.
   const auto& layers = found.plan.exchange.layers;
   ASSERT_NE(layers.front().reduction, plan::Reduction::dense);
   EXPECT_NEAR(layers.front().density, 0.01, 1e-12);
@@ -120,7 +120,7 @@ TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {
                                     .device_kind = job.cluster.kinds()[0].name});
     const plan::Decision found = decide(job, &profile, {});
     EXPECT_EQ(tensor_groups(found), tp == 1);
-    // Who states it gets it all the same.
+    // A job that states tp gets it nevertheless.
     EXPECT_EQ(decide(job::parse_job_to_plan(text + "method.tp = 2\n", "job.toml"), &profile, {})
                   .plan.mesh.tp,
               2);
@@ -145,17 +145,18 @@ TEST(AdaptivePlans, OfEquallyFastOnesThePlainIsTaken) {
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"ddp\"\n",
       "job.toml");
   const plan::Decision found = decide(job, nullptr, {});
-  // Sharding saves next to nothing of so long a step.
+  // ZeRO saves almost nothing of such a long step.
   EXPECT_EQ(found.plan.exchange.zero, 0);
   ASSERT_FALSE(found.runners_up.empty());
   double fastest = found.seconds;
   for (const plan::RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
   EXPECT_LE(found.seconds, fastest * (1 + plainer_within));
-  EXPECT_LT(fastest, found.seconds);  // or nothing was preferred
+  EXPECT_LT(fastest, found.seconds);  // otherwise the test shows nothing
 }
 
 TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
-  // RTX 4090s that lead nothing stand in nodes of two and of four, V100s in nodes of four only.
+  // RTX 4090s that are no leaders are in nodes of two and of four devices, V100s only in nodes of
+  // four.
   const job::Job job = job::parse_job_to_plan(
       "model.name = \"bert-paper-110m\"\ncluster.name = \"paper\"\nmethod.name = \"adaptive\"\n"
       "method.precision = \"fp16\"\n",
@@ -185,7 +186,7 @@ TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
   EXPECT_EQ(run.policy->next(8, 1), std::nullopt);
   EXPECT_EQ(summary_of(run.policy->observe({.step = 7}, run.first).value()),
             summary_of(decided.plan));
-  // Of any other job nothing changes.
+  // A job of another method keeps its plan.
   EXPECT_FALSE(adaptive_run(job_of("ddp")).policy);
 }
 

@@ -1,5 +1,5 @@
-// The planner: its bounds are bounds, pruning loses nothing, the same question has the same answer,
-// and what cannot be planned is refused with the reason.
+// Tests the planner: bounds are lower bounds, pruning loses nothing, the same job gives the same
+// decision, and a job without a feasible plan is refused with the reason.
 #include "engine/planner/planner.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ job::Job job_of(const std::string& model, const std::string& cluster,
                                 "job.toml");
 }
 
-/// Small enough to be tried in full.
+/// Jobs that are small enough to dry-run every candidate.
 std::vector<job::Job> small_jobs() {
   return {job_of("gpt-tiny", "dgx1", "train.global_batch = 16"),
           job_of("bert-tiny", "dgx-a100:2", "train.global_batch = 32\ncluster.world_size = 4"),
@@ -65,7 +65,7 @@ TEST(Planner, PruningLosesNothing) {
     EXPECT_EQ(pruned.seconds, all.seconds);
     EXPECT_GT(pruned.pruned, 0);
     EXPECT_EQ(all.pruned, 0);
-    // Placement adds a candidate for each of the meshes that were scored.
+    // Placement adds one candidate for each of up to 8 meshes.
     EXPECT_LE(pruned.candidates, all.candidates);
     EXPECT_LE(all.candidates - pruned.candidates, 8);
     for (const plan::RunnerUp& r : all.runners_up) EXPECT_GE(r.seconds, pruned.seconds);
@@ -121,7 +121,7 @@ TEST(Planner, FinalistsAreScoredAgain) {
   const job::Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
   int scored = 0;
   PlannerOptions options;
-  // Whoever computes least by this measure wins, whatever the dry run says.
+  // Plans with recomputation are fastest by this score, whatever the dry run says.
   options.rescore = [&](const plan::Plan& plan) {
     ++scored;
     return plan.schedule.recompute ? 1.0 : 2.0 + plan.schedule.micro_batches;
@@ -135,7 +135,7 @@ TEST(Planner, FinalistsAreScoredAgain) {
   for (const plan::RunnerUp& r : d.runners_up) EXPECT_GE(r.seconds, d.seconds);
 }
 
-/// A model file of the family with grouped queries.
+/// The path of a model file with grouped-query attention.
 std::string grouped_queries(int heads, int kv_heads) {
   const std::string path = testing::TempDir() + fmt::format("grouped-{}-{}.toml", heads, kv_heads);
   std::ofstream(path) << fmt::format(
@@ -169,22 +169,23 @@ TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
   }
 }
 
-/// A strategy that compiles some plans to a wrong program, as a fault of ours would.
+/// Makes method ddp compile some plans to a wrong program, as a bug would.
 struct Fault {
-  program::Program (*const before)(const plan::Plan&, const model::ModelSpec&);
-  static inline program::Program (*good)(const plan::Plan&, const model::ModelSpec&) = nullptr;
+  methods::LoweredProgram (*const before)(const plan::Plan&, const model::ModelSpec&);
+  static inline methods::LoweredProgram (*good)(const plan::Plan&,
+                                                const model::ModelSpec&) = nullptr;
   static inline bool another_error = false;
-  Fault() : before(methods::strategies().at("ddp").compile) {
+  Fault() : before(methods::strategies().at("ddp").lower) {
     good = before;
-    methods::strategies().at("ddp").compile = [](const plan::Plan& plan,
-                                                 const model::ModelSpec& model) {
+    methods::strategies().at("ddp").lower = [](const plan::Plan& plan,
+                                               const model::ModelSpec& model) {
       if (plan.mesh.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
       if (plan.exchange.zero == 1) refuse("zero", "1", "refused for the test");
       if (plan.exchange.zero == 2 && another_error) throw InputError("no refusal of a combination");
       return good(plan, model);
     };
   }
-  ~Fault() { methods::strategies().at("ddp").compile = before; }
+  ~Fault() { methods::strategies().at("ddp").lower = before; }
 };
 
 TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
@@ -204,7 +205,7 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
   EXPECT_THAT(d.warnings.back(), testing::HasSubstr("layout mismatch on 'G.b1': wrong"));
   EXPECT_EQ(d.warnings.back().find('\n'), std::string::npos);
   EXPECT_THAT(explain(d), testing::HasSubstr("a fault of rehearse"));
-  // Nothing but what is refused: the refusal says why.
+  // If all candidates are refused, the error says why.
   EXPECT_THAT(test::message_of([] {
                 decide(job_of("gpt-tiny", "dgx1",
                               "train.global_batch = 16\nmethod.pp = 1\nmethod.tp = 2\n"
@@ -212,7 +213,7 @@ TEST(Planner, OneRefusedCandidateDoesNotEndTheSearchAndIsTold) {
                        nullptr, {.budget = 1000});
               }),
               testing::HasSubstr("layout mismatch"));
-  // An error that is no refusal of a combination is not taken for one.
+  // An error that is not a refusal of a combination ends the search.
   Fault::another_error = true;
   EXPECT_THAT(test::message_of([&] { decide(job, nullptr, {.prune = false}); }),
               testing::HasSubstr("no refusal of a combination"));
@@ -237,7 +238,7 @@ TEST(Planner, GoesOnWhereContentionMayHurtLess) {
   EXPECT_GT(d.plan.mesh.pp, 1) << "no pipeline was simulated";
   EXPECT_EQ(d.simulations, simulated);
   EXPECT_LE(simulated, 4 + 32);
-  // Where simulations say what the dry run says, nothing more is simulated.
+  // If simulations equal dry runs, only the finalists are simulated.
   simulated = 0;
   Evaluator evaluator(job.model, job.cluster, nullptr);
   options.rescore = [&](const plan::Plan& plan) {
@@ -262,15 +263,15 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
     }
   EXPECT_LT(d.plan.schedule.shares[3], d.plan.schedule.shares[17]);
   EXPECT_THAT(explain(d), testing::HasSubstr("rank 3 x 2, rank 17 x 1.5: counted on"));
-  // What equal samples would take, by the same dry run.
+  // The same plan with equal samples is slower by the same dry run.
   plan::Plan equal = d.plan;
   equal.schedule.shares.clear();
   Evaluator evaluator(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
   EXPECT_LT(evaluator.seconds(d.plan), 0.9 * evaluator.seconds(methods::prepare(equal, job.model)));
-  // Bounds stay bounds.
+  // The bounds hold with stragglers, too.
   Bounds bounds(job.model, job.cluster, nullptr, {}, rank_slowdowns(job.disturb, 32));
   EXPECT_LE(bounds.seconds(d.plan), evaluator.seconds(d.plan) * (1 + 1e-9));
-  // Chance is not known: jitter and stragglers that are drawn move nothing.
+  // Random jitter and stragglers are not known beforehand, so they do not change the plan.
   const job::Job chance =
       job_of("bert-paper-110m", "paper-homogeneous",
              "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
@@ -309,7 +310,7 @@ TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
     FAIL() << "1.5 billion parameters and their optimizer fit on one RTX 4090";
   } catch (const InputError& e) {
     const std::string text = e.what();
-    // Without the pipeline's or the tensor's 1 it would be split, and fit.
+    // Without method.pp = 1 or method.tp = 1 the model could be split and would fit.
     EXPECT_NE(text.find("method.pp, method.tp, method.zero as stated"), std::string::npos) << text;
     EXPECT_NE(text.find("nearest: leave out method.pp: pp "), std::string::npos) << text;
   }
@@ -334,7 +335,7 @@ TEST(Planner, WarnsOfTensorParallelismOverSlowLinks) {
 TEST(Planner, FindsTheLinksBetweenNodes) {
   const cluster::Cluster paper = cluster::load_cluster("paper");
   const auto links = links_between_nodes(paper);
-  // host > nic0 and nic0 > fabric, both ways, of 12 nodes.
+  // Of each of 12 nodes: host > nic0 and nic0 > fabric, in both directions.
   EXPECT_EQ(links.size(), 48u);
 }
 

@@ -1,4 +1,4 @@
-// When a run changes its plan: the two policies by hand-worked values.
+// Tests when a run changes its plan: the policies against values worked out by hand.
 #include "engine/planner/policy.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(ReplaceOnce, IsDueExactlyOnceAfterWarmUp) {
   });
   EXPECT_EQ(policy.next(0, 0), 50);
   EXPECT_EQ(policy.next(50, 0), 50);
-  EXPECT_EQ(policy.next(70, 0), 70);  // resumed from a run that had not warmed up
+  EXPECT_EQ(policy.next(70, 0), 70);  // resumed from a run that changed no plan
   EXPECT_EQ(policy.next(51, 1), std::nullopt);
   EXPECT_EQ(policy.next(0, 1), std::nullopt);
   const auto plan = policy.observe({.step = 50}, {.method = "ddp"});
@@ -45,7 +45,7 @@ TEST(BalancedShares, EndTogetherAsFarAsWholeSamplesCan) {
   EXPECT_EQ(shares({1, 1}, 8), (Shares{4, 4}));
   EXPECT_EQ(shares({1, 3}, 8), (Shares{6, 2}));         // 6 x 1 = 2 x 3
   EXPECT_EQ(shares({2, 1, 1}, 10), (Shares{2, 4, 4}));  // 4 = 4 = 4
-  EXPECT_EQ(shares({1, 100}, 8), (Shares{7, 1}));       // nobody goes without
+  EXPECT_EQ(shares({1, 100}, 8), (Shares{7, 1}));       // at least one sample each
   EXPECT_EQ(shares({1}, 5), (Shares{5}));
 }
 
@@ -70,20 +70,20 @@ TEST(BalanceLoad, MovesSamplesWhenTheImbalanceIsWorthIt) {
   EXPECT_EQ(policy.next(10, 3), 10);
   EXPECT_EQ(policy.next(11, 0), 20);
   plan::Plan plan{.method = "ddp", .mesh = {.dp = 2}, .schedule = {.global_batch = 8}};
-  // Four samples each; rank 1 takes three times as long for one: 1 + 1 + ... = 6 x 0.1 = 2 x 0.3.
+  // Four samples each; rank 1 takes three times as long per sample: 6 x 0.1 = 2 x 0.3 s.
   auto next = policy.observe({.step = 10, .busy = {0.4, 1.2}}, plan);
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->schedule.shares, (std::vector<int>{6, 2}));
-  // From there on both are busy for 0.6 s: nothing to gain.
+  // Now both are busy for 0.6 s: there is nothing to gain.
   EXPECT_FALSE(policy.observe({.step = 20, .busy = {0.6, 0.6}}, *next).has_value());
-  // It becomes as fast as the other again: equal shares need no list.
+  // Rank 1 becomes as fast as rank 0 again: equal shares are an empty list.
   next = policy.observe({.step = 30, .busy = {0.6, 0.2}}, *next);
   ASSERT_TRUE(next.has_value());
   EXPECT_TRUE(next->schedule.shares.empty());
-  // Up to the bound it stays as it is: 0.44 -> 0.4 would be 9% less.
+  // Below the bound the plan stays: 0.44 -> 0.4 would be 9% less.
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {0.36, 0.44}}, plan).has_value());
   EXPECT_FALSE(policy.observe({.step = 10, .busy = {}}, plan).has_value());
-  // Of a replica the slowest member counts: ranks 0 and 1 are one replica of two stages.
+  // The slowest rank of a replica counts: ranks 0 and 1 are one replica of two stages.
   plan::Plan deep{.method = "1f1b",
                   .mesh = {.pp = 2, .dp = 2, .order = "dp,pp,tp"},
                   .schedule = {.global_batch = 16, .micro_batches = 2}};

@@ -1,5 +1,5 @@
-// Eq. 3 and 4 of Sun 2026 against values worked by hand, and the choice among exchanges against
-// what their bytes say.
+// Tests eq. 3 and 4 of Sun 2026 against values worked out by hand, and the choice of exchanges
+// against the bytes that they send.
 #include "engine/planner/sparsity.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Sparsity, FallsWithVarianceWithinTheClamp) {
     EXPECT_TRUE(std::is_sorted(s.rbegin(), s.rend()));
     EXPECT_EQ(s.front(), 0.95);
     EXPECT_EQ(s.back(), 0.7);
-    // A wider clamp never makes a layer sparser.
+    // A smaller s_min never makes a layer sparser.
     for (std::size_t i = 0; i < s.size(); ++i) EXPECT_LE(wide[i], s[i] + 1e-15);
   }
 }
@@ -60,7 +60,7 @@ TEST(Sparsity, RefusesWhatIsNoVariance) {
 }
 
 TEST(Sparsity, EquationFourIsExactForEverySize) {
-  // (1 - s) n in thousandths is an integer: ceil without a rounding error anywhere.
+  // (1 - s) n in thousandths is an integer, so the expected ceil has no rounding error.
   for (std::int64_t n = 1; n <= 1000; ++n)
     for (int thousandths = 0; thousandths < 1000; ++thousandths)
       ASSERT_EQ(kept(n, thousandths / 1000.0), ((1000 - thousandths) * n + 999) / 1000)
@@ -88,7 +88,7 @@ plan::Plan ready(plan::Plan plan, const model::ModelSpec& model) {
   return methods::prepare(plan, model);
 }
 
-/// `nodes` nodes of `gpus`: fast inside, slow across.
+/// `nodes` nodes of `gpus` devices; bandwidth of each device and of each node.
 cluster::Cluster two_tier(int nodes, int gpus, double inside, double across) {
   cluster::Cluster c;
   const Id kind = c.add_kind({.name = "unit",
@@ -110,16 +110,16 @@ cluster::Cluster two_tier(int nodes, int gpus, double inside, double across) {
 }
 
 TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
-  // 10% in 8 bytes an entry: 31 x 0.8 n bytes a rank against a ring's 2 x 31/32 x 4 n.
+  // 10% kept, 8 bytes per entry: 31 x 0.8 n bytes per rank; a dense ring sends 2 x 31/32 x 4 n.
   const model::ModelSpec model = model_of(2, 512);
   plan::Plan plan = ready({.mesh = {.dp = 32}}, model);
   plan.exchange.coding = program::Coding::index32;
   const cluster::Cluster cluster = test::star(32, BytesPerSecond(1e9), Seconds(1e-6));
   const auto all = exchanges_of(plan, model, cluster, nullptr, 1, 0.1);
-  ASSERT_EQ(all.size(), 2U);  // one rank a node: nothing to reduce inside
+  ASSERT_EQ(all.size(), 2U);  // one rank per node, so no two-level exchange
   EXPECT_EQ(all.front().exchange.reduction, plan::Reduction::dense);
   EXPECT_NEAR(all[1].transfer / all[0].transfer, 31 * 0.8 / (2 * 31.0 / 32 * 4), 0.05);
-  // At 1% it is the other way round: 31 x 0.08 n.
+  // At 1% kept, sparse is faster: 31 x 0.08 n bytes.
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.01).front().exchange.reduction,
             plan::Reduction::sparse);
 }
@@ -132,7 +132,7 @@ TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
   ASSERT_EQ(chosen.size(), model.segments.size());
   EXPECT_EQ(chosen[1].reduction, plan::Reduction::two_level);
   EXPECT_NEAR(chosen[1].density, 0.175, 1e-12);  // no variances: 1 - 0.825
-  // 17.5%: a bit for each entry (n / 8) is shorter than two bytes for each that is kept (0.35 n).
+  // 17.5% kept: a bitmap (n / 8 bytes) is smaller than two bytes for each kept entry (0.35 n).
   EXPECT_EQ(chosen[1].coding, program::Coding::bitmap);
   for (const plan::LayerExchange& one : choose_exchanges(plan, model, even, nullptr))
     EXPECT_NE(one.reduction, plan::Reduction::two_level);
@@ -150,7 +150,7 @@ TEST(Exchanges, FollowTheProfilesVariances) {
                                  .per_element = static_cast<double>(s)});
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
   const auto chosen = choose_exchanges(plan, model, cluster, &profile);
-  EXPECT_NEAR(chosen.front().density, 0.05, 1e-12);  // the least variance an element
+  EXPECT_NEAR(chosen.front().density, 0.05, 1e-12);  // the smallest variance per element
   EXPECT_NEAR(chosen.back().density, 0.3, 1e-12);
   for (std::size_t i = 1; i < chosen.size(); ++i)
     EXPECT_GT(chosen[i].density, chosen[i - 1].density);
@@ -172,7 +172,7 @@ TEST(Exchanges, ThePlanMayLeaveNoChoice) {
             plan::Reduction::two_level);
 }
 
-/// ".b3": what the storages of the bucket that holds a parameter group end in.
+/// The suffix of the storages of a parameter group's bucket, such as ".b3".
 std::string bucket_of(const program::Role& role, const std::string& group) {
   for (const program::View& view : role.views)
     if (view.name == "G." + group) return role.storages[view.storage].name.substr(1);
@@ -180,7 +180,7 @@ std::string bucket_of(const program::Role& role, const std::string& group) {
 }
 
 TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
-  // One bucket, its exchange alone on the network: seconds of the collectives as costs.h has them.
+  // Only one bucket's exchange is on the network: its collectives take the seconds of costs.h.
   const model::ModelSpec model = model_of(1, 256);
   for (const plan::Reduction reduction :
        {plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level}) {

@@ -1,5 +1,5 @@
-// What a program may say: numbers that fit where they are kept, and texts that are refused by their
-// line before anything is allocated by them.
+// Limits of programs: numbers fit into their fields, and malformed texts are refused with their
+// line, before anything of a stated size is allocated.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Narrow, RefusesWhatDoesNotFit) {
       HasSubstr("a stride is 2147483648"));
 }
 
-/// A program of one role on `world` ranks with these tables and ops.
+/// The text of a program of one role; `world` holds its mesh, world, channel and role lines.
 std::string text_of(const std::string& world, const std::string& tables, const std::string& ops) {
   return "rehearse-program 1\nmethod test\n" + world + "\nbegin worker\nlane compute in_order\n" +
          tables + ops + "end\n";
@@ -45,7 +45,7 @@ std::string refusal(const std::string& text) {
   return test::message_of<ProgramError>([&] { link::link(parse_program(text)); });
 }
 
-// As found by fuzzing: SIGSEGV, 4.4 GB, out of memory, endless loops.
+// Fuzzing found these texts: they once led to SIGSEGV, 4.4 GB of memory, or endless loops.
 TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   const auto refuses = [](const std::string& world, const std::string& line,
                           const std::string& why) {
@@ -82,6 +82,12 @@ TEST(ProgramText, NeedsAWorld) {
   EXPECT_THAT(
       test::message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
       HasSubstr("no line 'world RANKS'"));
+}
+
+TEST(ProgramText, NeedsAMethod) {
+  EXPECT_THAT(
+      test::message_of<ProgramError>([] { parse_program("rehearse-program 1\nworld 2\n"); }),
+      HasSubstr("no line 'method NAME'"));
 }
 
 TEST(ProgramText, RefusesImpossibleTablesByTheirLine) {
@@ -136,7 +142,7 @@ TEST(ProgramText, RefusesASecondOfAName) {
               HasSubstr("has no 'end'"));
 }
 
-// Text of a few lines about a million ranks: time and memory follow the world, not ranks x ops.
+// Time and memory are proportional to the world size, not to ranks x ops.
 TEST(ProgramText, IsReadAndLinkedForAMillionRanks) {
   std::string ops = "%0 compute cast source<W@1 target>G/partial(dp)\n";
   const int reductions = 400;
@@ -156,7 +162,7 @@ TEST(ProgramText, IsReadAndLinkedForAMillionRanks) {
   EXPECT_EQ(linked.events.size(), 2 * reductions + 3U);
 }
 
-// The most colours that a text may say, each a number of its own.
+// The largest allowed number of colours, all of them different.
 TEST(ProgramText, GroupsAMillionRanksByColour) {
   std::string channels, ops = "%0 compute cast source<W@1 target>G\n";
   for (int c = 0; c < 4; ++c) {
@@ -173,7 +179,7 @@ TEST(ProgramText, GroupsAMillionRanksByColour) {
               HasSubstr("more than 4194304 colours"));
 }
 
-// Each server has a group of its own; there were bits for 29.
+// Each server has its own group. All these groups share one bit of Axes: it has only 29 to spare.
 TEST(Strategies, HaveAsManyServersAsShards) {
   const plan::Plan plan{.method = "ps-sync",
                         .mesh = {.dp = 2, .servers = 40},

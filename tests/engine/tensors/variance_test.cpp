@@ -1,5 +1,5 @@
-// Eq. 2 by hand, samples, and that whatever a method does with its gradients, every coordinate of
-// every layer is observed exactly once.
+// Variances: eq. 2 computed by hand, sampling, and that with every method each coordinate of every
+// layer is observed exactly once.
 #include "engine/tensors/variance.h"
 
 #include <gmock/gmock.h>
@@ -11,13 +11,14 @@
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
 #include "tests/engine/rig.h"
+#include "tests/message_of.h"
 #include "tests/methods.h"
 
 namespace rehearse::tensors {
 namespace {
 
-/// What an op's kernel would hold on a rank after `steps` steps: mean `mean` and deviations
-/// `deviations` at every coordinate.
+/// The state of an observe kernel on a rank after `steps` steps, with equal mean and deviations at
+/// every coordinate.
 std::vector<float> state_of(const link::LinkedProgram& linked, Id rank, Id op, int steps,
                             float mean, float deviations) {
   const program::Role& role = linked.program.roles[linked.role_of[rank]];
@@ -47,7 +48,7 @@ std::vector<LayerVariance> variances(const link::LinkedProgram& linked,
     for (Id op : observing(linked, rank)) {
       const auto state = state_of(linked, rank, op, 4, 3, 8);
       const auto mine = observations_of(linked, model, maps[rank], rank, op, state, 0);
-      // As they travel between ranks.
+      // Ranks exchange observations as text.
       const auto back = parse_observations(to_text(mine));
       EXPECT_EQ(to_text(back), to_text(mine));
       all.insert(all.end(), back.begin(), back.end());
@@ -99,7 +100,7 @@ TEST(Variance, ScalesEachGroupFromItsOwnSample) {
       {.group = 1, .observed = 4, .steps = 4, .deviations = 12, .means = 1},
       {.group = 0, .observed = 1, .steps = 4, .deviations = 3, .means = 0}};
   const auto layers = layer_variances(model, all);
-  ASSERT_EQ(layers.size(), 1U);  // b is tied: it is of the first layer; nobody saw d
+  ASSERT_EQ(layers.size(), 1U);  // b is tied and belongs to the first layer; d was not observed
   EXPECT_EQ(layers[0].elements, 16);
   EXPECT_EQ(layers[0].observed, 6);
   EXPECT_DOUBLE_EQ(layers[0].total, 13.0 * 16 / 14);
@@ -146,7 +147,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
             plan.exchange.bucket = Bytes(20000);
             plan.schedule.global_batch = plan.mesh.dp * 8;
             if (precision == program::DType::f16 && !can.low_precision) continue;
-            if (refusals.refuses(plan, model)) continue;  // without being observed
+            if (refusals.refuses(plan, model)) continue;  // refused even without observation
             const program::Program program = methods::compile(plan, model);
             const bool by_arrival =
                 std::any_of(program.roles.begin(), program.roles.end(),
@@ -170,7 +171,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
               EXPECT_NEAR(layer.per_element, 8.0 / 4, 1e-12);
               EXPECT_NEAR(layer.square_norm / static_cast<double>(layer.elements), 2 + 9, 1e-10);
             }
-            // A sample says the same of gradients that are all alike, from fewer coordinates.
+            // All coordinates are equal here, so a sample gives the same variance.
             plan.exchange.observe = 7;
             const link::LinkedProgram sampled = link::link(methods::compile(plan, model));
             for (const LayerVariance& layer : variances(sampled, model)) {
@@ -210,6 +211,20 @@ TEST(Variance, NamesLayerAndStepOfAGradientThatIsNotFinite) {
                 testing::HasSubstr("layer " + model.segments[layer_of(model, group)].name +
                                    " was not finite at step 104"));
   }
+}
+
+/// The observe kernel already stops at finite gradients whose squares overflow fp32 sums.
+TEST(Variance, NamesLayerAndStepOfAGradientThatIsTooLarge) {
+  plan::Plan plan = test::plan_of("ddp", 1, 2, 1, 1);
+  plan.exchange.observe = 1;
+  const model::ModelSpec model = test::small_model(2);
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model));
+  const auto maps = map_tensors(linked, model);
+  const Id op = observing(linked, 1).front();
+  auto state = state_of(linked, 1, op, -5, 3, 8);
+  state[1 + 0] = 4e17F;
+  EXPECT_THAT(test::message_of([&] { observations_of(linked, model, maps[1], 1, op, state, 100); }),
+              testing::HasSubstr("was too large for fp32 to hold its square at step 104"));
 }
 
 TEST(Variance, PartialSumsAreNotObserved) {

@@ -1,4 +1,4 @@
-// libFuzzer's entry into the target that REHEARSE_FUZZ_TARGET names.
+// The function that libFuzzer calls. It calls the target that the macro REHEARSE_FUZZ_TARGET names.
 #include <cstddef>
 #include <cstdint>
 

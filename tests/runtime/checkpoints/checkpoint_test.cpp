@@ -1,5 +1,6 @@
-// Checkpoints: a resumed run is the run that never stopped, bit for bit on the same mesh and up to
-// rounding on another; what is damaged is refused by name; a save that fails leaves the last one.
+// Checkpoints: a resumed run equals the uninterrupted run, bit for bit on the same mesh and up to
+// rounding on another. Damaged files are refused by name, and a save that fails leaves the last
+// checkpoint.
 
 #include "runtime/checkpoints/checkpoint.h"
 
@@ -122,7 +123,7 @@ class Damage : public testing::Test {
     run_ = train_in_processes(job_);
   }
   std::string shard() const { return run_.checkpoint + "/rank-00000.safetensors"; }
-  /// Every rank refuses, with the same words.
+  /// The error of a resumed run, which must be the same on every rank.
   std::string message() const {
     const std::vector<Outcome> outcomes = fail_in_processes(job_, {.resume = true});
     for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.text, outcomes[0].text);
@@ -176,7 +177,7 @@ TEST_F(Damage, OfAnyByteOfAShardIsSeen) {
   const std::string good = bytes_of(shard());
   std::uint64_t length = 0;
   std::memcpy(&length, good.data(), sizeof length);
-  // The whole header, and bytes of the data.
+  // Every byte of the header, and every 997th of the data.
   for (std::size_t at = 0; at < good.size(); at += at < 8 + length ? 1 : 997) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
@@ -203,7 +204,7 @@ TEST_F(Damage, AFullDiskLeavesTheLastCheckpoint) {
   job::Job longer = job_;
   longer.train.steps = 12;
   const std::vector<Outcome> outcomes = fail_in_processes(longer, {.resume = true}, [](int) {
-    // Writes beyond this fail as they do on a full disk.
+    // Writes beyond this size fail, as on a full disk.
     const rlimit limit{.rlim_cur = 100'000, .rlim_max = 100'000};
     setrlimit(RLIMIT_FSIZE, &limit);
     std::signal(SIGXFSZ, SIG_IGN);

@@ -1,4 +1,4 @@
-// Manifests: out and in again, and nothing that was changed is taken for what was saved.
+// A manifest survives writing and reading, and every change to it is refused.
 
 #include "runtime/checkpoints/manifest.h"
 
@@ -89,7 +89,7 @@ struct Impossible {
 };
 class Values : public testing::TestWithParam<Impossible> {};
 
-// What no damage makes, but a hand or a program that is wrong.
+// Values that a person or a wrong program writes, not damage: the checksum is not checked here.
 TEST_P(Values, OutOfRangeAreRefusedByName) {
   const auto& [what, from, to, says] = GetParam();
   std::string text = to_text(small());

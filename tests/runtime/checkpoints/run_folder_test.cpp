@@ -1,4 +1,4 @@
-// A folder holds one run: another is refused, a run that goes on has every step once.
+// A folder holds one run: another run is refused, and a resumed run has every step once.
 
 #include "runtime/checkpoints/run_folder.h"
 

@@ -1,4 +1,4 @@
-// What is said when the accelerator's plug-in is not there, or is something else.
+// The errors when the accelerator's plug-in is missing or is another library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

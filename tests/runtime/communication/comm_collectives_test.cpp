@@ -1,5 +1,5 @@
-// Every move by every algorithm in real processes: the values, the bytes by our counters and by the
-// kernel's, in place and not, odd counts, every wire type.
+// Every move by every algorithm in real processes: values, bytes by our counters and by the
+// kernel's, in place and not, odd counts, every dtype on the wire.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ void require(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error("wrong: " + what);
 }
 
-/// Small whole numbers: exact in every wire type, and different at every rank and element.
+/// Small whole numbers: exact in every dtype, and different at every rank and element.
 double value(int rank, std::int64_t i) {
   return static_cast<double>((i * 7 + rank * 3) % 11 + rank);
 }
@@ -52,7 +52,7 @@ std::vector<std::byte> encode(const std::vector<double>& values, program::DType 
       case program::DType::u8:
         out[i] = static_cast<std::byte>(f);
         break;
-      case program::DType::bf16: {  // a small whole number has no low bits
+      case program::DType::bf16: {  // a small whole number has only high bits
         std::uint32_t bits = 0;
         std::memcpy(&bits, &f, 4);
         const auto high = static_cast<std::uint16_t>(bits >> 16);
@@ -185,7 +185,8 @@ std::string every_case(const Environment& environment, job::Transport transport)
              {program::DType::f32, program::DType::bf16, program::DType::f16, program::DType::i32,
               program::DType::u8}) {
           for (const std::int64_t elements : {1, 1003, 50'021}) {
-            for (const int kind : {0, 1, 2}) {  // apart, in place, apart and consuming
+            // 0: not in place, 1: in place, 2: not in place and consuming
+            for (const int kind : {0, 1, 2}) {
               Case c = {{.move = move,
                          .algorithm = algorithm,
                          .dtype = dtype,
@@ -218,7 +219,8 @@ TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
   const auto ended = run_ranks(n, [&](const Environment& e) { return every_case(e, transport); });
   for (const Ended& rank : ended) {
     EXPECT_EQ(rank.status, 0) << rank.text;
-    // Five moves by six algorithms but for the three pairs that do not exist.
+    // Five moves by six algorithms, without four pairs: double_tree has no reduce_scatter and no
+    // all_gather, halving_doubling no broadcast and no reduce.
     EXPECT_EQ(rank.text, std::to_string((5 * 6 - 4) * 5 * 3 * 3));
   }
 }
@@ -253,7 +255,7 @@ TEST(CommBytes, KernelCountsTheSchedulesBytes) {
           float* part = x.data() + group->member() * elements / n;
           float* source = move == program::Move::all_gather ? part : x.data();
           float* target = move == program::Move::reduce_scatter ? part : x.data();
-          group->run(handle, source, target);  // makes the connections
+          group->run(handle, source, target);  // connects first
           group->barrier();
           const std::int64_t before = kernel_bytes_sent();
           group->run(handle, source, target);
@@ -261,7 +263,7 @@ TEST(CommBytes, KernelCountsTheSchedulesBytes) {
           const std::int64_t planned =
               4 * collectives::schedule(move, program::Algorithm::ring, elements, nodes)
                       ->sent(group->member());
-          // Beside the payload: 16 bytes a transfer, and what heartbeats add meanwhile.
+          // Besides the payload: a header of 16 bytes a transfer, and heartbeats.
           require(
               sent >= planned && sent <= planned + 4096,
               std::to_string(sent) + " bytes by the kernel, planned " + std::to_string(planned));
@@ -276,7 +278,7 @@ TEST(CommBytes, KernelCountsTheSchedulesBytes) {
 }
 
 TEST(CommPointToPoint, TwoLanesShareAChannel) {
-  // Rank r sends to r + 1 from one thread while another receives from r - 1, as a pipeline does.
+  // As in a pipeline, rank r sends to r + 1 in one thread and receives from r - 1 in another.
   const auto ended = run_ranks(3, [](const Environment& environment) {
     Control control(environment, fast());
     {

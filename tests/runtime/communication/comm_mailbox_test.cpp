@@ -1,5 +1,5 @@
-// Mailboxes between real processes: any sender, order of arrival, replies, a receiver that is slow
-// to take, the orderly end.
+// Mailboxes between real processes: several senders, order of arrival, replies, a slow receiver and
+// the orderly end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ void require(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error("wrong: " + what);
 }
 
-/// Rank 0 serves: adds what workers send to its value and replies with it.
+/// Rank 0 is the server: it adds what workers send to its value and replies with the value.
 std::string serve_and_work(const Environment& environment) {
   constexpr int rounds = 30;
   constexpr std::int64_t elements = 50'001;
@@ -46,7 +46,7 @@ std::string serve_and_work(const Environment& environment) {
         require(from[static_cast<std::size_t>(worker)] == rounds, "count");
       require(sum.front() == rounds * (1 + 2 + 3) && sum.back() == sum.front(), "sum");
       require(pushes->traffic().received == 3 * rounds * buffer.bytes(), "bytes received");
-      pushes->close();  // not a sender: tells nobody anything
+      pushes->close();  // not a sender: does nothing
       require(pulls->traffic().sent == 3 * rounds * buffer.bytes(), "bytes sent");
     } else {
       std::int32_t last = 0;
@@ -87,7 +87,8 @@ TEST(CommMailbox, PutDoesNotWaitForTheReceiver) {
         control.publish("all put", "");
         box->close();
       } else {
-        control.await("all put");  // nothing was taken before: a put that waited would never end
+        // Takes nothing before all is put, so a put that waited for the receiver would never end.
+        control.await("all put");
         for (int i = 0; i < 8; ++i) {
           require(box->take(buffer) == 1 && x[0] == static_cast<float>(i), "order");
         }
@@ -101,7 +102,7 @@ TEST(CommMailbox, PutDoesNotWaitForTheReceiver) {
 }
 
 TEST(CommMailbox, MemoryIsBounded) {
-  // Beyond the bound a put waits, and goes on when the receiver takes.
+  // Beyond the bound a put waits until the receiver takes.
   const auto ended = run_ranks(2, [](const Environment& environment) {
     Control control(environment, fast());
     std::string text;
@@ -121,7 +122,7 @@ TEST(CommMailbox, MemoryIsBounded) {
       } else {
         control.await("put 1");
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        // At most 20 MB on either side, one message read beyond that, and what sockets hold.
+        // At most 20 MB on either side, one message read beyond that, and the sockets' buffers.
         require(!control.lookup("put 9").has_value(), "100 MB were put into mailboxes of 20");
         for (int i = 0; i < 12; ++i) require(box->take(buffer) == 1, "message");
       }
@@ -133,7 +134,7 @@ TEST(CommMailbox, MemoryIsBounded) {
 }
 
 TEST(CommMailbox, FreeRunningWorkersServeUntilTheServersEnd) {
-  // Rank 0 counts steps of two messages each; the workers are asked to stop by one of them.
+  // Rank 0 counts steps of two messages each. One of the workers asks for the end.
   const auto ended = run_ranks(3, [](const Environment& environment) {
     Control control(environment, fast());
     std::int64_t step = 0;

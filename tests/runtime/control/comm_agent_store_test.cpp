@@ -1,4 +1,4 @@
-// Under torchrun the master port belongs to the agent's store: ranks find each other through it.
+// Under torchrun the agent's store serves the master port, and ranks find each other through it.
 #include <gtest/gtest.h>
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>

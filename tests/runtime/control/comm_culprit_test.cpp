@@ -1,5 +1,5 @@
-// A rank that is killed, stopped, hangs or never comes ends every other rank within the timeout,
-// with an error that names it and nobody else; rank 0 too.
+// When a rank (rank 0 too) is killed, is stopped, hangs or never comes, every other rank ends
+// within the timeout, with an error that names that rank only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +38,7 @@ std::vector<Id> all_ranks(int n) {
   return ranks;
 }
 
-/// Steps of a little work and an all-reduce, until the culprit meets its fate in step 3.
+/// Runs steps of a little work and an all-reduce. The culprit meets its fate in step 3.
 std::string train(const Environment& environment, const Accident& accident) {
   ControlOptions options = fast();
   options.describe = [](Id, Id op) { return "the op numbered " + std::to_string(op); };
@@ -62,7 +62,7 @@ std::string train(const Environment& environment, const Accident& accident) {
         case Fate::hung:
           for (std::atomic<int> spin = 0;; ++spin) {
           }
-        case Fate::absent_minded:  // hangs where no lane is at work
+        case Fate::absent_minded:  // hangs while no lane is at work
           lane.enter(LaneState::idle, step, none);
           pause();
       }
@@ -129,7 +129,7 @@ std::string name_of(const testing::TestParamInfo<Accident>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Culprit, testing::ValuesIn(accidents()), name_of);
 
-/// What becomes of `ranks` ranks of which one is never started.
+/// Runs `ranks` ranks but does not start rank `absent`.
 std::vector<Ended> without_rank(int absent, int ranks) {
   RunOptions options;
   options.absent = absent;
@@ -309,7 +309,7 @@ TEST(CommControl, ReportsReachRankZero) {
 }
 
 TEST(CommControl, AllStopAtOneStep) {
-  // Ranks at different paces: an all-reduce a step lets a rank be at most one step ahead.
+  // Ranks run at different speeds; the all-reduce lets a rank be at most one step ahead.
   const auto ended = run_ranks(4, [](const Environment& environment) {
     Control control(environment, fast());
     std::int64_t step = 0;
@@ -381,20 +381,20 @@ TEST(CommHang, WhoWaitsIsNotToBlame) {
     return blame ? static_cast<int>(blame->rank) : -2;
   };
   constexpr auto waiting = LaneState::communicating;
-  // Somebody still moves: nobody hangs.
+  // A lane has just moved: no hang.
   EXPECT_EQ(blamed({rank(0, waiting, 3, old), rank(1, LaneState::idle, 3, now)}), -2);
-  // The one at work for too long, although others are behind.
+  // To blame is the rank at work for too long, although others are behind it.
   EXPECT_EQ(blamed({rank(0, waiting, 2, old), rank(1, LaneState::working, 3, old),
                     rank(2, waiting, 1, now)}),
             1);
-  // Nobody is at work: the least advanced of those who do not wait.
+  // No lane is at work: to blame is the least advanced rank that does not wait.
   EXPECT_EQ(blamed({rank(0, waiting, 3, old), rank(1, LaneState::idle, 3, old),
                     rank(2, LaneState::idle, 2, old)}),
             2);
-  // All idle (between runs) is no hang, all waiting is everybody's.
+  // All idle (between runs) is no hang. If all wait, no single rank is to blame.
   EXPECT_EQ(blamed({rank(0, LaneState::idle, 3, old), rank(1, LaneState::idle, 3, old)}), -2);
   EXPECT_EQ(blamed({rank(0, waiting, 3, old), rank(1, waiting, 3, old)}), static_cast<int>(none));
-  // Who has finished waits for the others; who has not begun has the time to join once more.
+  // A finished rank waits for the others. A rank without lanes gets the join timeout in addition.
   EXPECT_EQ(blamed({{0, true, old, {}}, rank(1, LaneState::idle, 9, old)}), 1);
   EXPECT_EQ(blamed({{0, true, now, {}}, rank(1, LaneState::idle, 9, old)}), -2);
   EXPECT_EQ(blamed({{0, false, old, {}}, rank(1, waiting, 1, old)}), -2);

@@ -1,4 +1,4 @@
-// Who a process is, from the variables of every launcher; and what contradictions are told.
+// The rank and world size from every launcher's variables, and the errors for contradictions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::string error_of(const Values& values) {
 }
 
 TEST(CommEnvironment, NoLauncher) {
-  const Environment e = detect({{"SLURM_NTASKS", "4"}});  // a shell inside an allocation
+  const Environment e = detect({{"SLURM_NTASKS", "4"}});  // a shell in an allocation
   EXPECT_EQ(e.rank, 0);
   EXPECT_EQ(e.world_size, 1);
   EXPECT_EQ(e.launcher, "none");

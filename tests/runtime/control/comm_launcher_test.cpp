@@ -1,4 +1,5 @@
-// The launcher, with shell scripts as ranks: variables, exit codes, messages, signals, no orphans.
+// The launcher with shell scripts as ranks: variables, exit status, messages, signals, and no
+// process left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

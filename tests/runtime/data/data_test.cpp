@@ -1,5 +1,5 @@
-// Token shards and the batches made of them: what a sample is does not depend on who asks, an epoch
-// visits every window once, and each kind of damage is named.
+// Token shards and batches: a sample does not depend on the rank that asks, an epoch visits every
+// window once, and every kind of damage is named.
 
 #include "runtime/data/data.h"
 
@@ -101,7 +101,8 @@ TEST_F(DataTest, MaskedLabelsAreCountedWithoutReadingThem) {
     EXPECT_EQ(count, data.training_labels(step));
     labelled += count;
   }
-  // 15% of 16,384 positions; of those 80%, 10%, 10%; four standard deviations wide.
+  // 15% of 16,384 positions are labelled; of those 80% are masked, 10% random, 10% kept. The
+  // tolerances are four standard deviations.
   EXPECT_NEAR(labelled / (8.0 * 64 * 32), 0.15, 0.012);
   EXPECT_NEAR(double(hidden) / labelled, 0.8, 0.035);
   EXPECT_NEAR(double(kept) / labelled, 0.1, 0.03);

@@ -1,5 +1,5 @@
-// The runtime does what the program says: bytes that each process sends, counted by the kernel,
-// against the transfers of its role, played member by member.
+// Compares the bytes that each process sends, as the Linux kernel counts them, with the bytes that
+// the program says: the sum over the transfers of its role.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Bytes that a rank sends in a step. All ranks lie on one node.
+/// Bytes that a rank sends in a step according to the program. All ranks are on one node.
 std::int64_t program_bytes(const link::LinkedProgram& linked, Id rank) {
   const program::Program& program = linked.program;
   const Id r = linked.role_of[rank];
@@ -59,7 +59,7 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
   write_training_data(data);
   job::Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
   job.run.transport = GetParam().transport;
-  const link::LinkedProgram linked = link::link(compile(job));
+  const link::LinkedProgram linked = link::link(program_of(job));
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
       run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
@@ -80,7 +80,7 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
     const std::int64_t payload = std::stoll(outcomes[rank].text.substr(end));
     const std::int64_t planned = steps * program_bytes(linked, rank);
     EXPECT_EQ(payload, planned) << "rank " << rank;
-    // Framing, and what heartbeats add meanwhile.
+    // The kernel also counts framing and heartbeats.
     EXPECT_GE(sent, planned) << "rank " << rank;
     EXPECT_LE(static_cast<double>(sent), 1.01 * static_cast<double>(planned)) << "rank " << rank;
     RecordProperty("rank_" + std::to_string(rank),

@@ -1,6 +1,6 @@
-// Asynchronous workers count steps of their own. What stops all ranks at a common step, an
-// evaluation or a checkpoint, must not make them forget: each goes on with its next batch, neither
-// one that it has had nor one that another worker has reached.
+// Asynchronous workers count their own steps. After a stop of all ranks, such as an evaluation or a
+// checkpoint, each worker must continue with its own next batch: neither with one that it has used
+// nor with one that another worker has reached.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 namespace rehearse::runtime {
 namespace {
 
-/// The steps that this rank began in runs up to the servers' steps 4, 8 and, from a checkpoint of
-/// 8, 12, each run a line; and where it would go on.
+/// Runs up to the server's step 4, then to 8, and from a checkpoint of step 8 to 12. Returns a line
+/// for each run with the steps that this rank began, and the step with which it would continue.
 std::string steps_of(const job::Job& job, const link::LinkedProgram& linked,
                      const Environment& environment, const std::string& folder) {
   std::string steps;
@@ -51,7 +51,7 @@ TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
       {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 128}},
       data.path(), 12);
   job.disturb.stragglers = {{.rank = 0, .factor = 5}};
-  const link::LinkedProgram linked = link::link(compile(job));
+  const link::LinkedProgram linked = link::link(program_of(job));
   const std::vector<Outcome> outcomes = run_ranks(3, [&](const Environment& environment) {
     return steps_of(job, linked, environment, out.path());
   });
@@ -65,7 +65,7 @@ TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
       std::int64_t step = 0;
       bool first = true;
       for (; words >> step; ++next, first = false) {
-        // A step that the end of a run cut short, its gradient unused, is begun anew.
+        // A step that the end of a run interrupted before its gradient was used is begun again.
         if (first && step == next - 1) --next;
         EXPECT_EQ(step, next) << "rank " << ends.size() << ":\n" << outcome.text;
       }

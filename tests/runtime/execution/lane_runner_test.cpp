@@ -1,5 +1,5 @@
-// Lanes as threads: the order that waits and lags promise, from what ran and when; and that one
-// lane's error ends the others.
+// Tests lanes as threads: that ops run in the order that waits, lags and shifts require, and that
+// an error in one lane ends the others.
 
 #include "runtime/execution/lane_runner.h"
 
@@ -62,7 +62,7 @@ TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
 }
 
 TEST(LaneRunner, ALagLetsALaneRunAhead) {
-  // Lane 0 is fast and waits for op 1 three steps back; lane 1 is slow.
+  // Lane 0 is fast; its op waits for op 1 of three steps before. Lane 1 is slow.
   const std::vector<TaskLane> lanes = {
       {.tasks = {{.op = 0, .after = {{.op = 1, .lag = 3}}}}},
       {.tasks = {{.op = 1, .after = {{.op = 0}}}}},
@@ -129,7 +129,7 @@ TEST(LaneRunner, AnErrorInOneLaneEndsTheOthersAndIsTheOneThrown) {
 }
 
 TEST(LaneRunner, AnOpThatNothingReachesAnyMoreEndsTheRun) {
-  // A server: takes (lane 0), applies (lane 1). The seventh message never comes.
+  // A server that takes gradients on lane 0 and applies them on lane 1. The seventh never comes.
   int applied = 0;
   LaneRunner runner(2,
                     {{.tasks = {{.op = 0, .after = {{.op = 1, .lag = 1}}}}},
@@ -143,7 +143,7 @@ TEST(LaneRunner, AnOpThatNothingReachesAnyMoreEndsTheRun) {
 }
 
 TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
-  // Op 1 would come first in the list, but waits for the slow op 0 of lane 0; op 2 is ready.
+  // Op 1 is first in the lane's list, but waits for the slow op 0 of lane 0; op 2 is ready.
   std::mutex lock;
   std::vector<Id> order;
   LaneRunner runner(
@@ -167,8 +167,8 @@ TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
   role.ops[0].lane = 0;  // wanted
   role.ops[1].lane = 1;  // not wanted, after 0
   role.ops[1].after = {{.op = 0}};
-  role.ops[2].lane = 1;  // wanted, behind 1 on its lane
-  role.ops[3].lane = 0;  // wanted, waits for 2 of the step before only
+  role.ops[2].lane = 1;  // wanted, after 1 on the same lane
+  role.ops[3].lane = 0;  // wanted, waits only for op 2 of the previous step
   role.ops[3].after = {{.op = 2, .lag = 1}};
   const std::vector<TaskLane> lanes = lanes_of(role, {true, false, true, true});
   ASSERT_EQ(lanes[1].tasks.size(), 1U);

@@ -1,5 +1,5 @@
-// The runtime does what the program says: memory of real ranks by a counting allocator, against the
-// linker's plan with the model's workspace and batches.
+// Compares the memory of real ranks, measured with a counting allocator, with the linker's memory
+// plan, which includes the model's workspace and batches.
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ struct Measured {
   std::int64_t fixed = 0, peak = 0, unaligned = 0;
 };
 
-/// Of every rank: bytes of tensors when all is made and nothing has run, the most over three steps,
-/// and how many state tensors do not begin at a multiple of 64 bytes.
+/// By rank: `fixed`, bytes of tensors before the first step; `peak`, the most over three steps;
+/// `unaligned`, how many state tensors do not begin at a multiple of 64 bytes.
 std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
@@ -73,8 +73,8 @@ job::Job memory_job(plan::Plan plan, const std::string& data) {
 struct MemoryCase {
   std::string name = {};
   plan::Plan plan = {};
-  double least = 0.95, most = 1.0001;  // measured over planned
-  double slow = 1;                     // times as long that rank 0 takes
+  double least = 0.95, most = 1.0001;  // limits of measured / planned peak
+  double slow = 1;                     // factor on the duration of rank 0's ops
 };
 std::ostream& operator<<(std::ostream& out, const MemoryCase& c) { return out << c.name; }
 
@@ -85,7 +85,7 @@ TEST_P(PlannedMemory, IsThePlans) {
   write_training_data(data);
   job::Job job = memory_job(GetParam().plan, data.path());
   if (GetParam().slow > 1) job.disturb.stragglers.push_back({.rank = 0, .factor = GetParam().slow});
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const std::vector<Measured> all = measure(job, linked);
   for (Id rank = 0; rank < all.size(); ++rank) {
     const link::RoleMemory& planned = linked.memory[linked.role_of[rank]];
@@ -99,9 +99,10 @@ TEST_P(PlannedMemory, IsThePlans) {
                    fmt::format("peak {} planned {} ratio {:.3f}", peak, planned.total(), ratio));
   }
 }
-// The plan holds for any timing. Where gathers and sums run beside computation, a run may not need
-// all of it; beside a slow rank, whose sums the other waits for, it does. Products of 16 bits, and
-// large ones of 32, get copies of their operands from oneDNN: they are in no plan.
+// The plan is enough for any timing. Where collectives overlap computation, a run may need less
+// than planned; beside a slow rank, for whose sums the other one waits, it needs all. The memory
+// plan does not contain oneDNN's copies of operands for 16-bit products and for large fp32
+// products.
 INSTANTIATE_TEST_SUITE_P(
     Methods, PlannedMemory,
     testing::ValuesIn(std::vector<MemoryCase>{
@@ -137,15 +138,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(MeasuredMemory, OfAllShardedFallsWithTheRanks) {
-  // Rajbhandari et al. 2020, section 5: states of a rank are a 1/n; activations of as many samples
-  // stay.
+  // Rajbhandari et al. 2020, section 5: with n ranks, a rank holds 1/n of all states. Activations
+  // of the same number of samples per rank take the same memory.
   ScratchFolder data;
   write_training_data(data);
   std::int64_t last = 0;
   for (const int n : {1, 2, 4}) {
     const job::Job job = memory_job(
         {.method = "zero3", .mesh = {.dp = n}, .schedule = {.global_batch = 4 * n}}, data.path());
-    const link::LinkedProgram linked = link::link(compile(job));
+    const link::LinkedProgram linked = link::link(program_of(job));
     const std::vector<Measured> all = measure(job, linked);
     std::int64_t peak = 0;
     for (const Measured& m : all) peak = std::max(peak, m.peak);

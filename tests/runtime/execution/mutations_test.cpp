@@ -1,5 +1,5 @@
-// Programs that are wrong but link, run in real processes: the weights they end with must not pass
-// for the reference's, or the numerics tests could not fail.
+// Runs programs that link but are wrong in real processes. Their final weights must differ from the
+// reference's; otherwise the numerics tests could not fail.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,8 @@
 namespace rehearse::runtime {
 namespace {
 
-/// All steps of a program that need not be the method's own; the weights at the end.
+/// Runs all steps of `program`, which may differ from the method's own, and returns the final
+/// weights.
 reference::Weights train_program(const job::Job& job, const program::Program& program,
                                  const std::string& folder) {
   at::set_num_threads(1);
@@ -35,7 +36,7 @@ reference::Weights train_program(const job::Job& job, const program::Program& pr
                                      : weights_of(find_checkpoint(folder), job.model);
 }
 
-/// Every collective on a channel left out, and no layout that asks for it.
+/// The program without the collectives on a channel, and with layouts that do not require them.
 program::Program without_channel(program::Program program, const std::string& name) {
   const auto found = std::find_if(program.channels.begin(), program.channels.end(),
                                   [&](const program::Channel& c) { return c.name == name; });
@@ -50,11 +51,11 @@ program::Program without_channel(program::Program program, const std::string& na
       return collective != nullptr && collective->channel == channel;
     });
     for (program::Op& op : role.ops) {
-      op.after.clear();  // throttles too: op numbers have moved
+      op.after.clear();  // throttles too, because the numbers of ops have changed
       for (program::Ref& ref : op.refs) ref.layout.partial &= ~found->group.axes;
     }
   }
-  return methods::infer_after(std::move(program));
+  return methods::infer_waits({std::move(program)});
 }
 
 TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
@@ -66,7 +67,7 @@ TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
                                   .optimizer = plan::Optimizer::sgd},
                                  data.path(), out.path());
   ASSERT_TRUE(job.model.tied);
-  const program::Program program = compile(job);
+  const program::Program program = program_of(job);
   const reference::Weights right = train_program(job, program, out.file("right"));
   const reference::Weights wrong =
       train_program(job, without_channel(program, "tied"), out.file("wrong"));

@@ -1,6 +1,6 @@
-// Every method of the registry in real processes against plain single-process autograd that does
-// what the method says: synchronous training; gradients of weights that are some steps old; chosen
-// entries with what was not sent added later; or gradients applied in the order of their arrival.
+// Runs every registered method in real processes and compares it with single-process autograd that
+// follows the method's definition: synchronous training, gradients of weights that are some steps
+// old, sparse gradients with error feedback, or gradients applied in order of arrival.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -44,8 +44,7 @@ void expect_follows(const job::Job& job, const TrainedRun& run, const ReferenceR
   }
 }
 
-/// Top-k with error feedback by its definition: buckets as the program has them, selection by
-/// sorting.
+/// Top-k with error feedback, from its definition: the program's buckets, selection by sorting.
 class TopK {
  public:
   explicit TopK(const job::Job& job)
@@ -65,7 +64,7 @@ class TopK {
     for (const auto& [name, gradient] : by_worker[0]) sum[name] = at::zeros_like(gradient);
     for (const auto& [storage, keep] : keep_)
       for (std::size_t worker = 0; worker < by_worker.size(); ++worker) {
-        std::vector<std::pair<std::string, std::int64_t>> where;  // of each element of the bucket
+        std::vector<std::pair<std::string, std::int64_t>> where;  // by element of the bucket
         std::vector<float> values;
         for (const tensors::ParamPiece& piece : map_.storages[storage].pieces)
           for (const model::TensorSpec& spec : model_.groups[piece.group].tensors) {
@@ -104,13 +103,12 @@ bool serves_by_arrival(const program::Program& program) {
                      [](const program::Role& role) { return role.free_running; });
 }
 
-/// Plans of a method in at most eight processes: the smallest, and one with each thing that the
-/// method combines with.
+/// Plans of a method: the smallest one, and one for each setting that the method combines with.
 std::vector<Case> cases_of(const std::string& method) {
   const methods::Combines& can = methods::strategy_named(method).combines;
   const plan::Plan least = smallest_plan(method);
   const job::Job job = small_job(least, "", "");
-  const bool by_arrival = serves_by_arrival(compile(job));
+  const bool by_arrival = serves_by_arrival(program_of(job));
   std::vector<Case> cases;
   const auto add = [&](const std::string& what, const auto& change) {
     plan::Plan plan = least;
@@ -126,15 +124,15 @@ std::vector<Case> cases_of(const std::string& method) {
     add(" unequal shares", [](plan::Plan& p) {
       p.mesh.dp = p.schedule.micro_batches = 2, p.schedule.shares = {3, 1};
     });
-  // A name that implies a level takes no other.
+  // A method whose name implies a ZeRO level allows no other level.
   for (int zero = 1; zero <= (job.plan.exchange.zero == 0 ? can.max_zero : 0); ++zero)
     add(" zero " + std::to_string(zero),
         [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.zero = zero; });
   if (can.interleave)
     add(" interleaved", [](plan::Plan& p) { p.mesh.pp = 2, p.schedule.virtual_stages = 2; });
   if (can.staleness) add(" staler", [](plan::Plan& p) { p.schedule.staleness = 2; });
-  // A gradient that comes to several servers in parts may be served in unlike orders by them, which
-  // a test cannot prescribe: AsynchronousWorkersLearn.
+  // With several servers, each gets a part of a gradient and may serve the workers in another
+  // order, which a test cannot prescribe. AsynchronousWorkersLearn covers this case.
   if (can.servers && !by_arrival) add(" two servers", [](plan::Plan& p) { p.mesh.servers = 2; });
   return cases;
 }
@@ -168,8 +166,8 @@ std::vector<Case> all_cases() {
   return all;
 }
 
-/// The order in which a server takes the gradients of two workers: by turns, one twice as fast, one
-/// late.
+/// An order in which a server takes the gradients of two workers: first alternating in various
+/// ways, then worker 0 twice as often as worker 1.
 std::vector<int> an_order(std::int64_t steps) {
   std::vector<int> order;
   for (const int worker : {0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1, 0})
@@ -185,7 +183,7 @@ void expect_follows_in_order(const job::Job& job, const std::string& folder) {
   if (testing::Test::HasFailure()) return;
   const ServedRun reference = reference_in_order(job, order);
   for (std::size_t worker = 0; worker < run.losses.size(); ++worker) {
-    // The end of the run finds each worker at one more step.
+    // When the run ends, each worker has begun one more step.
     ASSERT_EQ(run.losses[worker].size(), reference.losses[worker].size() + 1);
     for (std::size_t step = 0; step < reference.losses[worker].size(); ++step)
       EXPECT_NEAR(run.losses[worker][step] / reference.losses[worker][step], 1, tolerance)
@@ -196,7 +194,7 @@ void expect_follows_in_order(const job::Job& job, const std::string& folder) {
     const auto [difference, name] = worst_difference(run.weights, reference.weights);
     EXPECT_LE(difference, tolerance) << name;
   }
-  // The order shows: the same gradients' workers the other way round end elsewhere.
+  // The order matters: with the two workers exchanged, the weights are different.
   std::vector<int> other = order;
   for (int& worker : other) worker = 1 - worker;
   EXPECT_GT(worst_difference(reference_in_order(job, other).weights, reference.weights).first,
@@ -210,7 +208,7 @@ TEST_P(Method, FollowsItsReference) {
   write_data(data);
   job::Job job = small_job(GetParam().plan, data.path(), out.path());
   if (job.plan.clip) job.train.clip = 0.5;
-  const program::Program program = compile(job);
+  const program::Program program = program_of(job);
   const auto any_op = [&](const auto& is) {
     return std::any_of(program.roles.begin(), program.roles.end(), [&](const program::Role& role) {
       return std::any_of(role.ops.begin(), role.ops.end(), is);
@@ -221,7 +219,7 @@ TEST_P(Method, FollowsItsReference) {
     return;
   }
   ReferenceRules rules;
-  // A gradient is taken at the oldest of the weights that a rank keeps.
+  // A gradient is computed with the oldest version of the weights that a rank keeps.
   rules.staleness =
       methods::strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
   std::optional<TopK> rule;
@@ -229,7 +227,7 @@ TEST_P(Method, FollowsItsReference) {
         const auto* kernel = std::get_if<program::Kernel>(&op.work);
         return kernel != nullptr && kernel->kind == program::KernelKind::select;
       })) {
-    // Which entries are the largest may turn on a rounding error: few steps.
+    // A rounding error may change which entries are the largest, so run few steps.
     job.train.steps = 10;
     rule.emplace(job);
     rules.workers = job.plan.mesh.dp;
@@ -254,7 +252,7 @@ TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
   for (const plan::Plan& plan :
        {plan::Plan{
             .method = "megatron", .mesh = {.dp = 2, .tp = 2}, .optimizer = plan::Optimizer::sgd},
-        // Shards end in padding behind the parts that tensor ranks hold whole.
+        // With 3 ranks, shards end in padding after the groups that are not split over tp.
         plan::Plan{.method = "zero2",
         .mesh = {.dp = 3, .tp = 2},
         .schedule = {.global_batch = 12},
@@ -314,7 +312,7 @@ TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
     const std::vector<double> half = losses(precision);
     if (HasFailure()) return;
     ASSERT_EQ(half.size(), full.size());
-    // fp16 begins with a scale of 65536 and may skip the first steps.
+    // fp16 starts with a loss scale of 65536 and may skip the updates of the first steps.
     for (std::size_t step = 0; step < 3; ++step) EXPECT_NEAR(half[step] / full[step], 1, 0.02);
     EXPECT_LT(half.back(), 0.9 * half.front());
   }

@@ -1,4 +1,5 @@
-// The runtime does what the program says: order, read from the timestamps of real processes.
+// Compares the order of ops in real processes, read from their time stamps, with the program's
+// order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ TEST_P(Order, IsTheProgramsOnEveryLane) {
   ScratchFolder data;
   write_training_data(data);
   const job::Job job = conformance_job(smallest_plan(GetParam()), data.path(), steps);
-  const link::LinkedProgram linked = link::link(compile(job));
+  const link::LinkedProgram linked = link::link(program_of(job));
   const bool free = std::any_of(linked.program.roles.begin(), linked.program.roles.end(),
                                 [](const program::Role& role) { return role.free_running; });
   const std::vector<execution::Interval> trace = trace_of(job, free ? 50 * steps : steps);
@@ -44,13 +45,13 @@ TEST(OrderOf, AWrongTraceIsFound) {
   write_training_data(data);
   const job::Job job = conformance_job(
       {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}, data.path(), steps);
-  const link::LinkedProgram linked = link::link(compile(job));
+  const link::LinkedProgram linked = link::link(program_of(job));
   const std::vector<execution::Interval> trace = trace_of(job, steps);
   if (HasFailure()) return;
   ASSERT_EQ(lines(disorder(linked, trace, steps)), "");
   std::size_t swapped = 0, early = 0;
   for (std::size_t i = 0; i < trace.size(); i += 7) {
-    // Its times and another op's of the same lane, exchanged.
+    // Exchange the times of this op with those of another op on the same lane.
     for (std::size_t k = 0; k < trace.size(); ++k) {
       const auto lane = [&](const execution::Interval& at) {
         return linked.program.roles[at.role].ops[at.op].lane;
@@ -65,7 +66,7 @@ TEST(OrderOf, AWrongTraceIsFound) {
       ++swapped;
       break;
     }
-    // A start just before the end of what it waits for.
+    // Let this op start just before the end of an op that it waits for.
     const program::Op& op = linked.program.roles[trace[i].role].ops[trace[i].op];
     for (const program::After& after : op.after)
       for (const execution::Interval& waited : trace) {
@@ -93,7 +94,7 @@ TEST(OrderOf, TwoVersionsLetTheNextBatchBeginBeforeTheUpdate) {
     const job::Job job =
         conformance_job({.method = method, .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}},
                         data.path(), steps);
-    const link::LinkedProgram linked = link::link(compile(job));
+    const link::LinkedProgram linked = link::link(program_of(job));
     const std::vector<execution::Interval> trace = trace_of(job, steps);
     int count = 0;
     for (const execution::Interval& forward : trace) {
@@ -120,9 +121,10 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
   job::Job job = conformance_job(
       {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 64}},
       data.path(), updates_wanted / 2);
-  // So slow that no scheduler makes up for it: the factor multiplies what the rank itself took.
+  // The factor multiplies the time that the op took on this rank. It is large, so that the slow
+  // worker is slower however the operating system schedules the processes.
   job.disturb.stragglers = {{.rank = 0, .factor = 20}};
-  const link::LinkedProgram linked = link::link(compile(job));
+  const link::LinkedProgram linked = link::link(program_of(job));
   int updates[2] = {0, 0}, served = 0;
   for (const execution::Interval& i : trace_of(job, updates_wanted)) {
     const program::Role& role = linked.program.roles[i.role];

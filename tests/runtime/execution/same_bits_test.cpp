@@ -1,6 +1,7 @@
-// Kernels that exist in versions for several processors against the same arithmetic in plain loops:
-// equal to the bit, so that replicas on unlike hosts stay equal. On one processor this holds the
-// version that runs there; tests/cli/test_processors.py runs it on processors with less.
+// Compares kernels that are compiled for several instruction sets with the same arithmetic in plain
+// loops. Results must be equal bit by bit, so that replicas on different hosts stay equal. A
+// processor tests only the version that it runs; tests/cli/test_processors.py runs this file on
+// processors with fewer instructions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,18 +20,18 @@
 namespace rehearse::runtime {
 namespace {
 
-constexpr std::int64_t elements = 10'007;  // no multiple of a vector, more than a block
+constexpr std::int64_t elements = 10'007;  // not a multiple of a vector; more than a block
 using Values = std::vector<float>;
 
 Values random_values(unsigned seed, float least = -1, float most = 1) {
   std::mt19937 engine(seed);
   Values values(elements);
-  for (float& v : values)  // not std::uniform_real_distribution: libraries differ
+  for (float& v : values)  // std::uniform_real_distribution differs between standard libraries
     v = least + (most - least) * static_cast<float>(engine() >> 8) * 0x1p-24F;
   return values;
 }
 
-/// Element by element, so that a difference says where it is.
+/// Compares element by element, so that a failure names the element.
 void expect_same_bits(const Values& a, const Values& b, const char* what) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -39,8 +40,8 @@ void expect_same_bits(const Values& a, const Values& b, const char* what) {
   }
 }
 
-// This file is compiled for any x86-64, which has no fused multiply-add; elsewhere nothing fuses
-// across statements through a volatile.
+/// a b, rounded. This file is compiled for baseline x86-64, which has no fused multiply-add; on
+/// other processors the volatile keeps the compiler from fusing the product with a sum.
 float product(float a, float b) {
   volatile float p = a * b;
   return p;
@@ -129,7 +130,7 @@ TEST(SameBits, ObservedVariance) {
   expect_same_bits(Values(state.begin() + 1 + elements, state.end()), squares, "squares");
 }
 
-// Every f16 there is, infinities and NaNs too, plus one of its kind or another.
+// Every f16 value, infinities and NaNs included, plus various finite f16 values.
 TEST(SameBits, SumsOfF16) {
   std::vector<std::uint16_t> from(1 << 16), into(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -157,7 +158,7 @@ TEST(SameBits, Selection) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const float v = rule.use ? gradient[i] + old[i] : gradient[i];
       const bool taken = magnitude_of(v) >= least;
-      // Selection without decay keeps v itself.
+      // With beta = 1, what stays is v itself.
       const float stays = rule.use && rule.beta == 1 ? v : gradient[i] + product(rule.beta, old[i]);
       expected[i] = rule.remove && taken ? stays - v : stays;
       if (!taken) continue;
@@ -178,7 +179,7 @@ TEST(SameBits, LargestKept) {
   for (std::size_t i = 0; i < indices.size(); ++i)
     indices[i] = static_cast<std::uint32_t>((i * 7919) % elements);
   const Threshold threshold = threshold_of(values.data(), elements, 1234);
-  ASSERT_EQ(threshold.ties, threshold.equal);  // what AVX-512 is used for
+  ASSERT_EQ(threshold.ties, threshold.equal);  // the case that has an AVX-512 version
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (magnitude_of(values[i]) >= threshold.bits) {
       expected.push_back(values[i]);

@@ -1,6 +1,6 @@
-// Adam's bias corrections count updates, not steps (Kingma & Ba 2015, algorithm 1): a step whose
-// gradient overflowed in fp16 leaves everything as it was, the count included. Every element of
-// every update of a run that overflows is held to the formula, and a resumed run goes on counting.
+// Adam's bias correction counts updates, not steps (Kingma & Ba 2015, algorithm 1): a step whose
+// gradient overflowed in fp16 changes neither weights, moments nor the count. Compares every update
+// of a run with overflows with the formula, and checks that a resumed run continues the count.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ States states_of(RankRun& rank, std::int64_t step) {
   return states;
 }
 
-/// A scale at which gradients cannot but overflow.
+/// Sets a loss scale that is so large that gradients overflow.
 void raise_scale(RankRun& rank) {
   const program::Role& role = rank.executor.role();
   for (Id s = 0; s < role.storages.size(); ++s)
@@ -48,7 +48,8 @@ void raise_scale(RankRun& rank) {
       }
 }
 
-/// How far the change of all weights is from the formula's, relative to it.
+/// Relative difference between the change of all weights and the formula: ||found - formula|| /
+/// ||formula||.
 double distance(const job::Train& train, std::int64_t step, int updates, const States& before,
                 const States& after) {
   const double lr = learning_rate(train, step);
@@ -69,7 +70,8 @@ double distance(const job::Train& train, std::int64_t step, int updates, const S
   return std::sqrt(difference / size);
 }
 
-/// Empty, or what is wrong. Saves at `saved_at`, goes on, and does the rest once more from there.
+/// Runs all steps, saves at `saved_at`, and repeats the rest from that checkpoint. Returns what is
+/// wrong; empty: nothing.
 std::string check_rank(const job::Job& job, const link::LinkedProgram& linked,
                        const Environment& environment, const std::string& folder) {
   RankRun rank(job, linked, environment);
@@ -121,7 +123,7 @@ TEST(SkippedUpdates, CountForNoBiasCorrection) {
     job::Job job = conformance_job(plan, data.path(), all_steps);
     job.train.weight_decay = 0;
     job.train.decay = job::Decay::constant;
-    const link::LinkedProgram linked = link::link(compile(job));
+    const link::LinkedProgram linked = link::link(program_of(job));
     const std::vector<Outcome> outcomes =
         run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
           return check_rank(job, linked, environment, out.path());

@@ -1,5 +1,6 @@
-// Bytes that ranks send in sparse exchanges, by the kernel's count: of a fixed number of entries
-// the program's, of a threshold's those of the packets that it really filled.
+// Checks the bytes that ranks send in sparse exchanges, as the Linux kernel counts them. With a
+// fixed number of entries they are the program's; with a threshold they are the bytes of the
+// packets as they were filled.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ struct Sent {
   std::vector<std::int64_t> entries = {};  // of this rank's packets, in the order of its selects
 };
 
-/// What each rank sends in one step after a first one.
+/// What each rank sends in the second step. The first step makes the connections.
 std::vector<Sent> send_one_step(const job::Job& job, const link::LinkedProgram& linked) {
   at::set_num_threads(1);
   const auto outcomes = run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
@@ -63,11 +64,12 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
   write_training_data(data);
   plan::Plan plan{.mesh = {.dp = 4}, .exchange = {.selector = selector}};
   const job::Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const std::vector<Sent> ranks = send_one_step(job, linked);
   if (HasFailure()) return;
-  // Everything but packets as planned; packets by what they hold: three send to two others and hand
-  // on to the fourth, or four send to three.
+  // Everything but packets is sent as planned. Each packet is sent 3 times. Reduction::sparse: by
+  // each of four ranks to the three others. Reduction::two_level: by each of three leaders to the
+  // two others, and by rank 0 to rank 1, which shares its node.
   std::int64_t expected = 0;
   for (const auto& event : linked.events) {
     const auto [r, o] = event[0];

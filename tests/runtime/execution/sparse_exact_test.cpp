@@ -1,6 +1,6 @@
-// Sparse exchanges in four real processes against one process that does as eq. 4 and 5 of Sun 2026
-// say: gradients by the same blocks, selection by sorting, sums in the order of ranks. Weights are
-// equal to the bit, for every form of feedback and every reduction.
+// Compares sparse exchanges in four real processes with one process that follows eq. 4 and 5 of Sun
+// 2026: gradients by the same blocks, selection by sorting, sums in the order of ranks. Weights
+// must be equal bit by bit, for every form of error feedback and every reduction.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ Groups zeros_of(const model::ModelSpec& model) {
   return out;
 }
 
-/// One worker's gradient: the model's blocks forward and backward, one micro-batch after another.
+/// The gradient of one worker: forward and backward of all blocks, micro-batch by micro-batch.
 Groups gradient(const job::Job& job, const Data& data, const Groups& weights, std::int64_t step,
                 int worker) {
   const model::ModelSpec& model = job.model;
@@ -56,6 +56,7 @@ Groups gradient(const job::Job& job, const Data& data, const Groups& weights, st
     for (Id s = 0; s < model.segments.size(); ++s)
       inputs[s + 1] = models::make_block(model, s, 1, 0, program::DType::f32)
                           ->forward(of(s, weights), inputs[s], batch, &saved[s]);
+    // The head's statistics, (tp = 1, samples, sequence length, 3).
     at::Tensor back = inputs.back().view({1, samples, model.seq_len, 3});
     for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;) {
       const auto& groups = model.segments[s].groups;
@@ -73,13 +74,13 @@ Groups gradient(const job::Job& job, const Data& data, const Groups& weights, st
   return grads;
 }
 
-/// A bucket of the program: its select, and where its groups lie.
+/// A bucket of the program: its select kernel, and where the parameter groups lie in it.
 struct Chosen {
   program::Kernel kernel = {};
   std::vector<tensors::ParamPiece> pieces = {};
 };
 std::vector<Chosen> chosen_in(const job::Job& job) {
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const tensors::RankMap map = tensors::map_tensors(linked, job.model)[0];  // rank 0 leads its node
   const program::Role& role = linked.program.roles[linked.role_of[0]];
   std::vector<Chosen> out;
@@ -100,7 +101,7 @@ std::vector<float> flat(const Chosen& bucket, const Groups& groups) {
   return out;
 }
 
-/// What one who sends gives of v = g + e, by sorting; e becomes what stays.
+/// What a sender sends of v = g + e, chosen by sorting; 0 elsewhere. `e` becomes the new residual.
 std::vector<float> sent_by_sorting(const program::Kernel& kernel, const std::vector<float>& g,
                                    std::vector<float>& e) {
   std::vector<float> v = g, sent(g.size());
@@ -116,8 +117,8 @@ std::vector<float> sent_by_sorting(const program::Kernel& kernel, const std::vec
   for (std::size_t i = 0; i < g.size(); ++i) e[i] = (g[i] + beta * e[i]) - sent[i];
   return sent;
 }
-/// The same by the selector itself where no definition says which entries: then only what ranks do
-/// with them is in question.
+/// The same with the kernel under test, for selectors whose choice has no simple definition. Then
+/// the test covers only what ranks do with the chosen entries.
 std::vector<float> sent_by_selector(const job::Job& job, const Chosen& bucket, std::int64_t step,
                                     const std::vector<float>& g, std::vector<float>& e,
                                     float* threshold) {
@@ -135,7 +136,7 @@ struct Sender {
   float threshold[2] = {};
 };
 
-/// Weights after so many steps.
+/// The weights after `steps` steps in a single process.
 Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
   const model::ModelSpec& model = job.model;
   const Data data({.path = job.train.data,
@@ -154,7 +155,7 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
       by_worker.push_back(gradient(job, data, weights, step, worker));
     Groups sum = zeros_of(model);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
-      std::map<Id, std::vector<float>> parts;  // what each who sends has to send
+      std::map<Id, std::vector<float>> parts;  // by sender: its gradient
       for (Id worker = 0; worker < by_worker.size(); ++worker) {
         const std::vector<float> mine = flat(buckets[b], by_worker[worker]);
         const Id who =
@@ -194,7 +195,7 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
 
 /// A rank's copy of the weights.
 Groups weights_in(const job::Job& job, const States& states, Id rank) {
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const tensors::RankMap map = tensors::map_tensors(linked, job.model)[rank];
   const program::Role& role = linked.program.roles[linked.role_of[rank]];
   Groups out = zeros_of(job.model);

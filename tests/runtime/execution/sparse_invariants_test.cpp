@@ -1,6 +1,6 @@
-// What must hold of sparse exchanges in real processes whatever the numbers are: with everything
-// kept they are the dense sum; copies of weights stay equal to the bit; a step that overflows on
-// one rank leaves every rank as it was.
+// Properties of sparse exchanges in real processes that hold for any gradients: with all entries
+// kept, the result is the dense sum; copies of weights stay equal bit by bit; after a step that
+// overflows on one rank, the state of every rank is unchanged except for the loss scale.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -31,11 +31,11 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-/// Every rank's weights by parameter group and tensor rank: (group, tp rank or 0) -> bytes, one for
-/// each copy that there is.
+/// All copies of the weights as bytes, by (parameter group, tp rank); tp rank 0 if the group is not
+/// split.
 using Copies = std::map<std::pair<Id, int>, std::vector<std::string>>;
 Copies copies_of(const job::Job& job, const std::vector<States>& ranks) {
-  const link::LinkedProgram linked = link::link(compile(job), job.model);
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const std::vector<tensors::RankMap> maps = tensors::map_tensors(linked, job.model);
   Copies out;
   for (Id rank = 0; rank < ranks.size(); ++rank) {
@@ -122,7 +122,7 @@ std::vector<Case> cases() {
         {.mesh = {.dp = 4}, .exchange = {.zero = 2}, .precision = program::DType::f16});
     add("unequal_dp3", {.mesh = {.dp = 3}, .schedule = {.global_batch = 8, .shares = {4, 2, 2}}});
   }
-  // Copies of the word embedding on two stages: replicas of both lie alike on nodes.
+  // Copies of the tied token table on two stages; the replicas of both are placed alike on nodes.
   out.push_back({"sparse_tied_pp2_dp2",
                  {.mesh = {.pp = 2, .dp = 2}, .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
@@ -157,7 +157,7 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
   const std::vector<States> after = run_sparse(job, steps, [&](RankRun& run, int rank) {
     write_text(before + std::to_string(rank), packed(states_of(run.executor, steps - 1)));
     if (rank != culprit) return;
-    // A weight that forward and backward use, and that its fp32 master would restore.
+    // Forward and backward use this weight; an update would restore it from its fp32 master.
     const program::Role& role = run.executor.role();
     for (Id s = 0; s < role.storages.size(); ++s)
       if (role.storages[s].name.starts_with("W.")) {

@@ -1,5 +1,6 @@
-// Eq. 2 of Sun 2026 on real gradients: the kernel against two passes in double, every way of laying
-// gradients out against one process with autograd, samples against the whole.
+// Tests the gradient variance of eq. 2 of Sun 2026. Compares the kernel with a two-pass computation
+// in double, runs with different layouts of gradients with one process with autograd, and the
+// variance of a sample of coordinates with the variance of all.
 #include "engine/tensors/variance.h"
 
 #include <ATen/ATen.h>
@@ -19,8 +20,8 @@ namespace rehearse::runtime {
 namespace {
 
 TEST(Observe, KeepsMeansAndDeviations) {
-  // Coordinates (1, 5), (2, 5), (6, 2) over three steps: means 3 and 4, squared deviations
-  // 4 + 1 + 9 = 14 and 1 + 1 + 4 = 6 (tests/engine/tensors/variance_test.cpp has the arithmetic).
+  // Coordinates (1, 5), (2, 5), (6, 2) over three steps: means 3 and 4, squared deviations 4 + 1 +
+  // 9 = 14 and 1 + 1 + 4 = 6 (tests/engine/tensors/variance_test.cpp has the arithmetic).
   std::vector<float> state(5, 0.0F);
   for (const std::vector<float>& g : {std::vector<float>{1, 5}, {2, 5}, {6, 2}})
     observe(g.data(), program::DType::f32, 2, 1, 1, state.data());
@@ -80,7 +81,7 @@ TEST(Observe, StopsAtWhatIsNotFinite) {
   }
 }
 
-/// What rank 0 of a run knows of its gradients at the end; the test fails when a rank does.
+/// The gradient variances that rank 0 has at the end of a run. Fails the test when a rank fails.
 std::vector<tensors::LayerVariance> observed_in_processes(const job::Job& job) {
   at::set_num_threads(1);
   const std::vector<Outcome> outcomes =
@@ -177,7 +178,7 @@ TEST(ObservedSample, IsCloseToTheWhole) {
   std::int64_t seen = 0, all = 0;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const double error = sampled[i].total / whole[i].total - 1;
-    // At least 64 coordinates a layer.
+    // At least 60 coordinates of each layer, or all.
     EXPECT_GE(sampled[i].observed, std::min<std::int64_t>(whole[i].elements, 60));
     EXPECT_LT(std::abs(error), 0.5) << "segment " << whole[i].segment;
     sum += std::abs(error);
@@ -217,7 +218,7 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
   const TrainedRun a = train_in_processes(job(plain.path(), 0, 8));
   const TrainedRun first = train_in_processes(job(watched.path(), 5, 4));
   EXPECT_EQ(first.losses[3], a.losses[3]);
-  // Resumed with and without observing, from a checkpoint that knows nothing of it.
+  // Resume with and without observing. Checkpoints do not contain observations.
   for (const int observe : {0, 5}) {
     const ScratchFolder out;
     job::Job rest = job(out.path(), observe, 8);

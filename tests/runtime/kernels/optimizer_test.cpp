@@ -1,5 +1,5 @@
-// The fused kernels against torch's own optimizers written out with tensors, against brute force,
-// and against their definitions at the edges.
+// Compares the fused kernels with torch's optimizers written out in tensor operations and with
+// brute force, and checks their definitions at the edges.
 
 #include "runtime/kernels/optimizer.h"
 
@@ -17,7 +17,7 @@
 namespace rehearse::runtime {
 namespace {
 
-constexpr std::int64_t elements = 10'007;  // no multiple of a vector, more than a block
+constexpr std::int64_t elements = 10'007;  // not a multiple of a vector, more than a block
 
 at::Tensor random_tensor(std::uint64_t seed, double scale = 1) {
   std::mt19937_64 engine(seed);

@@ -1,5 +1,5 @@
-// Selection against plain sorting, for every selector, form of feedback and coding; what is
-// conserved and what is not; packets that lie.
+// Compares `select` with plain sorting for every selector, form of feedback and coding. Also checks
+// what conserving feedback keeps and the other forms lose, and that damaged packets are refused.
 #include "runtime/kernels/sparsify.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ Taken take(const program::Kernel& kernel, const Floats& gradient, Floats& residu
   return out;
 }
 
-/// The k largest by sorting, equal ones by rising index.
+/// The indices of the k largest by sorting; of equal magnitudes the lower index comes first.
 std::vector<std::size_t> largest(const Floats& v, std::int64_t k) {
   std::vector<std::size_t> order(v.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -59,7 +59,7 @@ std::vector<std::size_t> largest(const Floats& v, std::int64_t k) {
   return order;
 }
 
-/// Eq. 4 and 5 entry by entry; `residual` becomes e(t+1), the result is what is sent.
+/// Eq. 4 and 5 (Sun 2026) entry by entry. `e` becomes e(t + 1); returns what is sent.
 Floats by_definition(program::Feedback form, const Floats& g, Floats& e, std::int64_t k,
                      std::int64_t step) {
   if (form == program::Feedback::printed && step > 0 && step % 1000 == 0) e.assign(e.size(), 0);
@@ -74,13 +74,13 @@ Floats by_definition(program::Feedback form, const Floats& g, Floats& e, std::in
 }
 
 TEST(Select, TopKIsExactForEveryFormCodingAndSize) {
-  // Sizes below and above the sample's reach, with heavy tails, with ties and with zeros.
+  // Sizes too small and large enough for a sample, heavy tails, ties and zeros.
   for (const std::int64_t n : {1, 15, 16, 17, 1000, 4097, 400'001})
     for (const double part : {0.0, 0.01, 0.1, 0.3, 1.0})
       for (const program::Feedback form :
            {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal})
         for (const int shape : {0, 1, 2, 3}) {
-          // What is large lies below the reach of the sample in any case but 0.1 and 0.3.
+          // Saves time: at this size only parts 0.1 and 0.3 use the sample.
           if (n > 100'000 && (shape == 1 || part == 0.01 || part == 1)) continue;
           const program::Coding coding = static_cast<program::Coding>((n + shape) % 3);
           const program::Kernel kernel{
@@ -91,10 +91,10 @@ TEST(Select, TopKIsExactForEveryFormCodingAndSize) {
               .coding = coding};
           Floats residual = random_values(n, 1), expected = residual;
           Floats gradient = random_values(n, 2, shape == 1 ? 4 : 1);
-          if (shape == 2)  // many equal ones
+          if (shape == 2)  // many equal magnitudes
             for (float& x : gradient) x = std::round(x);
           if (shape == 2) residual = expected = Floats(gradient.size());
-          if (shape == 3)  // sorted, the largest last: every sample misleads
+          if (shape == 3)  // sorted, the largest last: candidates fill up and are cut
             std::sort(gradient.begin(), gradient.end(),
                       [](float a, float b) { return std::fabs(a) < std::fabs(b); });
           SCOPED_TRACE(testing::Message() << n << " x " << part << ' ' << name_of(form) << ' '
@@ -130,7 +130,7 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
     SelectScratch scratch;
     select(kernel, {.factor = 0.125F}, bits.data(), type, residual.data(), nullptr, packet.data(),
            scratch);
-    // 96 / 8 and 24 / 8; what stays is unscaled: 1.5 / 8, 3 / 8 + 1.
+    // Sent: 96 / 8 and 24 / 8. The residual is unscaled too: 1.5 / 8 and 3 / 8 + 1.
     scatter_add(kernel, packet.data(), 1, 1, 0, 4, dense.data());
     EXPECT_EQ(dense, (Floats{0, -12, 3, 0}));
     EXPECT_EQ(residual, (Floats{0.1875F, 0, 0, 1.375F}));
@@ -140,7 +140,7 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
 }
 
 TEST(Select, ConservingLosesNothingTheOtherFormsDo) {
-  // After every step: what was sent so far + what is still owed = what there was to send.
+  // After every step: sum of what was sent + residual = sum of all gradients.
   constexpr std::int64_t n = 500;
   for (const program::Selector selector :
        {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold})
@@ -168,8 +168,8 @@ TEST(Select, ConservingLosesNothingTheOtherFormsDo) {
 }
 
 TEST(Select, PrintedLeaksATenthAndForgetsEveryThousandSteps) {
-  // One entry is always chosen, the other never: its residual follows e' = g + 0.9 e. By hand for
-  // g = 1: 1, 1.9, 2.71; at step 1000 it begins again.
+  // The first entry is always chosen, the second never, so its residual follows e' = g + 0.9 e: 1,
+  // 1.9, 2.71 for g = 1. Step 1000 starts from 0 again.
   const program::Kernel kernel{.of = 2, .keep = 1, .feedback = program::Feedback::printed};
   Floats residual(2);
   for (const float expected : {1.0F, 1.9F, 2.71F}) {
@@ -178,7 +178,7 @@ TEST(Select, PrintedLeaksATenthAndForgetsEveryThousandSteps) {
   }
   take(kernel, {100, 1}, residual, 1000);
   EXPECT_EQ(residual[1], 1);
-  // Of what is sent again a tenth of the residual is lost: e' = g - (g + e) + 0.9 e = -0.1 e.
+  // An entry that is sent loses a tenth of its residual: e' = g - (g + e) + 0.9 e = -0.1 e.
   Floats owed = {0, 10};
   take(kernel, {1, 5}, owed, 1);
   EXPECT_NEAR(owed[1], -1, 1e-6);
@@ -201,7 +201,7 @@ TEST(Select, RandomKDrawsAlikeOnEveryRankAndAnewEachStep) {
   EXPECT_EQ(first, chosen(2, 4, 9));
   EXPECT_NE(first, chosen(1, 5, 9));
   EXPECT_NE(first, chosen(1, 4, 8));
-  // Spread evenly: of each tenth about a tenth (standard deviation 9).
+  // Evenly spread: about 100 entries in each tenth (standard deviation 9).
   for (std::size_t tenth = 0; tenth < 10; ++tenth) {
     const auto in =
         std::distance(first.lower_bound(tenth * 1000), first.lower_bound(tenth * 1000 + 1000));
@@ -229,11 +229,11 @@ TEST(Select, ThresholdStaysNearTheWantedNumber) {
           EXPECT_EQ(state[1], static_cast<float>(taken.count));
           EXPECT_LE(taken.count, 2 * keep) << step;
           if (step == 0) {
-            EXPECT_EQ(taken.count, keep);  // found exactly
+            EXPECT_EQ(taken.count, keep);  // the first step uses top-k
           }
           if (step >= 20) late += static_cast<double>(taken.count) / static_cast<double>(keep) / 20;
         }
-        // A residual that still grows keeps the threshold a little behind.
+        // The residual still grows, so the threshold lags a little.
         EXPECT_NEAR(late, 1, 0.3);
       }
 }
@@ -248,7 +248,8 @@ TEST(Select, ThresholdTakesExactlyWhatReachesIt) {
   for (std::size_t i = 0; i < n; ++i)
     if (std::fabs(gradient[i]) >= 0.9F) expected[i] = gradient[i];
   EXPECT_EQ(taken.dense, expected);
-  // When more pass than fit, the exact number is taken and the threshold is found anew.
+  // When more entries reach the threshold than fit, top-k takes the exact number and finds a new
+  // threshold.
   state[0] = 1e-6F;
   residual.assign(n, 0);
   Floats again(n);

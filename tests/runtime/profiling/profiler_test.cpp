@@ -1,4 +1,4 @@
-// A profile of this machine has every piece, each plausible, and survives its file format.
+// A profile of this machine has all parts, with plausible times, and can be written and read again.
 
 #include "runtime/profiling/profiler.h"
 

@@ -1,6 +1,6 @@
-// Changes of plan in real runs: a run that migrates ends like one that did not, goes on from its
-// checkpoints before, at and after the change, loses nothing that is owed, and gets faster when
-// samples follow speed.
+// Tests changes of plan in real runs: a run that migrates ends with the same weights as one that
+// did not, can be resumed from checkpoints before, at and after the change, and becomes faster when
+// samples follow the measured speed of ranks. Errors and signals during planning end all ranks.
 #include "engine/planner/policy.h"
 
 #include <fmt/format.h>
@@ -35,12 +35,12 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-/// Both plans complete, with the batch and the optimizer of the job.
+/// The second plan, completed, with the batch, the optimizer and the clipping of the job.
 plan::Plan second_plan(plan::Plan plan, const job::Job& job) {
   plan.schedule.global_batch = job.plan.schedule.global_batch;
   plan.optimizer = job.plan.optimizer;
   plan.clip = job.plan.clip;
-  plan.exchange.bucket = Bytes(30e3);  // not the first plan's
+  plan.exchange.bucket = Bytes(30e3);  // differs from the first plan's
   return methods::prepare(plan, job.model);
 }
 
@@ -49,7 +49,7 @@ job::Job first_job(const Case& c, plan::Optimizer optimizer, const std::string& 
   plan::Plan deepest = c.from;
   deepest.optimizer = optimizer;
   job::Job job = small_job(deepest, data, out, c.model);
-  if (job.model.layers < 4) {  // enough for either plan's stages
+  if (job.model.layers < 4) {  // 4 layers are enough for the stages of both plans
     job.model.layers = 4;
     job.model.groups.clear();
     job.model.segments.clear();
@@ -92,7 +92,7 @@ TEST_P(Replaced, EndsLikeARunThatStayed) {
       const auto [difference, name] = worst_difference(weights, reference.weights);
       EXPECT_LE(difference, tolerance) << name;
     }
-    // It did change its plan.
+    // The run changed its plan once.
     EXPECT_EQ(read_manifest(run.checkpoint).record.placements, 1);
   }
 }
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
 class Resumed : public testing::TestWithParam<int> {};
 
 TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
-  // The checkpoint of step 4 lies before, at or after the change.
+  // The checkpoint of step 4 is from before, at or after the change.
   const int change = GetParam();
   ScratchFolder data, out;
   write_data(data);
@@ -162,7 +162,7 @@ TEST_P(Resumed, GoesOnBitByBitAcrossTheChange) {
 }
 INSTANTIATE_TEST_SUITE_P(BeforeAtAndAfter, Resumed, testing::Values(6, 4, 2));
 
-/// A policy that does something else than planning when it is asked.
+/// A policy that calls a function when it is asked, and never changes the plan.
 class Asked final : public planner::Policy {
  public:
   explicit Asked(std::function<void()> what) : what_(std::move(what)) {}
@@ -186,7 +186,7 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   job.run.heartbeat = Seconds(0.5);
   const auto messages = [&](const std::shared_ptr<planner::Policy>& policy) {
     TrainOptions options;
-    options.overwrite = true;  // of the one before
+    options.overwrite = true;  // replaces the previous run
     options.policy = policy;
     std::vector<std::string> texts;
     for (const Outcome& outcome : fail_in_processes(job, options)) {
@@ -203,7 +203,7 @@ TEST(PolicyRun, FailsEverywhereWhenPlanningFails) {
   for (const std::string& text : messages(std::make_shared<planner::ReplaceOnce>(
            5, [&](const planner::Measured&, const plan::Plan&) { return other; })))
     EXPECT_THAT(text, HasSubstr("the new plan has world size 4, the run has 2"));
-  // Whoever dies while the others wait for the plan is named.
+  // A rank that dies while the others wait for the plan is named.
   const std::vector<std::string> texts = messages(std::make_shared<Asked>([] { raise(SIGKILL); }));
   EXPECT_THAT(texts[1], HasSubstr("rank 0"));
 }
@@ -306,7 +306,8 @@ TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
   const auto [difference, name] = worst_difference(
       weights_of(said.at("checkpoint").get<std::string>(), job.model), reference.weights);
   EXPECT_LE(difference, tolerance) << name;
-  // With 32 samples each the slow rank takes 160, with 53 and 11 it takes 55.
+  // In units of one sample on the fast rank: with 32 samples each, the slow rank takes 160; with 53
+  // and 11 it takes 55.
   const auto times = said.at("times").get<std::vector<double>>();
   const double before = median({times.begin(), times.begin() + 5});
   const double after = median({times.end() - 8, times.end()});

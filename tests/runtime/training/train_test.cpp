@@ -1,5 +1,5 @@
-// What surrounds the steps: signals, metrics, traces, refusals before the first step, weights
-// in and out.
+// Tests what surrounds the steps of a run: signals, metrics, traces, errors before the first step,
+// import and export of weights.
 
 #include "runtime/training/train.h"
 
@@ -161,14 +161,14 @@ TEST(HuggingFace, WeightsGoOutAndComeBack) {
             (std::vector<std::int64_t>{h, 3 * h}));
   EXPECT_EQ(exported.tensors().at("transformer.h.1.mlp.c_fc.weight").shape,
             (std::vector<std::int64_t>{h, job.model.ffn}));
-  // Element [in, out] of Conv1D's weight is element [out, in] of ours.
+  // Hugging Face's Conv1D stores weights transposed: its element [in, out] is our [out, in].
   const reference::Weights ours = weights_of(first.checkpoint, job.model);
   const auto* theirs = reinterpret_cast<const float*>(
       exported.tensors().at("transformer.h.1.mlp.c_fc.weight").data.data());
   EXPECT_EQ(theirs[5 * job.model.ffn + 7],
             ours.at("transformer.h.1.mlp.c_fc.weight")[7][5].item<float>());
 
-  // With a learning rate of 0 the weights that came in go out again, from another mesh.
+  // With learning rate 0, the imported weights are saved unchanged, on another mesh.
   job::Job second =
       small_job({.method = "megatron", .mesh = {.tp = 2}}, data.path(), out.file("second"));
   second.train.steps = 1;

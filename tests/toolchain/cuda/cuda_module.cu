@@ -1,5 +1,6 @@
-// Compiles and links what the CUDA plug-in is made of: a kernel, torch's streams and allocator,
-// NCCL, CUB. It is not run: the machine that builds may have no GPU.
+// Tests that the parts of the CUDA plug-in compile and link: a kernel, torch's streams and
+// allocator, NCCL and CUB. The code is never run, because the machine that builds it may have no
+// GPU.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -16,8 +17,8 @@ __global__ void scale(float* values, float factor, int count) {
 
 }  // namespace
 
-/// Averages `values` over the communicator's ranks, then sums them into `sum`, on torch's current
-/// stream.
+/// Averages `values` (count elements) over the communicator's ranks, then adds up the averages into
+/// `sum` (1 element), on torch's current stream.
 extern "C" void mean_and_sum(float* values, float* sum, int count, ncclComm_t comm) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
   int ranks = 1;

@@ -1,4 +1,4 @@
-// The way of a transfer against an exhaustive search over all paths.
+// The path of a transfer equals the result of an exhaustive search over all paths.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,17 +10,16 @@
 
 #include "engine/cluster/cluster.h"
 
-namespace rehearse::planner {
+namespace rehearse::cluster {
 namespace {
 
-/// Seconds of the fastest of all paths from a to b past switches, knowing only link names.
-double fastest_of_all(const cluster::Cluster& c, const std::string& a, const std::string& b,
-                      double bytes, std::set<std::string> seen, double latency = 0,
-                      double width = 1e300) {
+/// Seconds of the fastest path from a to b across switches. Reads the graph from names of links.
+double fastest_of_all(const Cluster& c, const std::string& a, const std::string& b, double bytes,
+                      std::set<std::string> seen, double latency = 0, double width = 1e300) {
   if (a == b) return latency + bytes / width;
   seen.insert(a);
   double best = 1e300;
-  for (const cluster::Link& link : c.links()) {
+  for (const Link& link : c.links()) {
     const auto arrow = link.name.find('>');
     const std::string to = link.name.substr(arrow + 1);
     if (link.name.substr(0, arrow) != a || seen.contains(to)) continue;
@@ -31,15 +30,15 @@ double fastest_of_all(const cluster::Cluster& c, const std::string& a, const std
   return best;
 }
 
-// A cable that is wide but far, one that is near but narrow, and ways around both.
+// A wide cable with a high latency, a narrow cable with a low latency, and paths around both.
 TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
   for (int seed = 0; seed < 20; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const auto draw = [&](std::initializer_list<double> values) {
       return values.begin()[random() % values.size()];
     };
-    cluster::Cluster c;
-    const Id kind = c.add_kind(cluster::load_device("A100 80GB"));
+    Cluster c;
+    const Id kind = c.add_kind(load_device("A100 80GB"));
     for (int i = 0; i < 3; ++i) c.add_device("gpu" + std::to_string(i), kind, 0);
     const std::vector<Id> vertices = {c.vertex_of(0), c.vertex_of(1), c.vertex_of(2),
                                       c.add_vertex("s", 0), c.add_vertex("t", 0)};
@@ -67,4 +66,4 @@ TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
 }
 
 }  // namespace
-}  // namespace rehearse::planner
+}  // namespace rehearse::cluster

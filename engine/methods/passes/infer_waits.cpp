@@ -114,7 +114,8 @@ void infer(const program::Program& program, program::Role& role) {
 
 }  // namespace
 
-program::Program infer_waits(program::Program program) {
+program::Program infer_all_waits(LoweredProgram lowered) {
+  program::Program program = std::move(lowered.program);
   auto& roles = program.roles;
   std::vector<Id> like;  // the first role that is alike
   for (const program::Role& role : roles) {
@@ -131,8 +132,8 @@ program::Program infer_waits(program::Program program) {
   return program;
 }
 
-program::Program infer_after(program::Program program) {
-  return link::without_redundant_waits(infer_waits(std::move(program)));
+program::Program infer_waits(LoweredProgram lowered) {
+  return link::without_redundant_waits(infer_all_waits(std::move(lowered)));
 }
 
 }  // namespace rehearse::methods

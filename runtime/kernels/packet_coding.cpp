@@ -1,6 +1,12 @@
-// Packets as bytes: the values, then which entries they are. Those of delta16 are a 32-bit count
-// for each block of 65,536 entries and then 16 bits an entry, so that everything lies at a multiple
-// of its own size.
+// Reads and writes packets as bytes (sizes: engine/program/packets.h). A packet holds k of n
+// entries; every number lies at a multiple of its own size.
+//
+//   [count u32] [k values, f32] [places]    the count only if a threshold selected
+//
+//   places:  index32   k x u32: the index
+//            bitmap    ceil(n / 8) bytes: bit i % 8 of byte i / 8 is 1 if entry i is there
+//            delta16   a u32 for each block of 65,536 entries: how many of the k it has;
+//                      then k x u16: the offset in the block
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -24,7 +30,8 @@ T load(const std::byte* at) {
   return value;
 }
 
-/// Calls add(i-th value's place) in order.
+/// Calls add(index) for every entry, in order. Throws BackendError when the packet contradicts
+/// itself.
 template <class Add>
 void read_indices(const program::Kernel& kernel, const std::byte* at, std::int64_t count, Add add) {
   switch (kernel.coding) {
