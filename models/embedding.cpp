@@ -45,7 +45,7 @@ class Embedding final : public Block {
       grad = grad_output.clone();
       drop(grad, mask, {});
     }
-    for (std::size_t i = 0; i < 2; ++i) store_nothing(grads[i], accumulate[i]);
+    for (std::size_t i = 0; i < 2; ++i) store_zero(grads[i], accumulate[i]);
     at::Tensor by_row = grad.view({-1, z_.hidden});
     if (z_.first()) {
       const at::Tensor whole = grads[1].view({-1, z_.hidden});

@@ -74,7 +74,7 @@ void store(const at::Tensor& target, const at::Tensor& x, bool accumulate) {
   }
 }
 
-void store_nothing(const at::Tensor& target, bool accumulate) {
+void store_zero(const at::Tensor& target, bool accumulate) {
   if (!accumulate) target.zero_();
 }
 
@@ -123,7 +123,7 @@ at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& gra
   if (first) {
     store_row_sum(grad_bias, grad, accumulate);
   } else {
-    store_nothing(grad_bias, accumulate);
+    store_zero(grad_bias, accumulate);
   }
   return grad;
 }

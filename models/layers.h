@@ -75,7 +75,7 @@ void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const a
                           bool add);
 /// Compares large products computed by `way` with those of LibTorch's public functions. Returns
 /// what is wrong with `way` (it throws, or is less exact); empty: nothing.
-std::string objection_to(IntoProduct way);
+std::string mismatch_with_libtorch(IntoProduct way);
 
 /// target (+)= a^T b, for a (n, i) and b (n, j): the gradient of a weight (i, j).
 void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
@@ -85,7 +85,7 @@ void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulat
 /// target (+)= x.
 void store(const at::Tensor& target, const at::Tensor& x, bool accumulate);
 /// target (+)= 0: for a gradient that only tensor rank 0 computes, on the other ranks.
-void store_nothing(const at::Tensor& target, bool accumulate);
+void store_zero(const at::Tensor& target, bool accumulate);
 
 struct AttentionOutput {
   at::Tensor out = {}, log_sum = {};  // (n, W); log of the softmax sums, f32 (B, heads, T)

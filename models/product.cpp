@@ -30,7 +30,7 @@ std::atomic<std::int64_t> large_from = large_product;
 
 LargeProducts decide() {
   if (vector_instructions() != "AVX512") return {false, "without AVX-512 oneDNN is not faster"};
-  const std::string objection = objection_to(one_dnn_product_into);
+  const std::string objection = mismatch_with_libtorch(one_dnn_product_into);
   if (!objection.empty()) return {false, "oneDNN's " + objection};
   return {true, "compared with LibTorch's own on this processor"};
 }
@@ -69,7 +69,7 @@ void one_dnn_product_into(const at::Tensor& target, const at::Tensor& a, const a
   at::native::mkldnn_matmul(a, b, target, add ? 1.0F : 0.0F, 1.0F);
 }
 
-std::string objection_to(IntoProduct way) {
+std::string mismatch_with_libtorch(IntoProduct way) {
   // Relative differences: 1e-6 between orders of summation of 512 fp32 terms; 1e-4 and more if
   // operands are rounded to bf16 or TF32.
   constexpr double tolerance = 1e-5;

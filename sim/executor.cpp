@@ -63,7 +63,7 @@ class Executor {
       ended(token);
       drain();
     });
-    account();
+    check_all_ended();
     result_.transfers = network_.transfers();
     result_.flows = network_.flows();
     return result_;
@@ -188,11 +188,11 @@ class Executor {
   /// Starts an exchange whose members are ready at `since`. `factor`: jitter on its duration.
   void meet(const GroupExchange& exchange, double since, double factor, Owner owner) {
     const bool known = exchange.schedule->rounds() == 0 ||
-                       (exchange.alone && options_.bypass && options_.fidelity == Fidelity::fluid &&
-                        cores_.empty());
+                       (exchange.uncontended && options_.bypass &&
+                        options_.fidelity == Fidelity::fluid && cores_.empty());
     const double end = since + factor * (exchange.seconds * exchange.stretch + exchange.extra);
     if (known) ++result_.bypassed;
-    if (known && !follow_clock_) return end_meeting(owner, end);
+    if (known && !follow_clock_) return end_exchange(owner, end);
     const std::uint32_t index = keep(owner);
     if (known)
       network_.wake(end, tag_exchange | index);
@@ -212,7 +212,7 @@ class Executor {
   }
 
   /// The exchange ended: finishes the op of every member.
-  void end_meeting(const Owner& owner, double end) {
+  void end_exchange(const Owner& owner, double end) {
     if (owner.event == none) return end_put(owner, end);
     const GroupMembers& group =
         group_exchanges_.group(group_exchanges_.exchange(owner.event, owner.local));
@@ -287,7 +287,7 @@ class Executor {
   void end_owner(std::uint32_t index, double end) {
     const Owner owner = owners_[index];
     free_owners_.push_back(index);
-    end_meeting(owner, end);
+    end_exchange(owner, end);
   }
 
   void finish(Id id, double start, double end) {
@@ -309,7 +309,7 @@ class Executor {
   }
 
   /// Throws BackendError when ops are left that did not end.
-  void account() const {
+  void check_all_ended() const {
     if (readiness_.finished() == readiness_.expected()) return;
     throw BackendError(fmt::format(
         "the simulation ended with {} of {} ops done; {} activities of SimGrid began and never "

@@ -42,7 +42,7 @@ GroupExchanges::GroupExchanges(const link::LinkedProgram& linked, const costs::C
   }
   lane_base_.push_back(base);
   for (Id event = 0; event < linked.events.size(); ++event) add_event(event);
-  find_alone();
+  find_uncontended();
 }
 
 Id GroupExchanges::lane_id(Id role, Id place, Id lane) const {
@@ -63,7 +63,7 @@ Id GroupExchanges::collective_cohort(Id channel, std::span<const link::RoleOp> e
   const auto [found, added] =
       cohort_of_.try_emplace(CohortKey{channel, {roles.begin(), roles.end()}}, cohorts_.size());
   if (!added) return found->second;
-  Cohort cohort;
+  GroupSet cohort;
   cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
   for (std::vector<Id>& group : groups_of(linked_.program, linked_.program.channels[channel])) {
     if (std::none_of(group.begin(), group.end(),
@@ -80,7 +80,7 @@ Id GroupExchanges::pair_cohort(Id sender, Id receiver) {
   const auto [found, added] =
       cohort_of_.try_emplace(CohortKey{none, {sender, receiver}}, cohorts_.size());
   if (!added) return found->second;
-  Cohort cohort;
+  GroupSet cohort;
   cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
   const std::vector<Id>& from = linked_.program.roles[sender].ranks;
   const std::vector<Id>& to = linked_.program.roles[receiver].ranks;
@@ -122,7 +122,7 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
 }
 
 /// Registers the routes and computes how long the exchange takes when nothing contends.
-GroupExchange GroupExchanges::meet(Id group, const Exchange* schedule) {
+GroupExchange GroupExchanges::make_exchange(Id group, const Exchange* schedule) {
   GroupExchange exchange{.group = group, .schedule = schedule};
   const GroupMembers& who = groups_[group];
   std::vector<double> ready(who.ranks.size(), 0);
@@ -195,7 +195,7 @@ void GroupExchanges::add_event(Id event) {
       const int place = rooted == ranks.end() ? 0 : static_cast<int>(rooted - ranks.begin());
       what = schedule(*collective, algorithm, facts.elements, facts.wire, groups_[group], place);
     }
-    group_exchanges_.push_back(meet(group, what));
+    group_exchanges_.push_back(make_exchange(group, what));
     std::vector<Id> holders;
     for (const Id rank : groups_[group].ranks)
       holders.push_back(
@@ -235,7 +235,7 @@ void GroupExchanges::add_put(Id role, Id op) {
   for (Id i = 0; i < from.size(); ++i) {
     for (Id k = 0; k < to.size(); ++k) {
       if (put.reply == none && k != i % to.size()) continue;
-      group_exchanges_.push_back(meet(add_group({from[i], to[k]}), what));
+      group_exchanges_.push_back(make_exchange(add_group({from[i], to[k]}), what));
       if (options_.measured != nullptr)
         stretch(group_exchanges_.back(), costs_.seconds(role, op, i));
       occupy(group_exchanges_.back(), {lane_id(role, i, lane)});
@@ -275,8 +275,8 @@ void GroupExchanges::occupy(const GroupExchange& exchange, std::vector<Id> lanes
   }
 }
 
-void GroupExchanges::find_alone() {
-  for (GroupExchange& exchange : group_exchanges_) exchange.alone = serial(exchange);
+void GroupExchanges::find_uncontended() {
+  for (GroupExchange& exchange : group_exchanges_) exchange.uncontended = serial(exchange);
 }
 
 /// Whether the exchange is alone (see the header) and does not contend with itself: its hops on one

@@ -38,10 +38,10 @@ struct GroupMembers {
 struct GroupExchange {
   Id group = none;  // its members
   const Exchange* schedule = nullptr;
-  bool alone = false;  // nothing else can use its links at the same time
-  double seconds = 0;  // duration when nothing contends, from latencies and bandwidths
-  double stretch = 1;  // factor on `seconds` that gives the duration in the profile
-  double extra = 0;    // seconds in the profile where the cluster has no link
+  bool uncontended = false;  // nothing else can use its links at the same time
+  double seconds = 0;        // duration when nothing contends, from latencies and bandwidths
+  double stretch = 1;        // factor on `seconds` that gives the duration in the profile
+  double extra = 0;          // seconds in the profile where the cluster has no link
 };
 
 class GroupExchanges {
@@ -78,7 +78,7 @@ class GroupExchanges {
 
  private:
   /// Groups that take part in the same events.
-  struct Cohort {
+  struct GroupSet {
     std::vector<Id> groups = {};
     std::vector<Id> local_of_rank = {};  // index into groups; none: the rank takes no part
   };
@@ -104,11 +104,11 @@ class GroupExchanges {
                            std::int64_t elements, program::DType wire, const GroupMembers& group,
                            int root);
   const Exchange* single(double bytes);
-  GroupExchange meet(Id group, const Exchange* schedule);
+  GroupExchange make_exchange(Id group, const Exchange* schedule);
   void stretch(GroupExchange& exchange, double seconds) const;
   void stretch_event(Id event, std::size_t first);
   void occupy(const GroupExchange& exchange, std::vector<Id> lanes);
-  void find_alone();
+  void find_uncontended();
   bool serial(const GroupExchange& exchange) const;
 
   const link::LinkedProgram& linked_;
@@ -117,7 +117,7 @@ class GroupExchanges {
   SharedNetwork& network_;
   Options options_;
   std::vector<GroupMembers> groups_ = {};
-  std::vector<Cohort> cohorts_ = {};
+  std::vector<GroupSet> cohorts_ = {};
   std::vector<Event> events_ = {};
   std::vector<GroupExchange> group_exchanges_ = {};
   std::map<std::pair<Id, Id>, std::size_t> puts_ = {};  // (role, op) -> its first exchange

@@ -8,11 +8,11 @@
 namespace rehearse::sim {
 namespace {
 
-class Game {
+class PingPongSimulation {
  public:
-  Game(const cluster::Cluster& cluster, std::span<const costs::PairRound> rounds,
-       const cluster::Disturber& disturber, std::span<const double> slow,
-       const costs::PingPong& settings)
+  PingPongSimulation(const cluster::Cluster& cluster, std::span<const costs::PairRound> rounds,
+                     const cluster::Disturber& disturber, std::span<const double> slow,
+                     const costs::PingPong& settings)
       : rounds_(rounds), disturber_(disturber), settings_(settings), network_(cluster, slow) {
     // All routes must exist before the simulation starts.
     for (const costs::PairRound& round : rounds)
@@ -38,7 +38,7 @@ class Game {
  private:
   /// A ping-pong between devices a and b that is under way: message `hop` (0: there, 1: back) of
   /// leg `leg` of repeat `repeat`.
-  struct Rally {
+  struct RunningPair {
     Id a = 0, b = 0;
     int repeat = 0, leg = 0, hop = 0;
     double began = 0;
@@ -54,7 +54,7 @@ class Game {
   }
 
   void send(std::size_t index, double date) {
-    const Rally& m = rallies_[index];
+    const RunningPair& m = rallies_[index];
     const costs::RoundTrip leg = leg_of(settings_, m.leg);
     const Id from = m.hop == 0 ? m.a : m.b, to = m.hop == 0 ? m.b : m.a;
     // Jitter has a key of (rank, step, op), as in every run; here step is the repeat.
@@ -68,7 +68,7 @@ class Game {
   }
 
   void arrived(std::size_t index) {
-    Rally& m = rallies_[index];
+    RunningPair& m = rallies_[index];
     const double now = network_.now();
     last_ = now;
     if (m.hop == 0) {
@@ -94,7 +94,7 @@ class Game {
   const costs::PingPong& settings_;
   SharedNetwork network_;
   std::size_t round_ = 0, under_way_ = 0;
-  std::vector<Rally> rallies_ = {};
+  std::vector<RunningPair> rallies_ = {};
   double last_ = 0;
   PingPongRun run_ = {};
 };
@@ -105,7 +105,7 @@ PingPongRun play_ping_pong(const cluster::Cluster& cluster,
                            std::span<const costs::PairRound> rounds,
                            const cluster::Disturber& disturber, std::span<const double> slow,
                            const costs::PingPong& settings) {
-  return Game(cluster, rounds, disturber, slow, settings).play();
+  return PingPongSimulation(cluster, rounds, disturber, slow, settings).play();
 }
 
 }  // namespace rehearse::sim

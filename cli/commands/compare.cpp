@@ -105,7 +105,7 @@ nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& r
     if (timings) one["timings"] = timings_json(*row.study);
     results.push_back(std::move(one));
   }
-  return signed_by(
+  return with_header(
       context,
       {{"schema_version", 1}, {"results", std::move(results)}, {"cannot_run", std::move(refused)}});
 }

@@ -39,7 +39,7 @@ void write_report(const Context& context, const Options& options, job::Job job,
   const Study planned = study(job, how);
   Rehearsal against;
   finish_rehearsal(against, job, planned, how, options.job, context.set, baseline_traces(folder));
-  write_file(folder.file("simulate.json"), text_of(signed_by(context, to_json(planned))));
+  write_file(folder.file("simulate.json"), text_of(with_header(context, to_json(planned))));
   std::vector<std::string> arguments = plan_pictures(job, against, folder, how.trace);
   arguments.insert(arguments.begin(), folder.file("simulate.json"));
   arguments.insert(arguments.end(), {"-o", options.report, "--quiet"});
@@ -60,7 +60,7 @@ int run_plan(const Context& context, const Options& options) {
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
   if (context.json)
-    std::cout << text_of(signed_by(context, to_json(decision, job)));
+    std::cout << text_of(with_header(context, to_json(decision, job)));
   else
     std::cout << (options.explain ? explain(decision, job) : brief(decision, job));
   return good;

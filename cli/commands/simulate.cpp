@@ -121,7 +121,7 @@ int run_simulate(const Context& context, const Options& options) {
     finish_rehearsal(rehearsal.emplace(), job, result, how, options.job, context.set,
                      baseline_traces(*folder));
   }
-  nlohmann::ordered_json json = signed_by(context, to_json(result));
+  nlohmann::ordered_json json = with_header(context, to_json(result));
   std::optional<MigrationStudy> migration;
   if (const auto first = planner::warm_up_plan(job, decided ? &*decided : nullptr)) {
     migration = study_migration(job, *first, how.level,

@@ -42,7 +42,7 @@ std::string command_text(const std::vector<std::string>& arguments) {
   return out;
 }
 
-Json signed_by(const Context& context, const Json& json) {
+Json with_header(const Context& context, const Json& json) {
   Json out{{"schema_version", json.at("schema_version")},
            {"version", context.version},
            {"command", command_text(context.arguments)}};

@@ -9,7 +9,7 @@
 namespace rehearse::cli {
 
 /// `json` with the program's version and the command line inserted after its schema_version.
-nlohmann::ordered_json signed_by(const Context& context, const nlohmann::ordered_json& json);
+nlohmann::ordered_json with_header(const Context& context, const nlohmann::ordered_json& json);
 /// Throws InputError with the path of the first number that is not finite.
 void check_finite(const nlohmann::ordered_json& json);
 /// Indented text that ends with a newline. Throws InputError as check_finite does.

@@ -159,7 +159,7 @@ int run_rank(const Context& context, const TrainFlags& options) {
   if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
     write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
   if (environment.rank == 0 && context.json)
-    std::cout << signed_by(context, to_json(job, summary)).dump(2) << "\n";
+    std::cout << with_header(context, to_json(job, summary)).dump(2) << "\n";
   return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
 }
 

@@ -57,14 +57,14 @@ struct Cluster::Impl {
   std::unique_ptr<Routes> routes = {};                          // by 1/bandwidth
   std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over links with more
                                                                 // than this bandwidth
-  std::optional<bool> one_way = {};  // whether the graph is a forest; none: not known yet
+  std::optional<bool> is_forest = {};  // whether the graph is a forest; none: not known yet
   std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
   std::unordered_map<std::uint64_t, std::vector<Path>> ways = {};
 
   void changed() {
     routes.reset();
     routes_above.clear();
-    one_way.reset();
+    is_forest.reset();
     paths.clear();
     ways.clear();
   }
@@ -112,19 +112,19 @@ struct Cluster::Impl {
   }
   /// Whether the graph is a forest: then there is only one path between any two devices.
   bool forest() {
-    if (one_way) return *one_way;
+    if (is_forest) return *is_forest;
     std::vector<Id> root(data.vertices.size());
     std::iota(root.begin(), root.end(), Id{0});
     const auto root_of = [&root](Id v) {
       while (root[v] != v) v = root[v] = root[root[v]];
       return v;
     };
-    one_way = std::all_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
+    is_forest = std::all_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
       const Id a = root_of(end.first), b = root_of(end.second);
       root[a] = b;
       return a != b;
     });
-    return *one_way;
+    return *is_forest;
   }
   /// Finds the path of the least latency over all links, then over the links that are wider than
   /// the narrowest one of that path, and so on; all of them across switches and hosts only. Adds

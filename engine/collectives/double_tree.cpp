@@ -2,14 +2,14 @@
 // reduction and scan", Parallel Computing 2009; NCCL's all-reduce across nodes). Each tree carries
 // half of the elements. The inner members of one tree are the leaves of the other. Seven members:
 //
-//         tree 0              tree 1
-//            0                   0         root
-//            |                   |
-//            4                   3
-//          /   \               /   \
-//         2     6             1     5
-//        / \   /               \   / \
-//       1   3 5                 2 4   6
+//             tree 0                     tree 1
+//                0                          0         root
+//                |                          |
+//                4                          3
+//            .---+---.                  .---+---.
+//            2       6                  1       5
+//          .-+-.   .-+                  +-.   .-+-.
+//          1   3   5                      2   4   6
 //
 // The edges have two colours, and an edge is used in every second round, by its colour. In every
 // round a member sends at most one piece and receives at most one, so the trees have full bandwidth

@@ -35,7 +35,8 @@ class HalvingDoubling : public Schedule {
     if (fold() && (r == 0 || r == rounds() - 1)) {
       const int mine = member < p_ ? member : member - p_;
       const int first = member < 0 ? 0 : mine, last = member < 0 ? n_ - p_ : mine + 1;
-      for (int j = first; j < std::min(last, n_ - p_); ++j) r == 0 ? enter(j, out) : leave(j, out);
+      for (int j = first; j < std::min(last, n_ - p_); ++j)
+        r == 0 ? fold_in(j, out) : fold_out(j, out);
       return;
     }
     const int step = r - fold();
@@ -63,13 +64,13 @@ class HalvingDoubling : public Schedule {
       push(out, i, to, at(p_ + first), at(last < n_ ? last : n_), halve);
     }
   }
-  void enter(int j, std::vector<Transfer>& out) const {
+  void fold_in(int j, std::vector<Transfer>& out) const {
     if (move_ == program::Move::all_gather)
       push(out, p_ + j, j, at(p_ + j), at(p_ + j + 1), false);
     else
       push(out, p_ + j, j, 0, elements_, true);
   }
-  void leave(int j, std::vector<Transfer>& out) const {
+  void fold_out(int j, std::vector<Transfer>& out) const {
     if (move_ == program::Move::reduce_scatter) {
       push(out, j, p_ + j, at(p_ + j), at(p_ + j + 1), false);
     } else if (move_ == program::Move::all_gather) {

@@ -53,7 +53,7 @@ class TwoLevel : public Schedule {
   int members() const override { return static_cast<int>(nodes.node.size()); }
 
  protected:
-  void inside_classes(int begin, std::vector<Repeat>& out) const {
+  void inside_repeats(int begin, std::vector<Repeat>& out) const {
     // A node of L members is busy in rounds 0 to L - 2. All rounds between two widths are alike.
     std::vector<int> widths;
     widths.reserve(nodes.members.size() + 1);
@@ -98,9 +98,9 @@ class AllReduce : public TwoLevel {
   }
   std::vector<Repeat> distinct() const override {
     std::vector<Repeat> out;
-    inside_classes(0, out);
+    inside_repeats(0, out);
     if (across > 0) out.push_back({inside, 2 * across});
-    inside_classes(inside + 2 * across, out);
+    inside_repeats(inside + 2 * across, out);
     return out;
   }
   // In each phase of a ring, a member sends all parts but one: inside its node parts of the tensor,
@@ -163,7 +163,7 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   Parts(program::Move move, std::span<const Id> node_of, std::int64_t elements)
       : TwoLevel(node_of, elements), scatter_(move == program::Move::reduce_scatter) {
     for (int k = 0; k < nodes.count(); ++k) {
-      auto& stood_for = stood_for_[nodes.width(k)];
+      auto& stood_for = agent_elements_[nodes.width(k)];
       if (!stood_for.empty()) continue;  // nodes of equal width have equal sums
       stood_for.assign(at(nodes.width(k)), 0);
       for (int p = 0; p < members(); ++p) stood_for[at(agent(k, p))] += size(p);
@@ -190,16 +190,16 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   }
   std::vector<Repeat> distinct() const override {
     std::vector<Repeat> out;
-    if (scatter_) inside_classes(0, out);
+    if (scatter_) inside_repeats(0, out);
     if (across > 0) out.push_back({scatter_ ? inside : 0, across});
-    if (!scatter_) inside_classes(across, out);
+    if (!scatter_) inside_repeats(across, out);
     return out;
   }
   // Inside its node, a member sends all parts except those of one agent; across nodes, the parts
   // that it is the agent of, except those of one node.
   std::int64_t sent(int member) const override {
     const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
-    const std::vector<std::int64_t>& stood_for = stood_for_.at(n);
+    const std::vector<std::int64_t>& stood_for = agent_elements_.at(n);
     const int kept = scatter_ ? k : (k + 1) % nodes.count();
     std::int64_t across_kept = 0;
     for (int p : nodes.members[at(kept)])
@@ -252,7 +252,7 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   }
   bool scatter_;
   // By width of a node and position in it: the elements of all parts that this agent handles.
-  std::map<int, std::vector<std::int64_t>> stood_for_ = {};
+  std::map<int, std::vector<std::int64_t>> agent_elements_ = {};
 };
 
 // The tree of broadcast and reduce: a chain of leaders, one per node, that starts at the root; and

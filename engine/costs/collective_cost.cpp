@@ -44,9 +44,9 @@ namespace {
 /// When each member of each group has finished the rounds so far. A member begins a round when its
 /// own transfers of earlier rounds have ended, as in the simulator and on real ranks. So a member
 /// of a pipelined tree does not wait for a slow edge elsewhere in the tree.
-class Clocks {
+class MemberTimes {
  public:
-  explicit Clocks(const std::vector<std::vector<Id>>& groups) : first_(groups.size() + 1, 0) {
+  explicit MemberTimes(const std::vector<std::vector<Id>>& groups) : first_(groups.size() + 1, 0) {
     for (std::size_t g = 0; g < groups.size(); ++g) first_[g + 1] = first_[g] + groups[g].size();
     ready_.assign(first_.back(), 0.0);
   }
@@ -159,7 +159,7 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
     for (int r = 0; r < rounds; ++r) plan.push_back({r, 1});
   }
   Contention contention(cluster, slow);
-  Clocks clocks(devices);
+  MemberTimes clocks(devices);
   std::vector<collectives::Transfer> round;
   std::vector<double> seconds;
   const auto size = static_cast<double>(size_of(wire));

@@ -11,9 +11,10 @@ namespace rehearse::costs {
 namespace {
 
 /// All devices of one kind.
-class Fleet {
+class DevicesOfKind {
  public:
-  Fleet(const cluster::Cluster& cluster, Id kind, const cluster::Disturber& disturber, int repeats)
+  DevicesOfKind(const cluster::Cluster& cluster, Id kind, const cluster::Disturber& disturber,
+                int repeats)
       : disturber_(disturber), repeats_(repeats) {
     for (Id d = 0; d < cluster.devices().size(); ++d)
       if (cluster.devices()[d].kind == kind) devices_.push_back(d);
@@ -61,7 +62,7 @@ double layer_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& mo
 }
 
 void add_segments(Profile& profile, const model::ModelSpec& model, const cluster::DeviceKind& kind,
-                  Fleet& devices, const TableSettings& settings) {
+                  DevicesOfKind& devices, const TableSettings& settings) {
   for (const int tp : settings.tensor_parallel)
     for (const int samples : settings.samples)
       for (const model::SegmentKind segment :
@@ -89,7 +90,7 @@ void add_table_times(Profile& profile, const model::ModelSpec& model,
   bool any = false;
   for (Id k = 0; k < cluster.kinds().size(); ++k) {
     const cluster::DeviceKind& kind = cluster.kinds()[k];
-    Fleet devices(cluster, k, disturber, settings.repeats);
+    DevicesOfKind devices(cluster, k, disturber, settings.repeats);
     if (!devices.present() || !computes_in(kind, settings.dtype)) continue;
     any = true;
     add_segments(profile, model, kind, devices, settings);

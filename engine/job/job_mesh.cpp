@@ -160,7 +160,7 @@ void fill_sizes(const JobKeys& keys, int ranks, const methods::Strategy& method,
 }
 
 /// The stated key to name in the error about a mesh of the wrong size.
-const char* guilty(const JobKeys& keys) {
+const char* key_to_blame(const JobKeys& keys) {
   if (keys.pp) return "pp";
   if (keys.tp) return "tp";
   return keys.dp_of_shares ? "shares" : keys.dp ? "dp" : "pp";
@@ -180,7 +180,7 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods
   const auto size = std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.tp;
   if (size != ranks)
     throw section.error(
-        guilty(keys),
+        key_to_blame(keys),
         fmt::format("{}{}{} = {} ranks, but the world has {}; {}",
                     keys.dp_of_shares ? fmt::format("[{}] is one number for each replica: ",
                                                     fmt::join(plan.schedule.shares, ", "))
@@ -212,7 +212,7 @@ void leave_mesh(const Config& file, const JobKeys& keys, int world, const model:
     const methods::Combines any{.pp = !keys.pp || *keys.pp > 1, .tp = !keys.tp || *keys.tp > 1};
     const auto near = meshes_near({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}, world, any, model, 1);
     throw file.section("method").error(
-        guilty(keys),
+        key_to_blame(keys),
         fmt::format("no mesh of the {} ranks has the sizes that are stated; {}set "
                     "cluster.world_size",
                     world, near.empty() ? "" : fmt::format("nearest: {}; or ", text(near[0]))));

@@ -324,15 +324,15 @@ class Analysis {
     for (Id s = 0; s < role_.storages.size(); ++s) {
       const std::size_t per = per_instance(s);
       for (int index = 0; index < role_.storages[s].indices; ++index) {
-        std::vector<Id> firsts, finals;
+        std::vector<Id> firsts, last_users;
         for (const Piece& p : pieces_of(s).subspan(static_cast<std::size_t>(index) * per, per)) {
           if (p.first_write == none) continue;
           firsts.push_back(p.first_write);
-          reads_.each(p.reads, [&](Id r) { finals.push_back(r); });
-          if (p.reads.empty()) finals.push_back(p.last_write);
+          reads_.each(p.reads, [&](Id r) { last_users.push_back(r); });
+          if (p.reads.empty()) last_users.push_back(p.last_write);
         }
         out_.first_writers.push_back(in_step_order(std::move(firsts)));
-        out_.finals.push_back(in_step_order(std::move(finals)));
+        out_.last_users.push_back(in_step_order(std::move(last_users)));
       }
     }
   }

@@ -37,7 +37,7 @@ struct Hazards {
   int max_lag = 0;                // largest lag of all hazards, also of those not in `list`
   // [instance]: the ops of a step that are the first to write some part of the instance, and the
   // ops that may be the last to use some part. Both in step order.
-  std::vector<std::vector<Id>> first_writers = {}, finals = {};
+  std::vector<std::vector<Id>> first_writers = {}, last_users = {};
   std::vector<std::size_t> instance_base = {};  // [storage]: its first instance; add the index
 };
 

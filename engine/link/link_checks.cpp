@@ -88,13 +88,13 @@ void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t mem
 /// Roles that share groups of a channel, directly or through other roles. Their n-th ops form one
 /// event; within it each group meets by itself. `members`: ranks of each group; 0 if groups differ,
 /// -1 while no group was counted.
-struct Together {
+struct RoleSet {
   std::set<Id> roles = {};
   std::int64_t members = -1;
 };
 
 /// The sets of roles that share groups of a channel, in ascending order. One pass over the ranks.
-std::vector<Together> together(const OrderedProgram& linked, const program::Channel& channel) {
+std::vector<RoleSet> role_sets(const OrderedProgram& linked, const program::Channel& channel) {
   const program::Program& p = linked.program;
   const program::GroupOfRank groups = group_of_rank(p, channel);
   std::vector<Id> joined(p.roles.size());  // union-find: the root of each tree names its set
@@ -113,20 +113,20 @@ std::vector<Together> together(const OrderedProgram& linked, const program::Chan
     if (first[g] == none) first[g] = role;
     if (first[g] != role) joined[root(role)] = root(first[g]);
   }
-  std::vector<Together> sets(p.roles.size());
+  std::vector<RoleSet> sets(p.roles.size());
   for (Id g = 0; g < groups.groups; ++g) {
-    Together& set = sets[root(first[g])];
+    RoleSet& set = sets[root(first[g])];
     set.members = set.members < 0 || set.members == size[g] ? size[g] : 0;
   }
   for (Id r = 0; r < p.roles.size(); ++r) sets[root(r)].roles.insert(r);
-  std::erase_if(sets, [](const Together& set) { return set.members < 0; });
+  std::erase_if(sets, [](const RoleSet& set) { return set.members < 0; });
   std::sort(sets.begin(), sets.end(),
-            [](const Together& a, const Together& b) { return a.roles < b.roles; });
+            [](const RoleSet& a, const RoleSet& b) { return a.roles < b.roles; });
   return sets;
 }
 
 /// Makes an event of the n-th ops of all roles of each set. `by_role`: the channel's collectives.
-void match_collectives(OrderedProgram& linked, Id channel, const std::vector<Together>& sets,
+void match_collectives(OrderedProgram& linked, Id channel, const std::vector<RoleSet>& sets,
                        const std::map<Id, std::vector<Id>>& by_role) {
   const program::Program& p = linked.program;
   static const std::vector<Id> nothing;
@@ -279,16 +279,16 @@ void match_channels(OrderedProgram& linked) {
       linked.events.add(std::array{RoleOp{r, o}});
     }
   }
-  std::map<program::Axes, std::vector<Together>> regular;  // equal axes give equal sets
+  std::map<program::Axes, std::vector<RoleSet>> regular;  // equal axes give equal sets
   for (Id c = 0; c < p.channels.size(); ++c) {
     if (collectives[c].empty()) continue;
     const program::Group& group = p.channels[c].group;
     if (!group.colour.empty()) {
-      match_collectives(linked, c, together(linked, p.channels[c]), collectives[c]);
+      match_collectives(linked, c, role_sets(linked, p.channels[c]), collectives[c]);
       continue;
     }
     const auto [it, fresh] = regular.try_emplace(group.axes);
-    if (fresh) it->second = together(linked, p.channels[c]);
+    if (fresh) it->second = role_sets(linked, p.channels[c]);
     match_collectives(linked, c, it->second, collectives[c]);
   }
   match_pairs(linked, sends, recvs);

@@ -96,7 +96,7 @@ Id view_of_all(const program::Role& role, Id storage) {
 
 void find_deaths(const program::Role& role, const Hazards& hazards, LinkedRole& linked) {
   for (const auto& [one, instance] : written_values(role, hazards))
-    for (Id o : hazards.finals[instance])
+    for (Id o : hazards.last_users[instance])
       linked.ops[o].dies.push_back({.view = view_of_all(role, one.storage), .index = one.index});
 }
 
@@ -116,7 +116,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
   std::vector<std::vector<Id>> dead(role.ops.size());  // [op]: storages of values it uses last
   for (const auto& value : written_values(role, hazards)) {
     born[hazards.first_writers[value.second].front()].push_back(value);
-    for (Id o : hazards.finals[value.second]) dead[o].push_back(value.first.storage);
+    for (Id o : hazards.last_users[value.second]) dead[o].push_back(value.first.storage);
   }
   Pools pools;
   std::map<Id, int> live, most;
@@ -132,7 +132,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
         UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage),
                                       any.empty() ? clocks.before(r, o, step) : any.data());
         bytes.free_when.clear();
-        for (Id f : hazards.finals[instance])
+        for (Id f : hazards.last_users[instance])
           bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
         most[one.storage] = std::max(most[one.storage], ++live[one.storage]);
       }

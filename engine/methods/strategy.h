@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/refusal.h"
-#include "engine/methods/pass_order.h"
 #include "engine/methods/lowering/lowered_program.h"
+#include "engine/methods/pass_order.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 

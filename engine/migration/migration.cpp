@@ -210,16 +210,16 @@ class Migrator {
 
   void write_unpack(Id rank, const Unpack& op) {
     program::RoleBuilder& role = roles_[rank];
-    if (op.weave < 0) {
+    if (op.assembly < 0) {
       const PieceCopy& c = traffic_.moves.copies[op.piece];
       const program::Kernel kernel =
           c.from == c.to ? take(c) : program::Kernel{.kind = program::KernelKind::cast};
       role.op("unpack", kernel, {arrived(op.piece), target(c)});
       return;
     }
-    const RowAssembly& weave = traffic_.moves.weaves[static_cast<std::size_t>(op.weave)];
+    const RowAssembly& assembly = traffic_.moves.assemblies[static_cast<std::size_t>(op.assembly)];
     std::vector<program::Ref> refs;
-    for (const std::size_t i : weave.pieces) {
+    for (const std::size_t i : assembly.pieces) {
       const PieceCopy& c = traffic_.moves.copies[i];
       if (c.from != c.to || c.rows == 1) {
         refs.push_back(arrived(i));
@@ -232,12 +232,12 @@ class Migrator {
       refs.push_back(
           ref(rank, beside, program::Slot::source, program::Mode::read, 0, c.elements(), 0));
     }
-    refs.push_back(ref(rank, weave.target, program::Slot::target,
-                       weave.turn > 0 ? program::Mode::add : program::Mode::write, weave.begin,
-                       weave.begin + weave.rows * weave.width, 0));
+    refs.push_back(ref(rank, assembly.target, program::Slot::target,
+                       assembly.turn > 0 ? program::Mode::add : program::Mode::write,
+                       assembly.begin, assembly.begin + assembly.rows * assembly.width, 0));
     role.op("unpack",
             program::Kernel{.kind = program::KernelKind::cast,
-                            .stride = narrow<int>(weave.width, "the width of a weave")},
+                            .stride = narrow<int>(assembly.width, "the width of a row")},
             std::move(refs));
   }
 

@@ -247,31 +247,31 @@ class Mover {
         for (const Taken& taken : band)
           out_.copies.push_back(copy_of(need, taken, row, end, item, turn));
       else
-        weave(need, band, row, end, item, turn);
+        assemble(need, band, row, end, item, turn);
     }
   }
 
   /// Row assemblies for rows [row, end), each of at most `most_` elements (or one row).
-  void weave(const HeldRect& need, const std::vector<Taken>& band, std::int64_t row,
-             std::int64_t end, int item, int turn) {
+  void assemble(const HeldRect& need, const std::vector<Taken>& band, std::int64_t row,
+                std::int64_t end, int item, int turn) {
     const std::int64_t width = need.rect.cols();
     const std::int64_t step = std::max<std::int64_t>(1, most_ / width);
     for (; row < end; row += step) {
       const std::int64_t stop = std::min(end, row + step);
-      RowAssembly weave{.to = need.rank,
-                        .target = need.storage,
-                        .begin = need.at(row, need.rect.col),
-                        .rows = stop - row,
-                        .width = width,
-                        .type = need.dtype,
-                        .item = item,
-                        .turn = turn};
+      RowAssembly assembly{.to = need.rank,
+                           .target = need.storage,
+                           .begin = need.at(row, need.rect.col),
+                           .rows = stop - row,
+                           .width = width,
+                           .type = need.dtype,
+                           .item = item,
+                           .turn = turn};
       for (const Taken& taken : band) {
-        weave.pieces.push_back(out_.copies.size());
+        assembly.pieces.push_back(out_.copies.size());
         out_.copies.push_back(copy_of(need, taken, row, stop, item, turn));
-        out_.copies.back().weave = static_cast<int>(out_.weaves.size());
+        out_.copies.back().assembly = static_cast<int>(out_.assemblies.size());
       }
-      out_.weaves.push_back(std::move(weave));
+      out_.assemblies.push_back(std::move(assembly));
     }
   }
 

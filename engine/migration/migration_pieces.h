@@ -69,7 +69,7 @@ struct PieceCopy {
   /// that go there before this one. Turn 0 writes, later turns add. Item -1: no residual; written
   /// once.
   int item = -1, turn = 0;
-  int weave = -1;  // the RowAssembly that this piece belongs to; -1: none
+  int assembly = -1;  // the RowAssembly that this piece belongs to; -1: none
   bool dense() const { return rows == 1 || run == source_pitch; }
   std::int64_t elements() const { return rows * run; }
   /// The data type on the network: the smaller of source and target.
@@ -88,7 +88,7 @@ struct RowAssembly {
 };
 struct PieceMoves {
   std::vector<PieceCopy> copies = {};
-  std::vector<RowAssembly> weaves = {};
+  std::vector<RowAssembly> assemblies = {};
 };
 
 /// A rectangle and the logical tensor part that it belongs to.

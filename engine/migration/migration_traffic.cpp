@@ -26,13 +26,13 @@ class Dispatcher {
 
  private:
   static bool direct(const PieceCopy& c) {
-    return c.rows == 1 && c.weave < 0 && c.item < 0 && c.source_type == c.target_type &&
+    return c.rows == 1 && c.assembly < 0 && c.item < 0 && c.source_type == c.target_type &&
            c.run * size_of(c.source_type) >= direct_bytes;
   }
 
   /// Whether b follows directly on a in both storages.
   static bool joins(const PieceCopy& a, const PieceCopy& b) {
-    return a.weave < 0 && a.item < 0 && b.item < 0 && a.rows == 1 && b.rows == 1 &&
+    return a.assembly < 0 && a.item < 0 && b.item < 0 && a.rows == 1 && b.rows == 1 &&
            std::tuple(a.to, a.from, a.target, a.source) ==
                std::tuple(b.to, b.from, b.target, b.source) &&
            a.target_begin + a.run == b.target_begin && a.source_begin + a.run == b.source_begin;
@@ -44,12 +44,12 @@ class Dispatcher {
     std::vector<PieceCopy> all = std::move(out_.moves.copies), out;
     std::vector<std::size_t> plain, place(all.size());
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].weave >= 0)
+      if (all[i].assembly >= 0)
         place[i] = out.size(), out.push_back(all[i]);
       else
         plain.push_back(i);
-    for (RowAssembly& weave : out_.moves.weaves)
-      for (std::size_t& piece : weave.pieces) piece = place[piece];
+    for (RowAssembly& assembly : out_.moves.assemblies)
+      for (std::size_t& piece : assembly.pieces) piece = place[piece];
     const auto key = [&](std::size_t i) {
       const PieceCopy& c = all[i];
       return std::tuple(c.to, c.from, c.target, c.turn, c.source, c.target_begin);
@@ -155,14 +155,14 @@ class Dispatcher {
     };
     for (std::size_t i = 0; i < out_.moves.copies.size(); ++i) {
       const PieceCopy& c = out_.moves.copies[i];
-      if (c.weave < 0 && (c.from == c.to || !direct(c)))
+      if (c.assembly < 0 && (c.from == c.to || !direct(c)))
         keep(c.to, c.item, {.turn = out_.turn_of[i], .order = c.turn, .piece = i});
     }
-    for (std::size_t w = 0; w < out_.moves.weaves.size(); ++w) {
-      const RowAssembly& weave = out_.moves.weaves[w];
-      Unpack op{.order = weave.turn, .weave = static_cast<int>(w)};
-      for (const std::size_t i : weave.pieces) op.turn = std::max(op.turn, out_.turn_of[i]);
-      keep(weave.to, weave.item, op);
+    for (std::size_t w = 0; w < out_.moves.assemblies.size(); ++w) {
+      const RowAssembly& assembly = out_.moves.assemblies[w];
+      Unpack op{.order = assembly.turn, .assembly = static_cast<int>(w)};
+      for (const std::size_t i : assembly.pieces) op.turn = std::max(op.turn, out_.turn_of[i]);
+      keep(assembly.to, assembly.item, op);
     }
     // A cast that adds to a residual waits for the messages of all earlier turns of this residual.
     int item = -1, before = -1;

@@ -32,7 +32,7 @@ struct Unpack {
   int turn = -1;          // the last message that it waits for, in the common order; -1: none
   int order = 0;          // PieceCopy::turn: its place among the casts into one residual
   std::size_t piece = 0;  // into PieceMoves::copies; unused with a RowAssembly
-  int weave = -1;         // into PieceMoves::weaves; -1: a single piece
+  int assembly = -1;      // into PieceMoves::assemblies; -1: a single piece
 };
 
 struct MigrationTraffic {

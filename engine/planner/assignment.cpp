@@ -44,8 +44,8 @@ Partners partners_of(std::span<const RankTraffic> traffic, std::size_t ranks) {
 
 /// Cost of a rank's traffic if the rank is on `device`, with the ranks that are placed. Rank
 /// `other` (none: no rank) counts as placed on device `instead` (none: as not placed).
-double talk(const std::vector<Partner>& partners, Id device, const Assignment& at,
-            const Distances& d, Id other = none, Id instead = none) {
+double traffic_cost(const std::vector<Partner>& partners, Id device, const Assignment& at,
+                    const Distances& d, Id other = none, Id instead = none) {
   double sum = 0;
   for (const Partner& p : partners) {
     const Id there = p.rank == other ? instead : at[p.rank];
@@ -104,7 +104,7 @@ Assignment greedy_from(Id start, const Partners& partners, const std::vector<Id>
     double best_cost = infinite;
     for (Id device = 0; device < d.size() && rank != order[0]; ++device) {
       if (taken[device]) continue;
-      const double cost = talk(partners[rank], device, at, d);
+      const double cost = traffic_cost(partners[rank], device, at, d);
       if (best == none || below(cost, best_cost)) best = device, best_cost = cost;
     }
     at[rank] = best, taken[best] = true;
@@ -113,7 +113,7 @@ Assignment greedy_from(Id start, const Partners& partners, const std::vector<Id>
 }
 
 /// Branch and bound: depth d places rank order[d].
-struct Search {
+struct BranchAndBound {
   const Partners& partners;
   const std::vector<Id>& order;
   const Distances& d;
@@ -147,7 +147,7 @@ struct Search {
     const Id rank = order[depth];
     for (Id device = 0; device < d.size(); ++device) {
       if (taken[device]) continue;
-      const double more = talk(partners[rank], device, at, d);
+      const double more = traffic_cost(partners[rank], device, at, d);
       at[rank] = device, taken[device] = true;
       place(depth + 1, cost + more);
       at[rank] = none, taken[device] = false;
@@ -194,11 +194,11 @@ Assignment local_search(std::span<const RankTraffic> traffic, Assignment at, con
         const Id here = at[r], other = rank_on[device];
         if (device == here || (other != none && other < r)) continue;
         if (!alike.empty() && alike[here] != alike[device]) continue;
-        double before = talk(partners[r], here, at, d);
-        double after = talk(partners[r], device, at, d, other, here);
+        double before = traffic_cost(partners[r], here, at, d);
+        double after = traffic_cost(partners[r], device, at, d, other, here);
         if (other != none) {  // traffic between the two ranks is counted above
-          before += talk(partners[other], device, at, d, r, none);
-          after += talk(partners[other], here, at, d, r, none);
+          before += traffic_cost(partners[other], device, at, d, r, none);
+          after += traffic_cost(partners[other], here, at, d, r, none);
         }
         if (!below(after, before)) continue;
         at[r] = device, rank_on[device] = r, rank_on[here] = other;
@@ -214,7 +214,7 @@ std::optional<Assignment> exact_assignment(std::span<const RankTraffic> traffic,
   if (d.size() > exact_limit) return std::nullopt;
   const Partners partners = partners_of(traffic, ranks);
   const std::vector<Id> order = placing_order(partners);
-  Search search{partners, order, d};
+  BranchAndBound search{partners, order, d};
   search.bounds();
   search.at.assign(ranks, none);
   search.taken.assign(d.size(), false);

@@ -48,12 +48,12 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
                   .order = plan.mesh.order,
                   .devices = plan.placement.rank_to_device};
   const RankGrid at(plan);
-  std::set<std::pair<int, std::vector<std::vector<Player>>>> seen;
+  std::set<std::pair<int, std::vector<std::vector<PacedKind>>>> seen;
   for (int d = 0; d < plan.mesh.dp; ++d) {
     Replica replica{.samples = plan.samples(d)};
     std::vector<std::vector<Id>> groups;
     for (int s = 0; s < plan.mesh.pp; ++s) {
-      std::set<Player> kinds;
+      std::set<PacedKind> kinds;
       auto& group = groups.emplace_back();
       for (int t = 0; t < plan.mesh.tp; ++t) {
         const Id rank = at.rank(s, d, t);

@@ -47,12 +47,12 @@ class Bounds {
 
  private:
   /// A kind of device, and the pace of a rank on it.
-  using Player = std::pair<Id, double>;
+  using PacedKind = std::pair<Id, double>;
   /// One of several equal replicas: same kinds of devices, same pace, same number of samples.
   /// `kinds` and `tensor_groups` (into CollectivePrices) are by stage.
   struct Replica {
     int samples = 0;
-    std::vector<std::vector<Player>> kinds = {};
+    std::vector<std::vector<PacedKind>> kinds = {};
     std::vector<Id> tensor_groups = {};
   };
   /// Groups of one mesh. `shape` (pp, tp, samples, shares), `order` and `devices` identify it.

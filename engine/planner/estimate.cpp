@@ -28,7 +28,7 @@ Estimate::Estimate(const model::ModelSpec& model, const plan::Plan& plan,
       table_(table),
       pace_(pace) {}
 
-void Estimate::stand(const Assignment& assignment) {
+void Estimate::set_assignment(const Assignment& assignment) {
   at_ = assignment;
   const RankGrid mesh(plan_);
   players_.assign(static_cast<std::size_t>(plan_.mesh.pp), {});
@@ -50,7 +50,7 @@ void Estimate::stand(const Assignment& assignment) {
     }
 }
 
-double Estimate::seconds_of(const Player& player, int samples, std::size_t begin,
+double Estimate::seconds_of(const StageRanks& player, int samples, std::size_t begin,
                             std::size_t end) const {
   const double compute = player.pace * table_.seconds(player.kind, samples, begin, end);
   if (plan_.mesh.tp == 1) return compute;
@@ -63,8 +63,8 @@ double Estimate::chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t
                                double memory_part) const {
   const auto stage = chunk % static_cast<std::size_t>(plan_.mesh.pp);
   double worst = 0;
-  const Player* last = nullptr;
-  for (const Player& player : players_[stage]) {
+  const StageRanks* last = nullptr;
+  for (const StageRanks& player : players_[stage]) {
     const int samples = plan_.samples(player.replica);
     const bool same = last != nullptr && last->kind == player.kind && last->hop == player.hop &&
                       last->pace == player.pace && plan_.samples(last->replica) == samples;
@@ -81,7 +81,7 @@ double Estimate::chunk_seconds(std::size_t chunk, std::size_t begin, std::size_t
 
 double Estimate::replica_seconds(int stage, int replica, std::size_t begin, std::size_t end) const {
   double worst = 0;
-  for (const Player& player : players_[static_cast<std::size_t>(stage)])
+  for (const StageRanks& player : players_[static_cast<std::size_t>(stage)])
     if (player.replica == replica)
       worst = std::max(worst, seconds_of(player, plan_.samples(replica), begin, end));
   return worst;

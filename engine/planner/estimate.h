@@ -31,7 +31,7 @@ class Estimate {
            std::span<const double> pace = {});
 
   /// Sets the device of each rank for the calls that follow. Call it first.
-  void stand(const Assignment& assignment);
+  void set_assignment(const Assignment& assignment);
   /// Seconds of one micro-batch on the slowest rank of a chunk's stage, if the chunk holds the
   /// segments [begin, end). Infinite when they need more than the fraction `memory_part` of a
   /// device's usable memory (not checked with virtual stages).
@@ -44,13 +44,14 @@ class Estimate {
 
  private:
   /// The ranks of a replica's stage with the same kind of device and the same pace.
-  struct Player {
+  struct StageRanks {
     Id kind = 0;
     int replica = 0;
     double hop = 0;   // seconds per byte of the longest hop of its tensor ring
     double pace = 1;  // how many times as long its compute takes
   };
-  double seconds_of(const Player& player, int samples, std::size_t begin, std::size_t end) const;
+  double seconds_of(const StageRanks& player, int samples, std::size_t begin,
+                    std::size_t end) const;
   double replica_seconds(int stage, int replica, std::size_t begin, std::size_t end) const;
   std::vector<double> reduce_seconds() const;
   double exposed_seconds(const std::vector<double>& busy) const;
@@ -63,7 +64,7 @@ class Estimate {
   const SegmentTable& table_;
   std::span<const double> pace_;  // by rank; empty: 1
   Assignment at_ = {};
-  std::vector<std::vector<Player>> players_ = {};  // by stage
+  std::vector<std::vector<StageRanks>> players_ = {};  // by stage
 };
 
 }  // namespace rehearse::planner

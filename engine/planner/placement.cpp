@@ -210,7 +210,7 @@ class Placer {
   /// The best stages and shares for an assignment. Empty stages: nothing fits.
   Placement placed(const Assignment& assignment) {
     const std::vector<int> before = plan_.schedule.shares;
-    estimate_.stand(assignment);
+    estimate_.set_assignment(assignment);
     Placement out;
     out.seconds = std::numeric_limits<double>::infinity();
     for (Id place : assignment) out.rank_to_device.push_back(devices_[place]);

@@ -147,7 +147,7 @@ class Planner {
       }
       if (!good) {
         done += !bound_well(i);
-        if (at(i).bounded) queue_.emplace(at(i).bound, i, true);
+        if (at(i).has_full_bound) queue_.emplace(at(i).bound, i, true);
         continue;
       }
       if (options_.progress) options_.progress(++done, total);
@@ -163,7 +163,7 @@ class Planner {
 
   /// Computes the better bound. False: the candidate is refused.
   bool bound_well(Id i) {
-    return at(i).bounded =
+    return at(i).has_full_bound =
                attempt(i, [&] { at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i))); });
   }
 
@@ -358,7 +358,7 @@ class Planner {
       if (const double now = promise(i); now > promised) {
         if (now < best) queue.emplace(now, i);
       } else if (at(i).state == Scored::State::pruned) {
-        if (!at(i).bounded) {
+        if (!at(i).has_full_bound) {
           if (bound_well(i)) queue.emplace(promise(i), i);
         } else if (dry_runs > 0 && (options_.budget == 0 || search_.dry_run < options_.budget)) {
           --dry_runs;

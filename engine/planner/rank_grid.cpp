@@ -11,9 +11,9 @@ namespace {
 double ring_bytes(double bytes, int members) { return 2.0 * (members - 1) / members * bytes; }
 
 /// Collects traffic between ranks.
-class Sum {
+class TrafficCollector {
  public:
-  explicit Sum(std::vector<RankTraffic>& out) : out_(out) {}
+  explicit TrafficCollector(std::vector<RankTraffic>& out) : out_(out) {}
   void add(Id from, Id to, double bytes) {
     if (from != to && bytes > 0) out_.push_back({from, to, bytes});
   }
@@ -60,7 +60,7 @@ double gradient_bytes(const model::ModelSpec& model, const plan::Plan& plan,
 
 std::vector<RankTraffic> traffic_of(const model::ModelSpec& model, const plan::Plan& plan) {
   std::vector<RankTraffic> out;
-  Sum sum(out);
+  TrafficCollector sum(out);
   const RankGrid mesh(plan);
   const int chunks = static_cast<int>(plan.placement.stages.size());
   const double tensor_part = plan.mesh.sequence_parallel ? 1.0 / plan.mesh.tp : 1.0;

@@ -18,8 +18,9 @@ struct Scored {
   enum class State : std::uint8_t { open, scored, pruned, too_large, refused, beyond_budget };
   State state = State::open;
   bool finalist = false;
-  double bound = 0;      // lower bound of seconds per step
-  bool bounded = false;  // `bound` is from Bounds::seconds, not only from Bounds::local_seconds
+  double bound = 0;  // lower bound of seconds per step
+  bool has_full_bound =
+      false;  // `bound` is from Bounds::seconds, not only from Bounds::local_seconds
   double seconds = std::numeric_limits<double>::infinity();  // by the dry run
   double rescored = 0;  // by PlannerOptions::rescore, else the dry run's
   MemoryNeed memory = {};

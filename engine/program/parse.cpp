@@ -78,8 +78,10 @@ Axes parse_axes(const TextLine& line, const Program& p, std::string_view text) {
     unsigned bit = 32;
     for (unsigned a = 0; a < p.mesh.size(); ++a)
       if (part == p.mesh[a].name) bit = a;
-    const auto beside = static_cast<unsigned>(p.mesh.size());  // first bit of groups by colour
-    if (bit == 32 && part.starts_with('g')) bit = line.number<unsigned>(part.substr(1), beside, 31);
+    const auto first_colour_bit =
+        static_cast<unsigned>(p.mesh.size());  // first bit of groups by colour
+    if (bit == 32 && part.starts_with('g'))
+      bit = line.number<unsigned>(part.substr(1), first_colour_bit, 31);
     if (bit == 32) line.fail(fmt::format("'{}' is not an axis of the mesh", part));
     axes |= Axes{1} << bit;
   }

@@ -37,7 +37,7 @@ void check_ref(const Program& p, const Role& role, Id o, const Ref& ref) {
 }
 
 /// Checks the roles that an op communicates with, and the channel of a reply.
-void check_others(const Program& p, const Role& role, Id o) {
+void check_peers(const Program& p, const Role& role, Id o) {
   const auto check = [&](Id other, std::size_t of, const char* what) {
     if (other >= of) refuse(role, fmt::format("op %{} names {} {}, of {}", o, what, other, of));
   };
@@ -195,7 +195,7 @@ void check_op(const Program& p, const Role& role, Id o) {
       refuse(role, fmt::format("op %{} waits for %{}, of {} ops", o, a.op, role.ops.size()));
   if (const Id c = channel_of(op.work); c != none && c >= p.channels.size())
     refuse(role, fmt::format("op %{} uses channel {}, of {}", o, c, p.channels.size()));
-  check_others(p, role, o);
+  check_peers(p, role, o);
   check_numbers(p, role, o);
   check_operands(p, role, o);
 }

@@ -9,11 +9,11 @@
 
 namespace rehearse::tensors {
 
-std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size) {
-  std::vector<TensorSlot> slots;
+std::vector<TensorInterval> tensors_of(const model::ParamGroup& group, int tp_size) {
+  std::vector<TensorInterval> slots;
   std::int64_t begin = 0;
   for (const model::TensorSpec& spec : group.tensors) {
-    TensorSlot slot{.spec = &spec, .begin = begin, .end = begin, .shape = spec.shape};
+    TensorInterval slot{.spec = &spec, .begin = begin, .end = begin, .shape = spec.shape};
     if (group.split && spec.split >= 0) slot.shape[spec.split] /= tp_size;
     slot.end +=
         std::accumulate(slot.shape.begin(), slot.shape.end(), std::int64_t{1}, std::multiplies<>());

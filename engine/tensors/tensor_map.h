@@ -61,13 +61,13 @@ struct RankMap {
 std::vector<RankMap> map_tensors(const link::LinkedProgram& linked, const model::ModelSpec& model);
 
 /// A tensor, or this tensor-parallel rank's part of it, within a group's flat form.
-struct TensorSlot {
+struct TensorInterval {
   const model::TensorSpec* spec = nullptr;
   std::int64_t begin = 0, end = 0;       // elements of the flat form
   std::vector<std::int64_t> shape = {};  // of this rank's part
 };
 /// The tensors of a group in their order in the flat form.
-std::vector<TensorSlot> tensors_of(const model::ParamGroup& group, int tp_size);
+std::vector<TensorInterval> tensors_of(const model::ParamGroup& group, int tp_size);
 
 /// The index of a rank in its group, and the size of the group.
 struct GroupPlace {

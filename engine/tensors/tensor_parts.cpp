@@ -69,7 +69,7 @@ std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model:
         const int copy = mapped.kind == StorageKind::residual
                              ? residual_place(linked, maps, rank, piece.group).index
                              : 0;
-        for (const TensorSlot& tensor : tensors_of(model.groups[piece.group], map.tp_size)) {
+        for (const TensorInterval& tensor : tensors_of(model.groups[piece.group], map.tp_size)) {
           const std::int64_t last = piece.offset + piece.end - piece.begin;
           const std::int64_t begin = std::max(tensor.begin, piece.offset);
           const std::int64_t end = std::min(tensor.end, last);

@@ -25,7 +25,7 @@ Id group_at(const StorageMap& storage, std::int64_t element) {
 }
 
 /// Whether this rank reports the group: of ranks with equal copies, the first along each axis does.
-bool answers(const program::Program& program, const model::ModelSpec& model, Id group,
+bool reports(const program::Program& program, const model::ModelSpec& model, Id group,
              program::Layout layout, Id rank) {
   for (std::size_t a = 0; a < program.mesh.size(); ++a) {
     const std::string& axis = program.mesh[a].name;
@@ -84,7 +84,7 @@ std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
       if (worst == none || size > largest) worst = group, largest = size;
       continue;
     }
-    if (!answers(program, model, group, source.layout, rank)) continue;
+    if (!reports(program, model, group, source.layout, rank)) continue;
     GroupObservation& sum = by_group[group];
     sum.group = group;
     sum.steps = static_cast<int>(state[0]);

@@ -122,7 +122,7 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
       continue;
     for (const tensors::ParamPiece& piece : map.storages[s].pieces) {
       const model::ParamGroup& group = model.groups[piece.group];
-      for (const tensors::TensorSlot& slot : tensors::tensors_of(group, map.tp_size)) {
+      for (const tensors::TensorInterval& slot : tensors::tensors_of(group, map.tp_size)) {
         const std::int64_t begin = std::max(slot.begin, piece.offset);
         const std::int64_t end = std::min(slot.end, piece.offset + piece.end - piece.begin);
         if (begin >= end) continue;

@@ -165,7 +165,7 @@ void rewind_run(const std::string& folder, std::int64_t step) {
   write_durably(path, kept);
 }
 
-std::string whole_one_before(const std::string& checkpoint) {
+std::string undamaged_checkpoint_before(const std::string& checkpoint) {
   if (whole(checkpoint)) return "";
   const fs::path path = checkpoint;
   const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();

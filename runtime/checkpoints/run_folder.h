@@ -30,6 +30,6 @@ void rewind_run(const std::string& folder, std::int64_t step);
 
 /// The end of an error about a damaged checkpoint: the newest undamaged checkpoint before it in its
 /// folder. Empty when there is none, or when `checkpoint` is not damaged.
-std::string whole_one_before(const std::string& checkpoint);
+std::string undamaged_checkpoint_before(const std::string& checkpoint);
 
 }  // namespace rehearse::runtime

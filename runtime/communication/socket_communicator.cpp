@@ -34,7 +34,7 @@ struct SocketCommunicator::Active {
   std::size_t bytes = 0, done = 0;  // of the payload
   std::size_t header_done = 0;
   std::size_t landed = 0;  // bytes in the landing buffer of an incomplete element
-  Line* line = nullptr;
+  Connection* line = nullptr;
   TransferHeader header = {};
 
   bool complete() const { return header_done == sizeof header && done == bytes; }
@@ -54,9 +54,9 @@ SocketCommunicator::SocketCommunicator(Switchboard& switchboard, const Control& 
 
 SocketCommunicator::~SocketCommunicator() = default;
 
-SocketCommunicator::Line& SocketCommunicator::line(bool receive, int peer) {
+SocketCommunicator::Connection& SocketCommunicator::line(bool receive, int peer) {
   const auto index = static_cast<std::size_t>(peer);
-  Line& line = receive ? in_[index] : out_[index];
+  Connection& line = receive ? in_[index] : out_[index];
   if (!line.fd) {
     const Id rank = ranks()[index];
     line.fd = receive ? switchboard_.await(key_, channel(), rank)
@@ -65,8 +65,8 @@ SocketCommunicator::Line& SocketCommunicator::line(bool receive, int peer) {
   return line;
 }
 
-void SocketCommunicator::broken(const Active& active, const std::string& what,
-                                const CollectiveSpec* spec) const {
+void SocketCommunicator::throw_broken(const Active& active, const std::string& what,
+                                      const CollectiveSpec* spec) const {
   const std::string where =
       spec == nullptr ? "" : fmt::format(" of {} {}", spec->elements, name_of(spec->move));
   control_.blame(fmt::format("channel {}: {} rank {} ({} of {} bytes, transfer {}{})", channel(),
@@ -98,7 +98,7 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
                                        : ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (moved <= 0) {
-    broken(active, moved == 0 ? "connection closed by" : "connection broken to", spec);
+    throw_broken(active, moved == 0 ? "connection closed by" : "connection broken to", spec);
   }
   auto n = static_cast<std::size_t>(moved);
   if (active.header_done < sizeof *header) {
@@ -108,10 +108,10 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     if (active.receive && active.header_done == sizeof *header &&
         (header->magic != transfer_magic || header->sequence != active.line->sequence ||
          header->bytes != active.bytes)) {
-      broken(active,
-             fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
-                         header->sequence),
-             spec);
+      throw_broken(active,
+                   fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
+                               header->sequence),
+                   spec);
     }
   }
   if (landing) {
@@ -147,7 +147,7 @@ void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline s
   const int ready = poll(wait.data(), count, milliseconds_until(until, all ? 1'000'000 : 1));
   if (wait[0].revents != 0) control_.check();
   if (ready == 0 && Clock::now() >= until) {
-    broken(
+    throw_broken(
         *first,
         fmt::format("no byte moved for {} {}", to_text(patience_), first->receive ? "from" : "to"),
         spec);

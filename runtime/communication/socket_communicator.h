@@ -52,7 +52,7 @@ class SocketCommunicator : public Communicator {
   void play(const collectives::Schedule& schedule, Buffer whole);
 
  private:
-  struct Line {  // the connection to or from one peer
+  struct Connection {  // the connection to or from one peer
     Fd fd = {};
     std::uint32_t sequence = 0;
   };
@@ -68,14 +68,14 @@ class SocketCommunicator : public Communicator {
   };
   struct Active;
 
-  Line& line(bool receive, int peer);
+  Connection& line(bool receive, int peer);
   Prepared flatten(const collectives::Schedule& schedule, const CollectiveSpec& spec) const;
   void play(const Prepared& prepared, std::byte* whole);
   void move_all(std::span<Active> active, const CollectiveSpec* spec);
   bool advance(Active& active, const CollectiveSpec* spec);
   void wait_for_any(std::span<const Active> active, Deadline since, const CollectiveSpec* spec);
-  [[noreturn]] void broken(const Active& active, const std::string& what,
-                           const CollectiveSpec* spec) const;
+  [[noreturn]] void throw_broken(const Active& active, const std::string& what,
+                                 const CollectiveSpec* spec) const;
   std::byte* own_part(const CollectiveSpec& spec, std::byte* whole) const;
   std::int64_t own_bytes(const CollectiveSpec& spec) const;
 
@@ -84,7 +84,7 @@ class SocketCommunicator : public Communicator {
   std::uint64_t key_;
   std::vector<Id> node_of_;
   Seconds patience_;
-  std::vector<Line> out_, in_;
+  std::vector<Connection> out_, in_;
   std::vector<Prepared> prepared_ = {};
   std::vector<Active> active_;  // for collectives; send and recv keep theirs on the stack
   std::vector<std::byte> landing_ = {}, scratch_ = {};

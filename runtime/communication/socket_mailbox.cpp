@@ -58,7 +58,7 @@ std::vector<std::byte> SocketMailbox::buffer_of(std::size_t bytes) {
 }
 
 void SocketMailbox::put(Buffer payload, Id to_rank) {
-  Letter letter;
+  MailboxMessage letter;
   letter.from = static_cast<Id>(control_.environment().rank);
   const auto bytes = static_cast<std::size_t>(payload.bytes());
   letter.header.bytes = bytes;
@@ -80,7 +80,7 @@ void SocketMailbox::put(Buffer payload, Id to_rank) {
   post(std::move(letter), to_rank);
 }
 
-void SocketMailbox::post(Letter letter, Id to) {
+void SocketMailbox::post(MailboxMessage letter, Id to) {
   if (to == static_cast<Id>(control_.environment().rank)) {
     const std::lock_guard lock(mutex_);
     outbox_bytes_ -= letter.header.bytes;
@@ -105,8 +105,8 @@ void SocketMailbox::post(Letter letter, Id to) {
 }
 
 /// Puts a complete letter into the inbox, or counts a sender's end. Called with the mutex held.
-void SocketMailbox::hand_over(Letter letter) {
-  if (letter.header.sort == Sort::end) {
+void SocketMailbox::hand_over(MailboxMessage letter) {
+  if (letter.header.sort == FrameKind::end) {
     ++ended_;
   } else {
     inbox_bytes_ += letter.header.bytes;
@@ -118,8 +118,8 @@ void SocketMailbox::hand_over(Letter letter) {
 bool SocketMailbox::nothing_can_come() const { return inbox_.empty() && ended_ >= senders_.size(); }
 
 /// Copies the first letter of the inbox to `target`. Called with the mutex held and a letter there.
-Id SocketMailbox::open_first(Buffer target) {
-  Letter letter = std::move(inbox_.front());
+Id SocketMailbox::pop_message(Buffer target) {
+  MailboxMessage letter = std::move(inbox_.front());
   inbox_.pop_front();
   const std::size_t bytes = letter.header.bytes;
   if (bytes != static_cast<std::size_t>(target.bytes())) {
@@ -138,7 +138,7 @@ Id SocketMailbox::take(Buffer target) {
   const bool came = changed_.wait_for(lock, to_duration(patience_), [&] {
     return !inbox_.empty() || nothing_can_come() || verdict_ || !failure_.empty();
   });
-  if (!inbox_.empty()) return open_first(target);
+  if (!inbox_.empty()) return pop_message(target);
   if (nothing_can_come()) return none;
   const std::string what =
       !failure_.empty() ? failure_
@@ -151,16 +151,16 @@ Id SocketMailbox::take(Buffer target) {
 Id SocketMailbox::try_take(Buffer target) {
   const std::lock_guard lock(mutex_);
   control_.check();
-  return inbox_.empty() ? none : open_first(target);
+  return inbox_.empty() ? none : pop_message(target);
 }
 
 void SocketMailbox::close() {
   const auto own = static_cast<Id>(control_.environment().rank);
   if (std::exchange(closed_, true) || std::ranges::find(senders_, own) == senders_.end()) return;
   for (const Id to : receivers_) {
-    Letter letter;
+    MailboxMessage letter;
     letter.from = own;
-    letter.header.sort = Sort::end;
+    letter.header.sort = FrameKind::end;
     post(std::move(letter), to);
   }
   std::unique_lock lock(mutex_);
@@ -186,7 +186,7 @@ void SocketMailbox::fail(const std::string& what) {
 
 /// Reads at most one letter of a connection. Returns false when the connection has ended.
 bool SocketMailbox::read(Incoming& line) {
-  Letter& letter = line.letter;
+  MailboxMessage& letter = line.letter;
   letter.from = line.from;
   for (;;) {
     std::byte* into = nullptr;
@@ -206,7 +206,7 @@ bool SocketMailbox::read(Incoming& line) {
     if (letter.done < sizeof(Header)) continue;
     const std::lock_guard lock(mutex_);
     if (letter.done == sizeof(Header)) {
-      if (letter.header.sort != Sort::letter && letter.header.sort != Sort::end) {
+      if (letter.header.sort != FrameKind::letter && letter.header.sort != FrameKind::end) {
         fail(
             fmt::format("channel {}: rank {} sent bytes that are no message", channel_, line.from));
         return false;
@@ -223,7 +223,7 @@ bool SocketMailbox::read(Incoming& line) {
 /// Sends as much of the first letter as the kernel takes. Returns false when the connection has
 /// ended.
 bool SocketMailbox::write(Outgoing& line) {
-  Letter& letter = line.letters.front();
+  MailboxMessage& letter = line.letters.front();
   std::array<iovec, 2> parts = {};
   std::size_t count = 0;
   if (letter.done < sizeof(Header)) {

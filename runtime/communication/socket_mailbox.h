@@ -35,13 +35,13 @@ class SocketMailbox : public Mailbox {
   Traffic traffic() const override;
 
  private:
-  enum class Sort : std::uint32_t { letter = 0x5248544c, end = 0x52485445 };
+  enum class FrameKind : std::uint32_t { letter = 0x5248544c, end = 0x52485445 };
   struct Header {
-    Sort sort = Sort::letter;
+    FrameKind sort = FrameKind::letter;
     std::uint32_t unused = 0;
     std::uint64_t bytes = 0;
   };
-  struct Letter {
+  struct MailboxMessage {
     Id from = none;
     Header header = {};
     std::vector<std::byte> payload = {};  // may be longer than header.bytes
@@ -50,17 +50,17 @@ class SocketMailbox : public Mailbox {
   struct Incoming {
     Id from = none;
     Fd fd = {};
-    Letter letter = {};
+    MailboxMessage letter = {};
   };
   struct Outgoing {
     Fd fd = {};
-    std::deque<Letter> letters = {};
+    std::deque<MailboxMessage> letters = {};
   };
 
-  void post(Letter letter, Id to);
+  void post(MailboxMessage letter, Id to);
   std::vector<std::byte> buffer_of(std::size_t bytes);
-  void hand_over(Letter letter);
-  Id open_first(Buffer target);
+  void hand_over(MailboxMessage letter);
+  Id pop_message(Buffer target);
   bool nothing_can_come() const;
   void run();
   void turn();
@@ -79,7 +79,7 @@ class SocketMailbox : public Mailbox {
 
   mutable std::mutex mutex_ = {};
   std::condition_variable changed_ = {};
-  std::deque<Letter> inbox_ = {};
+  std::deque<MailboxMessage> inbox_ = {};
   std::map<Id, Outgoing> out_ = {};
   std::deque<Incoming> in_ = {};
   std::vector<std::vector<std::byte>> spare_ = {};

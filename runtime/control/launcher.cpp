@@ -79,9 +79,9 @@ Pairs variables_of(int rank, int nproc, const Fd& listener) {
 }
 
 /// Runs in the child after fork: becomes the rank, or ends with status 127.
-[[noreturn]] void become(const std::vector<std::string>& arguments, const Pairs& variables,
-                         int rank, int errors, int listener, pid_t launcher,
-                         const sigset_t& signals) {
+[[noreturn]] void exec_rank(const std::vector<std::string>& arguments, const Pairs& variables,
+                            int rank, int errors, int listener, pid_t launcher,
+                            const sigset_t& signals) {
   // The launcher may have died before this call; then no signal would come.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);
@@ -145,7 +145,7 @@ class Launch {
     const pid_t launcher = getpid();
     child.pid = fork();
     if (child.pid == 0) {
-      become(arguments_, variables, rank, pipe[1], listener.get(), launcher, signals_.before());
+      exec_rank(arguments_, variables, rank, pipe[1], listener.get(), launcher, signals_.before());
     }
     if (child.pid < 0) {
       kill_all(SIGKILL);

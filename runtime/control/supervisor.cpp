@@ -44,7 +44,7 @@ struct Supervisor::Impl {
   Fd listener;
   ControlOptions options;
   std::vector<Member> members;
-  std::vector<FrameSocket> strangers = {};  // connected, but no hello yet
+  std::vector<FrameSocket> unidentified = {};  // connected, but no hello yet
   Fd wake = make_signal();
   std::atomic<bool> ending = false;
   Deadline started = Clock::now(), last_tick = {}, last_turn = Clock::now();
@@ -109,7 +109,7 @@ struct Supervisor::Impl {
       connection.queue(Message(MessageKind::verdict).put(Id{rank}).put_text(refusal));
       connection.flush();
       // Stays open until the other end has read the verdict.
-      strangers.push_back(std::move(connection));
+      unidentified.push_back(std::move(connection));
       judge(rank, refusal);
       return;
     }
@@ -215,14 +215,14 @@ struct Supervisor::Impl {
     if (!open) lost(rank);
   }
 
-  void meet(std::size_t index) {
-    FrameSocket& stranger = strangers[index];
+  void read_hello(std::size_t index) {
+    FrameSocket& stranger = unidentified[index];
     const bool open = stranger.fill();
     try {
       if (auto message = stranger.next()) {
         if (message->kind() != MessageKind::hello) throw BackendError("no hello");
         FrameSocket connection = std::move(stranger);
-        strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(index));
+        unidentified.erase(unidentified.begin() + static_cast<std::ptrdiff_t>(index));
         join(std::move(connection), *message);
         return;
       }
@@ -230,7 +230,7 @@ struct Supervisor::Impl {
     } catch (const BackendError&) {
       // Not one of our ranks (a port scan): drop the connection.
     }
-    strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(index));
+    unidentified.erase(unidentified.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
   void watch(Deadline now) {
@@ -289,19 +289,19 @@ struct Supervisor::Impl {
       rank_of.push_back(r);
     }
     const std::size_t known = wait.size();
-    for (const FrameSocket& s : strangers) wait.push_back({s.fd(), POLLIN, 0});
+    for (const FrameSocket& s : unidentified) wait.push_back({s.fd(), POLLIN, 0});
     const auto next = last_tick + to_duration(options.heartbeat);
     poll(wait.data(), wait.size(), milliseconds_until(next));
     forgive(Clock::now());
-    // From the end, because `meet` removes strangers from the list.
+    // From the end, because `read_hello` removes strangers from the list.
     for (std::size_t i = wait.size(); i-- > known;) {
-      if (wait[i].revents != 0) meet(i - known);
+      if (wait[i].revents != 0) read_hello(i - known);
     }
     for (std::size_t i = 2; i < known; ++i) {
       if ((wait[i].revents & ~POLLOUT) != 0) serve(rank_of[i - 2]);
     }
     if (wait[1].revents != 0) {
-      while (Fd fd = accept_from(listener.get())) strangers.emplace_back(std::move(fd));
+      while (Fd fd = accept_from(listener.get())) unidentified.emplace_back(std::move(fd));
     }
     const auto now = Clock::now();
     if (now >= next) {

@@ -87,9 +87,9 @@ void Operations::find_samples() {
 
 void Operations::begin(BatchSource feed) {
   feed_ = feed;
-  memory_.forget_listers();
+  memory_.forget_last_users();
   for (const auto& op : ops_)
-    for (const Operand& dying : op->dies) memory_.add_lister(dying);
+    for (const Operand& dying : op->dies) memory_.add_last_user(dying);
   memory_.drop_values();
   if (feed.training && linked_.mailboxes) open_mailboxes();
 }
@@ -174,7 +174,7 @@ void Operations::prepare_update(Prepared& p) {
   for (const tensors::ParamPiece& piece : map_.storages[param.storage].pieces) {
     if (piece.end <= param.begin || piece.begin >= end) continue;
     append(done, piece.begin, false);
-    for (const tensors::TensorSlot& tensor :
+    for (const tensors::TensorInterval& tensor :
          tensors::tensors_of(model_.groups[piece.group], map_.tp_size)) {
       const std::int64_t shift = piece.begin - piece.offset;
       append(std::max(tensor.begin + shift, piece.begin), std::min(tensor.end + shift, piece.end),

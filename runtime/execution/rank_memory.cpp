@@ -49,7 +49,7 @@ RankMemory::RankMemory(const program::Program& program, Id role, Id rank,
       for (at::Tensor& tensor : instances.tensors)
         tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
     instances.listers.resize(storage.indices);
-    instances.still_listed = std::vector<std::atomic<int>>(count);
+    instances.pending_releases = std::vector<std::atomic<int>>(count);
     storages_.push_back(std::move(instances));
   }
 }
@@ -122,11 +122,11 @@ models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
   return storages_[operand.storage].saved.at(slot(operand, step - operand.age));
 }
 
-void RankMemory::add_lister(const Operand& operand) {
+void RankMemory::add_last_user(const Operand& operand) {
   ++storages_[operand.storage].listers.at(operand.index);
 }
 
-void RankMemory::forget_listers() {
+void RankMemory::forget_last_users() {
   for (Instances& instances : storages_)
     std::fill(instances.listers.begin(), instances.listers.end(), 0);
 }
@@ -134,10 +134,10 @@ void RankMemory::forget_listers() {
 void RankMemory::release(const Operand& operand, std::int64_t step) {
   Instances& instances = storages_[operand.storage];
   const std::size_t at = slot(operand, step - operand.age);
-  if (instances.still_listed[at].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (instances.pending_releases[at].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   // Restart the count before the handle is dropped. Relaxed order is enough: the op that writes
   // this instance next waits for this op.
-  instances.still_listed[at].store(instances.listers[operand.index], std::memory_order_relaxed);
+  instances.pending_releases[at].store(instances.listers[operand.index], std::memory_order_relaxed);
   if (instances.tensors.empty())
     instances.saved[at] = {};
   else
@@ -150,8 +150,8 @@ void RankMemory::drop_values() {
     Instances& instances = storages_[s];
     for (at::Tensor& tensor : instances.tensors) tensor.reset();
     for (models::Saved& saved : instances.saved) saved = {};
-    for (std::size_t at = 0; at < instances.still_listed.size(); ++at)
-      instances.still_listed[at] = instances.listers[at / role_.storages[s].versions];
+    for (std::size_t at = 0; at < instances.pending_releases.size(); ++at)
+      instances.pending_releases[at] = instances.listers[at / role_.storages[s].versions];
   }
 }
 

@@ -61,8 +61,8 @@ class RankMemory {
 
   /// Freeing values. Several ops, the listers, may list a value among those that die with them. Its
   /// instance is freed when all its listers have released it.
-  void add_lister(const Operand& operand);
-  void forget_listers();
+  void add_last_user(const Operand& operand);
+  void forget_last_users();
   void release(const Operand& operand, std::int64_t step);
   /// Frees all values and restarts the counts of releases.
   void drop_values();
@@ -72,10 +72,10 @@ class RankMemory {
 
  private:
   struct Instances {
-    std::vector<at::Tensor> tensors = {};             // by instance: see `slot`
-    std::vector<models::Saved> saved = {};            // the same, for what forward keeps
-    std::vector<int> listers = {};                    // by index: how many ops list it
-    std::vector<std::atomic<int>> still_listed = {};  // by instance: releases still to come
+    std::vector<at::Tensor> tensors = {};                 // by instance: see `slot`
+    std::vector<models::Saved> saved = {};                // the same, for what forward keeps
+    std::vector<int> listers = {};                        // by index: how many ops list it
+    std::vector<std::atomic<int>> pending_releases = {};  // by instance: releases still to come
   };
   /// Number of an instance: index * versions + version mod versions.
   static std::size_t slot(const Operand& operand, std::int64_t version) {

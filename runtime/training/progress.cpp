@@ -75,7 +75,7 @@ Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const
   const Peak peak = peak_of(job, linked);
   peak_flops_ = peak.flops;
   no_mfu_ = peak.unknown;
-  doubt_ = peak.calibrated ? "" : "  uncalibrated";
+  mfu_suffix_ = peak.calibrated ? "" : "  uncalibrated";
 }
 
 void Progress::open(const std::string& folder) {
@@ -102,7 +102,7 @@ void Progress::collect() {
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
     // Ignore reports of steps beyond the end of the run.
     if (by_arrival_ && step >= limit_) continue;
-    Told& told = open_[step];
+    PendingStep& told = open_[step];
     told.sum += report->values.at(0);
     told.square_norm = std::max(told.square_norm, report->values.at(1));
     if (std::isnan(report->values.at(1))) told.square_norm = report->values.at(1);
@@ -131,7 +131,7 @@ void Progress::drain(std::int64_t end) {
   open_.clear();
 }
 
-void Progress::tell(std::int64_t step, const Told& told) {
+void Progress::tell(std::int64_t step, const PendingStep& told) {
   const double loss = told.sum / static_cast<double>(data_.training_labels(step));
   const double norm =
       told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
@@ -160,7 +160,7 @@ void Progress::tell(std::int64_t step, const Told& told) {
   std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
-  if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), doubt_);
+  if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), mfu_suffix_);
   const std::int64_t every = std::max<std::int64_t>(job_.run.log_every, 1);
   line(text, !terminal_ && ((step + 1) % every == 0 || step + 1 == job_.train.steps));
 }
@@ -258,7 +258,7 @@ void Progress::finish(const TrainSummary& summary) {
     text += fmt::format(", {:.0f} tok/s, {} a step (median)", summary.tokens_per_s,
                         to_text(Seconds(summary.median_step_s)));
   if (summary.mfu > 0)
-    text += fmt::format(", MFU {}{}", percent(summary.mfu, 1), doubt_);
+    text += fmt::format(", MFU {}{}", percent(summary.mfu, 1), mfu_suffix_);
   else if (!no_mfu_.empty())
     text += fmt::format(", MFU not known ({})", no_mfu_);
   if (!summary.checkpoint.empty()) text += ", saved " + summary.checkpoint;

@@ -50,12 +50,12 @@ class Progress {
 
  private:
   /// The sum of a step's reports so far.
-  struct Told {
+  struct PendingStep {
     double sum = 0, square_norm = -1;
     int reports = 0;
   };
   void collect();
-  void tell(std::int64_t step, const Told& told);
+  void tell(std::int64_t step, const PendingStep& told);
   void line(const std::string& text, bool keep);
   double now() const;
 
@@ -70,9 +70,9 @@ class Progress {
   std::int64_t arrived_ = 0, limit_ = 0;
   bool live_ = false;  // the terminal shows a line without a line end
   double peak_flops_ = 0;
-  std::string no_mfu_ = {}, doubt_ = {};  // why there is no MFU; what to print after the MFU
+  std::string no_mfu_ = {}, mfu_suffix_ = {};  // why there is no MFU; what to print after the MFU
   std::ofstream metrics_ = {};
-  std::map<std::int64_t, Told> open_ = {};     // steps of which reports are missing
+  std::map<std::int64_t, PendingStep> open_ = {};  // steps of which reports are missing
   std::map<std::int64_t, double> ended_ = {};  // by step: when rank 0 ended it, or its last report
                                                // arrived (free-running ranks)
   std::int64_t first_ = -1;

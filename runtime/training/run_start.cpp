@@ -32,7 +32,7 @@ void reading_checkpoint(const std::string& checkpoint, const std::function<void(
   try {
     read();
   } catch (const InputError& error) {
-    throw InputError(error.what() + whole_one_before(checkpoint));
+    throw InputError(error.what() + undamaged_checkpoint_before(checkpoint));
   }
 }
 

@@ -59,7 +59,7 @@ DataSettings data_settings(const job::Job& job) {
 }
 
 /// Names ops of the current plan for messages of the control plane, which runs on another thread.
-class Described {
+class OpNames {
  public:
   void set(std::shared_ptr<const LinkedPlan> plan) {
     const std::lock_guard lock(mutex_);
@@ -79,7 +79,7 @@ class Described {
   std::shared_ptr<const LinkedPlan> plan_ = {};
 };
 
-ControlOptions control_options(const job::Job& job, const Described& described) {
+ControlOptions control_options(const job::Job& job, const OpNames& described) {
   return {.timeout = job.run.timeout,
           .heartbeat = job.run.heartbeat,
           .join = job.run.connect_timeout,
@@ -98,7 +98,7 @@ class Trainer {
  public:
   Trainer(const job::Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
           int placements, const RunStart& start, const Data& data, Control& control,
-          const StopOnSignal& stop, Described& described)
+          const StopOnSignal& stop, OpNames& described)
       : job_(job),
         options_(options),
         start_(start),
@@ -302,7 +302,7 @@ class Trainer {
   const Data& data_;
   Control& control_;
   const StopOnSignal& stop_;
-  Described& described_;
+  OpNames& described_;
   Network network_;
   TraceFile trace_;
   RunParts parts_;
@@ -336,7 +336,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
         "train.data is missing: the folder of token shards that data/prepare.py makes");
   const Data data(data_settings(job));
 
-  Described described;
+  OpNames described;
   described.set(plan);
   Control control(environment, control_options(job, described));
   const StopOnSignal stop(control);

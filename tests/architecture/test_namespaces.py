@@ -15,7 +15,7 @@ DEFINITION = re.compile(r"^(?:class|struct|union|enum class|enum) (\w+)(?: final
 
 
 def strangers(path, text):
-    """Namespaces that the file opens and that are not its folder's, except `std` and those of libraries, which hold only specialisations."""
+    """Namespaces that the file opens and that are not its folder's. `std` and libraries' are left out: they hold only specialisations."""
     expected = {namespace_of(path), INSIDE.get(path)}
     return [name for name in OPENED.findall(text) if name.startswith("rehearse") and name not in expected]
 

@@ -75,11 +75,12 @@ void failing(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool) {
 }
 
 TEST(LargeProducts, AreComparedBeforeTheirWayIsTaken) {
-  EXPECT_EQ(objection_to(plain_product_into), "");
-  EXPECT_THAT(objection_to(rounded), testing::MatchesRegex("are .*e-03 away from LibTorch's own"));
-  EXPECT_THAT(objection_to(overwriting), testing::HasSubstr("away from LibTorch's own"));
-  EXPECT_EQ(objection_to(refusing), "are refused: needs another processor");
-  EXPECT_THAT(objection_to(failing), testing::HasSubstr("are refused: "));
+  EXPECT_EQ(mismatch_with_libtorch(plain_product_into), "");
+  EXPECT_THAT(mismatch_with_libtorch(rounded),
+              testing::MatchesRegex("are .*e-03 away from LibTorch's own"));
+  EXPECT_THAT(mismatch_with_libtorch(overwriting), testing::HasSubstr("away from LibTorch's own"));
+  EXPECT_EQ(mismatch_with_libtorch(refusing), "are refused: needs another processor");
+  EXPECT_THAT(mismatch_with_libtorch(failing), testing::HasSubstr("are refused: "));
 }
 
 // The choice is the same whatever was computed before; otherwise a resumed run would not compute
@@ -87,13 +88,13 @@ TEST(LargeProducts, AreComparedBeforeTheirWayIsTaken) {
 TEST(LargeProducts, GoOneWay) {
   const LargeProducts& before = large_products();
   EXPECT_NE(before.why, "");
-  EXPECT_EQ(before.one_dnn,
-            objection_to(one_dnn_product_into).empty() && vector_instructions() == "AVX512")
+  EXPECT_EQ(before.one_dnn, mismatch_with_libtorch(one_dnn_product_into).empty() &&
+                                vector_instructions() == "AVX512")
       << before.why;
   at::manual_seed(1);
   const at::Tensor a = at::rand({3});
   at::manual_seed(1);
-  objection_to(one_dnn_product_into);  // draws nothing from the generator
+  mismatch_with_libtorch(one_dnn_product_into);  // draws nothing from the generator
   EXPECT_TRUE(at::equal(at::rand({3}), a));
 }
 

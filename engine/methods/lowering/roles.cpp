@@ -123,7 +123,7 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
         const Leadership& l = led[static_cast<std::size_t>(s)];
         const auto first =
             static_cast<std::size_t>(std::find(kind.begin(), kind.end(), k) - kind.begin());
-        role.led_by = kind[l.leader[first]];
+        role.leader_kind = kind[l.leader[first]];
         role.leader = l.leader[first] == first;
         role.alone = role.leader && l.led[first] == 1;
         role.leaders = l.leaders[first];

@@ -18,7 +18,7 @@ struct StageRole {
   int samples = 0;  // of a micro-batch
   /// For two-level exchanges. led_by: the kind of this role's leaders. leaders: how many leaders
   /// its data-parallel group has; 0 without two-level exchanges.
-  int led_by = 0, leaders = 0;
+  int leader_kind = 0, leaders = 0;
   /// leader: this role's ranks are leaders. alone: each of them leads only itself.
   bool leader = false, alone = false;
   std::vector<Id> ranks = {};

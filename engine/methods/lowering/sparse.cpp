@@ -202,7 +202,7 @@ class Sparse final : public GradientSync {
   /// The role of this role's leader.
   static Id root_of(const Stage& stage) {
     const StageRole& who = stage.who();
-    return static_cast<Id>(who.stage * who.kinds + who.led_by);
+    return static_cast<Id>(who.stage * who.kinds + who.leader_kind);
   }
 
   /// Selects, gathers the packets and, in two-level exchanges, hands them to the node. `overflow`:

@@ -13,8 +13,8 @@ namespace rehearse::methods {
 /// read, write after write, within a step and across steps. A wait that lane order or another wait
 /// already guarantees is left out.
 program::Program infer_waits(LoweredProgram lowered);
-/// The same, but keeps waits that only a path through another role implies. Every executor takes the
-/// same time for the result, and it is found faster.
+/// The same, but keeps waits that only a path through another role implies. Every executor takes
+/// the same time for the result, and it is found faster.
 program::Program infer_all_waits(LoweredProgram lowered);
 
 /// Replaces every `automatic` algorithm by the one that is fastest on these devices (by rank;

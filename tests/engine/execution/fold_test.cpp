@@ -78,7 +78,7 @@ TEST(Fold, TiedCopiesMeet) {
   expect_equal(rig.linked, rig.costs, 2);
 }
 
-TEST(Draft, TakesTheTimeOfTheWholeLink) {
+TEST(OrderedProgram, TakesTheTimeOfTheLinkedOne) {
   for (const auto& [name, strategy] : methods::strategies()) {
     plan::Plan plan =
         test::plan_of(name, strategy.combines.pp ? 2 : 1, 2, strategy.combines.tp ? 2 : 1, 4);
@@ -87,7 +87,7 @@ TEST(Draft, TakesTheTimeOfTheWholeLink) {
     const cluster::Cluster cluster = test::star(16, BytesPerSecond(1e9), Seconds(1e-6));
     const link::LinkedProgram whole = link::link(methods::compile(plan, model));
     if (needs_events(whole)) continue;
-    const link::LinkedProgram quick =
+    const link::OrderedProgram quick =
         link::order(methods::compile_with_all_waits(methods::prepare(plan, model), model));
     const cluster::Disturber quiet({}, whole.program.world_size);
     Recording a, b;

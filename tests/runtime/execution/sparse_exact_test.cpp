@@ -179,7 +179,7 @@ Groups emulate(const job::Job& job, int steps, plan::Reduction reduction) {
                     sum[p.group].data_ptr<float>() + p.offset);
     }
     for (Id g = 0; g < weights.size(); ++g)
-      for (const tensors::TensorSlot& tensor : tensors::tensors_of(model.groups[g], 1)) {
+      for (const tensors::TensorInterval& tensor : tensors::tensors_of(model.groups[g], 1)) {
         const auto at = [&](at::Tensor& t) { return t.data_ptr<float>() + tensor.begin; };
         update(optimizer_step(job.train, job.plan.optimizer, step),
                {.param = at(weights[g]),
