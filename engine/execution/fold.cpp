@@ -1,4 +1,3 @@
-// See fold.h. dry_run_folded itself is in dry_run_folded.cpp.
 #include "engine/execution/fold.h"
 
 #include <algorithm>
@@ -133,6 +132,27 @@ class Refinement {
 
 Fold fold(const link::OrderedProgram& linked, const costs::Costs& costs) {
   return Refinement(linked, costs).run();
+}
+
+link::Rendezvous folded(const link::Rendezvous& whole, std::span<const link::RoleOp> event,
+                        const Fold& fold) {
+  link::Rendezvous out;
+  for (const link::RoleOp& m : event)
+    out.group.emplace_back(fold.representative[m.role].size(), none);
+  std::vector<Id> one(whole.groups, none);  // group -> the one that stands for it
+  for (Id m = 0; m < event.size(); ++m)
+    for (std::size_t i = 0; i < whole.group[m].size(); ++i) {
+      const Id g = whole.group[m][i];
+      if (g == none || one[g] != none) continue;
+      const Id known = out.group[m][fold.class_of[event[m].role][i]];
+      one[g] = known != none ? known : out.groups++;
+      if (known != none) continue;
+      // The group's other members, of every role, stand in the same one.
+      for (Id k = 0; k < event.size(); ++k)
+        for (std::size_t j = 0; j < whole.group[k].size(); ++j)
+          if (whole.group[k][j] == g) out.group[k][fold.class_of[event[k].role][j]] = one[g];
+    }
+  return out;
 }
 
 }  // namespace rehearse::execution

@@ -174,7 +174,7 @@ class Linker {
 
   /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a
   /// later step).
-  struct Wait {
+  struct EventWait {
     Id from = none, to = none;
     int lag = 0;
   };
@@ -182,7 +182,7 @@ class Linker {
   void order() {
     // In the middle of the sorted steps every event has its steady-state predecessors.
     const int step = clocks_->steady();
-    std::vector<Wait> waits;
+    std::vector<EventWait> waits;
     for (const auto& [at, e] : clocks_->sorted()) {
       if (at != step) continue;
       for (const RoleOp& m : out_.events[e])
@@ -195,7 +195,7 @@ class Linker {
 
   /// The same where only lanes in order are used, without clocks.
   void order_lanes() {
-    std::vector<Wait> waits;
+    std::vector<EventWait> waits;
     std::size_t count = 0;
     for (const program::Role& role : out_.program.roles)
       for (const program::Op& op : role.ops) count += 1 + op.after.size();
@@ -218,23 +218,23 @@ class Linker {
 
   /// Offsets make every wait point to an earlier or the same macro-iteration; then one
   /// macro-iteration is sorted.
-  void order(const std::vector<Wait>& waits) {
+  void order(const std::vector<EventWait>& waits) {
     const std::size_t events = out_.events.size();
     std::vector<int> offset(events, 0);
     std::size_t rounds = 0;
     for (bool changed = true; changed && rounds <= events; ++rounds) {
       changed = false;
-      for (const Wait& w : waits)
+      for (const EventWait& w : waits)
         if (offset[w.from] - w.lag > offset[w.to])
           offset[w.to] = offset[w.from] - w.lag, changed = true;
     }
     std::vector<std::uint32_t> missing(events, 0), start(events + 1, 0);
-    const auto same = [&](const Wait& w) { return w.lag + offset[w.to] == offset[w.from]; };
-    for (const Wait& w : waits)
+    const auto same = [&](const EventWait& w) { return w.lag + offset[w.to] == offset[w.from]; };
+    for (const EventWait& w : waits)
       if (same(w)) ++missing[w.to], ++start[w.from + 1];
     std::partial_sum(start.begin(), start.end(), start.begin());
     std::vector<Id> then(start.back());
-    for (auto fill = start; const Wait& w : waits)
+    for (auto fill = start; const EventWait& w : waits)
       if (same(w)) then[fill[w.from]++] = w.to;
     std::vector<Id> queue;
     queue.reserve(events);
@@ -248,6 +248,24 @@ class Linker {
     for (Id e : queue)
       for (const RoleOp& m : out_.events[e]) out_.order.push_back({m.role, m.op, offset[e]});
     out_.max_offset = offset.empty() ? 0 : *std::max_element(offset.begin(), offset.end());
+    for (Id r = 0; r < out_.roles.size(); ++r) tabulate_waits(r, offset);
+  }
+
+  /// `offset`: by event.
+  void tabulate_waits(Id r, const std::vector<int>& offset) {
+    const program::Role& role = out_.program.roles[r];
+    const std::vector<Id>& event_of = out_.event_of[r];
+    std::vector<std::vector<Wait>> waits(role.ops.size());
+    for (Id o = 0; o < role.ops.size(); ++o) {
+      waits[o].reserve(role.ops[o].after.size() + 1);
+      for (const program::After& a : role.ops[o].after)
+        waits[o].push_back({.op = a.op,
+                            .lag = a.lag,
+                            .back = offset[event_of[o]] + a.lag - offset[event_of[a.op]]});
+      if (role.lanes[role.ops[o].lane].order == program::Order::arrival)
+        waits[o].push_back({.op = o, .lag = 1, .back = 1});
+    }
+    out_.roles[r].waits = WaitTable(waits);
   }
 
   LinkedProgram out_ = {};
@@ -257,6 +275,26 @@ class Linker {
 };
 
 }  // namespace
+
+WaitTable::WaitTable(const std::vector<std::vector<Wait>>& waits)
+    : first_wait_(waits.size() + 1, 0), first_dependent_(waits.size() + 1, 0) {
+  std::size_t all = 0;
+  for (Id o = 0; o < waits.size(); ++o) {
+    all += waits[o].size();
+    first_wait_[o + 1] = narrow<std::uint32_t>(all, "the number of waits of a role");
+    for (const Wait& w : waits[o]) ++first_dependent_[w.op + 1];
+  }
+  std::partial_sum(first_dependent_.begin(), first_dependent_.end(), first_dependent_.begin());
+  waits_.reserve(all);
+  dependents_.resize(all);
+  for (auto fill = first_dependent_; const auto& list : waits) {
+    const Id o = static_cast<Id>(&list - waits.data());
+    for (const Wait& w : list) {
+      waits_.push_back(w);
+      dependents_[fill[w.op]++] = {.op = o, .lag = w.lag, .back = w.back};
+    }
+  }
+}
 
 LinkedProgram link(program::Program program, const Workspace& workspace) {
   return Linker(std::move(program), workspace).run();

@@ -26,9 +26,38 @@ struct LinkedOp {
   /// it has ended.
   std::vector<program::Ref> dies = {};
 };
+/// An op waits for the instance of `op` that serves `lag` steps before its own.
+struct Wait {
+  Id op = none;
+  int lag = 0;
+  int back = 0;  // macro-iterations of OrderedProgram::order between the two instances
+};
+/// What the ops of a role wait for, beside the op before them on their lane: their `after`, and on
+/// a lane by arrival also their own instance of the step before. All schedulers read this one
+/// table: the dry run, whole and folded, the event queue and the simulator (readiness.h), and the
+/// lanes of a real rank.
+class WaitTable {
+ public:
+  WaitTable() = default;
+  /// `waits`: by op.
+  explicit WaitTable(const std::vector<std::vector<Wait>>& waits);
+  std::span<const Wait> of(Id op) const {
+    return {waits_.data() + first_wait_[op], waits_.data() + first_wait_[op + 1]};
+  }
+  /// Those that wait for `op`: Wait::op is the one that waits.
+  std::span<const Wait> dependents(Id op) const {
+    return {dependents_.data() + first_dependent_[op],
+            dependents_.data() + first_dependent_[op + 1]};
+  }
+
+ private:
+  std::vector<Wait> waits_ = {}, dependents_ = {};
+  std::vector<std::uint32_t> first_wait_ = {}, first_dependent_ = {};  // by op, and the end
+};
 struct LinkedRole {
   std::vector<LinkedOp> ops = {};
   std::vector<std::vector<Id>> lane_ops = {};  // ops by lane, in order
+  WaitTable waits = {};
 };
 /// A rendezvous of a step: all (role, op) that meet. Local ops are events of their own.
 struct RoleOp {

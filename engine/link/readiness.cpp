@@ -24,25 +24,9 @@ Readiness::Readiness(const OrderedProgram& linked, int steps) : linked_(linked) 
     state.lanes = static_cast<Id>(role.lanes.size());
     state.ops = static_cast<Id>(role.ops.size());
     state.limit = role.free_running ? std::numeric_limits<int>::max() : steps;
-    state.lags.resize(role.ops.size());
-    std::vector<std::vector<Dependent>> dependents(role.ops.size());
-    for (Id o = 0; o < role.ops.size(); ++o) {
-      state.max_shift = std::max<int>(state.max_shift, role.ops[o].shift);
-      for (const program::After after : role.ops[o].after) {
-        state.lags[o].push_back(after.lag);
-        dependents[after.op].push_back({.op = o, .lag = after.lag});
-      }
-      if (role.lanes[role.ops[o].lane].order ==
-          program::Order::arrival) {  // steps of one op keep their order
-        state.lags[o].push_back(1);
-        dependents[o].push_back({.op = o, .lag = 1});
-      }
-    }
-    for (const auto& list : dependents) {
-      state.first_dependent.push_back(static_cast<std::uint32_t>(state.dependents.size()));
-      state.dependents.insert(state.dependents.end(), list.begin(), list.end());
-    }
-    state.first_dependent.push_back(static_cast<std::uint32_t>(state.dependents.size()));
+    state.waits = &linked.roles[r].waits;
+    for (const program::Op& op : role.ops)
+      state.max_shift = std::max<int>(state.max_shift, op.shift);
     const std::size_t rows = role.ranks.size() * role.ops.size();
     state.done.assign(rows, 0);
     state.instances.resize(rows);
@@ -67,9 +51,9 @@ Readiness::Readiness(const OrderedProgram& linked, int steps) : linked_(linked) 
 }
 
 std::uint32_t Readiness::need(const RoleState& role, Id op, int step) const {
-  const std::vector<int>& lags = role.lags[op];
-  return static_cast<std::uint32_t>(
-      std::count_if(lags.begin(), lags.end(), [step](int lag) { return lag <= step; }));
+  const auto waits = role.waits->of(op);
+  return static_cast<std::uint32_t>(std::count_if(
+      waits.begin(), waits.end(), [step](const Wait& wait) { return wait.lag <= step; }));
 }
 
 Readiness::Instance& Readiness::instance(RoleState& role, Id place, Id op, int step) {
@@ -148,8 +132,7 @@ void Readiness::finish(const RankLane& lane, Id op, int step, double end, std::v
   mine = {.missing = need(role, op, step + static_cast<int>(role.window))};
   ++role.done[row];
   if (!linked_.program.roles[lane.role].free_running) ++finished_;
-  for (std::uint32_t i = role.first_dependent[op]; i < role.first_dependent[op + 1]; ++i) {
-    const Dependent dependent = role.dependents[i];
+  for (const Wait& dependent : role.waits->dependents(op)) {
     if (dependent.lag >= role.limit - step) continue;
     Instance& waiting = instance(role, lane.place, dependent.op, step + dependent.lag);
     waiting.since = std::max(waiting.since, end);

@@ -55,20 +55,14 @@ class Readiness {
     double since = 0;
     std::uint32_t missing = 0;
   };
-  struct Dependent {
-    Id op = none;
-    int lag = 0;
-  };
   struct RoleState {
     Id first_lane = 0, lanes = 0, ops = 0;
     int limit = 0;  // steps; free-running: no limit
     int max_shift = 0;
-    std::size_t window = 1;                   // a power of two
-    std::vector<Instance> instances = {};     // (place * ops + op) * window + step % window
-    std::vector<int> done = {};               // by place * ops + op: steps finished
-    std::vector<std::vector<int>> lags = {};  // by op: of what it waits for
-    std::vector<std::uint32_t> first_dependent = {};
-    std::vector<Dependent> dependents = {};
+    std::size_t window = 1;                // a power of two
+    std::vector<Instance> instances = {};  // (place * ops + op) * window + step % window
+    std::vector<int> done = {};            // by place * ops + op: steps finished
+    const WaitTable* waits = nullptr;
   };
 
   std::uint32_t need(const RoleState& role, Id op, int step) const;

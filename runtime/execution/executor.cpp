@@ -64,7 +64,7 @@ struct Executor::Impl {
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.schedule.global_batch,
                    c.rank, maps[c.rank], c.network, memory, c.wiring),
         main_lane(compute_lane(role)) {
-    std::vector<TaskLane> lanes = lanes_of(c.linked.program, role);
+    std::vector<TaskLane> lanes = lanes_of(c.linked, role_id);
     if (!lanes.empty()) step_end = last_of(lanes[main_lane]);
     attach_progress(lanes);
     training = std::make_unique<LaneRunner>(
@@ -76,7 +76,7 @@ struct Executor::Impl {
             .failed = [this](const std::string& what) { c.control.fail(what); },
         });
     slice = forward_slice(c.linked)[role_id];
-    std::vector<TaskLane> forward = lanes_of(role, slice);
+    std::vector<TaskLane> forward = lanes_of(c.linked, role_id, slice);
     attach_progress(forward);
     evaluation = std::make_unique<LaneRunner>(
         role.ops.size(), std::move(forward), main_lane,

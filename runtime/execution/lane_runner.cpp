@@ -21,15 +21,19 @@ std::int64_t now() {
 
 }  // namespace
 
-std::vector<TaskLane> lanes_of(const program::Program& program, const program::Role& role) {
-  std::vector<std::vector<program::After>> after(role.ops.size());
-  for (std::size_t i = 0; i < role.ops.size(); ++i) after[i] = role.ops[i].after;
-  for (const link::Hazard& hazard : link::hazard_list(program, role)) {
+std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
+  const program::Role& role = linked.program.roles[r];
+  std::vector<std::vector<link::Wait>> waits(role.ops.size());
+  for (Id o = 0; o < role.ops.size(); ++o) {
+    const auto of = linked.roles[r].waits.of(o);
+    waits[o].assign(of.begin(), of.end());
+  }
+  for (const link::Hazard& hazard : link::hazard_list(linked.program, role)) {
     // Its own lane keeps this order already, where an earlier iteration or an earlier place says
     // so.
-    std::vector<program::After>& list = after[hazard.op];
-    const bool known = std::any_of(list.begin(), list.end(), [&](const program::After& a) {
-      return a.op == hazard.on && a.lag <= hazard.lag;
+    std::vector<link::Wait>& list = waits[hazard.op];
+    const bool known = std::any_of(list.begin(), list.end(), [&](const link::Wait& wait) {
+      return wait.op == hazard.on && wait.lag <= hazard.lag;
     });
     if (!known && role.ops[hazard.op].lane != role.ops[hazard.on].lane)
       list.push_back({.op = hazard.on, .lag = hazard.lag});
@@ -39,11 +43,13 @@ std::vector<TaskLane> lanes_of(const program::Program& program, const program::R
     lanes.push_back({.name = lane.name, .order = lane.order});
   for (std::size_t i = 0; i < role.ops.size(); ++i)
     lanes[role.ops[i].lane].tasks.push_back(
-        {.op = static_cast<Id>(i), .shift = role.ops[i].shift, .after = std::move(after[i])});
+        {.op = static_cast<Id>(i), .shift = role.ops[i].shift, .waits = std::move(waits[i])});
   return lanes;
 }
 
-std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool>& wanted) {
+std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
+                               const std::vector<bool>& wanted) {
+  const program::Role& role = linked.program.roles[r];
   // Within one step a lane's order is by (shift, position): an op of a larger shift is issued an
   // iteration later.
   std::vector<std::vector<Id>> order(role.lanes.size());
@@ -69,15 +75,15 @@ std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool
         stack.pop_back();
         std::vector<Id> earlier;
         if (before[at] != none) earlier.push_back(before[at]);
-        for (const program::After& after : role.ops[at].after)
-          if (after.lag == 0) earlier.push_back(after.op);
+        for (const link::Wait& wait : linked.roles[r].waits.of(at))
+          if (wait.lag == 0) earlier.push_back(wait.op);
         for (const Id e : earlier) {
           if (seen[e]) continue;
           seen[e] = true;
           if (!wanted[e])
             stack.push_back(e);
           else if (role.ops[e].lane != role.ops[op].lane)
-            task.after.push_back({.op = e});
+            task.waits.push_back({.op = e});
         }
       }
       lanes[lane].tasks.push_back(std::move(task));
@@ -209,18 +215,18 @@ bool LaneRunner::open(std::int64_t step) {
 }
 
 bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
-  for (const program::After& after : task.after) {
-    const std::int64_t needed = step - after.lag - first_ + 1;
-    if (needed > completed_[after.op].value.load(std::memory_order_acquire) / 2) return false;
+  for (const link::Wait& wait : task.waits) {
+    const std::int64_t needed = step - wait.lag - first_ + 1;
+    if (needed > completed_[wait.op].value.load(std::memory_order_acquire) / 2) return false;
   }
   return true;
 }
 
 bool LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
   if (lane.progress != nullptr) lane.progress->enter(LaneState::dependent, step, task.op);
-  for (const program::After& after : task.after) {
-    const std::int64_t needed = step - after.lag - first_ + 1;
-    const std::atomic<std::int32_t>& counter = completed_[after.op].value;
+  for (const link::Wait& wait : task.waits) {
+    const std::int64_t needed = step - wait.lag - first_ + 1;
+    const std::atomic<std::int32_t>& counter = completed_[wait.op].value;
     std::int32_t value = counter.load(std::memory_order_acquire);
     while (value / 2 < needed) {
       counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps

@@ -21,7 +21,7 @@ namespace rehearse::runtime {
 struct Task {
   Id op = none;
   int shift = 0;
-  std::vector<program::After> after = {};
+  std::vector<link::Wait> waits = {};
 };
 struct TaskLane {
   std::string name = {};
@@ -33,10 +33,11 @@ struct TaskLane {
 /// The lanes of a role as its program says. An op waits besides for every op of its own rank that
 /// shares an operand with it and must precede it: that the members of a rendezvous end together is
 /// the model's simplification, here one member may go on while another still has to read.
-std::vector<TaskLane> lanes_of(const program::Program& program, const program::Role& role);
+std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role);
 /// Only the ops marked in `wanted`, for one step by itself: an op waits for the wanted ops that it
 /// could not have started before, through whatever lies between. Lags and shifts fall away.
-std::vector<TaskLane> lanes_of(const program::Role& role, const std::vector<bool>& wanted);
+std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role,
+                               const std::vector<bool>& wanted);
 
 /// When an op of a lane ran, in nanoseconds of the steady clock.
 struct OpTimes {

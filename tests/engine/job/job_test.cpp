@@ -167,8 +167,8 @@ TEST(Job, NamesThatAreNotKnown) {
                          "known; did you mean \"paper\"?"));
   EXPECT_THAT(
       error_of({"method.name=zero4"}),
-      StartsWith("--set method.name=zero4: key \"method.name\": \"zero4\" is not a method; did "
-                 "you mean \"zero1\"? known: 1f1b, adaptive, ddp,"));
+      StartsWith("--set method.name=zero4: key \"method.name\": unknown method \"zero4\", did "
+                 "you mean \"zero1\"?; known: 1f1b, adaptive, ddp,"));
 }
 
 TEST(Job, UnknownKeysAndWrongUnits) {

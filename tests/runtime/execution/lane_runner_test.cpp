@@ -48,8 +48,8 @@ std::size_t place(const std::vector<Ran>& ran, Id op, std::int64_t step) {
 TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
   // Lane 0: compute 0, update 1 after the reduce of the same step. Lane 1: reduce 2 after compute.
   const std::vector<TaskLane> lanes = {
-      {.tasks = {{.op = 0}, {.op = 1, .after = {{.op = 2}}}}},
-      {.tasks = {{.op = 2, .after = {{.op = 0}}}}},
+      {.tasks = {{.op = 0}, {.op = 1, .waits = {{.op = 2}}}}},
+      {.tasks = {{.op = 2, .waits = {{.op = 0}}}}},
   };
   const std::vector<Ran> ran = run(3, lanes, 50, [](Id op, std::int64_t) {
     if (op == 2) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -64,8 +64,8 @@ TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
 TEST(LaneRunner, ALagLetsALaneRunAhead) {
   // Lane 0 is fast; its op waits for op 1 of three steps before. Lane 1 is slow.
   const std::vector<TaskLane> lanes = {
-      {.tasks = {{.op = 0, .after = {{.op = 1, .lag = 3}}}}},
-      {.tasks = {{.op = 1, .after = {{.op = 0}}}}},
+      {.tasks = {{.op = 0, .waits = {{.op = 1, .lag = 3}}}}},
+      {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
   };
   const std::vector<Ran> ran = run(2, lanes, 10, [](Id op, std::int64_t) {
     if (op == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -109,9 +109,9 @@ TEST(LaneRunner, TheGateEndsAllLanesBeforeTheSameStep) {
 TEST(LaneRunner, AnErrorInOneLaneEndsTheOthersAndIsTheOneThrown) {
   std::string told;
   LaneRunner runner(3,
-                    {{.tasks = {{.op = 0, .after = {{.op = 1}}}}},
+                    {{.tasks = {{.op = 0, .waits = {{.op = 1}}}}},
                      {.tasks = {{.op = 1}}},
-                     {.tasks = {{.op = 2, .after = {{.op = 1}}}}}},
+                     {.tasks = {{.op = 2, .waits = {{.op = 1}}}}}},
                     0,
                     {.execute =
                          [](Id op, std::int64_t step) {
@@ -132,8 +132,8 @@ TEST(LaneRunner, AnOpThatNothingReachesAnyMoreEndsTheRun) {
   // A server that takes gradients on lane 0 and applies them on lane 1. The seventh never comes.
   int applied = 0;
   LaneRunner runner(2,
-                    {{.tasks = {{.op = 0, .after = {{.op = 1, .lag = 1}}}}},
-                     {.tasks = {{.op = 1, .after = {{.op = 0}}}}}},
+                    {{.tasks = {{.op = 0, .waits = {{.op = 1, .lag = 1}}}}},
+                     {.tasks = {{.op = 1, .waits = {{.op = 0}}}}}},
                     0, {.execute = [&](Id op, std::int64_t step) {
                       if (op == 1) ++applied;
                       return op == 1 || step < 6;
@@ -149,7 +149,7 @@ TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
   LaneRunner runner(
       3,
       {{.tasks = {{.op = 0}}},
-       {.order = program::Order::arrival, .tasks = {{.op = 1, .after = {{.op = 0}}}, {.op = 2}}}},
+       {.order = program::Order::arrival, .tasks = {{.op = 1, .waits = {{.op = 0}}}, {.op = 2}}}},
       0, {.execute = [&](Id op, std::int64_t) {
         if (op == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         const std::lock_guard guard(lock);
@@ -166,15 +166,18 @@ TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
   role.ops.resize(4);
   role.ops[0].lane = 0;  // wanted
   role.ops[1].lane = 1;  // not wanted, after 0
-  role.ops[1].after = {{.op = 0}};
   role.ops[2].lane = 1;  // wanted, after 1 on the same lane
   role.ops[3].lane = 0;  // wanted, waits only for op 2 of the previous step
-  role.ops[3].after = {{.op = 2, .lag = 1}};
-  const std::vector<TaskLane> lanes = lanes_of(role, {true, false, true, true});
+  link::OrderedProgram linked;
+  linked.program.roles = {role};
+  linked.roles.resize(1);
+  linked.roles[0].waits = link::WaitTable({{}, {{.op = 0}}, {}, {{.op = 2, .lag = 1}}});
+  const std::vector<TaskLane> lanes = lanes_of(linked, 0, {true, false, true, true});
   ASSERT_EQ(lanes[1].tasks.size(), 1U);
-  EXPECT_EQ(lanes[1].tasks[0].after, (std::vector<program::After>{{.op = 0}}));
+  ASSERT_EQ(lanes[1].tasks[0].waits.size(), 1U);
+  EXPECT_EQ(lanes[1].tasks[0].waits[0].op, 0U);
   ASSERT_EQ(lanes[0].tasks.size(), 2U);
-  EXPECT_TRUE(lanes[0].tasks[1].after.empty());
+  EXPECT_TRUE(lanes[0].tasks[1].waits.empty());
 }
 
 }  // namespace
