@@ -39,7 +39,7 @@ bool communicates(const program::Work& work) {
 
 namespace {
 
-/// One op that ran, with its times in nanoseconds: what the file's numbers can tell apart.
+/// One op that ran. Times are in nanoseconds, the resolution of the numbers in the file.
 struct Slice {
   Id rank = 0, role = 0, op = 0, lane = 0;
   int step = 0;
@@ -63,9 +63,9 @@ struct ChromeTrace::Impl {
   std::vector<Slice> slices = {};  // of this section
   std::optional<std::int64_t> origin = {};
   std::int64_t arrows = 0;
-  Id first_lane = 0, lanes = 0;  // of this section; of all so far
+  Id first_lane = 0, lanes = 0;  // first_lane: of this section; lanes: of all sections so far
 
-  // Errors stay in the stream and are reported when it is closed.
+  // The stream keeps its error state, which close() reports.
   void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), file); }
   bool wants(Id rank) const { return ranks.empty() || ranks.count(rank); }
   void line(const std::string& text) {
@@ -82,8 +82,8 @@ struct ChromeTrace::Impl {
         rank, lane, args));
   }
   void describe_lanes(const std::string& label, bool processes);
-  /// `phase`: s begins an arrow, t leads it on, f ends it. It is drawn at the slice that holds its
-  /// time.
+  /// `phase`: s begins an arrow, t continues it, f ends it. The viewer attaches it to the slice
+  /// that contains its time.
   void arrow_at(char phase, const char* what, std::int64_t id, const Slice& slice) {
     line(fmt::format(
         "{{\"ph\": \"{}\",{} \"name\": \"{}\", \"cat\": \"{}\", \"id\": {}, \"pid\": {}, "
@@ -122,7 +122,7 @@ void ChromeTrace::Impl::describe_lanes(const std::string& label, bool processes)
 void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
   for (const Slice& s : slices) {
     const program::Work& work = linked->program.roles[s.role].ops[s.op].work;
-    // A viewer finds the slice of an arrow only where it lasts.
+    // A viewer finds an arrow's slice only when the slice has a duration.
     const std::int64_t length = std::max<std::int64_t>(s.end - s.start, 1);
     line(
         fmt::format("{{\"ph\": \"X\", \"name\": \"{}\", \"cat\": \"{}\", \"pid\": {}, \"tid\": {}, "
@@ -133,7 +133,8 @@ void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
   }
 }
 
-/// Arrows through those who meet: from a send to its receive, along the members of a collective.
+/// Arrows between the ops of a rendezvous: from a send to its receive, through the members of a
+/// collective.
 void ChromeTrace::Impl::write_rendezvous() {
   link::RanksThatMeet meet(*linked);
   std::map<std::tuple<Id, Id, int>, std::vector<const Slice*>> rendezvous;  // event, ranks, step
@@ -142,7 +143,7 @@ void ChromeTrace::Impl::write_rendezvous() {
         ranks.size() > 1)
       rendezvous[{linked->event_of[s.role][s.op], ranks.front(), s.step}].push_back(&s);
   for (auto& [where, members] : rendezvous) {
-    if (members.size() < 2) continue;  // the others are not in the selection
+    if (members.size() < 2) continue;  // the other members are not selected
     std::ranges::stable_sort(members, {}, [&](const Slice* s) {
       const program::Work& work = linked->program.roles[s->role].ops[s->op].work;
       return std::pair(std::holds_alternative<program::Recv>(work), s->start);
@@ -153,7 +154,7 @@ void ChromeTrace::Impl::write_rendezvous() {
   }
 }
 
-/// Arrows from an op to those of the same rank that wait for it on other lanes.
+/// Arrows from an op to the ops on other lanes of the same rank that wait for it.
 void ChromeTrace::Impl::write_waits() {
   std::map<std::tuple<Id, Id, int>, const Slice*> ran;  // rank, op, step
   for (const Slice& s : slices) ran[{s.rank, s.op, s.step}] = &s;

@@ -1,8 +1,8 @@
-// Writes a trace as Chrome/Perfetto JSON (Trace Event Format, Google 2016), for ui.perfetto.dev: a
-// process for each rank, a thread for each lane, in their order; an op is a complete event (ph X)
-// whose name groups ops of a kind, the rest stands in its args. Arrows (ph s, t, f) lead from a
-// send to its receive, through the members of a collective, and from an op to those of other lanes
-// that wait for it. Time begins with the first op. docs/report.md lists names and args.
+// Writes a trace as Chrome/Perfetto JSON (Trace Event Format, Google 2016), for ui.perfetto.dev.
+// Each rank is a process and each lane a thread. An op is a complete event (ph X): ops of one kind
+// share a name, details are in the args. Arrows (ph s, t, f) lead from a send to its receive,
+// through the members of a collective, and from an op to the ops of other lanes that wait for it.
+// Time 0 is the start of the first op. docs/report.md lists names and args.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace rehearse::execution {
 
 struct TraceSelection {
   std::vector<Id> ranks = {};          // empty: all
-  int first_step = 0, last_step = -1;  // inclusive; last -1: no end
+  int first_step = 0, last_step = -1;  // inclusive; last_step -1: to the end
 };
 
 class ChromeTrace : public TraceSink {
@@ -24,13 +24,13 @@ class ChromeTrace : public TraceSink {
   /// Opens the file. `model` names segments. Throws BackendError when the file cannot be written.
   ChromeTrace(const std::string& path, const link::LinkedProgram& linked,
               const model::ModelSpec& model, TraceSelection selection = {});
-  /// What follows is of another program of the same ranks, on lanes of its own that begin with
-  /// `label`: the migration between two plans, and the plan after it. Flushes.
+  /// Flushes, then starts a section for another program on the same ranks: the migration between
+  /// two plans, or the plan after it. The section has its own lanes, named with prefix `label`.
   void section(const link::LinkedProgram& linked, const std::string& label);
-  /// Writes what was recorded of this section, all at once, for arrows have two ends; its program
-  /// may go then.
+  /// Writes all recorded ops of the section; an arrow needs both of its ends. After this call the
+  /// section's program may be destroyed.
   void flush();
-  ~ChromeTrace() override;  // closes; errors are lost here, so call close()
+  ~ChromeTrace() override;  // closes but drops errors, so call close()
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
   /// Flushes and finishes the JSON. Throws BackendError when anything could not be written.

@@ -1,9 +1,13 @@
-// The dry run: the program's semantics as arithmetic. In-order programs are a max-plus linear
-// system (Baccelli et al., "Synchronization and Linearity", 1992): an op starts at the maximum of
-// the ends it waits for and ends its cost later; a rendezvous starts at the maximum over those who
-// meet. One pass over linked.order per iteration with an inner loop over the ranks of a role, so
-// 16,384 ranks cost no memory per op. Programs with mailboxes, arrival lanes or free-running roles
-// need an event queue, which gives the same times where both apply.
+// The dry run computes when every op starts and ends, without running it. A program whose lanes are
+// all in order is a max-plus linear system (Baccelli et al., "Synchronization and Linearity",
+// 1992):
+//
+//   start(op) = max over its waits w of end(w)       a rendezvous: also max over its members
+//   end(op)   = start(op) + cost(op)
+//
+// Each macro-iteration is one pass over linked.order, with an inner loop over the ranks of a role.
+// Programs with mailboxes, lanes by arrival or free-running roles need an event queue. Where both
+// engines apply, they give the same times.
 #pragma once
 #include <cstdint>
 
@@ -15,23 +19,24 @@
 namespace rehearse::execution {
 
 struct DryRun {
-  double seconds = 0;          // when the last op ended
-  std::int64_t instances = 0;  // (rank, op, step) executed
+  double seconds = 0;          // end of the last op
+  std::int64_t instances = 0;  // number of (rank, op, step) executed
 };
 
-/// Run `steps` steps (free-running roles: until all others have served theirs). Deterministic: the
-/// same arguments give the same calls of `sink` in the same order. Throws ProgramError when the
-/// program cannot make progress (which the linker rules out but for mailboxes) and names the ops
-/// that wait.
+/// Runs `steps` steps; free-running roles run until all others have finished. Deterministic: the
+/// same arguments give the same calls of `sink` in the same order. Throws ProgramError, which names
+/// the waiting ops, when the program cannot make progress. In a linked program only mailboxes can
+/// cause this.
 DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
                const cluster::Disturber& disturber, int steps, TraceSink& sink);
 
-/// The two engines behind dry_run, for tests: max-plus refuses (ProgramError) what only events can
-/// do.
+/// The two engines behind dry_run, for tests. dry_run_max_plus throws ProgramError when
+/// needs_events.
 DryRun dry_run_max_plus(const link::OrderedProgram& linked, const costs::Costs& costs,
                         const cluster::Disturber& disturber, int steps, TraceSink& sink);
 DryRun dry_run_events(const link::OrderedProgram& linked, const costs::Costs& costs,
                       const cluster::Disturber& disturber, int steps, TraceSink& sink);
+/// Whether the program has mailboxes, lanes by arrival or free-running roles.
 bool needs_events(const link::OrderedProgram& linked);
 
 }  // namespace rehearse::execution

@@ -1,12 +1,12 @@
-// The dry run of programs whose order depends on who comes first: mailboxes, lanes by arrival,
-// roles that run freely. An event queue in time order (equal times: in the order in which they were
-// scheduled); each op begins when its lane is free, what it waits for has ended, and its partners
-// are as ready.
+// The dry run of programs whose order depends on timing: mailboxes, lanes by arrival, free-running
+// roles. An event queue processes op ends in time order; equal times go in the order of scheduling.
+// An op begins when its lane is free, its waits have ended and, in a rendezvous, the same holds for
+// its partners.
 //
-// An op on a lane by arrival follows its own previous instance, and nothing else on the lane; of
-// the ready ones the one that became so first goes first (then the earlier step, then the earlier
-// op). A Take holds its lane until a message is there. Free-running roles begin no iteration after
-// the others have served their steps; what they have not ended by then is not in the trace.
+// On a lane by arrival an op waits only for its own previous instance, not for other ops of the
+// lane. Of several ready ops, the one that became ready first runs first (ties: the earlier step,
+// then the earlier op). A Take occupies its lane until a message arrives. Free-running roles begin
+// no iteration after all other roles have finished; ops that still run then are not in the trace.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,8 +67,8 @@ class Events {
     std::vector<Id> lanes = {}, ops = {};
   };
   struct Mailbox {
-    std::deque<Id> messages = {};  // their senders
-    std::deque<Id> takers = {};    // their lanes
+    std::deque<Id> messages = {};  // rank of each sender
+    std::deque<Id> takers = {};    // lane of each Take that waits
   };
 
   const program::Role& role(Id r) const { return linked_.program.roles[r]; }
@@ -154,7 +154,7 @@ class Events {
     arrived.lanes.push_back(id);
     arrived.ops.push_back(o);
     if (arrived.lanes.size() < expected) return;
-    Id rank = none, op = none;  // the lowest rank's: the key of the factor
+    Id rank = none, op = none;  // lowest rank and its op: the key of the link factor
     for (std::size_t i = 0; i < expected; ++i) {
       const link::RankLane& one = readiness_.lanes()[arrived.lanes[i]];
       const Id who = role(one.role).ranks[one.place];
@@ -214,12 +214,12 @@ class Events {
   TraceSink& sink_;
   link::Readiness readiness_;
   std::priority_queue<Done, std::vector<Done>, std::greater<>> queue_ = {};
-  std::deque<Id> woken_ = {};  // lanes
+  std::deque<Id> woken_ = {};  // lanes that may begin an op
   std::vector<Id> freed_ = {};
   std::map<std::tuple<Id, Id, int>, Arrived> arrived_ = {};  // by event, group, step
   std::map<Id, Table> tables_ = {};                          // by event
   std::map<std::pair<Id, Id>, Mailbox> mailboxes_ = {};      // by channel, rank
-  std::vector<std::map<Id, Id>> senders_ = {};               // [channel][rank]: last taken from
+  std::vector<std::map<Id, Id>> senders_ = {};  // [channel][rank]: sender of the last message taken
   double now_ = 0;
   std::uint64_t number_ = 0;
   DryRun out_ = {};

@@ -44,7 +44,7 @@ class Refinement {
     link::Rendezvous groups = {};
   };
 
-  /// Parts the classes of a role further by a key of its places; says whether that parted any.
+  /// Splits the classes of a role by a key of its places. Returns whether any class was split.
   template <class Key>
   bool split(Id role, Key key) {
     auto& classes = out_.class_of[role];
@@ -59,7 +59,7 @@ class Refinement {
 
   void split_by_costs() {
     for (Id r = 0; r < linked_.program.roles.size(); ++r) {
-      std::set<const double*> seen;  // ops of a class share their row
+      std::set<const double*> seen;  // ops of equal cost share a row
       for (Id o = 0; o < linked_.program.roles[r].ops.size(); ++o)
         if (const auto row = costs_.seconds(r, o); row.size() > 1 && seen.insert(row.data()).second)
           split(r, [&](Id i) { return row[i]; });
@@ -67,8 +67,8 @@ class Refinement {
   }
 
   void find_rendezvous() {
-    // Sets of roles that meet on a channel have no role in common, so one of them names the set;
-    // for transfers it takes both.
+    // The sets of roles that meet on a channel are disjoint, so one role identifies its set. A
+    // transfer is identified by both of its roles.
     const std::size_t roles = linked_.program.roles.size();
     std::vector<bool> known(linked_.program.channels.size() * roles), transfers(roles * roles);
     for (const auto event : linked_.events) {
@@ -139,7 +139,7 @@ link::Rendezvous folded(const link::Rendezvous& whole, std::span<const link::Rol
   link::Rendezvous out;
   for (const link::RoleOp& m : event)
     out.group.emplace_back(fold.representative[m.role].size(), none);
-  std::vector<Id> one(whole.groups, none);  // group -> the one that stands for it
+  std::vector<Id> one(whole.groups, none);  // group -> folded group
   for (Id m = 0; m < event.size(); ++m)
     for (std::size_t i = 0; i < whole.group[m].size(); ++i) {
       const Id g = whole.group[m][i];
@@ -147,7 +147,7 @@ link::Rendezvous folded(const link::Rendezvous& whole, std::span<const link::Rol
       const Id known = out.group[m][fold.class_of[event[m].role][i]];
       one[g] = known != none ? known : out.groups++;
       if (known != none) continue;
-      // The group's other members, of every role, stand in the same one.
+      // All members of the group, of every role, are in the same folded group.
       for (Id k = 0; k < event.size(); ++k)
         for (std::size_t j = 0; j < whole.group[k].size(); ++j)
           if (whole.group[k][j] == g) out.group[k][fold.class_of[event[k].role][j]] = one[g];

@@ -15,7 +15,7 @@
 namespace rehearse::execution {
 namespace {
 
-// Eight sums side by side: the same additions on every machine.
+// Eight partial sums: a fixed order of additions, so the result is the same on every machine.
 REHEARSE_CLONES double total(const double* start, const double* end, std::size_t n) {
   double lanes[8] = {};
   std::size_t i = 0;
@@ -27,11 +27,11 @@ REHEARSE_CLONES double total(const double* start, const double* end, std::size_t
   return sum;
 }
 
-/// What devices draw: watts of all places of a role.
+/// Power of the devices of a role, in watts.
 struct Power {
-  double idle = 0;                   // summed
-  std::vector<double> working = {};  // more than idle, by place; one where all are alike
-  double joules = 0;                 // of working, while it did
+  double idle = 0;                   // summed over places
+  std::vector<double> working = {};  // busy minus idle, by place; one entry if all are equal
+  double joules = 0;                 // energy of `working` while ops ran
 
   void add(const cluster::DeviceKind& kind) {
     idle += kind.idle.value;
@@ -63,16 +63,16 @@ struct MetricsSink::Impl {
 
   struct RoleState {
     Id compute_lane = none;
-    std::vector<std::uint8_t> kind = {};  // by op: what it is to us
+    std::vector<std::uint8_t> kind = {};  // by op: how it is counted
     Occupancy occupancy = {0, 1};
-    double busy = 0, covered = 0;  // of steady steps, seconds summed over places
+    double busy = 0, covered = 0;  // seconds in steady steps, summed over places
     Power power = {};
   };
   enum Kind : std::uint8_t { other, compute, communication, serving };
   std::vector<RoleState> roles = {};
   std::vector<double> ends = {};           // by step
   std::vector<std::int64_t> missing = {};  // by step: (rank, op) instances still to come
-  int served = 0;                          // steps of which nothing is missing
+  int served = 0;                          // number of leading steps that are complete
 
   void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
     const program::Program& p = linked.program;
@@ -80,7 +80,7 @@ struct MetricsSink::Impl {
         static_cast<std::size_t>(steps.warm_up) + static_cast<std::size_t>(steps.steady);
     std::int64_t instances = 0;
     std::vector<double> sent(static_cast<std::size_t>(p.world_size), 0.0);
-    // 8 MB of gaps: hundreds a rank in small worlds, 32 a rank in one of 16,384.
+    // 8 MB of gaps in all: hundreds per rank for small world sizes, 32 per rank for 16,384 ranks.
     const std::size_t capacity = std::clamp<std::size_t>(
         (std::size_t{1} << 19) / static_cast<std::size_t>(p.world_size), 16, 4096);
     for (Id r = 0; r < p.roles.size(); ++r) {
@@ -122,7 +122,7 @@ struct MetricsSink::Impl {
                     .value;
       }
     }
-    // What a core of this machine can do at the most is nobody's data sheet.
+    // Shared CPU cores have no data-sheet peak, so MFU is not defined.
     peak_known = cluster.shared_cores() == 0;
     ends.assign(all, 0.0);
     missing.assign(all, instances);
@@ -162,7 +162,8 @@ void MetricsSink::record(Id role, Id op, int step, Id first_place, std::span<con
   if (kind == Impl::other || (kind == Impl::communication && state.compute_lane == none)) return;
   const double covered =
       kind == Impl::serving ? 0 : state.occupancy.cover(first_place, starts.data(), ends.data(), n);
-  // A free-running role counts steps of its own: what it does while the others are at steady ones.
+  // A free-running role has its own step numbers, so its ops count for the step that the other
+  // roles are at.
   const int at = m.linked.program.roles[role].free_running ? m.served : step;
   if (at < m.steps.warm_up || at >= m.steps.warm_up + m.steps.steady) return;
   state.covered += covered;
@@ -180,8 +181,8 @@ Metrics MetricsSink::finish() const {
           fmt::format("the trace lacks {} (rank, op) instances of step {}", m.missing[step], step));
   Metrics out;
   const auto first = static_cast<std::size_t>(m.steps.warm_up);
-  // Steps may finish out of order where nothing keeps them apart: a step has been consumed when it
-  // and all before it have.
+  // Steps may finish out of order where no wait separates them. A step counts as finished when it
+  // and all earlier steps have finished.
   double before = 0, latest = 0;
   for (std::size_t step = 0; step < m.ends.size(); ++step) {
     latest = std::max(latest, m.ends[step]);
@@ -211,7 +212,7 @@ Metrics MetricsSink::finish() const {
   }
   if (m.computing > 0) {
     if (duration > 0)
-      // Sums of many steps may pass their own length by a rounding.
+      // Rounding may make the busy time slightly longer than the duration.
       out.bubble_fraction = std::max(0.0, 1 - busy / (duration * static_cast<double>(m.computing)));
     out.exposed_comm_s =
         std::max(0.0, covered - busy) / (static_cast<double>(m.computing) * m.steps.steady);

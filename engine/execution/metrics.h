@@ -1,17 +1,18 @@
-// What a trace means, computed by one streaming function whoever made the trace. Definitions:
-//   - a step is one global batch consumed; it ends when its last op on any rank ends; a step time
-//   is the difference of successive step ends (the first step begins at 0). Free-running roles
-//   count iterations of their own, so steps are the others' (a parameter server's: as many
-//   gradients as there are workers).
+// Metrics of a trace, computed while it streams in, by the same code for every executor.
+// Definitions:
+//   - a step consumes one global batch and ends when its last op on any rank ends. A step time is
+//   the difference of successive step ends (the first step begins at 0). Free-running roles count
+//   their own iterations, so the other roles define the steps (with a parameter server: one
+//   gradient from each worker).
 //   - MFU = model FLOPs of a step (6N + 12 L h s per token, PaLM appendix B) / (step time x sum
 //   over ranks of the peak rate of their device in the program's compute dtype). Recomputation is
 //   not counted.
-//   - bubble = idle share of the compute lane (the lane that holds the role's Compute ops), over
+//   - bubble = idle share of the compute lane (the lane with the role's Compute ops), over
 //   steady steps and all ranks that compute.
-//   - exposed communication = seconds a step, mean over ranks, during which the compute lane idles
-//   while at least one communication op of the rank is under way.
-//   - energy = joules a step of all ranks' devices: each draws its idle power throughout and, while
-//   an op of its compute lane runs (a server: an update or a kernel), its busy power instead.
+//   - exposed communication = seconds per step, mean over ranks, in which the compute lane is idle
+//   while at least one communication op of the rank runs.
+//   - energy = joules per step of all ranks' devices. A device draws its busy power while an op of
+//   its compute lane runs (on a server: an update or a kernel), and its idle power otherwise.
 //   - robustness = 1 - std / mean of the step times within a seed, averaged over seeds.
 #pragma once
 #include <cstdint>
@@ -31,7 +32,7 @@ struct Steps {
   int warm_up = 5, steady = 50;
 };
 
-/// One seed.
+/// The metrics of one run (one seed).
 struct Metrics {
   std::vector<double> step_times = {};  // steady steps, seconds
   double mean_step = 0, std_step = 0, robustness = 1;
@@ -40,13 +41,13 @@ struct Metrics {
   double exposed_comm_s = 0;
   double bytes_sent_mean = 0, bytes_sent_max = 0;  // per rank and step
   double bytes_per_step = 0;                       // all ranks
-  double joules_per_step = 0;  // all ranks; 0: the power of some device is not known
-  bool exposed_exact = true;   // false: some late interval met a gap that had been given up
+  double joules_per_step = 0;                      // all ranks; 0: some device's power is unknown
+  bool exposed_exact = true;  // false: exposed_comm_s is approximate (occupancy.h)
 };
 
 class MetricsSink : public TraceSink {
  public:
-  /// `samples_per_step`: the global batch. The references must outlive the sink.
+  /// `samples_per_step`: the global batch size. The references must outlive the sink.
   MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
               const cluster::Cluster& cluster, const costs::Costs& costs, int samples_per_step,
               Steps steps = {});
@@ -69,7 +70,7 @@ struct Spread {
 };
 Spread spread(std::vector<double> values);
 
-/// Over seeds: each seed counts once.
+/// Metrics over several seeds; every seed has the same weight.
 struct Summary {
   Spread step_time = {};
   double samples_per_s = 0, tokens_per_s = 0, mfu = 0, bubble_fraction = 0, exposed_comm_s = 0;

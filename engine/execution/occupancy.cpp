@@ -24,7 +24,7 @@ double Occupancy::cover(Id first, const double* start, const double* end, std::s
 void Occupancy::push(std::size_t place, Gap gap) {
   Gap* gaps = gaps_.data() + place * capacity_;
   std::uint32_t& n = count_[place];
-  if (n == capacity_) {  // the older half
+  if (n == capacity_) {  // full: drop the older half
     const std::uint32_t half = (n + 1) / 2;
     forgotten_[place] = gaps[half - 1].end;
     std::copy(gaps + half, gaps + n, gaps);
@@ -49,7 +49,7 @@ double Occupancy::late(std::size_t place, double start, double end) {
     covered += stop - begin;
     const bool left = gap.begin < begin, right = stop < gap.end;
     if (left && right) {
-      if (n == capacity_) {  // no room to split: give the older part up
+      if (n == capacity_) {  // no room to split the gap: drop its older part
         forgotten_[place] = std::max(forgotten_[place], begin);
         gaps[k].begin = stop;
       } else {

@@ -1,7 +1,10 @@
-// How much of the time covered by a rank's intervals is covered at all, when the intervals come in
-// any order: remembers where the last one ends (the frontier) and the latest gaps below it, so that
-// an interval that comes late still fills them. Gaps beyond the capacity are given up, oldest
-// first, and it says so when a late interval reaches below one.
+// Measures the length of the union of a rank's intervals, which may come in any order. It stores
+// the latest end so far (the frontier) and the latest gaps before it, so that a late interval can
+// still fill a gap. When there are more gaps than the capacity, the oldest are dropped; `exact`
+// turns false when a later interval may have filled a dropped gap.
+//
+//   |####|    gap    |######|  gap  |###|             frontier = end of the last interval
+//          |----|                                     a late interval fills part of a gap
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,9 +22,10 @@ class Occupancy {
         count_(places, 0),
         gaps_(places * capacity) {}
 
-  /// Adds intervals of places first, first + 1, ...; the newly covered seconds are summed.
+  /// Adds one interval for each of the places first, first + 1, ..., first + n - 1. Returns the
+  /// newly covered seconds, summed over places.
   double cover(Id first, const double* start, const double* end, std::size_t n);
-  /// False when an interval may have filled a gap that had been given up.
+  /// False when an interval may have filled a dropped gap.
   bool exact() const { return exact_; }
 
  private:

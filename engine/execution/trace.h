@@ -1,10 +1,10 @@
-// A trace is what an executor did: for each (rank, op, step) when it began and when it ended.
-// Executors hand it over in bulk and keep none of it; sinks (metrics, the Chrome trace writer, a
-// test's memory) take what they need.
+// A trace is the start and the end of each (rank, op, step) that an executor ran. Executors pass it
+// on to sinks and store nothing; sinks (metrics, the Chrome trace writer, a test's recording) keep
+// what they need.
 //
-// `start` is when the op could begin: its lane was free, its `after` list done and, for a
-// rendezvous, every partner as ready. So waiting is idle time, not busy time. A Take starts and
-// ends when its message is delivered; a Put ends when its lane is free again.
+// `start` is when the op can begin: its lane is free, the ops in its `after` list have ended and,
+// in a rendezvous, the same holds for every partner. So waiting counts as idle time. A Take starts
+// and ends when its message is delivered; a Put ends when its lane is free again.
 #pragma once
 #include <span>
 #include <utility>
@@ -17,16 +17,16 @@ namespace rehearse::execution {
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
-  /// The instance of (role, op) that serves `step`, at the ranks role.ranks[first_place + i]:
-  /// seconds since the run began. An executor reports each (role, op, step, place) exactly once;
-  /// ops of one in-order lane of one place in that lane's order; anything else in any order.
+  /// Start and end of (role, op, step) on the ranks role.ranks[first_place + i], in seconds since
+  /// the run began. An executor reports each (role, op, step, place) exactly once. It reports the
+  /// ops of an in-order lane of a place in lane order; otherwise any order is allowed.
   virtual void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
                       std::span<const double> ends) = 0;
-  /// The run is over; called by whoever owns the sink, where it matters whether all of it was kept.
+  /// The owner of a sink calls this after the run, to learn about errors while storing the trace.
   virtual void close() {}
 };
 
-/// Hands everything on to several sinks.
+/// Passes every record on to several sinks.
 class Tee : public TraceSink {
  public:
   explicit Tee(std::vector<TraceSink*> sinks) : sinks_(std::move(sinks)) {}
@@ -39,7 +39,7 @@ class Tee : public TraceSink {
   std::vector<TraceSink*> sinks_;
 };
 
-/// Remembers everything: for tests and small runs.
+/// One record of a Recording.
 struct Interval {
   Id role = 0, op = 0;
   int step = 0;
@@ -47,6 +47,7 @@ struct Interval {
   double start = 0, end = 0;
   friend bool operator==(const Interval&, const Interval&) = default;
 };
+/// Stores all records: for tests and small runs.
 class Recording : public TraceSink {
  public:
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,

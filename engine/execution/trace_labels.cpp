@@ -21,7 +21,7 @@ std::string dashed(std::string_view name) {
   return out;
 }
 
-/// The roles' end of a message: what it names, if anything.
+/// The peer role of a message; none for ops other than send, recv and put.
 Id peer_of(const program::Work& work) {
   return std::visit(program::overloaded{[](const program::Send& s) { return s.peer; },
                                         [](const program::Recv& r) { return r.peer; },
@@ -60,7 +60,7 @@ std::string TraceLabels::name(Id role, Id op) const {
 
 std::vector<TraceLabels::Owner> TraceLabels::owners_of(const program::Role& role) const {
   std::vector<Owner> owners(role.ops.size());
-  std::map<std::pair<Id, int>, Owner> pass_of;  // by instance of a value: who made or uses it
+  std::map<std::pair<Id, int>, Owner> pass_of;  // by value instance: the pass that makes or uses it
   const auto visit = [&](Id id, bool backwards) {
     const program::Op& op = role.ops[id];
     const auto* compute = std::get_if<program::Compute>(&op.work);
@@ -69,7 +69,7 @@ std::vector<TraceLabels::Owner> TraceLabels::owners_of(const program::Role& role
       const Id storage = role.views[ref.view].storage;
       if (role.storages[storage].life != program::Life::value) continue;
       const std::pair<Id, int> instance(storage, ref.index);
-      // Upwards from the end, a pass that reads a value; downwards, one that writes it.
+      // Forward over the ops: the pass that wrote the value. Backward: the pass that reads it.
       if (compute != nullptr &&
           (backwards ? ref.mode != program::Mode::write : ref.mode != program::Mode::read))
         pass_of[instance] = owners[id];
@@ -94,7 +94,7 @@ std::optional<int> TraceLabels::stage_of(Id rank) const {
     if (axis.name == "pp") stage = static_cast<int>(rest % size);
     rest /= size, stride *= size;
   }
-  return rank < stride ? stage : std::nullopt;  // servers stand behind the mesh
+  return rank < stride ? stage : std::nullopt;  // ranks after the mesh are servers
 }
 
 std::string TraceLabels::args(Id role_id, Id op_id, Id rank) {

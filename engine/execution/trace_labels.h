@@ -1,5 +1,5 @@
-// What a trace file says of an op beside its times: a name that many ops share, so that a viewer
-// groups them, and everything that tells them apart.
+// Labels of the ops in a trace file: a name that ops of one kind share, so that a viewer groups
+// them, and args that tell the ops apart.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,17 +13,17 @@ namespace rehearse::execution {
 
 class TraceLabels {
  public:
-  /// Both must outlive it.
+  /// `linked` and `model` must outlive this object.
   TraceLabels(const link::LinkedProgram& linked, const model::ModelSpec& model);
 
   /// "forward attention", "backward mlp", "update", "all-reduce", "send", "select" ...
   std::string name(Id role, Id op) const;
-  /// Members of a JSON object, as text, but for the step: op, stage, segment, micro_batch, samples,
-  /// bytes, channel, group, peer, payload, line; those that the op has.
+  /// The op's args as the text of JSON members: op, stage, segment, micro_batch, samples, bytes,
+  /// channel, group, peer, payload, line. Members that the op lacks, and the step, are left out.
   std::string args(Id role, Id op, Id rank);
 
  private:
-  /// The pass that makes or uses what an op moves.
+  /// The compute pass that produces or consumes the data of an op.
   struct Owner {
     Id segment = none;
     int microbatch = -1;
@@ -34,8 +34,9 @@ class TraceLabels {
   const link::LinkedProgram& linked_;
   const model::ModelSpec& model_;
   link::RanksThatMeet meet_;
-  std::vector<std::vector<Owner>> owners_ = {};       // [role][op]
-  std::vector<std::vector<std::string>> fixed_ = {};  // [role][op]: args that all ranks share
+  std::vector<std::vector<Owner>> owners_ = {};  // [role][op]
+  std::vector<std::vector<std::string>> fixed_ =
+      {};  // [role][op]: args that are the same on all ranks
 };
 
 }  // namespace rehearse::execution

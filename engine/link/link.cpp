@@ -1,6 +1,6 @@
-// See link.h. Tables and channels are checked first (link_checks.h), then the events of a few steps
-// are sorted (clocks.h); their clocks say whether hazards are covered, which waits are redundant
-// and what memory is needed (memory_plan.h).
+// First the tables and channels are checked (link_checks.h). Then the events of a few steps are
+// sorted and get vector clocks (clocks.h). The clocks show whether hazards are covered, which waits
+// are redundant and how much memory is needed (memory_plan.h).
 #include "engine/link/link.h"
 
 #include <fmt/format.h>
@@ -29,8 +29,7 @@ class Linker {
     out_.program = std::move(program);
   }
 
-  /// Gives the program back without the waits that it does not need. Trusts its hazards to be
-  /// covered.
+  /// Returns the program without redundant waits. Assumes that all hazards are covered.
   program::Program prune() {
     place_ranks();
     resolve();
@@ -44,7 +43,7 @@ class Linker {
     return std::move(out_.program);
   }
 
-  /// Trusts hazards to be covered.
+  /// Matches channels and sorts ops. Assumes that all hazards are covered.
   OrderedProgram order_only() {
     place_ranks();
     resolve();
@@ -98,7 +97,7 @@ class Linker {
     for (Id r = 0; r < out_.program.roles.size(); ++r) resolve(r);
   }
 
-  /// Read plus written. A strided read moves a cache line for each entry.
+  /// Bytes read plus bytes written. A strided read moves one cache line per entry.
   static std::int64_t bytes_touched(const program::Program& p, const program::Role& role,
                                     const program::Op& op, const program::Ref& ref) {
     constexpr std::int64_t line = 64;
@@ -172,15 +171,15 @@ class Linker {
           out_.redundant.push_back({r, o, i});
   }
 
-  /// An event waits for the instance of another that serves `lag` steps before (fewer than 0: a
-  /// later step).
+  /// Event `to` waits for the instance of event `from` that serves the step `lag` steps earlier
+  /// (negative: a later step).
   struct EventWait {
     Id from = none, to = none;
     int lag = 0;
   };
 
   void order() {
-    // In the middle of the sorted steps every event has its steady-state predecessors.
+    // In this middle step every event has the same waits as in all later steps.
     const int step = clocks_->steady();
     std::vector<EventWait> waits;
     for (const auto& [at, e] : clocks_->sorted()) {
@@ -193,7 +192,7 @@ class Linker {
     order(waits);
   }
 
-  /// The same where only lanes in order are used, without clocks.
+  /// The same without clocks, for programs whose lanes are all in order.
   void order_lanes() {
     std::vector<EventWait> waits;
     std::size_t count = 0;
@@ -216,8 +215,8 @@ class Linker {
     order(waits);
   }
 
-  /// Offsets make every wait point to an earlier or the same macro-iteration; then one
-  /// macro-iteration is sorted.
+  /// Chooses offsets such that every wait points to an earlier or the same macro-iteration, then
+  /// sorts one macro-iteration topologically.
   void order(const std::vector<EventWait>& waits) {
     const std::size_t events = out_.events.size();
     std::vector<int> offset(events, 0);
@@ -251,21 +250,23 @@ class Linker {
     for (Id r = 0; r < out_.roles.size(); ++r) tabulate_waits(r, offset);
   }
 
-  /// `offset`: by event.
+  /// Fills the role's WaitTable. `offset`: by event.
   void tabulate_waits(Id r, const std::vector<int>& offset) {
     const program::Role& role = out_.program.roles[r];
     const std::vector<Id>& event_of = out_.event_of[r];
-    std::vector<std::vector<Wait>> waits(role.ops.size());
+    WaitTable& waits = out_.roles[r].waits;
+    std::size_t count = 0;
+    for (const program::Op& op : role.ops) count += op.after.size() + 1;
+    waits.reserve(role.ops.size(), count);
     for (Id o = 0; o < role.ops.size(); ++o) {
-      waits[o].reserve(role.ops[o].after.size() + 1);
       for (const program::After& a : role.ops[o].after)
-        waits[o].push_back({.op = a.op,
-                            .lag = a.lag,
-                            .back = offset[event_of[o]] + a.lag - offset[event_of[a.op]]});
+        waits.add({.op = a.op,
+                   .lag = a.lag,
+                   .back = offset[event_of[o]] + a.lag - offset[event_of[a.op]]});
       if (role.lanes[role.ops[o].lane].order == program::Order::arrival)
-        waits[o].push_back({.op = o, .lag = 1, .back = 1});
+        waits.add({.op = o, .lag = 1, .back = 1});
+      waits.end_op();
     }
-    out_.roles[r].waits = WaitTable(waits);
   }
 
   LinkedProgram out_ = {};
@@ -276,24 +277,17 @@ class Linker {
 
 }  // namespace
 
-WaitTable::WaitTable(const std::vector<std::vector<Wait>>& waits)
-    : first_wait_(waits.size() + 1, 0), first_dependent_(waits.size() + 1, 0) {
-  std::size_t all = 0;
-  for (Id o = 0; o < waits.size(); ++o) {
-    all += waits[o].size();
-    first_wait_[o + 1] = narrow<std::uint32_t>(all, "the number of waits of a role");
-    for (const Wait& w : waits[o]) ++first_dependent_[w.op + 1];
-  }
-  std::partial_sum(first_dependent_.begin(), first_dependent_.end(), first_dependent_.begin());
-  waits_.reserve(all);
-  dependents_.resize(all);
-  for (auto fill = first_dependent_; const auto& list : waits) {
-    const Id o = static_cast<Id>(&list - waits.data());
-    for (const Wait& w : list) {
-      waits_.push_back(w);
-      dependents_[fill[w.op]++] = {.op = o, .lag = w.lag, .back = w.back};
-    }
-  }
+WaitTable WaitTable::transposed() const {
+  WaitTable out;
+  out.first_.assign(first_.size(), 0);
+  for (const Wait& wait : waits_) ++out.first_[wait.op + 1];
+  std::partial_sum(out.first_.begin(), out.first_.end(), out.first_.begin());
+  out.waits_.resize(waits_.size());
+  auto fill = out.first_;
+  for (Id op = 0; op + 1 < first_.size(); ++op)
+    for (const Wait& wait : of(op))
+      out.waits_[fill[wait.op]++] = {.op = op, .lag = wait.lag, .back = wait.back};
+  return out;
 }
 
 LinkedProgram link(program::Program program, const Workspace& workspace) {

@@ -7,7 +7,7 @@
 namespace rehearse::link {
 namespace {
 
-/// Of equal times, the op that the role issues first.
+/// Heap order: earliest `since` first; ties go to the earlier step, then to the earlier op.
 bool later(const Ready& a, const Ready& b) {
   if (a.since != b.since) return a.since > b.since;
   if (a.step != b.step) return a.step > b.step;
@@ -25,6 +25,7 @@ Readiness::Readiness(const OrderedProgram& linked, int steps) : linked_(linked) 
     state.ops = static_cast<Id>(role.ops.size());
     state.limit = role.free_running ? std::numeric_limits<int>::max() : steps;
     state.waits = &linked.roles[r].waits;
+    state.dependents = state.waits->transposed();
     for (const program::Op& op : role.ops)
       state.max_shift = std::max<int>(state.max_shift, op.shift);
     const std::size_t rows = role.ranks.size() * role.ops.size();
@@ -126,13 +127,13 @@ bool Readiness::next(RankLane& lane, Ready& out) {
 void Readiness::finish(const RankLane& lane, Id op, int step, double end, std::vector<Id>& lanes) {
   RoleState& role = roles_[lane.role];
   const std::size_t row = std::size_t{lane.place} * role.ops + op;
-  // The instance's place in the window goes to the step that enters the window.
+  // The step that enters the window reuses the slot of the finished instance.
   Instance& mine =
       role.instances[row * role.window + (static_cast<std::size_t>(step) & (role.window - 1))];
   mine = {.missing = need(role, op, step + static_cast<int>(role.window))};
   ++role.done[row];
   if (!linked_.program.roles[lane.role].free_running) ++finished_;
-  for (const Wait& dependent : role.waits->dependents(op)) {
+  for (const Wait& dependent : role.dependents.of(op)) {
     if (dependent.lag >= role.limit - step) continue;
     Instance& waiting = instance(role, lane.place, dependent.op, step + dependent.lag);
     waiting.since = std::max(waiting.since, end);

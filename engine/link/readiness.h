@@ -1,7 +1,7 @@
-// Which op may start next: lanes, `after` lists and shifts of every rank, as counters. An instance
-// (rank, op, step) may start when its counter is zero and its lane has come to it; what ends it
-// counts down those that wait for it. Counters exist for a window of steps, which grows where a
-// program lets an op run ahead of those that wait for it.
+// Decides which op may start next on every lane of every rank. Each instance (rank, op, step) has a
+// counter of unfinished waits. It may start when the counter is 0 and its lane has reached it; when
+// an instance ends, the counters of the instances that wait for it go down by one. Counters are
+// kept for a window of steps. The window grows when an op runs further ahead of its dependents.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -12,22 +12,22 @@
 
 namespace rehearse::link {
 
-/// An instance that may start, on a rank that its lane tells.
+/// An instance that may start. The lane that it is on gives the rank.
 struct Ready {
   Id op = none;
   int step = 0;
-  double since = 0;  // when its lane was free and what it waits for had ended
+  double since = 0;  // when its lane was free and all its waits had ended
 };
 
 /// One lane of one rank.
 struct RankLane {
   Id role = none, place = none, lane = none;
   bool arrival = false, busy = false, queued = false;
-  int iteration = 0;       // in order: of the next op
-  std::uint32_t next = 0;  // in order: position on the lane
+  int iteration = 0;       // in-order lanes: macro-iteration of the next op
+  std::uint32_t next = 0;  // in-order lanes: position of the next op
   double free_at = 0;
-  Ready current = {};             // while busy
-  std::vector<Ready> ready = {};  // by arrival: a heap
+  Ready current = {};             // the running instance, while busy
+  std::vector<Ready> ready = {};  // lanes by arrival: a heap, earliest first
 };
 
 class Readiness {
@@ -38,16 +38,18 @@ class Readiness {
   Id lane_id(Id role, Id place, Id lane) const {
     return roles_[role].first_lane + place * roles_[role].lanes + lane;
   }
-  /// The lane is free and its next instance may start: removes it from the lane.
+  /// For a free lane: takes the next instance that may start off the lane into `out`. Returns false
+  /// when none may start.
   bool next(RankLane& lane, Ready& out);
-  /// An instance has ended. Appends lanes on which something may have become ready.
+  /// Records that an instance ended at `end`. Appends to `lanes` the lanes on which an instance may
+  /// have become ready.
   void finish(const RankLane& lane, Id op, int step, double end, std::vector<Id>& lanes);
-  /// Free-running roles begin no further iteration.
+  /// From now on free-running roles begin no further iteration.
   void stop_free_running() { stopped_ = true; }
-  /// Instances of roles that are not free-running.
+  /// Number of instances to run; free-running roles do not count.
   std::int64_t expected() const { return expected_; }
   std::int64_t finished() const { return finished_; }
-  /// What does not go on, for a message: at most `limit` lines.
+  /// The ops that cannot proceed, for an error message: at most `limit` lines.
   std::string stuck(int limit) const;
 
  private:
@@ -57,12 +59,13 @@ class Readiness {
   };
   struct RoleState {
     Id first_lane = 0, lanes = 0, ops = 0;
-    int limit = 0;  // steps; free-running: no limit
+    int limit = 0;  // number of steps; the largest int for a free-running role
     int max_shift = 0;
     std::size_t window = 1;                // a power of two
     std::vector<Instance> instances = {};  // (place * ops + op) * window + step % window
     std::vector<int> done = {};            // by place * ops + op: steps finished
     const WaitTable* waits = nullptr;
+    WaitTable dependents = {};
   };
 
   std::uint32_t need(const RoleState& role, Id op, int step) const;

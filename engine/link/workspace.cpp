@@ -1,4 +1,3 @@
-// See workspace.h.
 #include "engine/link/workspace.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 namespace rehearse::link {
 namespace {
 
-/// An op's workspace on a model.
+/// Workspace bytes of an op.
 std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program& program,
                    const program::Role& role, const program::Op& op) {
   if (const auto* compute = std::get_if<program::Compute>(&op.work)) {
@@ -21,7 +20,7 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
     return kernel->kind == program::KernelKind::select ? select_workspace(*kernel) : 0;
-  // A result that is added to what is there lands beside it first.
+  // A result that is added to its target is received into a temporary first.
   if (std::holds_alternative<program::Collective>(op.work))
     if (const program::Ref* target = find(op, program::Slot::target);
         target != nullptr && target->mode == program::Mode::add)
@@ -36,7 +35,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
   const std::int64_t element = size_of(dtype), tokens = std::int64_t{samples} * model.seq_len;
   const std::int64_t activation = tokens * model.hidden * element;
   const model::SegmentKind kind = model.segments[segment].kind;
-  // Recomputation makes an output that nobody reads.
+  // Recomputation also produces the segment's output, which is not read.
   const std::int64_t unread = pass != program::Pass::recompute   ? 0
                               : kind == model::SegmentKind::head ? 12 * tokens
                                                                  : activation;
@@ -44,8 +43,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
   const std::int64_t masked = model.dropout > 0 ? activation : 0;
   switch (kind) {
     case model::SegmentKind::embedding: {
-      // With tp: an index (i64) and a flag for each token, then the gradient without those of other
-      // shards. Gradients of positions are summed beside their storage.
+      // With tp > 1: an index (i64) and a flag (1 byte) per token and, in backward, a copy of the
+      // gradient with the tokens of other shards masked. Position gradients are summed in a
+      // temporary.
       const std::int64_t rows = tp > 1 ? 9 * tokens : 0;
       if (pass != program::Pass::backward) return unread + rows;
       const std::int64_t positions = model.family == model::Family::llama
@@ -56,14 +56,14 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
     }
     case model::SegmentKind::attention: {
       if (pass != program::Pass::backward) return unread;
-      // Gradients of attention's output, query, key and value, before that of the input.
+      // The gradients of attention's output, query, key and value are alive before the input's.
       const std::int64_t width = model.hidden / tp;
       const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
       return std::max<std::int64_t>(0, 2 * tokens * (width + keys) * element + masked - activation);
     }
     case model::SegmentKind::mlp:
     case model::SegmentKind::head:
-      return unread;  // backward works in what it has read
+      return unread;  // backward works in place
   }
   return 0;
 }

@@ -1,8 +1,8 @@
-// Memory that no storage of a program names. Of an op, while it runs: gradients of query, key and
-// value within attention's backward, a dropout mask applied to a copy, a sum that is added to what
-// is there. Counted from the blocks in models/, pass by pass; tests/models/memory_test.cpp holds
-// the counts to an allocator. Of a rank, all the time: its batch. docs/program.md says what is in
-// no plan.
+// Memory that is not in any storage of a program. While an op runs: its temporaries, for example
+// the gradients of query, key and value in attention's backward pass, a masked copy of the gradient
+// under dropout, or a received sum before it is added to its target. During the whole run: the
+// rank's batch. The counts follow the blocks in models/; tests/models/memory_test.cpp compares them
+// with an allocator. docs/program.md lists the memory that is not counted.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,22 +13,22 @@
 
 namespace rehearse::link {
 
-/// Bytes of a pass on one of `tp` ranks beyond its operands and what it keeps, at their peak. What
-/// a library copies for itself (16-bit products on CPUs) is not in it.
+/// Peak bytes of a pass on one of `tp` ranks, without its operands and the activations that it
+/// keeps. Copies that a library makes internally (16-bit matrix products on CPUs) are not counted.
 std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program::Pass pass,
                              int samples, int tp, program::DType dtype);
 
-/// Bytes of an op of a role.
+/// Returns the workspace bytes of an op of a role.
 using Workspace =
     std::function<std::int64_t(const program::Program&, const program::Role&, const program::Op&)>;
-/// `link`, with workspace planned like a value that lives as long as its op.
+/// `link`, with each op's workspace planned like a value that lives while the op runs.
 LinkedProgram link(program::Program program, const Workspace& workspace);
-/// `link` with all that a model's ranks need besides: workspace as above, batches as buffers.
+/// `link` with the workspace of a model's ops, and with each rank's batch counted as a buffer.
 LinkedProgram link(program::Program program, const model::ModelSpec& model);
 
-/// Samples of each micro-batch that a role computes, by micro-batch.
+/// Samples in each micro-batch that a role computes, indexed by micro-batch.
 std::vector<int> samples_of(const program::Role& role);
-/// A token and its label, both of 64 bits.
+/// A token and its label, 64 bits each.
 inline constexpr std::int64_t bytes_per_token = 16;
 
 }  // namespace rehearse::link

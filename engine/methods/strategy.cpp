@@ -1,4 +1,3 @@
-// See strategy.h.
 #include "engine/methods/strategy.h"
 
 #include <fmt/format.h>

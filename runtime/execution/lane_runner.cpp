@@ -10,7 +10,7 @@
 namespace rehearse::runtime {
 namespace {
 
-// Counters of a stopped run: every wait is over.
+// Value of all counters after a stop: it satisfies every wait.
 constexpr std::int32_t released = 1 << 30;
 
 std::int64_t now() {
@@ -29,8 +29,7 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
     waits[o].assign(of.begin(), of.end());
   }
   for (const link::Hazard& hazard : link::hazard_list(linked.program, role)) {
-    // Its own lane keeps this order already, where an earlier iteration or an earlier place says
-    // so.
+    // No wait is needed when both ops are on the same lane, which keeps the order already.
     std::vector<link::Wait>& list = waits[hazard.op];
     const bool known = std::any_of(list.begin(), list.end(), [&](const link::Wait& wait) {
       return wait.op == hazard.on && wait.lag <= hazard.lag;
@@ -50,8 +49,8 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
                                const std::vector<bool>& wanted) {
   const program::Role& role = linked.program.roles[r];
-  // Within one step a lane's order is by (shift, position): an op of a larger shift is issued an
-  // iteration later.
+  // Within one step a lane runs its ops by (shift, position), because an op with a larger shift is
+  // issued in a later iteration.
   std::vector<std::vector<Id>> order(role.lanes.size());
   for (std::size_t i = 0; i < role.ops.size(); ++i)
     order[role.ops[i].lane].push_back(static_cast<Id>(i));
@@ -260,7 +259,7 @@ void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
   }
   pulse_.fetch_add(1);
   pulse_.notify_all();
-  end_.store(first_);  // a lane between two ops ends
+  end_.store(first_);  // lanes that are between two ops end, too
   if (hooks_.failed) hooks_.failed(what);
 }
 

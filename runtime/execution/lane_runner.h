@@ -1,7 +1,9 @@
-// Runs the lanes of one rank as threads. A lane issues its ops in order; an op waits until the
-// instances named in its `after` list have completed, counted per op, so a wait on another step
-// (lag) is a comparison of two numbers. There is no barrier between steps: the gate only keeps a
-// lane from entering a step that the run will not have. The first error in any lane stops all.
+// Runs the lanes of one rank as threads. A counter per op says how many steps of the op have
+// completed, so a wait of any lag is a comparison of two numbers. There is no barrier between
+// steps: the gate only keeps a lane from entering a step that the run will not execute. The first
+// error in any lane stops all lanes.
+//
+//   op X of step s waits for op Y of step s - lag:   go when completed(Y) >= s - lag - first + 1
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,16 +32,16 @@ struct TaskLane {
   LaneProgress* progress = nullptr;  // may be null
 };
 
-/// The lanes of a role as its program says. An op waits besides for every op of its own rank that
-/// shares an operand with it and must precede it: that the members of a rendezvous end together is
-/// the model's simplification, here one member may go on while another still has to read.
+/// The lanes of a role, with the waits of the program. Each op also waits for every op of its own
+/// rank that has a data hazard with it and must precede it. The simulator assumes that all members
+/// of a rendezvous end together; on real ranks one member may continue while another still reads.
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role);
-/// Only the ops marked in `wanted`, for one step by itself: an op waits for the wanted ops that it
-/// could not have started before, through whatever lies between. Lags and shifts fall away.
+/// Only the ops marked in `wanted`, for a single step. An op waits for the wanted ops that precede
+/// it within the step, directly or through ops that are not wanted. Lags and shifts are dropped.
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role,
                                const std::vector<bool>& wanted);
 
-/// When an op of a lane ran, in nanoseconds of the steady clock.
+/// When a lane ran an op, in nanoseconds of the steady clock.
 struct OpTimes {
   std::int64_t step = 0, start = 0, end = 0;
   Id op = none;
@@ -47,35 +49,38 @@ struct OpTimes {
 
 class LaneRunner {
  public:
-  /// What the lanes call, from their threads.
+  /// Callbacks; each lane calls them from its own thread.
   struct Hooks {
-    /// False: what the op waits for will never come, the run ends before this step.
+    /// Runs an op. False: the data that the op needs will never come; the run ends before `step`.
     std::function<bool(Id op, std::int64_t step)> execute = {};
-    /// Once per step, in order, before its first op: false ends the run before that step. Null:
-    /// always true.
+    /// Called once per step, in step order, before the step's first op. False ends the run before
+    /// that step. Null: always true.
     std::function<bool(std::int64_t step)> begin_step = {};
-    /// After an error, once: wake whatever blocks in `execute`. Null: nothing does.
+    /// Called once, after the first error: must wake all lanes that block in `execute`. Null: no
+    /// call.
     std::function<void(const std::string& what)> failed = {};
   };
-  /// `main_lane` runs on the thread that calls `run`, every other one on a thread of its own.
+  /// `main_lane` runs on the thread that calls `run`, every other lane on a thread of its own.
   LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t main_lane, Hooks hooks);
 
   /// Runs steps [first, last) and waits until all their ops have completed. Returns the step after
   /// the last one that ran. Rethrows the first error of any lane.
   std::int64_t run(std::int64_t first, std::int64_t last);
 
-  /// Keep stamps of the next `ops` ops of each lane (0: none), in memory taken now.
+  /// Records the times of the next `ops` ops of each lane (0: none). Allocates the memory now.
   void keep_stamps(std::size_t ops);
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
 
  private:
-  /// Twice the instances completed; the lowest bit only wakes whoever waits.
+  /// Twice the number of completed instances. The lowest bit is flipped only to wake waiting
+  /// threads.
   struct alignas(64) Counter {
     std::atomic<std::int32_t> value = 0;
   };
 
   void run_lane(std::size_t lane);
-  // False: the run was stopped or ended before this step, and so does the lane.
+  // run_in_order, run_by_arrival, perform, open, wait_for return false when the run was stopped or
+  // ends before the step; the lane then ends.
   bool run_in_order(std::size_t lane);
   bool run_by_arrival(std::size_t lane);
   bool perform(std::size_t lane, const Task& task, std::int64_t step);
@@ -90,7 +95,8 @@ class LaneRunner {
   Hooks hooks_;
   std::size_t ops_;
   std::unique_ptr<Counter[]> completed_;
-  std::atomic<std::int32_t> pulse_ = 0;  // rises with every completion, for lanes by arrival
+  std::atomic<std::int32_t> pulse_ =
+      0;  // changes with every completion; lanes by arrival wait on it
   bool pulses_ = false;
   std::atomic<bool> stopped_ = false;
   std::atomic<std::int64_t> opened_ = 0, end_ = 0;

@@ -1,9 +1,9 @@
-// Decides what `automatic` means for each collective by the closed form of costs.h on the cluster
-// that the program will run on (as NCCL's tuning model does on its own graph), and writes it into
-// the program, so that every executor plays the same rounds. Not among the candidates: the star,
-// whose cost at its centre (n - 1 messages to be taken up one by one) the closed form does not
-// know; and two trees for an all-reduce, which halving and doubling beats in rounds and equals in
-// bytes.
+// Replaces `automatic` for each collective by the fastest algorithm according to the closed-form
+// costs of costs.h on the target cluster (NCCL's tuning model does the same on its graph). The
+// choice is written into the program, so that every executor runs the same rounds. Two algorithms
+// are not candidates: the star, because the closed form lacks the cost at its centre (n - 1
+// messages received one by one); and the double tree for all-reduce, because halving-doubling needs
+// fewer rounds and as many bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class Chooser {
         elements = elements_of(program_, role, *ref);
         wire = role.storages[role.views[ref->view].storage].dtype;
       }
-    // Layers are alike: most ask what the one before has asked.
+    // Most layers repeat the question of the layer before, so answers are cached.
     Asked& asked = asked_[(r * program_.channels.size() + work.channel) * moves +
                           static_cast<std::size_t>(work.move)];
     if (asked.elements != elements || asked.wire != wire || asked.root != work.root)
@@ -57,9 +57,9 @@ class Chooser {
     program::Algorithm fastest = program::Algorithm::automatic;
   };
 
-  /// The groups of a channel that a role is in, and those of all whom it meets there, and whom they
-  /// meet, as devices: who meets must choose alike, also where a kind of replica stands in groups
-  /// of several sizes.
+  /// The groups (as devices) of a channel that a role is in, plus the groups of all roles that it
+  /// meets there, directly or through others. Ranks that meet must choose the same algorithm, even
+  /// where one role is in groups of several sizes.
   Id groups(Id r, const program::Collective& work) {
     auto [it, fresh] = sets_.try_emplace({r, work.channel, work.root}, none);
     if (!fresh) return it->second;

@@ -1,7 +1,6 @@
-// See passes.h. Walks a role's ops over a few iterations with vector clocks (one entry a lane: how
-// many of its ops have ended when an op starts) and adds a wait only where a hazard is not yet
-// covered by lane order or by a wait already added. The linker then removes what only the path
-// through another role covers.
+// Walks a role's ops over a few iterations with vector clocks (one entry per lane: how many of the
+// lane's ops have ended). Adds a wait only for a hazard that neither lane order nor an earlier wait
+// covers. Afterwards the linker removes waits that a path through another role implies.
 #include <algorithm>
 
 #include "engine/link/hazards.h"
@@ -18,8 +17,8 @@ struct Candidate {
   bool decided = false;
 };
 
-/// Whether the refs of two roles imply the same waits: replicas that take other numbers of samples,
-/// stages that have as many layers.
+/// Whether the refs of two roles imply the same waits, as for replicas with different numbers of
+/// samples, or stages with equally many layers.
 bool alike(const program::Role& a, const program::Role& b) {
   const auto same_lane = [](const program::Lane& x, const program::Lane& y) {
     return x.order == y.order;
@@ -67,7 +66,7 @@ void infer(const program::Program& program, program::Role& role) {
   std::vector<std::uint32_t> place(ops), length(lanes);
   for (Id o = 0; o < ops; ++o) place[o] = length[role.ops[o].lane]++;
 
-  // ended[i * ops + o]: the clock when op o of iteration i has ended.
+  // ended[(i * ops + o) * lanes + lane]: the clock at the end of op o in iteration i.
   const int iterations = horizon + 2;
   std::vector<std::uint32_t> ended(static_cast<std::size_t>(iterations) * ops * lanes, 0);
   auto clock = [&](int iteration, Id op) {
@@ -80,7 +79,7 @@ void infer(const program::Program& program, program::Role& role) {
   std::vector<program::After> added;
   std::size_t undecided = wanted.size();
   for (int i = 0; i < iterations && undecided > 0; ++i) {
-    std::uint32_t next = 0;  // in `wanted`
+    std::uint32_t next = 0;  // index into `wanted`
     for (Id o = 0; o < ops; ++o) {
       program::Op& op = role.ops[o];
       const int step = i - op.shift;
@@ -89,8 +88,8 @@ void infer(const program::Program& program, program::Role& role) {
       if (last_op != none) join(now, clock(last_iteration, last_op));
       last_iteration = i, last_op = o;
       auto iteration_of = [&](Id on, int lag) { return step - lag + role.ops[on].shift; };
-      // A clock of a later turn is not known yet: the linker reports such an order, here it just
-      // cannot cover anything.
+      // The clock of a later op is not known yet, so it covers no hazard here. The linker reports
+      // such an order.
       auto known = [&](Id on, int at) { return at >= 0 && (at < i || (at == i && on < o)); };
       for (const program::After& a : op.after)
         if (const int at = iteration_of(a.op, a.lag); known(a.op, at)) join(now, clock(at, a.op));
@@ -117,7 +116,7 @@ void infer(const program::Program& program, program::Role& role) {
 program::Program infer_all_waits(LoweredProgram lowered) {
   program::Program program = std::move(lowered.program);
   auto& roles = program.roles;
-  std::vector<Id> like;  // the first role that is alike
+  std::vector<Id> like;  // by role: the first role that is alike
   for (const program::Role& role : roles) {
     Id first = 0;
     while (first < like.size() && (like[first] != first || !alike(roles[first], role))) ++first;

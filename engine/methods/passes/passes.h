@@ -1,4 +1,4 @@
-// Passes: program -> program.
+// Compiler passes: each takes a program and returns it with waits or algorithms filled in.
 #pragma once
 #include <span>
 
@@ -9,19 +9,20 @@
 
 namespace rehearse::methods {
 
-/// Adds the waits between lanes that the refs imply, and no other: read after write, write after
-/// read, write after write, within a step and across steps. A wait that lane order or another wait
-/// already guarantees is left out.
+/// Adds exactly the waits between lanes that the ops' refs imply: read after write, write after
+/// read and write after write, within a step and across steps. A wait that lane order or other
+/// waits already imply is left out.
 program::Program infer_waits(LoweredProgram lowered);
-/// The same, but keeps waits that only a path through another role implies. Every executor takes
-/// the same time for the result, and it is found faster.
+/// The same, but keeps a wait that is implied only by a path through another role. This is faster
+/// to compute, and the program takes the same time on every executor.
 program::Program infer_all_waits(LoweredProgram lowered);
 
-/// Replaces every `automatic` algorithm by the one that is fastest on these devices (by rank;
-/// empty: rank i on device i), ties going to the ring. What the user chose stays.
+/// Replaces every `automatic` algorithm by the fastest one on the given devices; the ring wins
+/// ties. Algorithms that the user chose stay. `rank_to_device`: by rank; empty: rank i is on device
+/// i.
 program::Program choose_collectives(program::Program program, const cluster::Cluster& cluster,
                                     std::span<const Id> rank_to_device);
-/// The same with prices that are remembered from one program to the next.
+/// The same with `prices` as a cache of collective costs across programs.
 program::Program choose_collectives(program::Program program, const cluster::Cluster& cluster,
                                     std::span<const Id> rank_to_device,
                                     costs::CollectivePrices& prices);

@@ -171,7 +171,11 @@ TEST(LaneRunner, TheSliceKeepsOrderThroughWhatItLeavesOut) {
   link::OrderedProgram linked;
   linked.program.roles = {role};
   linked.roles.resize(1);
-  linked.roles[0].waits = link::WaitTable({{}, {{.op = 0}}, {}, {{.op = 2, .lag = 1}}});
+  link::WaitTable& waits = linked.roles[0].waits;
+  waits.end_op();
+  waits.add({.op = 0}), waits.end_op();
+  waits.end_op();
+  waits.add({.op = 2, .lag = 1}), waits.end_op();
   const std::vector<TaskLane> lanes = lanes_of(linked, 0, {true, false, true, true});
   ASSERT_EQ(lanes[1].tasks.size(), 1U);
   ASSERT_EQ(lanes[1].tasks[0].waits.size(), 1U);
