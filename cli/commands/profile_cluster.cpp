@@ -54,9 +54,7 @@ costs::Profile profile_cluster(const Context& context, const ProfileOptions& opt
   add_table_times(profile, model::load_model(options.model, options.seq_len), cluster, disturber,
                   {.samples = options.samples,
                    .tensor_parallel = options.tp,
-                   .dtype = options.precision == "bf16"   ? program::DType::bf16
-                            : options.precision == "fp16" ? program::DType::f16
-                                                          : program::DType::f32,
+                   .dtype = dtype_of(*from_name<job::Precision>(options.precision)),
                    .optimizer = *from_name<plan::Optimizer>(options.optimizer)});
   std::vector<Id> nodes;
   for (const cluster::Device& device : cluster.devices()) nodes.push_back(device.node);

@@ -16,7 +16,7 @@ void add_study_flags(CLI::App& command, StudyFlags& flags) {
   command
       .add_option("--fidelity", flags.fidelity,
                   "analytic (nothing contends), fluid or chunk (SimGrid)")
-      ->check(CLI::IsMember({"analytic", "fluid", "chunk"}))
+      ->check(CLI::IsMember(names_of<Level>()))
       ->capture_default_str();
   command.add_option("--seeds", flags.seeds, "Runs with different draws of [disturb]")
       ->check(CLI::Range(1, 10000))

@@ -2,17 +2,17 @@
 
 #include <fmt/format.h>
 
-namespace rehearse::cli {
+#include <string>
 
-const char* precision_name(program::DType dtype) {
-  return dtype == program::DType::f32 ? "fp32" : dtype == program::DType::bf16 ? "bf16" : "fp16";
-}
+#include "engine/base/names.h"
+
+namespace rehearse::cli {
 
 Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluster,
                    const plan::Plan& plan) {
   return {.model = model.name,
           .cluster = cluster.name(),
-          .precision = precision_name(plan.precision),
+          .precision = std::string(name_of(job::precision_of(plan.precision))),
           .global_batch = plan.schedule.global_batch,
           .seq_len = model.seq_len};
 }

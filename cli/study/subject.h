@@ -19,7 +19,5 @@ Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluste
 std::string work_text(const Subject& subject);
 /// Adds the keys model, cluster, global_batch, seq_len and precision.
 void add_subject(const Subject& subject, nlohmann::ordered_json& json);
-/// The name of the dtype in method.precision: "fp32", "bf16" or "fp16".
-const char* precision_name(program::DType dtype);
 
 }  // namespace rehearse::cli

@@ -15,4 +15,19 @@ REHEARSE_CLONES double largest(const double* values, std::size_t n, double most)
   return most;
 }
 
+REHEARSE_CLONES void max_of(double* out, const double* a, const double* b, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? b[i] : a[i];
+}
+REHEARSE_CLONES void add_to_all(double* out, const double* start, double cost, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost;
+}
+REHEARSE_CLONES void add_scaled(double* out, const double* start, double cost, const double* factor,
+                                std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost * factor[i];
+}
+REHEARSE_CLONES void add_product(double* out, const double* start, const double* cost,
+                                 const double* factor, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost[i] * factor[i];
+}
+
 }  // namespace rehearse

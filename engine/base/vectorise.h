@@ -15,5 +15,14 @@ namespace rehearse {
 
 /// The largest of `most` and the `n` values.
 double largest(const double* values, std::size_t n, double most);
+/// out[i] = the larger of a[i] and b[i]. `out` may be `a` or `b`.
+void max_of(double* out, const double* a, const double* b, std::size_t n);
+/// out[i] = start[i] + cost
+void add_to_all(double* out, const double* start, double cost, std::size_t n);
+/// out[i] = start[i] + cost * factor[i]
+void add_scaled(double* out, const double* start, double cost, const double* factor, std::size_t n);
+/// out[i] = start[i] + cost[i] * factor[i]
+void add_product(double* out, const double* start, const double* cost, const double* factor,
+                 std::size_t n);
 
 }  // namespace rehearse

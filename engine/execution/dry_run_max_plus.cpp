@@ -16,21 +16,6 @@
 namespace rehearse::execution {
 namespace {
 
-REHEARSE_CLONES void max_of(double* out, const double* a, const double* b, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? b[i] : a[i];
-}
-REHEARSE_CLONES void add_one(double* out, const double* start, double cost, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost;
-}
-REHEARSE_CLONES void add_scaled(double* out, const double* start, double cost, const double* factor,
-                                std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost * factor[i];
-}
-REHEARSE_CLONES void add_product(double* out, const double* start, const double* cost,
-                                 const double* factor, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost[i] * factor[i];
-}
-
 /// When an op ended, on each place of its role. `users`: how many ops still need the array.
 struct Ends {
   std::vector<double> at = {};
@@ -268,7 +253,7 @@ class MaxPlus {
     if (quiet && n == 1) {
       ends->at[0] = *start + seconds[0];
     } else if (quiet && seconds.size() == 1) {
-      add_one(ends->at.data(), start, seconds[0], n);
+      add_to_all(ends->at.data(), start, seconds[0], n);
     } else {
       if (quiet)
         std::fill_n(factor_.begin(), n, 1.0);

@@ -17,6 +17,7 @@
 // - Rank i of the mesh runs on device i, with devices in node order. Without method.shares each dp
 //   rank gets the same number of samples, so the slowest device limits the step.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -34,6 +35,9 @@ namespace rehearse::job {
 
 /// How the learning rate falls after warm-up.
 enum class Decay : std::uint8_t { linear, cosine, constant };
+constexpr auto spellings(Decay) {
+  return std::to_array<const char*>({"linear", "cosine", "constant"});
+}
 
 /// [train]. Global batch, optimizer and whether to clip are in the plan, because the program
 /// depends on them.
@@ -73,6 +77,21 @@ enum class Transport : std::uint8_t {
   sockets,  // our own socket code; follows the schedules of engine/collectives
   gloo      // Gloo's ring algorithms where it has them (runtime/communication/gloo_communicator.h)
 };
+constexpr auto spellings(Transport) { return std::to_array<const char*>({"sockets", "gloo"}); }
+
+/// What passes compute in, as files and options spell it.
+enum class Precision : std::uint8_t { fp32, bf16, fp16 };
+constexpr auto spellings(Precision) { return std::to_array<const char*>({"fp32", "bf16", "fp16"}); }
+constexpr program::DType dtype_of(Precision precision) {
+  return precision == Precision::fp32   ? program::DType::f32
+         : precision == Precision::bf16 ? program::DType::bf16
+                                        : program::DType::f16;
+}
+constexpr Precision precision_of(program::DType dtype) {
+  return dtype == program::DType::f32    ? Precision::fp32
+         : dtype == program::DType::bf16 ? Precision::bf16
+                                         : Precision::fp16;
+}
 
 /// [run]: settings of real execution.
 struct Run {

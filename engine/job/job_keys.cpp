@@ -23,13 +23,18 @@ constexpr Limits natural = between(0, std::numeric_limits<int>::max());
 /// bits.
 constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
 
-/// Reads one of `spellings` (the first one is the default) and returns the value at the same index.
+/// The value that the key names; of a missing key the first of the enum.
 template <class E>
-E choose(const Config& c, const std::string& key, const std::vector<std::string>& spellings,
-         const std::vector<E>& values) {
-  const std::string word = c.text(key, spellings.front(), spellings);
-  const auto at = std::find(spellings.begin(), spellings.end(), word) - spellings.begin();
-  return values[static_cast<std::size_t>(at)];
+E choose(const Config& c, const std::string& key) {
+  const std::vector<std::string> names = names_of<E>();
+  return *from_name<E>(c.text(key, names.front(), names));
+}
+/// The same, with "automatic" as the first choice: none.
+template <class E>
+std::optional<E> choose_or_automatic(const Config& c, const std::string& key) {
+  std::vector<std::string> names = names_of<E>();
+  names.insert(names.begin(), "automatic");
+  return from_name<E>(c.text(key, names.front(), names));
 }
 
 void read_method(const Config& c, JobKeys& keys) {
@@ -50,33 +55,16 @@ void read_method(const Config& c, JobKeys& keys) {
   if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.schedule.shares.size());
   plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
   plan.exchange.bucket = c.bytes("bucket", plan.exchange.bucket, between(1, 1e15));
-  plan.precision =
-      choose<program::DType>(c, "precision", {"fp32", "bf16", "fp16"},
-                             {program::DType::f32, program::DType::bf16, program::DType::f16});
+  plan.precision = dtype_of(choose<Precision>(c, "precision"));
   plan.schedule.recompute = c.flag("recompute", false);
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
-  plan.exchange.collective = choose<program::Algorithm>(
-      c, "collective",
-      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"},
-      {program::Algorithm::automatic, program::Algorithm::ring, program::Algorithm::double_tree,
-       program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
-       program::Algorithm::direct});
+  plan.exchange.collective = choose<program::Algorithm>(c, "collective");
   plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
-  plan.exchange.selector = choose<program::Selector>(
-      c, "selector", names_of<program::Selector>(),
-      {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold});
-  plan.exchange.feedback = choose<program::Feedback>(
-      c, "feedback", names_of<program::Feedback>(),
-      {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal});
-  using Reductions = std::optional<plan::Reduction>;
-  plan.exchange.reduction = choose<Reductions>(
-      c, "reduction", {"automatic", "dense", "sparse", "two_level"},
-      {Reductions{}, plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level});
-  using Codings = std::optional<program::Coding>;
-  plan.exchange.coding = choose<Codings>(
-      c, "coding", {"automatic", "index32", "bitmap", "delta16"},
-      {Codings{}, program::Coding::index32, program::Coding::bitmap, program::Coding::delta16});
+  plan.exchange.selector = choose<program::Selector>(c, "selector");
+  plan.exchange.feedback = choose<program::Feedback>(c, "feedback");
+  plan.exchange.reduction = choose_or_automatic<plan::Reduction>(c, "reduction");
+  plan.exchange.coding = choose_or_automatic<program::Coding>(c, "coding");
   const Limits part{.least = 0, .most = 1};
   plan.exchange.s_min = c.number("s_min", plan.exchange.s_min, part);
   plan.exchange.s_max = c.number("s_max", plan.exchange.s_max, part);
@@ -109,8 +97,7 @@ void read_train(const Config& c, JobKeys& keys) {
   keys.seq_len = c.maybe_integer("seq_len", tokens);
   t.steps = c.integer("steps", t.steps, count);
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
-  keys.plan.optimizer = choose<plan::Optimizer>(c, "optimizer", {"adamw", "sgd"},
-                                                {plan::Optimizer::adamw, plan::Optimizer::sgd});
+  keys.plan.optimizer = choose<plan::Optimizer>(c, "optimizer");
   t.lr = c.number("lr", t.lr, above(0));
   t.beta1 = c.number("beta1", t.beta1, part);
   t.beta2 = c.number("beta2", t.beta2, part);
@@ -118,8 +105,7 @@ void read_train(const Config& c, JobKeys& keys) {
   t.momentum = c.number("momentum", t.momentum, part);
   t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));
   keys.warmup_steps = c.maybe_integer("warmup_steps", natural);
-  t.decay = choose<Decay>(c, "schedule", {"linear", "cosine", "constant"},
-                          {Decay::linear, Decay::cosine, Decay::constant});
+  t.decay = choose<Decay>(c, "schedule");
   t.min_lr = c.number("min_lr", t.min_lr, at_least(0));
   t.clip = c.number("clip", t.clip, at_least(0));
   t.eval_every = c.integer("eval_every", t.eval_every, natural);
@@ -146,8 +132,7 @@ void read_run(const Config& c, Run& run) {
                             {.least = 0, .most = limits::patience.most, .open = true});
   run.threads = static_cast<int>(c.integer("threads", 0, natural));
   run.log_every = c.integer("log_every", run.log_every, count);
-  run.transport =
-      choose<Transport>(c, "transport", {"sockets", "gloo"}, {Transport::sockets, Transport::gloo});
+  run.transport = choose<Transport>(c, "transport");
   if (run.heartbeat > longest)
     throw c.error("heartbeat",
                   fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "
