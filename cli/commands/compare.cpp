@@ -87,7 +87,7 @@ std::string describe(const std::vector<Row>& rows) {
         "\n{} on {}\n+-: 95% interval over {} seed{}; GB sent: mean per rank and step; peak "
         "memory: {}; fidelity: {}\n",
         work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s", kinds,
-        name_of(any->level));
+        name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   return out;
 }

@@ -65,7 +65,7 @@ std::string describe(const Study& s) {
                       : fmt::format("{}; idle power of {} counts as 0, not known", energy,
                                     fmt::join(s.idle_unknown, ", ")));
   row("robustness", fixed(m.robustness, 4));
-  row("fidelity", std::string(name_of(s.level)));
+  row("fidelity", std::string(name_of(s.fidelity)));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
   return out;
 }
@@ -124,7 +124,7 @@ int run_simulate(const Context& context, const Options& options) {
   nlohmann::ordered_json json = with_header(context, to_json(result));
   std::optional<MigrationStudy> migration;
   if (const auto first = planner::warm_up_plan(job, decided ? &*decided : nullptr)) {
-    migration = study_migration(job, *first, how.level,
+    migration = study_migration(job, *first, how.fidelity,
                                 options.trace.empty() ? "" : migration_trace(options.trace));
     json["migration"] = to_json(*migration);
   }

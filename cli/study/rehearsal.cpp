@@ -91,7 +91,7 @@ Rehearsal begin_rehearsal(const job::Job& job) {
 void finish_rehearsal(Rehearsal& rehearsal, const job::Job& job, const Study& study,
                       const StudyOptions& options, const std::string& path,
                       const std::vector<std::string>& set, const std::string& traces) {
-  rehearsal.fidelity = name_of(study.level);
+  rehearsal.fidelity = name_of(study.fidelity);
   rehearsal.seeds = study.seeds;
   rehearsal.step_time = time_of(study);
   StudyOptions how = options;

@@ -117,7 +117,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   options.samples_per_step = job.plan.schedule.global_batch;
   options.steps = runs.options.steps;
   options.sim.fidelity =
-      runs.options.level == Level::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
+      runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
   options.sim.profile = runs.profile;
   options.sim.slow = runs.slow;
   options.processes.progress = [&](int done) { tell(runs, done); };
@@ -136,7 +136,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 #else
 std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
-                               name_of(runs.options.level)));
+                               name_of(runs.options.fidelity)));
 }
 #endif
 
@@ -199,7 +199,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
                   random(job.disturb) ? options.seeds : 1};
   tell(runs, 0);
   const std::vector<execution::Metrics> metrics =
-      options.level == Level::analytic ? run_analytic(runs) : run_simulated(runs);
+      options.fidelity == Fidelity::analytic ? run_analytic(runs) : run_simulated(runs);
   out.run_s = watch.lap();
 
   out.method = job.plan.method;
@@ -211,7 +211,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
     out.devices.push_back(job.cluster.devices()[device].name);
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
-  out.level = options.level;
+  out.fidelity = options.fidelity;
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
   out.collectives = collectives_used(linked.program);
@@ -252,7 +252,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"energy_j", energy_json(s)},  // null: unknown
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
-      {"fidelity", name_of(s.level)},
+      {"fidelity", name_of(s.fidelity)},
       {"calibrated", s.calibrated},
       {"program_hash", fmt::format("{:016x}", s.program_hash)},
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},

@@ -19,13 +19,13 @@ namespace rehearse::cli {
 class Teller;
 
 /// analytic: the dry run, without contention. fluid and chunk: the simulator (sim/executor.h).
-enum class Level : std::uint8_t { analytic, fluid, chunk };
-constexpr auto spellings(Level) {
+enum class Fidelity : std::uint8_t { analytic, fluid, chunk };
+constexpr auto spellings(Fidelity) {
   return std::to_array<const char*>({"analytic", "fluid", "chunk"});
 }
 
 struct StudyOptions {
-  Level level = Level::fluid;
+  Fidelity fidelity = Fidelity::fluid;
   int seeds = 5;                // number of runs; one run if nothing in [disturb] is random
   execution::Steps steps = {};  // steps of each run
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
@@ -40,7 +40,7 @@ struct Study {
   std::vector<program::Axis> mesh = {};
   std::vector<std::string> devices = {};  // device names, by rank
   std::vector<std::uint64_t> seeds = {};
-  Level level = Level::fluid;
+  Fidelity fidelity = Fidelity::fluid;
   bool calibrated = false;  // all local times come from a profile or a calibrated device
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};

@@ -61,7 +61,7 @@ Change change_of(const job::Job& job, const plan::Plan& first) {
 
 /// Duration of the migration in seconds. `trace`: file for the Chrome trace; empty: none.
 double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const costs::Costs& costs,
-                  Level level, const costs::Profile* profile, const std::vector<double>& slow,
+                  Fidelity fidelity, const costs::Profile* profile, const std::vector<double>& slow,
                   const std::string& trace) {
   const cluster::Disturber disturber(job.disturb, job.plan.mesh.world_size());
   const auto traced = [&](const auto& play) {
@@ -75,13 +75,13 @@ double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const 
     file.close();
     return seconds;
   };
-  if (level == Level::analytic)
+  if (fidelity == Fidelity::analytic)
     return traced([&](execution::TraceSink& sink) {
       return dry_run(linked, costs, disturber, 1, sink).seconds;
     });
 #ifdef REHEARSE_HAS_SIM
   const sim::SimOptions options{
-      .fidelity = level == Level::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
+      .fidelity = fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
       .profile = profile,
       .slow = slow};
   const auto simulated = [&](int) {
@@ -95,8 +95,8 @@ double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const 
   return seconds;
 #else
   (void)profile, (void)slow;
-  throw InputError(
-      fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none", name_of(level)));
+  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
+                               name_of(fidelity)));
 #endif
 }
 
@@ -108,7 +108,7 @@ std::string migration_trace(const std::string& trace) {
   return std::filesystem::path(trace).replace_extension(".migration.json").string();
 }
 
-MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Level level,
+MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Fidelity fidelity,
                                const std::string& trace) {
   const Change change = change_of(job, first);
   const std::optional<costs::Profile> profile = profile_of(job);
@@ -117,12 +117,13 @@ MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Lev
   const costs::Costs costs(change.linked, job.model, job.cluster, first.placement.rank_to_device,
                            job.plan.optimizer, measured, slow);
 
-  MigrationStudy out{.from = first.method,
-                     .mesh = change.from.program.mesh,
-                     .after_step = job.adaptive.warmup_steps,
-                     .seconds = seconds_of(change.linked, job, costs, level, measured, slow, trace),
-                     .bytes = static_cast<double>(change.migration.sent_bytes),
-                     .memory = change.memory};
+  MigrationStudy out{
+      .from = first.method,
+      .mesh = change.from.program.mesh,
+      .after_step = job.adaptive.warmup_steps,
+      .seconds = seconds_of(change.linked, job, costs, fidelity, measured, slow, trace),
+      .bytes = static_cast<double>(change.migration.sent_bytes),
+      .memory = change.memory};
   for (Id role = 0; role < change.linked.program.roles.size(); ++role) {
     double sent = 0;
     for (Id op = 0; op < change.linked.program.roles[role].ops.size(); ++op)

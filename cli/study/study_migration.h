@@ -23,7 +23,7 @@ struct MigrationStudy {
 /// Predicts the migration from `first` to the plan of `job`. `trace`: file for the Chrome trace of
 /// the migration; empty: none. Throws InputError when the migration is impossible or does not fit
 /// into memory.
-MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Level level,
+MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Fidelity fidelity,
                                const std::string& trace = {});
 /// Throws the InputError of study_migration, without a simulation.
 void check_migration(const job::Job& job, const plan::Plan& first);

@@ -16,7 +16,7 @@ void add_study_flags(CLI::App& command, StudyFlags& flags) {
   command
       .add_option("--fidelity", flags.fidelity,
                   "analytic (nothing contends), fluid or chunk (SimGrid)")
-      ->check(CLI::IsMember(names_of<Level>()))
+      ->check(CLI::IsMember(names_of<Fidelity>()))
       ->capture_default_str();
   command.add_option("--seeds", flags.seeds, "Runs with different draws of [disturb]")
       ->check(CLI::Range(1, 10000))
@@ -39,7 +39,7 @@ StudyOptions study_options(const StudyFlags& flags, Teller& teller) {
   if (!flags.report.empty()) check_report(flags.report);
   if (!flags.output.empty()) check_writable("-o", flags.output);
   StudyOptions out;
-  out.level = *from_name<Level>(flags.fidelity);
+  out.fidelity = *from_name<Fidelity>(flags.fidelity);
   out.seeds = flags.seeds;
   out.teller = &teller;
   return out;

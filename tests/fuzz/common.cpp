@@ -95,7 +95,7 @@ void simulate(const std::string& text, const std::vector<std::string>& overrides
   const job::Job job = job::parse_job(text, "job.toml", overrides);
   const auto work = static_cast<std::int64_t>(job.model.layers) * job.plan.schedule.micro_batches;
   if (job.plan.mesh.world_size() > 64 || !is_small(job.model) || work > 256) return;
-  const cli::StudyOptions options{.level = cli::Level::analytic, .seeds = 2, .steps = {1, 2}};
+  const cli::StudyOptions options{.fidelity = cli::Fidelity::analytic, .seeds = 2, .steps = {1, 2}};
   const nlohmann::ordered_json json = to_json(study(job, options));
   expect_finite(json, "");
   expect(nlohmann::ordered_json::parse(json.dump(2)) == json, "the JSON of simulate parses");
