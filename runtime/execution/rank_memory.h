@@ -3,7 +3,7 @@
 // What forward keeps for backward is a models::Saved, whose tensors belong to the block.
 //
 // A storage with several versions has a tensor for each: version v is tensor v mod versions.
-// PipeDream-2BW keeps 2 versions:
+// Weights with 2 versions:
 //
 //   step 6   writes version 6               tensor 0
 //            reads age 1, that is version 5 tensor 1
