@@ -92,7 +92,7 @@ extern "C" rehearse::runtime::Accelerator* rehearse_accelerator(int version,
           rehearse::runtime::accelerator_version, version);
       return nullptr;
     }
-    return new rehearse::CudaAccelerator(*control);
+    return new rehearse::runtime::CudaAccelerator(*control);
   } catch (const std::exception& failure) {
     *error = failure.what();
     return nullptr;
