@@ -163,10 +163,10 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   Parts(program::Move move, std::span<const Id> node_of, std::int64_t elements)
       : TwoLevel(node_of, elements), scatter_(move == program::Move::reduce_scatter) {
     for (int k = 0; k < nodes.count(); ++k) {
-      auto& stood_for = agent_elements_[nodes.width(k)];
-      if (!stood_for.empty()) continue;  // nodes of equal width have equal sums
-      stood_for.assign(at(nodes.width(k)), 0);
-      for (int p = 0; p < members(); ++p) stood_for[at(agent(k, p))] += size(p);
+      auto& agent_elements = agent_elements_[nodes.width(k)];
+      if (!agent_elements.empty()) continue;  // nodes of equal width have equal sums
+      agent_elements.assign(at(nodes.width(k)), 0);
+      for (int p = 0; p < members(); ++p) agent_elements[at(agent(k, p))] += size(p);
     }
   }
   int rounds() const override { return inside + across; }
@@ -199,12 +199,13 @@ class Parts : public TwoLevel {  // reduce_scatter, all_gather
   // that it is the agent of, except those of one node.
   std::int64_t sent(int member) const override {
     const int k = nodes.node[at(member)], n = nodes.width(k), i = nodes.local[at(member)];
-    const std::vector<std::int64_t>& stood_for = agent_elements_.at(n);
+    const std::vector<std::int64_t>& agent_elements = agent_elements_.at(n);
     const int kept = scatter_ ? k : (k + 1) % nodes.count();
     std::int64_t across_kept = 0;
     for (int p : nodes.members[at(kept)])
       if (agent(k, p) == i) across_kept += size(p);
-    return elements - stood_for[at(scatter_ ? i : (i + 1) % n)] + stood_for[at(i)] - across_kept;
+    return elements - agent_elements[at(scatter_ ? i : (i + 1) % n)] + agent_elements[at(i)] -
+           across_kept;
   }
 
  private:

@@ -97,7 +97,7 @@ std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
         "the gradient of layer {} was {} at step {}: training diverges, so warm-up has no "
         "variances to plan with; a smaller train.lr or a longer train.warmup_steps may help",
         model.segments[layer_of(model, worst)].name,
-        std::isfinite(largest) ? "too large for fp32 to hold its square" : "not finite",
+        std::isfinite(largest) ? "1e18 or more" : "not finite",
         first_step + static_cast<std::int64_t>(std::abs(state[0])) - 1));
   std::vector<GroupObservation> out;
   for (const auto& [group, sum] : by_group) out.push_back(sum);
