@@ -21,6 +21,9 @@ if(REHEARSE_SIM)
   include(SimGrid)
 endif()
 # Debian's package has no CMake files.
+find_library(csv_library csv REQUIRED) # libcsv has no CMake package
+add_library(csv::csv UNKNOWN IMPORTED)
+set_target_properties(csv::csv PROPERTIES IMPORTED_LOCATION ${csv_library})
 find_library(xxhash_library xxhash REQUIRED)
 add_library(xxhash::xxhash UNKNOWN IMPORTED)
 set_target_properties(xxhash::xxhash PROPERTIES IMPORTED_LOCATION "${xxhash_library}")
