@@ -46,6 +46,7 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"zero", p.exchange.zero},
           {"keep_gathered", p.exchange.keep_gathered},
           {"recompute", p.schedule.recompute},
+          {"recompute_unit", name_of(p.schedule.recompute_unit)},
           {"sequence_parallel", p.mesh.sequence_parallel},
           {"bucket", p.exchange.bucket.value},
           {"shares", p.schedule.shares},

@@ -149,6 +149,8 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
   plan.precision = choice_at<program::DType>(c, "precision");
   plan.schedule.recompute = flag_at(c, "recompute");
+  if (c.has("recompute_unit"))  // files of older versions have no unit
+    plan.schedule.recompute_unit = choice_at<plan::RecomputeUnit>(c, "recompute_unit");
   plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
   plan.clip = flag_at(c, "clip");
   plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});

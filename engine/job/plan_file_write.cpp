@@ -112,6 +112,9 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   w.number("bucket_bytes", plan.exchange.bucket.value);
   w.choice("precision", plan.precision);
   w.flag("recompute", plan.schedule.recompute);
+  // Not the default, so that the hashes of files of older versions stay.
+  if (plan.schedule.recompute_unit != plan::RecomputeUnit::segment)
+    w.choice("recompute_unit", plan.schedule.recompute_unit);
   w.flag("keep_gathered", plan.exchange.keep_gathered);
   w.flag("clip", plan.clip);
   w.number("density", plan.exchange.density);

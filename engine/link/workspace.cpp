@@ -16,7 +16,12 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
     const program::DType dtype = param == nullptr
                                      ? program::DType::f32
                                      : role.storages[role.views[param->view].storage].dtype;
-    return workspace_bytes(model, compute->segment, compute->pass, compute->samples, tp, dtype);
+    // Recomputation whose output is read writes it to its storage, as forward does.
+    const program::Pass pass =
+        compute->pass == program::Pass::recompute && find(op, program::Slot::output) != nullptr
+            ? program::Pass::forward
+            : compute->pass;
+    return workspace_bytes(model, compute->segment, pass, compute->samples, tp, dtype);
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
     return kernel->kind == program::KernelKind::select ? select_workspace(*kernel) : 0;

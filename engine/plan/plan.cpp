@@ -29,14 +29,17 @@ void check_order(const Plan& plan) {
 /// max(best[p - 1][begin], work of [begin, end)). The first argument never falls as `begin` grows,
 /// and the second never rises, so bisection finds where they meet. Of equally good values of
 /// `begin` it takes the smallest.
-std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts, int samples,
-                                       int tp) {
+std::vector<std::vector<Id>> equal_work(const model::ModelSpec& model, int parts, int samples,
+                                        int tp) {
   const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
   std::vector<double> sum(n + 1, 0);
-  for (Id s = 0; s < n; ++s)
-    sum[s + 1] =
-        sum[s] +
-        work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
+  std::array<std::optional<double>, 4> work = {};  // of each kind of segment
+  for (Id s = 0; s < n; ++s) {
+    auto& one = work[static_cast<std::size_t>(model.segments[s].kind)];
+    if (!one)
+      one = work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
+    sum[s + 1] = sum[s] + *one;
+  }
   std::vector<double> before = sum;  // best[p - 1]; one part takes all the work before its end
   std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
   for (std::size_t p = 2; p <= k; ++p) {
@@ -60,6 +63,23 @@ std::vector<std::vector<Id>> partition(const model::ModelSpec& model, int parts,
   std::vector<std::vector<Id>> stages(k);
   for (std::size_t p = k, end = n; p-- > 0; end = cut[p + 1][end])
     for (std::size_t s = cut[p + 1][end]; s < end; ++s) stages[p].push_back(static_cast<Id>(s));
+  return stages;
+}
+
+std::vector<std::vector<Id>> equal_layers(const model::ModelSpec& model, int parts) {
+  if (model.layers % parts != 0)
+    refuse("partition", "\"layers\"",
+           fmt::format("{} model chunks must divide the {} layers of {}; nearest: {}; or \"work\"",
+                       parts, model.layers, model.name, nearest_divisor(model.layers, parts)));
+  std::vector<std::vector<Id>> stages(static_cast<std::size_t>(parts));
+  for (Id s = 0; s < model.segments.size(); ++s) {
+    const model::Segment& segment = model.segments[s];
+    const int part = segment.kind == model::SegmentKind::embedding ? 0
+                     : segment.kind == model::SegmentKind::head
+                         ? parts - 1
+                         : segment.layer / (model.layers / parts);
+    stages[static_cast<std::size_t>(part)].push_back(s);
+  }
   return stages;
 }
 
@@ -125,7 +145,8 @@ std::string split_rule(const model::ModelSpec& model, int tp) {
   for (const auto& [size, what] : {std::pair{model.heads, "heads"},
                                    {model.kv_heads, "key-value heads"},
                                    {model.ffn, "columns of the feed-forward layers"},
-                                   {model.padded_vocab, "rows of the padded vocabulary"}})
+                                   {model.padded_vocab, "rows of the padded vocabulary"},
+                                   {model.outputs, "outputs of the head"}})
     if (size % tp != 0) return fmt::format("must divide the {} {} of {}", size, what, model.name);
   return "";
 }
@@ -164,7 +185,9 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
                                                              : plan.mesh.pp),
              fmt::format("{} model chunks need at least as many layers; {} has {}", chunks,
                          model.name, model.layers));
-    plan.placement.stages = partition(model, chunks, plan.samples(), plan.mesh.tp);
+    plan.placement.stages = plan.placement.partition == Partition::layers
+                                ? equal_layers(model, chunks)
+                                : equal_work(model, chunks, plan.samples(), plan.mesh.tp);
   }
   Id next = 0;
   for (const auto& stage : plan.placement.stages) {

@@ -35,6 +35,19 @@ struct LayerExchange {
   program::Coding coding = program::Coding::index32;
 };
 
+/// What recompute keeps, and what it runs again. segment: keeps the input of each segment. layer:
+/// keeps the input of each layer (attention and mlp), half as many; backward runs the layer's
+/// forward again, with the all-reduce between attention and mlp. (Megatron-LM repeats the
+/// all-reduce after the mlp too, whose result nobody reads.)
+enum class RecomputeUnit : std::uint8_t { segment, layer };
+constexpr auto spellings(RecomputeUnit) { return std::to_array<const char*>({"segment", "layer"}); }
+
+/// How segments are divided over model chunks. work: parts of equal forward work. layers: equally
+/// many layers in each, the embedding with the first and the head with the last, as Megatron-LM
+/// does.
+enum class Partition : std::uint8_t { work, layers };
+constexpr auto spellings(Partition) { return std::to_array<const char*>({"work", "layers"}); }
+
 /// The mesh of ranks: the size of each axis, and the order of the axes. With order "pp,dp,tp" (the
 /// outermost first), rank = (pp_rank * dp + dp_rank) * tp + tp_rank: tp ranks are neighbours.
 struct Mesh {
@@ -55,6 +68,7 @@ struct Schedule {
   int staleness = 0;             // steps that a worker may run ahead (stale-synchronous)
   Pipeline pipeline = Pipeline::one_f_one_b;  // used by method "adaptive" if pp > 1
   bool recompute = false;  // backward recomputes saved activations in place of keeping them
+  RecomputeUnit recompute_unit = RecomputeUnit::segment;  // how much at a time
 };
 
 /// How the data-parallel ranks shard weights and sum gradients.
@@ -79,6 +93,7 @@ struct Exchange {
 struct Placement {
   std::vector<std::vector<Id>> stages = {};  // segments of each model chunk; chunk c runs on stage
                                              // c mod pp
+  Partition partition = Partition::work;     // makes `stages` when it is empty
   std::vector<Id> rank_to_device = {};       // by rank
   std::vector<Id> node_of = {};              // by rank, for two-level reductions
 };

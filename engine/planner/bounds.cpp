@@ -181,6 +181,7 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
   auto [it, fresh] = saved_.try_emplace({samples, plan.mesh.tp, plan.schedule.recompute});
   if (!fresh) return it->second;
   it->second = {0};
+  const bool by_layers = plan.schedule.recompute_unit == plan::RecomputeUnit::layer;
   const auto boundary = static_cast<double>(std::int64_t{samples} * model_.seq_len * model_.hidden *
                                             size_of(plan.precision));
   for (Id s = 0; s < model_.segments.size(); ++s) {
@@ -188,7 +189,9 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
     // parallelism, so that this is a lower bound.
     const double kept =
         plan.schedule.recompute
-            ? (s == 0 ? 0 : boundary / plan.mesh.tp)
+            ? (s == 0 || (by_layers && model_.segments[s].kind == model::SegmentKind::mlp)
+                   ? 0
+                   : boundary / plan.mesh.tp)
             : static_cast<double>(saved_bytes(model_, s, samples, plan.mesh.tp, plan.precision));
     it->second.push_back(it->second.back() + kept);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/costs/host_lane.h"
 #include "engine/execution/fold.h"
 #include "engine/link/rendezvous.h"
 #include "engine/link/workspace.h"
@@ -27,8 +28,10 @@ Evaluator::Evaluator(const model::ModelSpec& model, const cluster::Cluster& clus
       prices_(cluster, slow) {}
 
 link::OrderedProgram Evaluator::ordered(const plan::Plan& plan) {
-  return link::order(methods::choose_collectives(methods::compile_with_all_waits(plan, model_),
-                                                 cluster_, plan.placement.rank_to_device, prices_));
+  return link::order(costs::with_host_lane(
+      methods::choose_collectives(methods::compile_with_all_waits(plan, model_), cluster_,
+                                  plan.placement.rank_to_device, prices_),
+      model_));
 }
 
 costs::Costs Evaluator::costs_of(const link::OrderedProgram& linked, const plan::Plan& plan) {

@@ -104,7 +104,11 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
                                        plan_.precision),
                  link::workspace_bytes(model_, s, program::Pass::backward, samples, plan_.mesh.tp,
                                        plan_.precision))));
-    a.kept.push_back(a.kept.back() + input + (plan_.schedule.recompute ? 0 : a.saved.back()));
+    const bool again = plan_.schedule.recompute &&
+                       plan_.schedule.recompute_unit == plan::RecomputeUnit::layer &&
+                       model_.segments[s].kind == model::SegmentKind::mlp;
+    a.kept.push_back(a.kept.back() + (again ? 0 : input) +
+                     (plan_.schedule.recompute ? 0 : a.saved.back()));
   }
   return a;
 }
@@ -113,10 +117,16 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
   const Activations& a = activations(samples);
   const bool lone_head = end == model_.segments.size() && begin > 0;
   const double elements = elements_[end] - elements_[begin] + (lone_head ? tied_ : 0);
-  double working = 0;
-  for (std::size_t s = begin; s < end; ++s)
-    working = std::max(working, a.workspace[s] + (plan_.schedule.recompute ? a.saved[s] : 0));
   const double boundary = boundary_bytes(model_, plan_, samples);  // output and two gradients
+  const bool layers =
+      plan_.schedule.recompute && plan_.schedule.recompute_unit == plan::RecomputeUnit::layer;
+  double working = 0;
+  for (std::size_t s = begin; s < end; ++s) {
+    double again = plan_.schedule.recompute ? a.saved[s] : 0;
+    if (layers && s > begin && model_.segments[s].kind == model::SegmentKind::mlp)
+      again += a.saved[s - 1] + boundary;  // the whole layer at a time
+    working = std::max(working, a.workspace[s] + again);
+  }
   // Per chunk, if all chunks of the rank have equally many micro-batches in flight.
   const double alive =
       static_cast<double>(order_.in_flight(plan_, stage)) / plan_.schedule.virtual_stages;

@@ -200,6 +200,7 @@ class Planner {
       if (meshes.size() == meshes_placed) break;
       if (!meshes.insert(mesh_text(plan(i))).second) continue;
       plan::Plan placed = plan(i);
+      if (placed.placement.partition == plan::Partition::layers) continue;  // eq. 1 cuts by work
       const auto found = unless_refused([&] {
         return place(job_.model, job_.cluster, placed, profile_, !placed.schedule.shares.empty(),
                      pace_);
@@ -286,6 +287,21 @@ class Planner {
         ++of_mesh[mesh_text(plan(i))];
         admit(i);
       }
+    admit_plainest(order);
+  }
+
+  /// Of the candidates that are about as fast as the best, admits the one with the fewest
+  /// mechanisms, which prefer_plainer prefers. `order`: fastest first.
+  void admit_plainest(const std::vector<Id>& order) {
+    if (search_.finalists.empty()) return;
+    const double within = at(search_.finalists.front()).seconds * (1 + plainer_within);
+    Id plainest = search_.finalists.front();
+    for (const Id i : order) {
+      if (at(i).seconds > within) break;
+      if (at(i).state == Scored::State::scored && mechanisms(plan(i)) < mechanisms(plan(plainest)))
+        plainest = i;
+    }
+    if (!at(plainest).finalist && links(plainest)) admit(plainest);
   }
 
   /// Links candidate i in full, with race check and memory plan. False: refused or too large.

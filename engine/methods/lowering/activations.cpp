@@ -6,7 +6,8 @@
 namespace rehearse::methods {
 namespace {
 
-constexpr std::array prefixes{"x", "y", "dx", "dy", "xg", "dxg"};  // [Boundary]: start of names
+constexpr std::array prefixes{"x",   "y",  "dx", "dy", "xg",
+                              "dxg", "xr", "yr", "xrg"};  // [Boundary]: start of names
 
 }  // namespace
 

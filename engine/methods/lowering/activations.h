@@ -25,6 +25,9 @@ enum class Boundary : std::uint8_t {
   partial_grad,    // dy: the gradient of `input`, before its reduce-scatter
   gathered_input,  // xg: `input` gathered along the sequence
   gathered_grad,   // dxg: `grad` gathered along the sequence
+  again,           // xr: `input` as recomputed by layers
+  partial_again,   // yr: `again` before its reduce-scatter
+  gathered_again,  // xrg: `again` gathered along the sequence
 };
 
 class Activations {

@@ -22,6 +22,12 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
       optimizer_(role_, plan, sync.scale_age(plan)),
       buckets_(make_buckets(program, plan, model, who.stage, sync)) {
   role_.lane("compute");
+  layered_.resize(model.segments.size());
+  if (plan.schedule.recompute && plan.schedule.recompute_unit == plan::RecomputeUnit::layer)
+    for (const auto& chunk : plan.placement.stages)
+      for (std::size_t i = 1; i < chunk.size(); ++i)
+        if (model.segments[chunk[i]].kind == model::SegmentKind::mlp)
+          layered_[chunk[i - 1]] = layered_[chunk[i]] = true;
   weights_.assign(model.groups.size(), none);
   grads_ = bucket_of_ = weights_;
   touched_.resize(model.groups.size() * static_cast<std::size_t>(plan.schedule.micro_batches));
@@ -174,6 +180,59 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   }
 }
 
+void Stage::recompute_segment(Id s, Id input, int input_index, Id output, const Action& action) {
+  std::vector<program::Ref> refs = params(s, action);
+  if (input != none)
+    refs.push_back(ref(input, program::Slot::input, program::Mode::read, input_index));
+  if (output != none)
+    refs.push_back(ref(output, program::Slot::output, program::Mode::write, action.microbatch, 0,
+                       {.partial = tp_}));
+  refs.push_back(
+      ref(activations_.saved(s), program::Slot::saved, program::Mode::write, action.microbatch));
+  role_.op("compute", compute(s, program::Pass::recompute, action), std::move(refs), action.shift);
+}
+
+void Stage::sum_again(Id s, const Action& action) {
+  if (!tp_) return;
+  const int mb = action.microbatch;
+  const bool sharded_sequence = plan_.mesh.sequence_parallel;
+  const Id from =
+      activations_.boundary(sharded_sequence ? Boundary::partial_again : Boundary::again, s, false);
+  const Id to = activations_.boundary(Boundary::again, s, sharded_sequence);
+  role_.op("tp",
+           program::Collective{.channel = axis_channel(tp_),
+                               .move = sharded_sequence ? program::Move::reduce_scatter
+                                                        : program::Move::all_reduce},
+           {ref(from, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+            ref(to, program::Slot::target, program::Mode::write, mb, 0,
+                {.shard = sharded_sequence ? tp_ : program::Axes{0}})},
+           action.shift);
+}
+
+Id Stage::recompute_layer(Id mlp, const Action& action) {
+  const int mb = action.microbatch;
+  const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
+  const Boundary summed = sharded_sequence ? Boundary::partial_again : Boundary::again;
+  for (Id g : model_.segments[mlp - 1].groups)
+    sync_.before_use(*this, bucket_of(g), program::Pass::backward, mb, action.shift);
+  recompute_segment(mlp - 1, readable_input(mlp - 1, action, true),
+                    sharded_sequence ? mb + plan_.schedule.micro_batches : mb,
+                    activations_.boundary(summed, mlp, false), action);
+  sum_again(mlp, action);
+  Id input = activations_.boundary(Boundary::again, mlp, sharded_sequence);
+  if (sharded_sequence) {
+    const Id whole = activations_.boundary(Boundary::gathered_again, mlp, false);
+    role_.op("tp",
+             program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
+             {ref(input, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+              ref(whole, program::Slot::target, program::Mode::write, mb)},
+             action.shift);
+    input = whole;
+  }
+  recompute_segment(mlp, input, mb, none, action);
+  return input;
+}
+
 void Stage::run_segment_backward(Id s, const Action& action) {
   const model::Segment& segment = model_.segments[s];
   const int mb = action.microbatch;
@@ -183,17 +242,18 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   for (Id g : segment.groups)
     sync_.before_use(*this, bucket_of(g), program::Pass::backward, mb, action.shift);
 
-  const int gathered = sharded_sequence ? mb + plan_.schedule.micro_batches : mb;
-  const Id input = embedding ? none : readable_input(s, action, true);
+  const bool mlp = segment.kind == model::SegmentKind::mlp;
+  const int gathered =
+      sharded_sequence && !(layered(s) && mlp) ? mb + plan_.schedule.micro_batches : mb;
+  Id input = none;
+  if (layered(s) && mlp)
+    input = recompute_layer(s, action);
+  else if (layered(s) && sharded_sequence)  // recompute_layer has gathered it
+    input = activations_.boundary(Boundary::gathered_input, s, false, true);
+  else if (!embedding)
+    input = readable_input(s, action, true);
   const Id kept = activations_.saved(s);
-  if (plan_.schedule.recompute) {
-    std::vector<program::Ref> again = params(s, action);
-    if (!embedding)
-      again.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
-    again.push_back(ref(kept, program::Slot::saved, program::Mode::write, mb));
-    role_.op("compute", compute(s, program::Pass::recompute, action), std::move(again),
-             action.shift);
-  }
+  if (plan_.schedule.recompute && !layered(s)) recompute_segment(s, input, gathered, none, action);
   std::vector<program::Ref> refs = params(s, action);
   if (!embedding) refs.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
   refs.push_back(ref(kept, program::Slot::saved, program::Mode::read, mb));

@@ -75,6 +75,13 @@ class Stage {
   const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
   /// The axes over which a group's gradient is partial after backward.
   program::Axes partial_of(Id group) const;
+  /// Whether backward recomputes the segment together with the other segment of its layer.
+  bool layered(Id segment) const { return layered_[segment]; }
+  /// Recomputes attention and mlp of a layer. Returns the view of the mlp's whole input.
+  Id recompute_layer(Id mlp, const Action& action);
+  void recompute_segment(Id segment, Id input, int input_index, Id output, const Action& action);
+  /// All-reduces the recomputed input of `segment`, or scatters it along the sequence.
+  void sum_again(Id segment, const Action& action);
   /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
   Id readable_input(Id segment, const Action& action, bool for_backward);
   std::vector<program::Ref> params(Id segment, const Action& action);
@@ -98,6 +105,7 @@ class Stage {
   std::vector<Id> weights_ = {}, grads_ = {};  // views, [group]
   std::vector<Id> computes_ = {};              // [action]: the last compute op up to its end
   std::vector<Id> history_ = {};               // every forward and backward op
+  std::vector<bool> layered_ = {};             // [segment]
   std::set<std::string> seen_ = {};
   std::vector<bool> touched_ = {};  // [group][micro-batch]: some backward has written its gradient
   std::vector<std::pair<program::Axes, Id>> axis_channels_ = {};

@@ -27,11 +27,12 @@ using testing::HasSubstr;
 auto members_of(const plan::Plan& plan) {
   const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer] = plan;
   const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
-  const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline,
-               recompute] = schedule;
+  const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
+               recompute_unit] = schedule;
   const auto& [zero, keep_gathered, bucket, collective, density, s_min, s_max, selector, feedback,
                reduction, coding, layers, observe] = exchange;
-  const auto& [stages, rank_to_device, node_of] = placement;
+  // `partition` says how to make `stages`, which the file contains.
+  const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
   for (const plan::LayerExchange& e : layers) {
     const auto& [part, how, spelt] = e;
@@ -54,6 +55,7 @@ auto members_of(const plan::Plan& plan) {
                     bucket.value,
                     precision,
                     recompute,
+                    recompute_unit,
                     keep_gathered,
                     clip,
                     density,
@@ -92,6 +94,7 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.mesh.servers = draw(0, 2), p.exchange.zero = draw(0, 3);
   p.mesh.sequence_parallel = draw.coin(), p.schedule.recompute = draw.coin(),
   p.exchange.keep_gathered = draw.coin();
+  p.schedule.recompute_unit = static_cast<plan::RecomputeUnit>(draw(0, 1));
   p.clip = draw.coin();
   p.schedule.micro_batches = draw(1, 9), p.schedule.global_batch = draw(1, 999),
   p.schedule.virtual_stages = draw(1, 3);
@@ -210,6 +213,23 @@ class Written : public testing::Test {
     return text.replace(at, from.size(), to);
   }
 };
+
+TEST_F(Written, FilesOfVersionsWithoutAUnitOfRecomputationRecomputeSegments) {
+  // Their hash does not contain the key, so a plan with the default must not write it.
+  EXPECT_EQ(text_.find("recompute_unit"), std::string::npos);
+  EXPECT_EQ(parse_plan_file(text_, "plan.toml", model(), cluster_).why.plan.schedule.recompute_unit,
+            plan::RecomputeUnit::segment);
+  plan::Plan layers = test::plan_of("ddp", 1, 2, 1, 2);
+  layers.schedule.recompute = true, layers.schedule.recompute_unit = plan::RecomputeUnit::layer;
+  text_ = to_toml({.plan = methods::prepare(layers, model())}, made_for(model(), cluster_, nullptr),
+                  model(), cluster_);
+  EXPECT_EQ(parse_plan_file(text_, "plan.toml", model(), cluster_).why.plan.schedule.recompute_unit,
+            plan::RecomputeUnit::layer);
+  const std::string line = "recompute_unit = \"layer\"\n";
+  EXPECT_THAT(message_of(changed(line, "")), HasSubstr("the plan was edited"));
+  EXPECT_THAT(message_of(changed(line, "recompute_unit = \"layers\"\n")),
+              HasSubstr("did you mean \"layer\"?"));
+}
 
 TEST_F(Written, UnknownKeysAndVersions) {
   EXPECT_EQ(message_of(text_), "no error");

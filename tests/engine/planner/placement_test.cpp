@@ -100,14 +100,16 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
     program::DType precision;
     bool recompute;
     int zero;
+    plan::RecomputeUnit unit = plan::RecomputeUnit::segment;
   };
   for (const Case& c :
-       {Case{"1f1b", program::DType::f32, false, 0}, Case{"1f1b", program::DType::f16, false, 0},
+       {Case{"1f1b", program::DType::f32, true, 0, plan::RecomputeUnit::layer},
+        Case{"1f1b", program::DType::f32, false, 0}, Case{"1f1b", program::DType::f16, false, 0},
         Case{"1f1b", program::DType::f32, true, 0}, Case{"gpipe", program::DType::f32, false, 0},
         Case{"1f1b", program::DType::f32, false, 1}}) {
     plan::Plan plan = mesh_of(c.method, 4, 2, 1, 8, 64);
     plan.precision = c.precision, plan.schedule.recompute = c.recompute,
-    plan.exchange.zero = c.zero;
+    plan.exchange.zero = c.zero, plan.schedule.recompute_unit = c.unit;
     plan = methods::prepare(std::move(plan), model);
     const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
     const SegmentTable table(model, plan, cluster, nullptr);

@@ -58,6 +58,46 @@ program::Program without_channel(program::Program program, const std::string& na
   return methods::infer_waits({std::move(program)});
 }
 
+/// The program without the sums of the inputs that backward computes anew.
+program::Program without_sums_again(program::Program program) {
+  std::size_t erased = 0;
+  for (program::Role& role : program.roles) {
+    const auto again = [&](const program::Ref& ref) {
+      return role.views[ref.view].name.starts_with("xr");
+    };
+    erased += std::erase_if(role.ops, [&](const program::Op& op) {
+      return std::holds_alternative<program::Collective>(op.work) &&
+             std::any_of(op.refs.begin(), op.refs.end(), again);
+    });
+    for (program::Op& op : role.ops) {
+      op.after.clear();
+      for (program::Ref& ref : op.refs)
+        if (again(ref)) ref.layout.partial = 0;
+    }
+  }
+  EXPECT_GT(erased, 0U);
+  return methods::infer_waits({std::move(program)});
+}
+
+TEST(Mutations, AMissingSumOfARecomputedLayerShows) {
+  ScratchFolder data, out;
+  write_data(data);
+  const job::Job job =
+      small_job({.method = "megatron",
+                 .mesh = {.tp = 2},
+                 .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::layer},
+                 .optimizer = plan::Optimizer::sgd},
+                data.path(), out.path());
+  const program::Program program = program_of(job);
+  const reference::Weights right = train_program(job, program, out.file("right"));
+  const reference::Weights wrong =
+      train_program(job, without_sums_again(program), out.file("wrong"));
+  if (HasFailure()) return;
+  const ReferenceRun reference = train_reference(job);
+  EXPECT_LE(worst_difference(right, reference.weights).first, 1e-5);
+  EXPECT_GT(worst_difference(wrong, reference.weights).first, 1e-3);
+}
+
 TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
   ScratchFolder data, out;
   write_data(data);

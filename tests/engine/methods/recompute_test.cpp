@@ -1,0 +1,110 @@
+// Recomputation by segments and by layers: which inputs a rank keeps, and what it runs again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+#include "tests/engine/rig.h"
+
+namespace rehearse::methods {
+namespace {
+
+using plan::RecomputeUnit;
+using program::Pass;
+
+plan::Plan plan_of(RecomputeUnit unit, int pp, int tp, int micro_batches) {
+  plan::Plan plan = test::plan_of("gpipe", pp, 1, tp, micro_batches);
+  plan.schedule.recompute = true, plan.schedule.recompute_unit = unit;
+  plan.placement.partition = plan::Partition::layers;
+  return plan;
+}
+
+/// Bytes that each further micro-batch in flight takes on a stage.
+std::int64_t bytes_per_micro_batch(RecomputeUnit unit, int layers, int stage, int tp,
+                                   bool sequence_parallel) {
+  const auto total = [&](int micro_batches) {
+    plan::Plan plan = plan_of(unit, 2, tp, micro_batches);
+    plan.mesh.sequence_parallel = sequence_parallel;
+    const link::LinkedProgram linked = link::link(compile(plan, test::small_model(layers)));
+    return linked.memory[static_cast<std::size_t>(stage)].total();
+  };
+  const std::int64_t more = total(16) - total(8);
+  EXPECT_EQ(more % 8, 0);
+  return more / 8;
+}
+
+TEST(Recompute, ByLayersKeepsHalfAsManyInputs) {
+  constexpr int layers = 8, of_stage = layers / 2;
+  const std::int64_t input = std::int64_t{12} * 24 * 4;  // (1, seq, hidden) in f32
+  for (const int tp : {1, 2})
+    for (const bool sequence_parallel : {false, tp > 1}) {
+      const std::int64_t one = sequence_parallel ? input / tp : input;
+      // Segments: the inputs of attention and mlp. Layers: the inputs of attention. Both: the
+      // stage's output, which may wait for its send.
+      const auto kept = [&](RecomputeUnit unit) {
+        return bytes_per_micro_batch(unit, layers, 0, tp, sequence_parallel);
+      };
+      EXPECT_EQ(kept(RecomputeUnit::segment), (2 * of_stage + 1) * one);
+      EXPECT_EQ(kept(RecomputeUnit::layer), (of_stage + 1) * one);
+    }
+}
+
+TEST(Recompute, ByLayersRunsEachSegmentOnceMoreAndSumsInBetween) {
+  constexpr int layers = 4, tp = 2;
+  const model::ModelSpec model = test::small_model(layers);
+  for (const bool sequence_parallel : {false, true}) {
+    const auto counted = [&](RecomputeUnit unit) {
+      plan::Plan plan = plan_of(unit, 1, tp, 1);
+      plan.mesh.sequence_parallel = sequence_parallel;
+      const program::Program program = compile(plan, model);
+      std::vector<int> again(model.segments.size(), 0);
+      int outputs = 0, collectives = 0;
+      for (const program::Op& op : program.roles[0].ops) {
+        collectives += std::holds_alternative<program::Collective>(op.work);
+        const auto* c = std::get_if<program::Compute>(&op.work);
+        if (c == nullptr || c->pass != Pass::recompute) continue;
+        ++again[c->segment];
+        outputs += find(op, program::Slot::output) != nullptr;
+      }
+      EXPECT_THAT(again, testing::Each(1));
+      return std::pair{outputs, collectives};
+    };
+    const auto [none, before] = counted(RecomputeUnit::segment);
+    const auto [outputs, after] = counted(RecomputeUnit::layer);
+    EXPECT_EQ(none, 0);
+    EXPECT_EQ(outputs, layers);  // of attention, which the mlp reads
+    // An all-reduce a layer; or a reduce-scatter, whose gather replaces that of the kept input.
+    EXPECT_EQ(after - before, layers);
+  }
+}
+
+TEST(Recompute, ALayerThatIsCutBetweenStagesIsRecomputedBySegments) {
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = plan_of(RecomputeUnit::layer, 2, 1, 2);
+  plan.placement.stages = {{0, 1, 2, 3}, {4, 5, 6, 7, 8, 9}};  // the second layer is cut
+  ASSERT_EQ(model.segments[3].kind, model::SegmentKind::attention);
+  const program::Program program = compile(plan, model);
+  EXPECT_NO_THROW(link::link(program));
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops)
+      if (const auto* c = std::get_if<program::Compute>(&op.work);
+          c != nullptr && c->pass == Pass::recompute) {
+        const bool gives = find(op, program::Slot::output) != nullptr;
+        const bool whole = c->segment == 1 || c->segment == 5 || c->segment == 7;
+        EXPECT_EQ(gives, whole) << "segment " << c->segment;
+      }
+}
+
+TEST(Recompute, TheUnitMattersOnlyWithRecomputation) {
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = plan_of(RecomputeUnit::layer, 2, 2, 2);
+  plan.schedule.recompute = false;
+  plan::Plan segments = plan;
+  segments.schedule.recompute_unit = RecomputeUnit::segment;
+  EXPECT_EQ(to_text(compile(plan, model)), to_text(compile(segments, model)));
+}
+
+}  // namespace
+}  // namespace rehearse::methods
