@@ -20,6 +20,10 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
     throw InputError(
         fmt::format("model {}: llama is simulated only; gpt and bert can be trained", model.name));
   }
+  if (model.outputs > 0)
+    throw InputError(fmt::format(
+        "model {}: a head with {} outputs is simulated only; 0, the vocabulary, can be trained",
+        model.name, model.outputs));
   if (dtype != program::DType::f32 && dtype != program::DType::bf16 &&
       dtype != program::DType::f16) {
     throw InputError(fmt::format("model {}: parameters are f32, bf16 or f16", model.name));

@@ -136,7 +136,8 @@ class Executor {
                                    [&](const program::Send&) { arrive(id); },
                                    [&](const program::Recv&) { arrive(id); },
                                    [&](const program::Put& put) { start_put(id, put); },
-                                   [&](const program::Take& take) { start_take(id, take); }},
+                                   [&](const program::Take& take) { start_take(id, take); },
+                                   [&](const program::Issue&) { start_local(id); }},
                op.work);
   }
   Id rank_of(const link::RankLane& lane) const {

@@ -102,7 +102,7 @@ const Exchange* GroupExchanges::single(double bytes) {
 const Exchange* GroupExchanges::schedule(const program::Collective& work,
                                          program::Algorithm algorithm, std::int64_t elements,
                                          program::DType wire, const GroupMembers& group, int root) {
-  // Groups with the same pattern of members over nodes share one schedule.
+  // Groups with the same pattern of members over nodes and the same rings share one schedule.
   std::vector<Id> pattern;
   pattern.reserve(group.devices.size());
   std::unordered_map<Id, Id> seen;
@@ -110,11 +110,14 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
     pattern.push_back(
         seen.try_emplace(cluster_.devices()[device].node, static_cast<Id>(seen.size()))
             .first->second);
+  std::vector<std::vector<int>> rings = costs::rings_of(cluster_, group.devices);
+  for (const std::vector<int>& ring : rings)
+    pattern.insert(pattern.end(), ring.begin(), ring.end());
   const auto [found, added] = exchange_of_.try_emplace(
       ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern)}, nullptr);
   if (!added) return found->second;
-  auto schedule =
-      costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices, root);
+  auto schedule = costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices,
+                                     root, std::move(rings));
   found->second =
       &(options_.chunk ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                        : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
@@ -145,6 +148,7 @@ GroupExchange GroupExchanges::make_exchange(Id group, const Exchange* schedule) 
     ready.swap(next);
   }
   exchange.seconds = *std::max_element(ready.begin(), ready.end());
+  if (who.ranks.size() > 1) exchange.extra = cluster_.library().launch.value;
   return exchange;
 }
 
@@ -210,7 +214,7 @@ void GroupExchanges::add_event(Id event) {
 void GroupExchanges::stretch(GroupExchange& exchange, double seconds) const {
   const double measured = seconds / options_.measured->of_transfer(group(exchange).devices.front());
   if (exchange.seconds > 0)
-    exchange.stretch = measured / exchange.seconds;
+    exchange.stretch = measured / exchange.seconds, exchange.extra = 0;
   else
     exchange.extra = measured;
 }

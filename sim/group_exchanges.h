@@ -24,6 +24,7 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/rings.h"
 #include "engine/link/link.h"
 #include "sim/crowding.h"
 #include "sim/exchange.h"
@@ -41,7 +42,8 @@ struct GroupExchange {
   bool uncontended = false;  // nothing else can use its links at the same time
   double seconds = 0;        // duration when nothing contends, from latencies and bandwidths
   double stretch = 1;        // factor on `seconds` that gives the duration in the profile
-  double extra = 0;          // seconds in the profile where the cluster has no link
+  double extra = 0;          // before the first hop: the library's launch; or all seconds of the
+                             // profile where the cluster has no link
 };
 
 class GroupExchanges {

@@ -184,15 +184,19 @@ Study study(const job::Job& job, const StudyOptions& options) {
   const link::LinkedProgram linked = link::link(std::move(program), job.model);
   out.link_s = watch.lap();
   planner::check_memory(linked, job.plan, job.model, job.cluster);
+  // What is predicted: the same program, with the host's lane where the host takes time.
+  std::optional<link::LinkedProgram> hosted;
+  if (job.model.software.busy_host()) hosted = link::link(predicted_program_of(job));
+  const link::LinkedProgram& played = hosted ? *hosted : linked;
   const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
+  const costs::Costs costs(played, job.model, job.cluster, job.plan.placement.rank_to_device,
                            job.plan.optimizer, profile ? &*profile : nullptr, slow);
   out.costs_s = watch.lap();
 
   const Runs runs{job,
                   options,
-                  linked,
+                  played,
                   costs,
                   profile ? &*profile : nullptr,
                   slow,

@@ -56,6 +56,11 @@ struct Prepared {
 Prepared prepare_run(const Context& context, const TrainFlags& options, int ranks, Teller* teller) {
   Prepared out{.job = load_for(context, options.job, ranks)};
   job::Job& job = out.job;
+  if (job.model.software != software::Software{})
+    throw InputError(fmt::format(
+        "{}: software \"{}\" is not what `rehearse train` runs: leave [software] out, or simulate "
+        "the job",
+        options.job, job.model.software.name));
   const std::optional<plan::Decision> decided = decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.exchange.observe == 0)
     job.plan.exchange.observe = tensors::default_observe_stride;

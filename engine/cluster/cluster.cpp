@@ -50,6 +50,8 @@ struct Cluster::Impl {
     std::vector<std::pair<Id, Id>> ends = {};  // by cable; cable k has links 2k and 2k + 1
     std::vector<Link> links = {};
     int nodes = 0, shared_cores = 0;
+    Library library = {};
+    std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
   } data = {};
 
   // Caches of queries. A copy of the cluster starts with empty ones.
@@ -138,6 +140,7 @@ struct Cluster::Impl {
       const Path cheapest = way(path(a, b));
       if (forest()) {
         found.push_back(cheapest);
+        add_library(a, b, found);
         return found;
       }
       std::vector<Id> links;
@@ -153,11 +156,16 @@ struct Cluster::Impl {
       }
       if (!crosses_a_device(cheapest.links) || !joined(a, b)) found.insert(found.begin(), cheapest);
       keep_best(found);
+      add_library(a, b, found);
     } catch (...) {
       ways.erase(it);
       throw;
     }
     return found;
+  }
+  void add_library(Id a, Id b, std::vector<Path>& ways) const {
+    const bool across = data.devices[a].node != data.devices[b].node;
+    for (Path& way : ways) way.latency += across ? data.library.across : data.library.in_node;
   }
   /// Drops each path that another one beats or equals in latency and in bandwidth. Of equal paths
   /// the first stays.
@@ -225,6 +233,9 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
   data.ends.emplace_back(vertex_a, vertex_b);
   data.links.push_back({name.empty() ? a + ">" + b : std::move(name), bandwidth, latency});
   data.links.push_back({std::move(back), bandwidth, latency});
+  if (data.vertices[vertex_a].device && data.vertices[vertex_b].device)
+    for (const auto& ends : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
+      data.cables[ends] += bandwidth.value;
   return static_cast<Id>(data.links.size() - 2);
 }
 
@@ -252,10 +263,12 @@ std::span<const Path> Cluster::ways(Id a, Id b) const {
   return impl_->find_ways(a, b);
 }
 
-std::span<const Id> Cluster::path(Id a, Id b, double bytes) const {
-  if (a == b) return {};
-  return fastest(ways(a, b), bytes).links;
+const Path& Cluster::way(Id a, Id b, double bytes) const {
+  static const Path nothing;
+  return a == b ? nothing : fastest(ways(a, b), bytes);
 }
+
+std::span<const Id> Cluster::path(Id a, Id b, double bytes) const { return way(a, b, bytes).links; }
 
 const Path& fastest(std::span<const Path> ways, double bytes) {
   assert(!ways.empty());
@@ -280,6 +293,16 @@ BytesPerSecond Cluster::bandwidth(Id a, Id b) const {
   return least;
 }
 
+BytesPerSecond Cluster::cable(Id a, Id b) const {
+  const auto it = impl_->data.cables.find({impl_->data.vertex_of[a], impl_->data.vertex_of[b]});
+  return BytesPerSecond(it == impl_->data.cables.end() ? 0 : it->second);
+}
+bool Cluster::has_cables() const { return !impl_->data.cables.empty(); }
+const Library& Cluster::library() const { return impl_->data.library; }
+void Cluster::use_library(Library library) {
+  impl_->changed();
+  impl_->data.library = library;
+}
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
 void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
 void Cluster::reserve_memory(Bytes reserve) {
@@ -293,8 +316,9 @@ std::uint64_t Cluster::hash() const {
     fnv.add(k.name);
     for (double number :
          {k.memory.value, k.peak_f32.value, k.peak_f16.value, k.peak_bf16.value,
-          k.memory_bandwidth.value, k.efficiency, k.memory_efficiency, k.half_flops.value,
-          k.launch.value, k.idle.value, k.busy.value, k.calibrated ? 1.0 : 0.0})
+          k.memory_bandwidth.value, k.efficiency, k.f32_efficiency, k.memory_efficiency,
+          k.attention_efficiency, double(k.multiprocessors), k.peak_tf32.value, k.launch.value,
+          k.idle.value, k.busy.value, k.calibrated ? 1.0 : 0.0})
       fnv.add(number);
   }
   for (const Device& d : data.devices)
@@ -304,6 +328,8 @@ std::uint64_t Cluster::hash() const {
   for (const Link& l : data.links)
     fnv.add(l.name), fnv.add(l.bandwidth.value), fnv.add(l.latency.value);
   fnv.add(static_cast<std::uint64_t>(data.shared_cores));
+  for (const Seconds s : {data.library.launch, data.library.in_node, data.library.across})
+    fnv.add(s.value);
   return fnv.value();
 }
 

@@ -27,17 +27,20 @@
 namespace rehearse::cluster {
 
 /// One kind of accelerator (or CPU core). Peak rates are the dense matrix rates of the data sheet.
-/// A matrix product of `flops` reaches the rate peak * efficiency * flops / (flops + half_flops).
+/// engine/costs/device_time.h says how they become seconds.
 struct DeviceKind {
   std::string name = {};
   Bytes memory = {};
   Bytes reserve = {};  // part of the memory that no plan may use: driver, network library
   FlopsPerSecond peak_f32 = {}, peak_f16 = {}, peak_bf16 = {};  // bf16 0: not supported
+  FlopsPerSecond peak_tf32 = {};                                // 0: not supported
   BytesPerSecond memory_bandwidth = {};
-  double efficiency = 1;         // fraction of peak that large matrix products reach
-  double memory_efficiency = 1;  // fraction of memory bandwidth that element-wise kernels reach
-  Flops half_flops = {};         // size of a matrix product that reaches half of that rate
-  Seconds launch = {};           // per kernel
+  double efficiency = 1;            // fraction of peak that large matrix products reach
+  double f32_efficiency = 1;        // the same, of products of f32 tensors
+  double memory_efficiency = 1;     // fraction of memory bandwidth that element-wise kernels reach
+  double attention_efficiency = 1;  // fraction of `efficiency` that fused attention reaches
+  int multiprocessors = 0;          // 0: products are not cut into tiles
+  Seconds launch = {};              // between the ends of a kernel and the start of the next
   Watts idle = {}, busy = {};
   bool calibrated = false;  // whether the efficiencies were measured; otherwise assumed
   std::string source = {};  // where the numbers come from
@@ -58,10 +61,17 @@ struct Link {
   Seconds latency = {};
 };
 
+/// What the communication library adds to the network's own times.
+struct Library {
+  Seconds launch = {};   // from the last rank's start of an op to its first transfer
+  Seconds in_node = {};  // each transfer between devices of a node, before its bytes flow
+  Seconds across = {};   // each transfer between nodes
+};
+
 /// A path between two devices. A transfer that does not share it takes latency + bytes / bandwidth.
 struct Path {
   std::vector<Id> links = {};     // directed, from the first device to the second
-  Seconds latency = {};           // sum over the links
+  Seconds latency = {};           // sum over the links, and the library's
   BytesPerSecond bandwidth = {};  // smallest of the links
 };
 /// The path that is fastest for `bytes`; of equally fast ones the first. `ways` must not be empty.
@@ -92,12 +102,17 @@ class Cluster {
   std::span<const DeviceKind> kinds() const;
   std::span<const Link> links() const;
   const DeviceKind& kind_of(Id device) const;
+  /// The cables that join two devices directly, one direction: their bandwidth together; 0: none.
+  BytesPerSecond cable(Id a, Id b) const;
+  bool has_cables() const;  // whether any two devices are joined directly
   int nodes() const;
   /// The paths from device a to device b that a transfer may take: each has a higher latency and a
   /// higher bandwidth than the one before. Empty when a == b. Computed at the first call and cached
   /// until the cluster changes. Throws InputError when there is no path.
   std::span<const Path> ways(Id a, Id b) const;
-  /// Directed links of the path that is fastest for a transfer of `bytes`; empty when a == b.
+  /// The path that is fastest for a transfer of `bytes`; empty when a == b.
+  const Path& way(Id a, Id b, double bytes) const;
+  /// Its directed links.
   std::span<const Id> path(Id a, Id b, double bytes) const;
   /// Directed links of the cheapest path by 1/bandwidth; empty when a == b.
   std::span<const Id> path(Id a, Id b) const;
@@ -107,6 +122,9 @@ class Cluster {
   /// devices have their own engines (a GPU with its NIC).
   int shared_cores() const;
   void share_cores(int cores);
+  /// The library that carries transfers; its latencies are part of every Path. Default: none.
+  const Library& library() const;
+  void use_library(Library library);
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
   /// A hash of the cluster. It leaves out what changes no time: the name, the `source` of device

@@ -40,15 +40,19 @@ DeviceKind read_device(const Config& c) {
   kind.peak_f32 = c.flop_rate("f32", std::nullopt, limits::rate);
   kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
   kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
-  for (const auto& [key, peak] : {std::pair("f16", kind.peak_f16), {"bf16", kind.peak_bf16}})
+  kind.peak_tf32 = c.flop_rate("tf32", FlopsPerSecond(0), limits::maybe_rate);
+  for (const auto& [key, peak] :
+       {std::pair("f16", kind.peak_f16), {"bf16", kind.peak_bf16}, {"tf32", kind.peak_tf32}})
     if (peak.value > 0 && peak.value < limits::rate.least)
       throw c.error(key,
                     "is out of range: must be 0, which is not supported, or at least 1000 "
                     "FLOP/s");
   kind.memory_bandwidth = c.bandwidth("memory_bandwidth", std::nullopt, limits::bandwidth);
   kind.efficiency = c.number("efficiency", 1, limits::efficiency);
+  kind.f32_efficiency = c.number("f32_efficiency", kind.efficiency, limits::efficiency);
   kind.memory_efficiency = c.number("memory_efficiency", 1, limits::efficiency);
-  kind.half_flops = c.flops("half_flops", Flops(0), limits::maybe_rate);
+  kind.attention_efficiency = c.number("attention_efficiency", 1, limits::efficiency);
+  kind.multiprocessors = static_cast<int>(c.integer("multiprocessors", 0, between(0, 1 << 20)));
   kind.launch = c.seconds("launch", Seconds(0), limits::latency);
   kind.idle = c.watts("idle", Watts(0), limits::power);
   kind.busy = c.watts("busy", Watts(0), limits::power);

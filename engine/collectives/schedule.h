@@ -67,6 +67,12 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
                                          std::int64_t elements, std::span<const Id> node_of,
                                          int root = 0);
 
+/// The ring's rounds on several rings at a time (several_rings.cpp). `rings`: permutations of the
+/// members, in the order of travel. For all_reduce, reduce_scatter and all_gather.
+std::unique_ptr<const Schedule> several_rings(program::Move move,
+                                              std::vector<std::vector<int>> rings,
+                                              std::int64_t elements);
+
 /// The algorithm for `automatic` when only the members' nodes are known. (With a cluster,
 /// methods::choose_collectives has decided before the program is linked.) Small payloads, bound by
 /// latency, use an algorithm with a logarithmic number of rounds; several nodes with several

@@ -6,12 +6,13 @@
 #include "engine/collectives/schedule.h"
 #include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/rings.h"
 
 namespace rehearse::costs {
 
 void Contention::add(Id from, Id to, double bytes) {
-  flows_.push_back({cluster_.path(from, to, bytes)});
-  for (Id link : flows_.back().path) {
+  flows_.push_back({&cluster_.way(from, to, bytes)});
+  for (Id link : flows_.back().path->links) {
     if (load_[link] == 0) touched_.push_back(link);
     load_[link] += bytes;
   }
@@ -20,13 +21,11 @@ void Contention::add(Id from, Id to, double bytes) {
 void Contention::finish(std::vector<double>& seconds) {
   seconds.clear();
   for (const Flow& flow : flows_) {
-    double worst = 0, latency = 0;
-    for (Id link : flow.path) {
-      const cluster::Link& l = cluster_.links()[link];
-      worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) / l.bandwidth.value);
-      latency += l.latency.value;
-    }
-    seconds.push_back(latency + worst);
+    double worst = 0;
+    for (Id link : flow.path->links)
+      worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) /
+                                  cluster_.links()[link].bandwidth.value);
+    seconds.push_back(flow.path->latency.value + worst);
   }
   flows_.clear();
 }
@@ -103,11 +102,15 @@ std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster&
                                                          program::Move move,
                                                          program::Algorithm algorithm,
                                                          std::int64_t elements, program::DType wire,
-                                                         std::span<const Id> devices, int root) {
+                                                         std::span<const Id> devices, int root,
+                                                         std::vector<std::vector<int>> rings) {
   std::vector<Id> node_of;
   for (Id device : devices) node_of.push_back(cluster.devices()[device].node);
   if (algorithm == program::Algorithm::automatic)
     algorithm = collectives::choose(move, elements * size_of(wire), node_of);
+  if (algorithm == program::Algorithm::ring && !rings.empty() && move != program::Move::broadcast &&
+      move != program::Move::reduce)
+    return collectives::several_rings(move, std::move(rings), elements);
   return collectives::schedule(move, algorithm, elements, node_of, root);
 }
 
@@ -117,7 +120,7 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
                                std::span<const int> roots, std::span<const double> slow) {
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);
-  // Groups of equal shape (nodes numbered by first appearance) share one schedule.
+  // Groups of equal shape (nodes numbered by first appearance, rings) share one schedule.
   std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
   std::vector<std::unique_ptr<const collectives::Schedule>> schedules;
   std::vector<std::vector<std::int64_t>> sent;
@@ -131,11 +134,14 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
       shape.push_back(
           number.try_emplace(cluster.devices()[device].node, static_cast<Id>(number.size()))
               .first->second);
+    std::vector<std::vector<int>> rings = rings_of(cluster, devices[g]);
+    for (const std::vector<int>& ring : rings) shape.insert(shape.end(), ring.begin(), ring.end());
     const int root = roots.empty() ? 0 : roots[g];
     auto [it, fresh] = known.try_emplace({std::move(shape), root}, schedules.size());
     of[g] = it->second;
     if (fresh) {
-      schedules.push_back(schedule_on(cluster, move, algorithm, elements, wire, devices[g], root));
+      schedules.push_back(schedule_on(cluster, move, algorithm, elements, wire, devices[g], root,
+                                      std::move(rings)));
       sent.emplace_back();
       for (int m = 0; m < schedules.back()->members(); ++m)
         sent.back().push_back(schedules.back()->sent(m));
@@ -184,6 +190,8 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
       clocks.advance(seconds);
   }
   out.seconds = clocks.ends();
+  for (std::size_t g = 0; g < devices.size(); ++g)
+    if (devices[g].size() > 1) out.seconds[g] += cluster.library().launch.value;
   return out;
 }
 

@@ -22,7 +22,7 @@ class Contention {
 
  private:
   struct Flow {
-    std::span<const Id> path = {};
+    const cluster::Path* path = nullptr;
   };
   const cluster::Cluster& cluster_;
   std::span<const double> slow_;

@@ -129,7 +129,14 @@ struct Costs::Impl {
   };
   std::vector<std::array<Passes, 12>> passes = {};  // [role][segment kind x pass]
 
+  std::map<double, Entry> known_issues = {};
+
   Entry local(Id r, Id o) {
+    if (const auto* issue = std::get_if<program::Issue>(&role(r).ops[o].work)) {
+      const auto [it, fresh] = known_issues.try_emplace(issue->seconds);
+      if (fresh) it->second = {add({issue->seconds}), zero(), 0};
+      return it->second;
+    }
     const auto* compute = std::get_if<program::Compute>(&role(r).ops[o].work);
     if (compute == nullptr) return local_class(r, o);
     const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
@@ -283,6 +290,7 @@ struct Costs::Impl {
       for (Id i = 0; i < n; ++i)
         contention.add(device(r, i), device(peer, i % peers), static_cast<double>(bytes));
       contention.finish(seconds);
+      for (double& one : seconds) one += cluster.library().launch.value;
       contention.clear(1, &links);
       for (Id i = 0; i < n; ++i)
         if (const auto measured = measured_transfer(device(r, i), device(peer, i % peers), bytes))
@@ -309,14 +317,12 @@ struct Costs::Impl {
   }
   double alone(Id from, Id to, std::int64_t bytes) const {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
-    double worst = 0, latency = 0;
-    for (Id link : cluster.path(from, to, static_cast<double>(bytes))) {
-      const cluster::Link& l = cluster.links()[link];
-      worst = std::max(
-          worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) / l.bandwidth.value);
-      latency += l.latency.value;
-    }
-    return latency + worst;
+    double worst = 0;
+    const cluster::Path& way = cluster.way(from, to, static_cast<double>(bytes));
+    for (Id link : way.links)
+      worst = std::max(worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) /
+                                  cluster.links()[link].bandwidth.value);
+    return cluster.library().launch.value + way.latency.value + worst;
   }
 
   void build() {

@@ -89,11 +89,13 @@ std::vector<double> collective_seconds(const cluster::Cluster& cluster, program:
                                        const std::vector<std::vector<Id>>& devices,
                                        std::span<const int> roots = {},
                                        std::span<const double> slow = {});
-/// The schedule of one group on its devices. `automatic` becomes what collectives::choose returns.
+/// The schedule of one group on its devices. `rings`: rings_of(devices), by which a ring travels.
+/// `automatic` becomes what collectives::choose returns.
 std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster& cluster,
                                                          program::Move move,
                                                          program::Algorithm algorithm,
                                                          std::int64_t elements, program::DType wire,
-                                                         std::span<const Id> devices, int root = 0);
+                                                         std::span<const Id> devices, int root = 0,
+                                                         std::vector<std::vector<int>> rings = {});
 
 }  // namespace rehearse::costs

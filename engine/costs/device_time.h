@@ -1,11 +1,24 @@
-// Seconds of local work from the device table (docs/metrics.md): matrix products at the rate that
-// their size reaches, memory-bound kernels by the bytes they touch, and a launch for each kernel.
+// Seconds of local work from the device table. A pass is a list of kernels (model::launches_of),
+// and the device runs one after the other:
 //
-//   pass    (flops + products * half_flops) / (peak * efficiency)
-//           + bytes / (memory bandwidth * memory efficiency) + kernels * launch
-//   kernel  bytes / (memory bandwidth * memory efficiency) + launch
+//   memory     bytes / (memory bandwidth x memory efficiency) + launch
+//   product    max(tiles, operands and result as of a memory kernel) + launch
+//   attention  flops / (peak x efficiency x attention efficiency) + launch
+//
+// Tiles of a product. The kernel cuts the result into tiles, and each multiprocessor computes one
+// at a time, so the last wave may leave most of them idle (wave quantisation):
+//
+//   rows            tiles of 128 x 128 on 108 multiprocessors: 1,024 x 3,072 are 8 x 24 = 192
+//   +--+--+--+      tiles, 2 waves of which the second is 78% full
+//   |  |  |  |
+//   +--+--+--+      seconds = waves x 2 x tile x (inner + prologue) / (rate of a multiprocessor)
+//    columns
+//
+// Of several tile sizes the fastest is taken, as libraries do. Small tiles use the multiprocessor
+// less well. A kind without multiprocessors (a CPU core) has no tiles.
 #pragma once
 #include "engine/cluster/cluster.h"
+#include "engine/model/launches.h"
 #include "engine/model/model.h"
 #include "engine/program/program.h"
 
@@ -17,6 +30,9 @@ bool computes_in(const cluster::DeviceKind& kind, program::DType dtype);
 /// kind cannot compute in this dtype.
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
                        program::Pass pass, int samples, int tp, program::DType dtype);
+/// One kernel. `tf32`: products of f32 tensors may use TF32.
+double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& launch,
+                      program::DType dtype, bool tf32);
 /// A kernel that touches `bytes` (read plus written).
 double kernel_seconds(const cluster::DeviceKind& kind, double bytes);
 

@@ -28,7 +28,8 @@ LocalPrice LocalPrices::update(const cluster::DeviceKind& kind, plan::Optimizer 
   if (profile_ != nullptr)
     if (const auto measured = profile_->update_seconds(optimizer, dtype, elements, kind.name))
       return {*measured, true};
-  return {kernel_seconds(kind, static_cast<double>(bytes)), false};
+  const double further = model_->software.update_bytes * static_cast<double>(elements);
+  return {kernel_seconds(kind, static_cast<double>(bytes) + further), false};
 }
 
 }  // namespace rehearse::costs

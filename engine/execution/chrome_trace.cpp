@@ -26,13 +26,15 @@ const char* kind_of(const program::Work& work) {
                                         [](const program::Send&) { return "send"; },
                                         [](const program::Recv&) { return "recv"; },
                                         [](const program::Put&) { return "put"; },
-                                        [](const program::Take&) { return "take"; }},
+                                        [](const program::Take&) { return "take"; },
+                                        [](const program::Issue&) { return "issue"; }},
                     work);
 }
 bool communicates(const program::Work& work) {
   return std::visit(program::overloaded{[](const program::Compute&) { return false; },
                                         [](const program::Kernel&) { return false; },
                                         [](const program::Update&) { return false; },
+                                        [](const program::Issue&) { return false; },
                                         [](const auto&) { return true; }},
                     work);
 }

@@ -54,7 +54,8 @@ std::string TraceLabels::name(Id role, Id op) const {
                           [](const program::Send&) { return std::string("send"); },
                           [](const program::Recv&) { return std::string("recv"); },
                           [](const program::Put&) { return std::string("put"); },
-                          [](const program::Take&) { return std::string("take"); }},
+                          [](const program::Take&) { return std::string("take"); },
+                          [](const program::Issue&) { return std::string("issue"); }},
       linked_.program.roles[role].ops[op].work);
 }
 

@@ -22,9 +22,13 @@ std::uint64_t fnv1a(std::string_view text) {
 
 std::uint64_t hash_of(const model::ModelSpec& m) {
   // build_model derives groups and segments from these fields.
-  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", name_of(m.family), m.layers,
+  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}{}", name_of(m.family), m.layers,
                            m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
-                           m.padded_vocab, m.kv_heads, m.dropout, m.tied));
+                           m.padded_vocab, m.kv_heads, m.dropout, m.tied,
+                           (m.outputs > 0 ? fmt::format(" {}", m.outputs) : std::string()) +
+                               (m.software == software::Software{}
+                                    ? std::string()
+                                    : fmt::format(" {:016x}", software::hash_of(m.software)))));
 }
 
 std::uint64_t hash_of(const costs::Profile& profile) { return fnv1a(to_json(profile)); }

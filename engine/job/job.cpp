@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/names.h"
+#include "engine/costs/host_lane.h"
 #include "engine/job/job_keys.h"
 #include "engine/job/job_mesh.h"
 #include "engine/job/plan_file.h"
@@ -231,17 +232,21 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     for (const std::string& key : file.section(section).names())
       job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
 
-  job.model =
-      at_key(file.section("model"), "name", [&] { return model::load_model(keys.model, 0); });
+  job.model = at_key(file.section("model"), "name",
+                     [&] { return model::load_model(keys.model, 0, keys.model_changes); });
   if (keys.seq_len)
     job.model = at_key(file.section("train"), "seq_len", [&] {
-      return model::load_model(keys.model, static_cast<int>(*keys.seq_len));
+      return model::load_model(keys.model, static_cast<int>(*keys.seq_len), keys.model_changes);
     });
+  job.model.software = std::move(keys.software);
   job.profile = keys.profile;
   if (keys.plan_file.empty())
     state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
+  job.cluster.use_library({.launch = job.model.software.launch,
+                           .in_node = job.model.software.hop_in_node,
+                           .across = job.model.software.hop_across});
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
   check_countable(file.section("train"), job);
 
@@ -323,6 +328,10 @@ program::Program program_of(const Job& job) {
   } catch (const InputError& error) {
     throw located(job, error);
   }
+}
+
+program::Program predicted_program_of(const Job& job) {
+  return costs::with_host_lane(program_of(job), job.model);
 }
 
 }  // namespace rehearse::job

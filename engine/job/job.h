@@ -2,6 +2,7 @@
 // keys; a test compares it with this reader.
 //
 //   [model]   -> Job::model             [train]    -> Job::train     length, optimizer, data
+//   [software] -> Job::model.software, how the model is executed
 //   [cluster] -> Job::cluster           [run]      -> Job::run       timeouts, threads
 //   [method]  -> Job::plan              [disturb]  -> Job::disturb   jitter, slow ranks and links
 //                                       [adaptive] -> Job::adaptive  when the plan changes
@@ -140,5 +141,8 @@ InputError located(const Job& job, const InputError& error);
 /// algorithm for each `automatic` collective, chosen for the job's devices. Throws InputError with
 /// file and line.
 program::Program program_of(const Job& job);
+/// What predictions run: the same, with the host's lane where the software's host takes time
+/// (costs/host_lane.h).
+program::Program predicted_program_of(const Job& job);
 
 }  // namespace rehearse::job

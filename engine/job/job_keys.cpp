@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
@@ -56,7 +57,9 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
   plan.exchange.bucket = c.bytes("bucket", plan.exchange.bucket, between(1, 1e15));
   plan.precision = dtype_of(choose<Precision>(c, "precision"));
+  plan.placement.partition = choose<plan::Partition>(c, "partition");
   plan.schedule.recompute = c.flag("recompute", false);
+  plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");
@@ -154,20 +157,34 @@ void read_disturb(const Config& c, cluster::Disturbance& d) {
         {s.text("link", std::nullopt), s.number("factor", std::nullopt, limits::factor)});
 }
 
+software::Software read_software_keys(const Config& c) {
+  software::Software base;
+  const std::string name = c.text("name", base.name);
+  try {
+    if (name != base.name) base = software::load_software(name);
+  } catch (const InputError& error) {
+    throw c.error("name", error.what());
+  }
+  return software::read_software(c, std::move(base));
+}
+
 }  // namespace
 
 JobKeys read_keys(const Config& file) {
   JobKeys keys;
   // Touches every known section, so that file.finish() reports any other one as misspelt.
-  for (const char* known : {"model", "cluster", "method", "train", "adaptive", "run", "disturb"})
+  for (const char* known :
+       {"model", "cluster", "software", "method", "train", "adaptive", "run", "disturb"})
     file.section(known);
   keys.model = file.section("model").text("name", std::nullopt);
+  keys.model_changes = model::read_changes(file.section("model"));
   const Config cluster = file.section("cluster");
   keys.cluster = cluster.text("name", std::nullopt);
   keys.world_size = cluster.maybe_integer("world_size", ranks);
   keys.devices = cluster.texts("devices");
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
   keys.profile = cluster.text("profile", "");
+  keys.software = read_software_keys(file.section("software"));
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);
   read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);

@@ -7,6 +7,7 @@
 
 #include "engine/base/config.h"
 #include "engine/job/job.h"
+#include "engine/model/model_file.h"
 
 namespace rehearse::job {
 
@@ -16,6 +17,8 @@ struct JobKeys {
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   std::optional<Bytes> memory_reserve = {};
+  model::ModelChanges model_changes = {};
+  software::Software software = {};
   plan::Plan plan = {};  // only the fields that no other key determines
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},

@@ -132,6 +132,14 @@ void build_bert(ModelSpec& m) {
     last_norm = layer + "output.LayerNorm";
   }
   b.segment("head", SegmentKind::head, -1);
+  if (m.outputs > 0) {
+    m.tied = false;
+    const Id rows = b.split_group();
+    b.matrix(rows, "qa_outputs.weight", {m.outputs, h}, 0);
+    b.bias(rows, "qa_outputs.bias", {m.outputs}, 0);
+    b.norm(b.whole_group(), last_norm);
+    return;
+  }
   if (m.tied) b.use(wte);
   const Id split = b.split_group();
   if (!m.tied) b.matrix(split, "cls.predictions.decoder.weight", {m.padded_vocab, h}, 0);
@@ -205,6 +213,10 @@ void check(const ModelSpec& m) {
   require(
       m.family == Family::llama || m.seq_len <= m.max_positions, m, "seq_len", m.seq_len,
       fmt::format("is beyond max_positions = {}, the rows of the position table", m.max_positions));
+  require(m.outputs >= 0 && m.outputs <= 1 << 20, m, "outputs", m.outputs,
+          "must be at least 0 and at most 1048576");
+  require(m.family == Family::bert || m.outputs == 0, m, "outputs", m.outputs,
+          "must be 0: only bert has another head than the vocabulary's");
   require(m.dropout >= 0 && m.dropout < 1, m, "dropout", m.dropout,
           "must be at least 0 and below 1");
   require(m.family != Family::llama || m.dropout == 0, m, "dropout", m.dropout,
@@ -239,7 +251,8 @@ ModelSpec build_model(ModelSpec m) {
 }
 
 int tensor_divisor(const ModelSpec& model) {
-  return std::gcd(std::gcd(model.heads, model.kv_heads), std::gcd(model.ffn, model.padded_vocab));
+  return std::gcd(std::gcd(std::gcd(model.heads, model.kv_heads), model.outputs),
+                  std::gcd(model.ffn, model.padded_vocab));
 }
 
 std::int64_t elements_of(const ParamGroup& group, int tp) {

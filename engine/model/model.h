@@ -20,6 +20,7 @@
 
 #include "engine/base/units.h"
 #include "engine/program/program.h"
+#include "engine/software/software.h"
 
 namespace rehearse::model {
 
@@ -62,10 +63,13 @@ struct ModelSpec {
   int max_positions = 0;  // rows of the position table
   int padded_vocab = 0;   // rows of the embedding: `vocab` rounded up so that shards are equal
   int kv_heads = 0;       // equals heads, except with grouped-query attention
+  int outputs = 0;        // numbers per token that BERT's head computes (2: the span of an answer);
+                          // 0: one for each word of the vocabulary. Others are only simulated
   double dropout = 0;     // probability
   bool tied = true;       // the head uses the embedding's table
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
+  software::Software software = {};  // what executes the segments
 };
 
 /// Fills groups and segments from the hyperparameters; 0 for kv_heads, ffn, max_positions or
@@ -94,7 +98,8 @@ struct SegmentWork {
 SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
                     program::DType dtype);
 /// Bytes that forward keeps for backward on one of `tp` ranks, without the input boundary
-/// activation, which has its own storage. Equals what the LibTorch blocks save.
+/// activation, which has its own storage. With the default software it equals what the LibTorch
+/// blocks save.
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,

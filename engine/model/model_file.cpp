@@ -1,7 +1,8 @@
 #include "engine/model/model_file.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/data_dir.h"
-#include "engine/model/model.h"
 
 namespace rehearse::model {
 namespace {
@@ -28,18 +29,60 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.padded_vocab = maybe("padded_vocab");
   m.seq_len = count("seq_len");
   m.max_positions = maybe("max_positions");
+  m.outputs = maybe("outputs");
   m.dropout = file.number("dropout", 0.0, between(0, 1));
   m.tied = file.flag("tied", true);
   file.finish();
   return m;
 }
 
+void change(ModelSpec& m, const std::string& key, int value) {
+  if (key == "layers") m.layers = value;
+  if (key == "hidden") m.hidden = value, m.ffn = 0;
+  if (key == "heads") m.heads = value, m.kv_heads = 0;
+  if (key == "kv_heads") m.kv_heads = value;
+  if (key == "ffn") m.ffn = value;
+  if (key == "vocab") m.vocab = value, m.padded_vocab = 0;
+  if (key == "padded_vocab") m.padded_vocab = value;
+  if (key == "outputs") m.outputs = value;
+  if (key == "max_positions") m.max_positions = value;
+}
+
+/// "gpt2-124m+layers=24,dropout=0.1"
+void name_change(ModelSpec& m, const std::string& key, double value) {
+  m.name += fmt::format("{}{}={}", m.name.find('+') == std::string::npos ? "+" : ",", key, value);
+}
+
 }  // namespace
 
+ModelChanges read_changes(const Config& section) {
+  ModelChanges out;
+  // In this order, so that a stated size replaces the default that a change before it asks for.
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "padded_vocab",
+                          "max_positions", "outputs"})
+    if (const auto value = section.maybe_integer(key, between(1, 1 << 30)))
+      out.sizes.emplace_back(key, static_cast<int>(*value));
+  section.number("dropout", 0.0, between(0, 1));
+  if (section.has("dropout")) out.dropout = section.number("dropout", 0.0, between(0, 1));
+  return out;
+}
+
 ModelSpec load_model(const std::string& name_or_path, int seq_len) {
+  return load_model(name_or_path, seq_len, {});
+}
+
+ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelChanges& changes) {
   const auto path = find_data("models", name_or_path, "model");
   const Config file = Config::load(path.string());
   ModelSpec m = read_model(file, path.stem().string());
+  for (const auto& [key, value] : changes.sizes) {
+    change(m, key, value);
+    name_change(m, key, value);
+  }
+  if (changes.dropout) {
+    m.dropout = *changes.dropout;
+    name_change(m, "dropout", m.dropout);
+  }
   if (m.max_positions == 0) m.max_positions = m.seq_len;
   if (seq_len > 0) m.seq_len = seq_len;
   try {

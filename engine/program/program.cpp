@@ -79,7 +79,8 @@ const Ref* find(const Op& op, Slot slot) {
 Id channel_of(const Work& work) {
   return std::visit(
       overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
-                 [](const Update&) { return none; }, [](const auto& op) { return op.channel; }},
+                 [](const Update&) { return none; }, [](const Issue&) { return none; },
+                 [](const auto& op) { return op.channel; }},
       work);
 }
 

@@ -276,7 +276,12 @@ struct Put {
 struct Take {
   Id channel = none;
 };
-using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take>;
+/// The host issues the kernels of ops. Only predictions contain it (engine/costs/host_lane.h): no
+/// method writes it, no program text contains it, and no real rank runs it.
+struct Issue {
+  double seconds = 0;
+};
+using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take, Issue>;
 
 /// A wait for the instance of `op` that serves step - lag. A `throttle` protects no data. It only
 /// keeps a lane from running too far ahead (a receive or prefetch that would occupy memory early).

@@ -114,7 +114,7 @@ void check_operands(const Program& p, const Role& role, Id o) {
             needs(Slot::source), needs(Slot::target);
             check_observation(p, role, o, kernel);
           },
-          [](const Compute&) {}},
+          [](const Compute&) {}, [](const Issue&) {}},
       op.work);
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/names.h"
+#include "engine/base/units.h"
 #include "engine/program/program.h"
 #include "engine/program/text_version.h"
 
@@ -74,7 +75,8 @@ std::string work_text(const Program& p, const Work& work) {
             if (m.reply != none) out += fmt::format(" reply={}", p.channels[m.reply].name);
             return out;
           },
-          [&](const Take& t) { return fmt::format("take {}", p.channels[t.channel].name); }},
+          [&](const Take& t) { return fmt::format("take {}", p.channels[t.channel].name); },
+          [](const Issue& i) { return fmt::format("issue {}", to_text(Seconds(i.seconds))); }},
       work);
 }
 

@@ -207,6 +207,7 @@ class Mapper {
             [](const program::Recv&) { return false; },
             [](const program::Put&) { return false; },
             [](const program::Take&) { return false; },
+            [](const program::Issue&) { return false; },
         },
         op.work);
   }

@@ -31,6 +31,7 @@ bool waits_for_others(const program::Work& work) {
                         [](const program::Recv&) { return true; },
                         [](const program::Put&) { return true; },
                         [](const program::Take&) { return true; },
+                        [](const program::Issue&) { return false; },
                     },
                     work);
 }

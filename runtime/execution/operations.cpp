@@ -38,6 +38,7 @@ bool Operations::execute(Id id, std::int64_t step) {
             last_sender_[take.channel] = sender;
             goes_on = sender != none;
           },
+          [](const program::Issue&) {},
       },
       p.op->work);
   for (const Operand& dying : p.dies) memory_.release(dying, step);

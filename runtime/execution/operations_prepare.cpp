@@ -101,22 +101,23 @@ void Operations::prepare(Id id) {
   for (const program::Ref& ref : p->op->refs) p->operands.push_back(memory_.operand(ref));
   for (const program::Ref& ref : linked_.roles[role_id_].ops[id].dies)
     p->dies.push_back(memory_.operand(ref));
-  std::visit(program::overloaded{
-                 [&](const program::Compute& compute) { prepare_compute(*p, compute); },
-                 [&](const program::Kernel& kernel) { prepare_kernel(*p, kernel); },
-                 [&](const program::Update&) { prepare_update(*p); },
-                 [&](const program::Collective& collective) { prepare_collective(*p, collective); },
-                 [&](const program::Send& send) { prepare_exchange(*p, send.channel, send.peer); },
-                 [&](const program::Recv& recv) { prepare_exchange(*p, recv.channel, recv.peer); },
-                 [&](const program::Put& put) {
-                   p->mailbox = put.channel;
-                   const program::Role& peer = program_.roles[put.peer];
-                   p->peer_rank =
-                       wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
-                 },
-                 [&](const program::Take& take) { p->mailbox = take.channel; },
-             },
-             p->op->work);
+  std::visit(
+      program::overloaded{
+          [&](const program::Compute& compute) { prepare_compute(*p, compute); },
+          [&](const program::Kernel& kernel) { prepare_kernel(*p, kernel); },
+          [&](const program::Update&) { prepare_update(*p); },
+          [&](const program::Collective& collective) { prepare_collective(*p, collective); },
+          [&](const program::Send& send) { prepare_exchange(*p, send.channel, send.peer); },
+          [&](const program::Recv& recv) { prepare_exchange(*p, recv.channel, recv.peer); },
+          [&](const program::Put& put) {
+            p->mailbox = put.channel;
+            const program::Role& peer = program_.roles[put.peer];
+            p->peer_rank = wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
+          },
+          [&](const program::Take& take) { p->mailbox = take.channel; },
+          [](const program::Issue&) { throw ProgramError("an op of a prediction cannot run"); },
+      },
+      p->op->work);
   ops_.push_back(std::move(p));
 }
 

@@ -88,7 +88,7 @@ std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
 
 costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
                                const Environment& environment) {
-  if (model.family == model::Family::llama)
+  if (model.family == model::Family::llama || model.outputs > 0)
     throw InputError(
         fmt::format("model {}: it is simulated only: there is nothing to measure", model.name));
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

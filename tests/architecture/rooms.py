@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ENGINE = [
     "engine/base",
     "engine/program",
+    "engine/software",
     "engine/model",
     "engine/plan",
     "engine/cluster",

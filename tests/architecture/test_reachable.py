@@ -15,8 +15,10 @@ FOR_TESTS = {
     "known_devices": "the device table, each line of which a test looks at",
     "load_device": "likewise",
     "lower_large_product": "tests take the way of large products with small ones",
+    "known_software": "the shipped software files, each of which a test loads",
     "model_keys": "docs/model.md is held to it",
     "platform_keys": "docs/platforms.md is held to it",
+    "software_keys": "docs/software.md is held to it",
 }
 DECLARED = re.compile(r"(?<![\w.:>(~])([a-z_]\w*)\s*\(")
 KEYWORDS = {"alignas", "catch", "decltype", "defined", "explicit", "for", "if", "noexcept", "operator", "requires", "return"}

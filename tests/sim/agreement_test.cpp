@@ -19,12 +19,18 @@ struct Case {
   std::string name = {};
   plan::Plan plan = {};
   double tolerance = 1e-6;
+  std::string software = "rehearse";
 
   /// Pipeline stages and servers get a separate cable for each pair, because they send to several
   /// ranks at a time.
   cluster::Cluster cluster() const {
     return plan.mesh.pp > 1 || plan.mesh.servers > 0 ? meshed(plan.mesh.world_size())
                                                      : switched(plan.mesh.world_size());
+  }
+  model::ModelSpec model() const {
+    model::ModelSpec spec = model::load_model("gpt-demo", 0);
+    spec.software = software::load_software(software);
+    return spec;
   }
 };
 std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
@@ -72,20 +78,26 @@ std::vector<Case> uncontended() {
   add("tensor_2", {.method = "megatron",
                    .mesh = {.tp = 2},
                    .exchange = {.collective = program::Algorithm::ring}});
+  // The same with a busy host, which waits for the device, and a library that adds latencies.
+  for (std::size_t i = 0, n = cases.size(); i < n; ++i) {
+    Case hosted = cases[i];
+    hosted.name += "_hosted", hosted.software = "megatron-2021";
+    cases.push_back(hosted);
+  }
   return cases;
 }
 
 class Uncontended : public testing::TestWithParam<Case> {};
 
 TEST_P(Uncontended, DryFluidAndChunkAreOne) {
-  const Bench bench(GetParam().plan, GetParam().cluster(), "gpt-demo");
+  const Bench bench(GetParam().plan, GetParam().cluster(), GetParam().model());
   const Times dry = bench.dry();
   EXPECT_LE(difference(dry, bench.sim(fluid).times), GetParam().tolerance);
   EXPECT_LE(difference(dry, bench.sim(chunk).times), GetParam().tolerance);
 }
 
 TEST_P(Uncontended, AreOneUnderTheSameDisturbance) {
-  const Bench bench(GetParam().plan, GetParam().cluster(), "gpt-demo");
+  const Bench bench(GetParam().plan, GetParam().cluster(), GetParam().model());
   const cluster::Disturbance jitter = {.seed = 7,
                                        .compute_sigma = 0.1,
                                        .stragglers = {{.rank = 1, .factor = 1.5}},

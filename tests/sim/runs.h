@@ -12,6 +12,7 @@
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/host_lane.h"
 #include "engine/execution/dry_run.h"
 #include "engine/execution/trace.h"
 #include "engine/link/link.h"
@@ -60,7 +61,14 @@ inline double last_end(const Times& times) {
   return last;
 }
 
-/// A model, a cluster, a linked program and its costs.
+/// The latencies that a software adds to transfers, as a job's cluster has them.
+inline cluster::Cluster with_library(cluster::Cluster cluster, const software::Software& how) {
+  cluster.use_library({.launch = how.launch, .in_node = how.hop_in_node, .across = how.hop_across});
+  return cluster;
+}
+
+/// A model, a cluster, a linked program (with the host's lane, if the model's software has a busy
+/// host) and its costs.
 struct Bench {
   Bench(const plan::Plan& plan, cluster::Cluster on, const std::string& model_name = "gpt-tiny",
         const costs::Profile* profile = nullptr, std::span<const double> slow = {})
@@ -68,8 +76,8 @@ struct Bench {
   Bench(const plan::Plan& plan, cluster::Cluster on, model::ModelSpec spec,
         const costs::Profile* profile = nullptr, std::span<const double> slow = {})
       : model(std::move(spec)),
-        cluster(std::move(on)),
-        linked(link::link(methods::compile(plan, model))),
+        cluster(with_library(std::move(on), model.software)),
+        linked(link::link(costs::with_host_lane(methods::compile(plan, model), model))),
         costs(linked, model, cluster, {}, plan::Optimizer::adamw, profile, slow) {}
 
   Times dry(const cluster::Disturbance& disturbance = {}, int steps = 3) const {

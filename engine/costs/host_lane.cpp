@@ -1,0 +1,138 @@
+#include "engine/costs/host_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/model/launches.h"
+
+namespace rehearse::costs {
+namespace {
+
+using program::Op;
+using software::HostWait;
+
+bool by_arrival(const program::Role& role) {
+  return role.free_running ||
+         std::any_of(role.lanes.begin(), role.lanes.end(),
+                     [](const program::Lane& l) { return l.order == program::Order::arrival; }) ||
+         std::any_of(role.ops.begin(), role.ops.end(), [](const Op& op) {
+           return std::holds_alternative<program::Put>(op.work) ||
+                  std::holds_alternative<program::Take>(op.work);
+         });
+}
+
+/// Rewrites one role. Its new ops: before each op the host's, in the same order.
+class HostLane {
+ public:
+  HostLane(const model::ModelSpec& model, int tp, program::Role& role)
+      : model_(model), how_(model.software), tp_(tp), role_(role) {
+    for (const Op& op : role.ops)
+      if (const auto* c = std::get_if<program::Compute>(&op.work))
+        if (c->pass == program::Pass::forward)
+          first_segment_ = std::min(first_segment_, c->segment);
+  }
+
+  void build() {
+    const Id lane = static_cast<Id>(role_.lanes.size());
+    role_.lanes.push_back({"host"});
+    std::vector<Op> old = std::move(role_.ops);
+    std::vector<Id> new_id(old.size(), none), host_of(old.size(), none);
+    Id issued = none;              // the host's last op
+    std::vector<Id> awaited = {};  // ops that the host waits for before it issues the next one
+    bool updated = false;
+    for (Id o = 0; o < old.size(); ++o) {
+      Op& op = old[o];
+      const bool first_update = std::holds_alternative<program::Update>(op.work) && !updated;
+      if (first_update && how_.waits_for(HostWait::update)) {
+        for (const program::After& after : op.after)
+          if (after.lag == 0 && after.op < o) awaited.push_back(new_id[after.op]);
+        // Of the update's own lane, no op is in `after`.
+        if (const Id norm = last_norm_in(op); norm != none) awaited.push_back(norm);
+      }
+      // The op may start when the host begins to issue it. If the end of the host's last op does
+      // not say when that is, an op of no length does.
+      if (issued == none || !awaited.empty() || out_[issued].shift != op.shift) {
+        issued = add({.lane = lane, .work = program::Issue{0}, .shift = op.shift});
+        for (const Id other : awaited)
+          if (out_[other].shift == op.shift) out_[issued].after.push_back({other});
+        awaited.clear();
+      }
+      host_of[o] = issued;
+      issued =
+          add({.lane = lane, .work = program::Issue{seconds(op, first_update)}, .shift = op.shift});
+      updated = updated || first_update;
+      new_id[o] = add(std::move(op));
+      if (waited_for(out_[new_id[o]])) awaited.push_back(new_id[o]);
+    }
+    for (Id o = 0; o < old.size(); ++o) {
+      Op& op = out_[new_id[o]];
+      for (program::After& after : op.after) after.op = new_id[after.op];
+      op.after.push_back({host_of[o]});
+    }
+    role_.ops = std::move(out_);
+  }
+
+ private:
+  Id add(Op op) {
+    out_.push_back(std::move(op));
+    return static_cast<Id>(out_.size() - 1);
+  }
+
+  /// The last new op of the update's lane that writes the norm which the update reads.
+  Id last_norm_in(const Op& update) const {
+    const program::Ref* norm = find(update, program::Slot::norm);
+    for (Id o = static_cast<Id>(out_.size()); norm != nullptr && o-- > 0;)
+      if (out_[o].lane == update.lane)
+        for (const program::Ref& ref : out_[o].refs)
+          if (ref.view == norm->view && ref.mode != program::Mode::read) return o;
+    return none;
+  }
+
+  program::DType dtype_of(const Op& op) const {
+    const program::Ref* param = find(op, program::Slot::param);
+    return param ? role_.storages[role_.views[param->view].storage].dtype : program::DType::f32;
+  }
+
+  double seconds(const Op& op, bool first_update) const {
+    if (const auto* c = std::get_if<program::Compute>(&op.work)) {
+      const auto launches =
+          launches_of(model_, c->segment, c->pass, c->samples, tp_, dtype_of(op)).size();
+      const bool backward = c->pass == program::Pass::backward;
+      const double fixed = c->pass == program::Pass::forward && c->segment == first_segment_
+                               ? how_.microbatch.value
+                               : 0;
+      return fixed + static_cast<double>(launches) *
+                         (backward ? how_.backward_issue : how_.forward_issue).value;
+    }
+    return how_.forward_issue.value + (first_update ? how_.update.value : 0);
+  }
+
+  bool waited_for(const Op& op) const {
+    const auto* c = std::get_if<program::Compute>(&op.work);
+    if (c != nullptr)
+      return how_.waits_for(HostWait::loss) && c->pass == program::Pass::forward &&
+             model_.segments[c->segment].kind == model::SegmentKind::head;
+    return how_.waits_for(HostWait::transfers) && std::holds_alternative<program::Recv>(op.work);
+  }
+
+  const model::ModelSpec& model_;
+  const software::Software& how_;
+  const int tp_;
+  program::Role& role_;
+  Id first_segment_ = none;
+  std::vector<Op> out_ = {};
+};
+
+}  // namespace
+
+program::Program with_host_lane(program::Program program, const model::ModelSpec& model) {
+  if (!model.software.busy_host()) return program;
+  int tp = 1;
+  for (const program::Axis& axis : program.mesh)
+    if (axis.name == "tp") tp = axis.size;
+  for (program::Role& role : program.roles)
+    if (!by_arrival(role)) HostLane(model, tp, role).build();
+  return program;
+}
+
+}  // namespace rehearse::costs

@@ -1,0 +1,291 @@
+// The kernels that a pass of a segment launches, one entry each, in their order. With the default
+// software they are those of the blocks in models/; other software (engine/software) fuses more or
+// less, and writes the scores of attention to memory or keeps them on the chip:
+//
+//   written:  q k^T -> [scale, mask, softmax] -> dropout -> p v     scores: (samples, heads, s, s)
+//   fused:    one kernel, no (s, s) tensor in memory
+//
+// Conventions: a product of (m, k) and (k, n) is 2 m k n FLOPs, and backward has twice the products
+// of forward. Attention's two (s, s) products count in full, although a causal mask halves the
+// work of a fused kernel (as in Megatron-LM, Narayanan et al. 2021, appendix). A memory-bound
+// kernel has the bytes that it reads and writes. All counts are those of tp rank 0, which alone
+// adds the residual.
+#include "engine/model/launches.h"
+
+#include <cmath>
+#include <utility>
+
+#include "engine/model/sizes.h"
+
+namespace rehearse::model {
+namespace {
+
+using software::Attention;
+using software::Bias;
+using software::CrossEntropy;
+using software::Residual;
+using software::Softmax;
+
+/// Appends launches. Counts of elements are per token, in the model's type, unless a name says
+/// bytes.
+class List {
+ public:
+  List(const Sizes& z, const software::Software& how) : z_(z), how_(how) {}
+  std::vector<Launch> launches = {};
+
+  /// `kernels` launches that share this traffic.
+  void memory(double elements_per_token, int kernels = 1) {
+    memory_bytes(elements_per_token * z_.tokens * z_.element, kernels);
+  }
+  void memory_bytes(double bytes, int kernels = 1) {
+    for (int i = 0; i < kernels; ++i)
+      launches.push_back({.kind = Launch::Kind::memory, .bytes = bytes / kernels});
+  }
+  /// (rows, inner) times (inner, columns), in `kernels` launches that share the columns.
+  void product(double rows, double columns, double inner, int kernels = 1, double batch = 1) {
+    for (int i = 0; i < kernels; ++i) {
+      const double part = columns / kernels;
+      launches.push_back(
+          {.kind = Launch::Kind::product,
+           .batch = batch,
+           .rows = rows,
+           .columns = part,
+           .inner = inner,
+           .bytes = z_.element * batch * (rows * inner + inner * part + rows * part)});
+    }
+  }
+  /// A linear layer's forward: (tokens, inner) -> (tokens, outer).
+  void linear(double inner, double outer, int kernels = 1, bool bias = true) {
+    if (bias && how_.bias == Bias::kernel) memory(outer, kernels);
+    product(z_.tokens, outer, inner, kernels);
+  }
+  /// The gradients of its input and of its weight.
+  void linear_backward(double inner, double outer, int kernels = 1) {
+    for (int i = 0; i < kernels; ++i) {
+      const double part = outer / kernels;
+      product(z_.tokens, inner, part);
+      product(inner, part, z_.tokens);
+    }
+  }
+  void fused_attention(double inner) {
+    launches.push_back({.kind = Launch::Kind::attention,
+                        .batch = z_.samples * z_.heads,
+                        .rows = z_.seq,
+                        .columns = z_.seq,
+                        .inner = inner});
+  }
+  void norm() { memory_bytes(z_.tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
+  /// One kernel for the gradient of the input, one for those of weight and bias.
+  void norm_backward() {
+    memory_bytes(z_.tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics(), 2);
+  }
+
+  /// A pass over the scores, of so many bytes per score.
+  void scores(double bytes) { memory_bytes(bytes * z_.scores()); }
+  bool fused_softmax() const {
+    return how_.softmax == Softmax::fused &&
+           std::fmod(z_.samples * z_.heads, how_.softmax_multiple) == 0;
+  }
+  void softmax() {
+    if (fused_softmax()) return scores(2 * z_.element);
+    const double e = how_.softmax_f32 ? 4 : z_.element;
+    if (e != z_.element) scores(z_.element + e);
+    for (int i = 0; i < 3; ++i) scores(2 * e);  // scale, mask, softmax
+    if (e != z_.element) scores(e + z_.element);
+  }
+  void softmax_backward() {
+    if (fused_softmax()) return scores(3 * z_.element);
+    const double e = how_.softmax_f32 ? 4 : z_.element;
+    if (e != z_.element) scores(z_.element + e);
+    scores(3 * e);  // softmax
+    scores(2 * e);  // scale; the mask has no gradient
+    if (e != z_.element) scores(e + z_.element);
+  }
+  /// Scores, softmax, dropout and context of attention whose scores are in memory.
+  void written_attention() {
+    for (int i = 1; i < how_.head_copies; ++i) memory(2 * z_.query);
+    probabilities();
+    product(z_.seq, z_.head_size(), z_.seq, 1, z_.samples * z_.heads);
+    if (how_.head_copies > 0) memory(2 * z_.query);  // back to (tokens, heads x head size)
+  }
+  void probabilities() {
+    product(z_.seq, z_.seq, z_.head_size(), 1, z_.samples * z_.heads);
+    softmax();
+    if (z_.dropout) scores(2 * z_.element + 1);
+  }
+  void written_attention_backward() {
+    const double batch = z_.samples * z_.heads;
+    if (how_.recompute_scores) probabilities();
+    for (int i = 0; i < how_.head_copies; ++i) memory(2 * z_.query);
+    product(z_.seq, z_.seq, z_.head_size(), 1, batch);
+    product(z_.seq, z_.head_size(), z_.seq, 1, batch);
+    if (z_.dropout) scores(2 * z_.element + 1);
+    softmax_backward();
+    for (int i = 0; i < 2; ++i) product(z_.seq, z_.head_size(), z_.seq, 1, batch);
+  }
+
+  /// What adds dropout, bias and residual to the result of a row-parallel product. `accumulated`
+  /// makes the sum before the product.
+  void residual_before() {
+    if (how_.residual == Residual::accumulated) memory((z_.dropout ? 3 : 2) * z_.hidden);
+  }
+  void residual_after() {
+    const double mask = z_.dropout ? z_.tokens * z_.hidden : 0;
+    if (how_.residual == Residual::fused)
+      memory_bytes(3 * z_.tokens * z_.hidden * z_.element + mask);
+    if (how_.residual == Residual::separate) {
+      if (z_.dropout) memory_bytes(2 * z_.tokens * z_.hidden * z_.element + mask);
+      memory(3 * z_.hidden);
+    }
+  }
+  void residual_backward() {
+    if (z_.dropout) memory(2 * z_.hidden);
+    if (!z_.rms) memory(z_.hidden);  // bias gradient
+    memory(3 * z_.hidden);           // the residual's part of the input's gradient
+  }
+
+ private:
+  const Sizes& z_;
+  const software::Software& how_;
+};
+
+void attention(List& l, const Sizes& z, const software::Software& how, bool forward) {
+  const double width = z.query + 2 * z.key;
+  const bool written = how.attention == Attention::written;
+  if (forward) {
+    l.norm();
+    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    if (z.rms) l.memory(2 * (z.query + z.key));  // rotary positions
+    if (written)
+      l.written_attention();
+    else
+      l.fused_attention(2 * z.head_size());
+    l.residual_before();
+    l.linear(z.query, z.hidden, 1, how.residual == Residual::separate && !z.rms);
+    l.residual_after();
+    return;
+  }
+  l.residual_backward();
+  l.linear_backward(z.query, z.hidden);
+  if (written)
+    l.written_attention_backward();
+  else
+    l.fused_attention(4 * z.head_size());
+  if (z.rms)
+    l.memory(2 * (z.query + z.key));
+  else
+    l.memory(width, how.qkv_backward);  // bias gradients of query, key, value
+  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.norm_backward();
+}
+
+void mlp(List& l, const Sizes& z, const software::Software& how, bool forward) {
+  const double width = z.rms ? 2 * z.ffn : z.ffn;  // SwiGLU: gate and up
+  if (forward) {
+    l.norm();
+    l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
+    l.memory(width + z.ffn);
+    l.residual_before();
+    l.linear(z.ffn, z.hidden, 1, how.residual == Residual::separate && !z.rms);
+    l.residual_after();
+    return;
+  }
+  l.residual_backward();
+  l.linear_backward(z.ffn, z.hidden);
+  l.memory(2 * width + z.ffn);
+  if (!z.rms) l.memory(z.ffn);  // bias gradient
+  l.linear_backward(z.hidden, width);
+  l.norm_backward();
+}
+
+void embedding(List& l, const ModelSpec& m, const Sizes& z, bool forward) {
+  const double positions = z.rms ? 0 : z.seq * z.hidden * z.element;
+  const bool dropout = z.dropout && !z.post_norm;
+  const double row = z.tokens * z.hidden * z.element;
+  if (forward) {
+    l.memory_bytes(2 * row + (z.rms ? positions : 0));
+    if (!z.rms) l.memory_bytes(2 * row + positions);
+    if (dropout) l.memory(2 * z.hidden);
+    return;
+  }
+  if (dropout) l.memory(2 * z.hidden);
+  l.memory(3 * z.hidden);
+  if (!z.rms) l.memory_bytes(row + positions);
+  // If tied, the head's backward has already written the table's gradient in this step.
+  if (!m.tied) l.memory_bytes(z.table * z.element);
+}
+
+/// The loss over the logits, (tokens, vocabulary shard).
+void cross_entropy(List& l, const Sizes& z, CrossEntropy form, bool forward) {
+  const double logits = z.tokens * z.vocab;
+  if (form == CrossEntropy::fused) {
+    if (forward) {  // maximum, exponentials in place, their sum, the target's logit
+      l.memory_bytes(2 * logits * z.element + 12 * z.tokens, 4);
+    } else {  // probabilities to gradients, in place; minus one at the target
+      l.memory(2 * z.vocab, 2);
+    }
+    return;
+  }
+  const double convert = (z.element + 4) * logits;
+  if (forward) {
+    l.memory_bytes(convert);
+    if (form == CrossEntropy::library) return l.memory_bytes(8 * logits);
+    for (const int bytes : {4, 8, 8, 4, 8}) l.memory_bytes(bytes * logits);
+    return;
+  }
+  l.memory_bytes((form == CrossEntropy::library ? 12 : 8) * logits);
+  l.memory_bytes(convert);
+}
+
+void head(List& l, const Sizes& z, const software::Software& how, bool forward) {
+  if (forward) {
+    l.norm();
+    if (z.transform) {
+      l.linear(z.hidden, z.hidden);
+      l.memory(2 * z.hidden);
+      l.norm();
+    }
+    l.linear(z.hidden, z.vocab, 1, z.transform);
+    cross_entropy(l, z, how.cross_entropy, true);
+    return;
+  }
+  cross_entropy(l, z, how.cross_entropy, false);
+  l.linear_backward(z.hidden, z.vocab);
+  if (z.transform) {
+    l.memory(z.vocab);  // bias gradient
+    l.norm_backward();
+    l.memory(3 * z.hidden);
+    l.memory(z.hidden);
+    l.linear_backward(z.hidden, z.hidden);
+  }
+  l.norm_backward();
+}
+
+}  // namespace
+
+std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
+                                int tp, program::DType dtype) {
+  const Sizes z(model, samples, tp, dtype);
+  const software::Software& how = model.software;
+  List l(z, how);
+  const bool forward = pass != program::Pass::backward;
+  switch (model.segments[segment].kind) {
+    case SegmentKind::embedding:
+      embedding(l, model, z, forward);
+      break;
+    case SegmentKind::attention:
+      attention(l, z, how, forward);
+      // BERT applies dropout to the embedding's output in the first layer.
+      if (z.post_norm && z.dropout && model.segments[segment].layer == 0) l.memory(2 * z.hidden);
+      break;
+    case SegmentKind::mlp:
+      mlp(l, z, how, forward);
+      break;
+    case SegmentKind::head:
+      head(l, z, how, forward);
+      break;
+  }
+  return std::move(l.launches);
+}
+
+}  // namespace rehearse::model

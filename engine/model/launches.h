@@ -1,0 +1,26 @@
+// The kernels that a pass of a segment launches (launches.cpp). The device table prices each of
+// them (engine/costs/device_time.h), and the software says how long the host takes to issue one.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace rehearse::model {
+
+/// One kernel. product: `batch` products of (rows, inner) and (inner, columns). attention: the same
+/// sizes, in one kernel that keeps the product on the chip. memory: reads and writes `bytes`.
+struct Launch {
+  enum class Kind : std::uint8_t { product, attention, memory };
+  Kind kind = Kind::memory;
+  double batch = 1, rows = 0, columns = 0, inner = 0;
+  double bytes = 0;  // of operands and result
+
+  double flops() const { return 2 * batch * rows * columns * inner; }
+};
+
+/// The launches of one pass over one micro-batch on one of `tp` ranks, in their order.
+std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
+                                int tp, program::DType dtype);
+
+}  // namespace rehearse::model

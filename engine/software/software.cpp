@@ -1,0 +1,121 @@
+#include "engine/software/software.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "engine/base/data_dir.h"
+#include "engine/base/limits.h"
+#include "engine/base/names.h"
+
+namespace rehearse::software {
+namespace {
+
+/// The value that the key names; of a missing key, `present`.
+template <class E>
+E choose(const Config& c, const std::string& key, E present) {
+  return *from_name<E>(c.text(key, std::string(name_of(present)), names_of<E>()));
+}
+
+std::vector<HostWait> read_waits(const Config& c, const std::vector<HostWait>& present) {
+  if (!c.has("waits")) {
+    c.texts("waits");
+    return present;
+  }
+  std::vector<HostWait> out;
+  for (const std::string& name : c.texts("waits")) {
+    const auto wait = from_name<HostWait>(name);
+    if (!wait)
+      throw c.error("waits", fmt::format("\"{}\" is not known; known: {}", name,
+                                         fmt::join(names_of<HostWait>(), ", ")));
+    out.push_back(*wait);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool Software::waits_for(HostWait what) const {
+  return std::find(waits.begin(), waits.end(), what) != waits.end();
+}
+
+bool Software::busy_host() const {
+  return forward_issue.value > 0 || backward_issue.value > 0 || microbatch.value > 0 ||
+         update.value > 0;
+}
+
+Software read_software(const Config& table, Software base) {
+  const auto count = [](const Config& c, const char* key, int present, double least) {
+    return static_cast<int>(c.integer(key, present, between(least, 64)));
+  };
+  Software s = std::move(base);
+  const Config kernels = table.section("kernels");
+  s.attention = choose(kernels, "attention", s.attention);
+  s.softmax = choose(kernels, "softmax", s.softmax);
+  s.softmax_multiple = count(kernels, "softmax_multiple", s.softmax_multiple, 1);
+  s.softmax_f32 = kernels.flag("softmax_f32", s.softmax_f32);
+  s.head_copies = count(kernels, "head_copies", s.head_copies, 0);
+  s.qkv_forward = count(kernels, "qkv_forward", s.qkv_forward, 1);
+  s.qkv_backward = count(kernels, "qkv_backward", s.qkv_backward, 1);
+  s.bias = choose(kernels, "bias", s.bias);
+  s.bias_activation = kernels.flag("bias_activation", s.bias_activation);
+  s.recompute_scores = kernels.flag("recompute_scores", s.recompute_scores);
+  s.residual = choose(kernels, "residual", s.residual);
+  s.cross_entropy = choose(kernels, "cross_entropy", s.cross_entropy);
+  s.tf32 = kernels.flag("tf32", s.tf32);
+  s.update_bytes = kernels.number("update_bytes", s.update_bytes, between(0, 1e4));
+  const Config memory = table.section("memory");
+  s.keeps_masks = memory.flag("keeps_masks", s.keeps_masks);
+  const Config communication = table.section("communication");
+  s.launch = communication.seconds("launch", s.launch, limits::latency);
+  s.hop_in_node = communication.seconds("in_node", s.hop_in_node, limits::latency);
+  s.hop_across = communication.seconds("across", s.hop_across, limits::latency);
+  const Config host = table.section("host");
+  s.forward_issue = host.seconds("forward", s.forward_issue, limits::latency);
+  s.backward_issue = host.seconds("backward", s.backward_issue, limits::latency);
+  s.microbatch = host.seconds("micro_batch", s.microbatch, limits::latency);
+  s.update = host.seconds("update", s.update, limits::latency);
+  s.waits = read_waits(host, s.waits);
+  return s;
+}
+
+Software load_software(const std::string& name_or_path) {
+  const auto path = find_data("software", name_or_path, "software");
+  const Config file = Config::load(path.string());
+  Software s;
+  s.name = path.stem().string();
+  s.summary = file.text("summary", "");
+  s.source = file.text("source", std::nullopt);
+  s = read_software(file, std::move(s));
+  file.finish();
+  return s;
+}
+
+std::vector<std::string> known_software() { return data_names("software"); }
+
+std::uint64_t hash_of(const Software& s) {
+  const std::string text = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
+      name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
+      s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
+      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, s.launch.value,
+      s.hop_in_node.value, s.hop_across.value, s.forward_issue.value, s.backward_issue.value,
+      s.microbatch.value, s.update.value,
+      fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
+  std::uint64_t h = 0xcbf29ce484222325ULL;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return h;
+}
+
+std::vector<Config::Key> software_keys() {
+  const Config file = Config::parse("source = \"any\"\n", "keys");
+  file.text("summary", "");
+  file.text("source", std::nullopt);
+  read_software(file, {});
+  return file.keys();
+}
+
+}  // namespace rehearse::software

@@ -1,0 +1,103 @@
+// The software that executes a model: which kernels a pass of a segment launches, how long the host
+// takes to issue them, and when the host waits for the device. A model and a cluster say what is to
+// be done and on what; the software says how well. Files: software/*.toml, docs/software.md.
+//
+// The default, "rehearse", is what `rehearse train` does. The others describe programs whose step
+// times were published, so that predictions can be compared with them.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/config.h"
+#include "engine/base/units.h"
+
+namespace rehearse::software {
+
+/// fused: one kernel computes attention and keeps the (seq, seq) scores on the chip
+/// (FlashAttention). written: scores, softmax and dropout are tensors in memory.
+enum class Attention : std::uint8_t { fused, written };
+constexpr auto spellings(Attention) { return std::to_array<const char*>({"fused", "written"}); }
+
+/// Between the two products of written attention. fused: one kernel scales, masks and normalises.
+/// separate: a kernel for each of the three.
+enum class Softmax : std::uint8_t { fused, separate };
+constexpr auto spellings(Softmax) { return std::to_array<const char*>({"fused", "separate"}); }
+
+/// How a product gets its bias. epilogue: in the product's kernel. kernel: a kernel fills the
+/// result with the bias, and the product adds to it.
+enum class Bias : std::uint8_t { epilogue, kernel };
+constexpr auto spellings(Bias) { return std::to_array<const char*>({"epilogue", "kernel"}); }
+
+/// How dropout and the residual are added to the result of attention and MLP. accumulated: a kernel
+/// copies residual and bias into the result, the product adds to it, and a kernel applies dropout
+/// if there is any. fused: one kernel for bias, dropout and sum. separate: one kernel for dropout,
+/// one for the sum.
+enum class Residual : std::uint8_t { accumulated, fused, separate };
+constexpr auto spellings(Residual) {
+  return std::to_array<const char*>({"accumulated", "fused", "separate"});
+}
+
+/// The loss over the logits. fused: in the model's type, exponentials overwrite the logits.
+/// library: logits become f32, then PyTorch's log-softmax. separate: logits become f32, then one
+/// kernel for each of maximum, difference, exponential, sum and quotient (Megatron-LM).
+enum class CrossEntropy : std::uint8_t { fused, library, separate };
+constexpr auto spellings(CrossEntropy) {
+  return std::to_array<const char*>({"fused", "library", "separate"});
+}
+
+/// Where the host waits for the device before it issues the next op. loss: after the forward pass
+/// of the head. transfers: after each receive of a pipeline. update: before the first update, for
+/// what that update needs (a norm that decides whether to skip it).
+enum class HostWait : std::uint8_t { loss, transfers, update };
+constexpr auto spellings(HostWait) {
+  return std::to_array<const char*>({"loss", "transfers", "update"});
+}
+
+struct Software {
+  std::string name = "rehearse", summary = {}, source = {};
+
+  Attention attention = Attention::fused;
+  Softmax softmax = Softmax::fused;
+  int softmax_multiple = 1;  // fused only if (samples x heads on the rank) is a multiple of it
+  bool softmax_f32 = false;  // separate kernels compute in f32 and convert before and after
+  int head_copies = 0;       // copies of (tokens, heads x head size) around written attention: one
+                             // after it, the others before it
+  int qkv_forward = 1, qkv_backward = 3;  // products for query, key and value together
+  Bias bias = Bias::epilogue;
+  bool bias_activation = false;  // one kernel adds the MLP's bias and applies GELU
+  Residual residual = Residual::accumulated;
+  bool recompute_scores = false;  // backward of written attention computes scores and softmax anew
+  bool keeps_masks = false;       // stores dropout's masks for backward, a byte per element
+  CrossEntropy cross_entropy = CrossEntropy::fused;
+  bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
+  double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands
+  /// Communication: what its library adds to the network's times (cluster::Library).
+  Seconds launch = {}, hop_in_node = {}, hop_across = {};
+
+  /// Host: seconds to issue one kernel. 0: issuing costs nothing and the host never delays the
+  /// device.
+  Seconds forward_issue = {}, backward_issue = {};
+  Seconds microbatch = {};  // further host work of a micro-batch, at its first forward pass
+  Seconds update = {};      // further host work of a step, at its first update
+  std::vector<HostWait> waits = {};
+
+  bool operator==(const Software&) const = default;
+  bool waits_for(HostWait what) const;
+  /// Whether the host takes any time.
+  bool busy_host() const;
+};
+
+/// Loads a software by name (megatron-2021: software/megatron-2021.toml) or by the path of a TOML
+/// file. Throws InputError.
+Software load_software(const std::string& name_or_path);
+std::vector<std::string> known_software();
+/// Reads the keys of a software file from `table`; absent keys keep what `base` says.
+Software read_software(const Config& table, Software base);
+/// A hash of everything that changes a time or a size; not of name, summary and source.
+std::uint64_t hash_of(const Software& software);
+/// Every key of a software file, for tests of docs/software.md.
+std::vector<Config::Key> software_keys();
+
+}  // namespace rehearse::software
