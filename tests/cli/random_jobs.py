@@ -106,8 +106,8 @@ def write(job, folder):
     unit = job["unit"]
     text = [
         '[[device]]\nname = "K"\nmemory = "1000GB"\nf32 = "%gFLOP/s"\nf16 = "%gFLOP/s"\nbf16 = "%gFLOP/s"\n' % ((job["rate"] / unit,) * 3),
-        'memory_bandwidth = "%gB/s"\nefficiency = 0.7\nhalf_flops = "1e8FLOP"\nlaunch = "0us"\nsource = "test"\n'
-        % (job["memory_bandwidth"] / unit),
+        'memory_bandwidth = "%gB/s"\nefficiency = 0.7\nlaunch = "%gus"\nsource = "test"\n'
+        % (job["memory_bandwidth"] / unit, 5e13 / job["rate"] * unit),  # a small kernel wastes a device of any speed
     ]
     for one in job["nodes"]:
         cables = ",\n".join(

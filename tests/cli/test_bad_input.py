@@ -174,7 +174,10 @@ f32 = "{f32}"
 memory_bandwidth = "{memory_bandwidth}"
 efficiency = {efficiency}
 memory_efficiency = {memory_efficiency}
-half_flops = "{half_flops}"
+f32_efficiency = {f32_efficiency}
+attention_efficiency = {attention_efficiency}
+multiprocessors = {multiprocessors}
+tf32 = "{tf32}"
 launch = "{launch}"
 idle = "{idle}"
 busy = "{busy}"
@@ -185,12 +188,15 @@ oversubscription = {oversubscription}
 """
 GOOD = dict(
     bandwidth="1GB/s", latency="1us", memory="16GB", f32="1TFLOP/s", memory_bandwidth="100GB/s", efficiency="1",
-    memory_efficiency="1", half_flops="0FLOP", launch="0s", idle="0W", busy="0W", oversubscription="1",
+    memory_efficiency="1", f32_efficiency="1", attention_efficiency="1", multiprocessors="0", tf32="0FLOP/s", launch="0s", idle="0W",
+    busy="0W", oversubscription="1",
 )  # fmt: skip
 WRONG = dict(
     bandwidth=("0B/s", "1e300B/s", "-1GB/s"), latency=("-1us", "1e300s"), memory=("0B", "1e300B", "-1B"),
     f32=("0FLOP/s", "1e300FLOP/s", "1e-300FLOP/s"), memory_bandwidth=("0B/s", "1e300B/s", "1e-300B/s"),
-    efficiency=("0", "1e-300", "2", "nan", "inf"), memory_efficiency=("0", "1e-300", "2"), half_flops=("-1FLOP", "1e300FLOP"),
+    efficiency=("0", "1e-300", "2", "nan", "inf"), memory_efficiency=("0", "1e-300", "2"),
+    f32_efficiency=("0", "1e-300", "2"), attention_efficiency=("0", "1e-300", "2"), multiprocessors=("-1", "1e9", "2147483648", "1.5"),
+    tf32=("-1FLOP/s", "1FLOP/s", "1e300FLOP/s"),
     launch=("-1s", "1e300s"), idle=("-1W", "1e300W", "9W"), busy=("-1W", "1e300W"), oversubscription=("0", "1e300"),
 )  # fmt: skip
 
@@ -211,7 +217,8 @@ class Platforms(CliTestCase):
 
     def test_the_extremes_of_the_ranges_give_numbers(self):
         slow = dict(bandwidth="1kB/s", latency="1h", f32="1kFLOP/s", memory_bandwidth="1kB/s", efficiency="1e-6",
-                    memory_efficiency="1e-6", half_flops="1e21FLOP", launch="1h", oversubscription="1e6")  # fmt: skip
+                    memory_efficiency="1e-6", f32_efficiency="1e-6", attention_efficiency="1e-6", multiprocessors="1048576", tf32="1kFLOP/s",
+                    launch="1h", oversubscription="1e6")  # fmt: skip
         fast = dict(bandwidth="10PB/s", latency="0s", f32="1e21FLOP/s", memory_bandwidth="10PB/s", memory="1EB")
         rough = ["--set", "disturb.straggler_factor=1e6", "--set", "disturb.straggler_probability=1"]
         for changes in (slow, fast, {"busy": "1MW", "idle": "1MW"}):

@@ -1,0 +1,145 @@
+// `rehearse validate`: predicts published measurements and prints how far off each set is, beside
+// what other simulators reach on the same rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "cli/console/command.h"
+#include "cli/console/json_out.h"
+#include "cli/console/table.h"
+#include "cli/console/teller.h"
+#include "cli/study/validation.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/base/numbers.h"
+#include "engine/base/units.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> sets = {};
+  std::string row = {}, fidelity = "analytic";
+  bool rows = false;
+};
+
+std::string error_text(double error) { return fmt::format("{:+.1f}%", 100 * error); }
+
+std::string summary_table(const std::vector<Validation>& all) {
+  std::vector<std::vector<std::string>> lines{
+      {"set", "use", "rows", "refused", "mean error", "median", "worst", "bias", "goal", "others"}};
+  for (const Validation& v : all)
+    for (const bool calibrates : {false, true}) {
+      const Accuracy a = accuracy(v, calibrates);
+      if (a.rows + a.refused == 0) continue;
+      lines.push_back({v.set->name, calibrates ? "calibrate" : "check", fmt::format("{}", a.rows),
+                       fmt::format("{}", a.refused), percent(a.mean, 1), percent(a.median, 1),
+                       percent(a.worst, 1), error_text(a.bias),
+                       calibrates || v.set->goal == 0 ? "" : fmt::format("{:g}%", v.set->goal),
+                       calibrates ? "" : v.set->peers});
+    }
+  return table(lines) +
+         "\nmean error: mean of |predicted / measured - 1|; bias: its signed mean; calibrate: rows "
+         "that constants were fitted to\n";
+}
+
+std::string row_table(const Validation& v) {
+  std::vector<std::vector<std::string>> lines{
+      {"row of " + v.set->name, "use", "measured", "predicted", "error", "exposed", "bubble"}};
+  for (const Prediction& p : v.rows) {
+    std::vector<std::string> line{p.row->name, p.row->calibrates ? "calibrate" : "check",
+                                  to_text(Seconds(p.row->measured))};
+    if (p.refusal.empty())
+      line.insert(line.end(), {to_text(Seconds(p.seconds)), error_text(p.error()),
+                               to_text(Seconds(p.exposed)), percent(p.bubble, 1)});
+    else
+      line.push_back("refused: " + p.refusal);
+    lines.push_back(std::move(line));
+  }
+  return table(lines) +
+         "\nexposed: communication that compute does not hide; bubble: part of the compute lanes' "
+         "time without compute\n\n";
+}
+
+/// Keeps the one row. Returns whether the set has it.
+bool keep_row(ValidationSet& set, const std::string& name) {
+  std::erase_if(set.rows, [&](const ValidationRow& row) { return row.name != name; });
+  return !set.rows.empty();
+}
+
+void keep_rows(std::vector<ValidationSet>& sets, const std::string& name) {
+  std::vector<std::string> known;
+  for (const ValidationSet& set : sets)
+    for (const ValidationRow& row : set.rows) known.push_back(row.name);
+  std::erase_if(sets, [&](ValidationSet& set) { return !keep_row(set, name); });
+  if (!sets.empty()) return;
+  const std::string near = nearest(name, known);
+  throw InputError(
+      fmt::format("--row: no set has a row \"{}\"{}; `rehearse validate --rows` lists "
+                  "them",
+                  name, near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+}
+
+/// When no row can be predicted, the reason is most likely a wrong --set.
+void check_any_predicted(const std::vector<Validation>& all) {
+  const Prediction* first = nullptr;
+  for (const Validation& v : all)
+    for (const Prediction& p : v.rows) {
+      if (p.refusal.empty()) return;
+      if (first == nullptr) first = &p;
+    }
+  if (first != nullptr) throw InputError(first->refusal);
+}
+
+int run_validate(const Context& context, const Options& options) {
+  std::vector<ValidationSet> sets = validation_sets(options.sets);
+  if (!options.row.empty()) keep_rows(sets, options.row);
+  std::size_t rows = 0, done = 0;
+  for (const ValidationSet& set : sets) rows += set.rows.size();
+  Teller teller(context);
+  std::vector<Validation> all;
+  for (const ValidationSet& set : sets)
+    all.push_back(validate(
+        set, *from_name<Fidelity>(options.fidelity), context.set, [&](const ValidationRow& row) {
+          teller.say(fmt::format("row {} of {}: {} {}", ++done, rows, set.name, row.name));
+        }));
+  teller.done();
+  check_any_predicted(all);
+  if (context.json) {
+    nlohmann::ordered_json results = nlohmann::ordered_json::array();
+    for (const Validation& v : all) results.push_back(to_json(v));
+    std::cout << text_of(with_header(
+        context,
+        {{"schema_version", 1}, {"fidelity", options.fidelity}, {"sets", std::move(results)}}));
+    return good;
+  }
+  if (options.rows || !options.row.empty())
+    for (const Validation& v : all) std::cout << row_table(v);
+  std::cout << summary_table(all);
+  return good;
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Context& context) {
+  CLI::App* command =
+      add_command(app, "validate", "Predict published measurements and compare",
+                  "  rehearse validate\n"
+                  "  rehearse validate megatron-node --rows\n"
+                  "  rehearse validate --row h2048-l24-tp1-dp2-pp2-mb4-gb16\n"
+                  "  rehearse validate megatron-node --set software.host.forward=50us --json");
+  auto options = std::make_shared<Options>();
+  command->add_option("sets", options->sets, "Names of sets; default: all")->type_name("SET");
+  command->add_flag("--rows", options->rows, "Print each row");
+  command->add_option("--row", options->row, "Predict and print this row alone")->type_name("NAME");
+  command->add_option("--fidelity", options->fidelity, "How to predict")
+      ->check(CLI::IsMember(names_of<Fidelity>()))
+      ->capture_default_str();
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_validate(context, *options); };
+  });
+}
+
+}  // namespace rehearse::cli

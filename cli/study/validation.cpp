@@ -1,0 +1,164 @@
+#include "cli/study/validation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/config.h"
+#include "engine/base/csv.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/costs/ping_pong.h"
+
+namespace rehearse::cli {
+namespace {
+
+/// A field that must be a positive number.
+double number(const CsvTable& table, const std::string& file, std::size_t row,
+              const std::string& column) {
+  const std::string& text = table.rows[row][table.column(column)];
+  try {
+    std::size_t end = 0;
+    const double value = std::stod(text, &end);
+    if (end == text.size() && value > 0 && std::isfinite(value)) return value;
+  } catch (const std::exception&) {
+  }
+  throw InputError(fmt::format("{}: row {}: {} = \"{}\" must be a positive number", file, row + 1,
+                               column, text));
+}
+
+std::vector<ValidationRow> read_rows(const std::string& file) {
+  const CsvTable table = load_csv(file);
+  for (const char* needed : {"row", "use", "seconds"})
+    if (table.column(needed) == table.columns.size())
+      throw InputError(fmt::format("{}:1: no column \"{}\"", file, needed));
+  std::vector<ValidationRow> out;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    const std::vector<std::string>& fields = table.rows[r];
+    const std::string& use = fields[table.column("use")];
+    if (use != "calibrate" && use != "check")
+      throw InputError(
+          fmt::format("{}: row {}: use = \"{}\" must be calibrate or check", file, r + 1, use));
+    ValidationRow& row = out.emplace_back();
+    row.name = fields[table.column("row")];
+    row.calibrates = use == "calibrate";
+    row.measured = number(table, file, r, "seconds");
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      if (table.columns[c].find('.') != std::string::npos)
+        row.overrides.push_back(table.columns[c] + "=" + fields[c]);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<ValidationSet> validation_sets() {
+  const std::filesystem::path folder = data_dir() / "validation";
+  const Config file = Config::load((folder / "sets.toml").string());
+  std::vector<ValidationSet> out;
+  for (const Config& c : file.sections("set")) {
+    ValidationSet& set = out.emplace_back();
+    set.name = c.text("name", std::nullopt);
+    set.summary = c.text("summary", std::nullopt);
+    set.source = c.text("source", std::nullopt);
+    set.peers = c.text("peers", "");
+    set.goal = c.number("goal", 0, between(0, 100));
+    set.job = (folder / (set.name + ".toml")).string();
+    set.rows = read_rows((folder / (set.name + ".csv")).string());
+  }
+  file.finish();
+  return out;
+}
+
+std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names) {
+  std::vector<ValidationSet> all = validation_sets(), out;
+  if (names.empty()) return all;
+  std::vector<std::string> known;
+  for (const ValidationSet& set : all) known.push_back(set.name);
+  for (const std::string& name : names) {
+    const auto at = std::find(known.begin(), known.end(), name);
+    if (at == known.end()) {
+      const std::string near = nearest(name, known);
+      throw InputError(fmt::format("validation set \"{}\" is not known; {}known: {}", name,
+                                   near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
+                                   fmt::join(known, ", ")));
+    }
+    out.push_back(all[std::size_t(at - known.begin())]);
+  }
+  return out;
+}
+
+Validation validate(const ValidationSet& set, Fidelity fidelity,
+                    const std::vector<std::string>& overrides,
+                    const std::function<void(const ValidationRow&)>& each) {
+  Validation out{.set = &set};
+  for (const ValidationRow& row : set.rows) {
+    each(row);
+    Prediction& one = out.rows.emplace_back();
+    one.row = &row;
+    std::vector<std::string> keys = row.overrides;
+    keys.insert(keys.end(), overrides.begin(), overrides.end());
+    try {
+      const Study s =
+          study(job::load_job(set.job, keys),
+                {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+      one.seconds = s.summary.step_time.mean;
+      one.bubble = s.summary.bubble_fraction;
+      one.exposed = s.summary.exposed_comm_s;
+    } catch (const InputError& error) {
+      one.refusal = error.what();
+    }
+  }
+  return out;
+}
+
+Accuracy accuracy(const Validation& validation, bool calibrates) {
+  Accuracy out;
+  std::vector<double> errors;
+  for (const Prediction& p : validation.rows) {
+    if (p.row->calibrates != calibrates) continue;
+    if (!p.refusal.empty()) {
+      ++out.refused;
+      continue;
+    }
+    errors.push_back(std::abs(p.error()));
+    out.bias += p.error();
+  }
+  out.rows = static_cast<int>(errors.size());
+  if (errors.empty()) return out;
+  for (const double e : errors) out.mean += e / out.rows;
+  out.bias /= out.rows;
+  out.worst = *std::max_element(errors.begin(), errors.end());
+  out.median = costs::median(std::move(errors));
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Validation& v) {
+  using Json = nlohmann::ordered_json;
+  const auto summary = [&](bool calibrates) {
+    const Accuracy a = accuracy(v, calibrates);
+    return Json{{"rows", a.rows},     {"refused", a.refused}, {"mean_abs_error", a.mean},
+                {"median", a.median}, {"worst", a.worst},     {"bias", a.bias}};
+  };
+  Json rows = Json::array();
+  for (const Prediction& p : v.rows) {
+    Json row{{"row", p.row->name},
+             {"use", p.row->calibrates ? "calibrate" : "check"},
+             {"measured_s", p.row->measured}};
+    if (p.refusal.empty())
+      row.update(Json{{"predicted_s", p.seconds},
+                      {"error", p.error()},
+                      {"bubble_fraction", p.bubble},
+                      {"exposed_comm_s", p.exposed}});
+    else
+      row["refused"] = p.refusal;
+    rows.push_back(std::move(row));
+  }
+  return {{"set", v.set->name},         {"summary", v.set->summary},   {"source", v.set->source},
+          {"peers", v.set->peers},      {"goal_percent", v.set->goal}, {"check", summary(false)},
+          {"calibrate", summary(true)}, {"rows", std::move(rows)}};
+}
+
+}  // namespace rehearse::cli

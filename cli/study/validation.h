@@ -1,0 +1,61 @@
+// Predictions beside published measurements. A set is a job file, a table of rows that change its
+// keys, and the seconds that others measured for a step of each row (validation/sets.toml).
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/study/study.h"
+
+namespace rehearse::cli {
+
+struct ValidationRow {
+  std::string name = {};
+  bool calibrates = false;  // may be used to fit constants; otherwise only predicted
+  double measured = 0;      // seconds of a step
+  std::vector<std::string> overrides = {};  // of the set's job
+};
+
+struct ValidationSet {
+  std::string name = {}, summary = {}, source = {}, peers = {};
+  double goal = 0;       // percent
+  std::string job = {};  // path
+  std::vector<ValidationRow> rows = {};
+};
+
+/// All sets of the data folder. Throws InputError.
+std::vector<ValidationSet> validation_sets();
+/// The sets of these names, in this order; all of them when `names` is empty. Throws InputError
+/// that names the nearest known set.
+std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names);
+
+struct Prediction {
+  const ValidationRow* row = nullptr;
+  double seconds = 0, bubble = 0, exposed = 0;  // bubble: a fraction; exposed: seconds
+  std::string refusal = {};                     // why the row cannot be predicted; empty: it can
+
+  double error() const { return seconds / row->measured - 1; }
+};
+
+struct Validation {
+  const ValidationSet* set = nullptr;
+  std::vector<Prediction> rows = {};
+};
+
+/// Predicts every row with `fidelity`. `overrides`: further keys of every job. `each`: called
+/// before each row.
+Validation validate(const ValidationSet& set, Fidelity fidelity,
+                    const std::vector<std::string>& overrides,
+                    const std::function<void(const ValidationRow&)>& each);
+
+/// Of the rows that are predicted and (not) used to fit.
+struct Accuracy {
+  int rows = 0, refused = 0;
+  double mean = 0, median = 0, worst = 0, bias = 0;  // of |error|; bias: of the signed error
+};
+Accuracy accuracy(const Validation& validation, bool calibrates);
+
+nlohmann::ordered_json to_json(const Validation& validation);
+
+}  // namespace rehearse::cli
