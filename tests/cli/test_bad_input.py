@@ -217,8 +217,8 @@ class Platforms(CliTestCase):
 
     def test_the_extremes_of_the_ranges_give_numbers(self):
         slow = dict(bandwidth="1kB/s", latency="1h", f32="1kFLOP/s", memory_bandwidth="1kB/s", efficiency="1e-6",
-                    memory_efficiency="1e-6", f32_efficiency="1e-6", attention_efficiency="1e-6", multiprocessors="1048576", tf32="1kFLOP/s",
-                    launch="1h", oversubscription="1e6")  # fmt: skip
+                    memory_efficiency="1e-6", f32_efficiency="1e-6", attention_efficiency="1e-6", multiprocessors="1048576",
+                    tf32="1kFLOP/s", launch="1h", oversubscription="1e6")  # fmt: skip
         fast = dict(bandwidth="10PB/s", latency="0s", f32="1e21FLOP/s", memory_bandwidth="10PB/s", memory="1EB")
         rough = ["--set", "disturb.straggler_factor=1e6", "--set", "disturb.straggler_probability=1"]
         for changes in (slow, fast, {"busy": "1MW", "idle": "1MW"}):

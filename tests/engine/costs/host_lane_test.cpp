@@ -35,7 +35,7 @@ software::Software host(double forward, double backward, std::vector<HostWait> w
 
 /// A program with the host's lane, and its dry run.
 struct Hosted {
-  Hosted(plan::Plan plan, const software::Software& how, int ranks)
+  Hosted(const plan::Plan& plan, const software::Software& how, int ranks)
       : model(model_with(how)),
         cluster(test::fast(ranks)),
         linked(link::link(with_host_lane(methods::compile(plan, model), model))),
