@@ -22,6 +22,7 @@
 #include "bench/figure.h"
 #include "engine/base/data_dir.h"
 #include "engine/job/job.h"
+#include "engine/link/link.h"
 #include "runtime/control/environment.h"
 #include "runtime/control/launcher.h"
 #include "runtime/execution/lane_runner.h"
@@ -66,10 +67,9 @@ job::Job job_of(const std::string& model, const std::string& data, int ranks, in
 
 /// Seconds per step in which the compute lane of a place is idle although its next op could start.
 /// The first step does not count.
-double idle_while_ready(const program::Program& program,
+double idle_while_ready(const link::OrderedProgram& linked,
                         const std::vector<execution::Interval>& intervals, Id place, int steps) {
-  const program::Role& role = program.roles[0];
-  const runtime::TaskLane lane = runtime::lanes_of(program, role).front();
+  const runtime::TaskLane lane = runtime::lanes_of(linked, 0).front();
   std::map<std::pair<Id, int>, execution::Interval> ran;
   for (const execution::Interval& i : intervals)
     if (i.place == place) ran[{i.op, i.step}] = i;
@@ -77,8 +77,8 @@ double idle_while_ready(const program::Program& program,
   for (int step = 0; step < steps; ++step)
     for (const runtime::Task& task : lane.tasks) {
       double ready = free;
-      for (const program::After& after : task.after)
-        if (const auto it = ran.find({after.op, step - after.lag}); it != ran.end())
+      for (const link::Wait& wait : task.waits)
+        if (const auto it = ran.find({wait.op, step - wait.lag}); it != ran.end())
           ready = std::max(ready, it->second.end);
       const execution::Interval& op = ran.at({task.op, step});
       if (step > 0) sum += std::max(0.0, op.start - ready);
@@ -108,10 +108,10 @@ void be_rank(const fs::path& folder, int seq_len, int samples, int steps) {
   options.sink = &recording;
   const runtime::TrainSummary summary = train(job, environment, options);
   if (environment.rank != 0) return;
-  const program::Program program = program_of(job);
+  const link::OrderedProgram linked = link::order(program_of(job));
   double idle = 0;
   for (Id place = 0; place < static_cast<Id>(ranks); ++place)
-    idle = std::max(idle, idle_while_ready(program, recording.intervals, place, steps));
+    idle = std::max(idle, idle_while_ready(linked, recording.intervals, place, steps));
   const double step = summary.median_step_s, empty = empty_step(folder);
   fmt::print(
       "engine overhead, gpt2-124m, ddp of {} processes, {} x {} tokens each: step {:.3f} s\n",
