@@ -1,11 +1,27 @@
 #include "engine/program/text_line.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
 namespace rehearse::program {
 
+namespace {
+
+/// Names end up in JSON, so a text has no other bytes.
+bool printable(char c) { return (c >= ' ' && c <= '~') || c == '\t' || c == '\r'; }
+
+}  // namespace
+
 TextLine::TextLine(std::string text, int number) : text_(std::move(text)), number_(number) {
+  if (const auto bad = std::find_if_not(text_.begin(), text_.end(), printable);
+      bad != text_.end()) {
+    const auto byte = static_cast<unsigned char>(*bad);
+    const auto column = bad - text_.begin() + 1;
+    std::replace_if(
+        text_.begin(), text_.end(), [](char c) { return !printable(c); }, '?');
+    fail(fmt::format("byte 0x{:02X} in column {}; only printable ASCII", byte, column));
+  }
   std::istringstream in(text_);
   for (std::string word; in >> word;) words_.push_back(word);
 }

@@ -78,6 +78,13 @@ TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   refuses("mesh dp=2\nworld 2\nrole worker ranks=0\nrole worker ranks=1", "6", "second role");
 }
 
+TEST(ProgramText, HasOnlyPrintableAscii) {
+  // Found by the fuzzer: such a name could not be printed as JSON.
+  EXPECT_EQ(test::message_of<ProgramError>(
+                [] { parse_program("rehearse-program 1\nmethod a\xC0\x01\n"); }),
+            "program text, line 2: byte 0xC0 in column 9; only printable ASCII\n  method a??");
+}
+
 TEST(ProgramText, NeedsAWorld) {
   EXPECT_THAT(
       test::message_of<ProgramError>([] { parse_program("rehearse-program 1\nmethod test\n"); }),
