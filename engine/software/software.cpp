@@ -82,10 +82,25 @@ Software read_software(const Config& table, Software base) {
   return s;
 }
 
-Software load_software(const std::string& name_or_path) {
+namespace {
+
+constexpr int most_bases = 8;  // of a chain of files
+
+Software load(const std::string& name_or_path, int depth) {
   const auto path = find_data("software", name_or_path, "software");
   const Config file = Config::load(path.string());
   Software s;
+  if (const std::string base = file.text("base", ""); !base.empty()) {
+    if (depth == most_bases)
+      throw file.error("base", fmt::format("more than {} files, each the base of another; is one "
+                                           "its own base?",
+                                           most_bases));
+    try {
+      s = load(base, depth + 1);
+    } catch (const InputError& error) {
+      throw file.error("base", error.what());
+    }
+  }
   s.name = path.stem().string();
   s.summary = file.text("summary", "");
   s.source = file.text("source", std::nullopt);
@@ -93,6 +108,10 @@ Software load_software(const std::string& name_or_path) {
   file.finish();
   return s;
 }
+
+}  // namespace
+
+Software load_software(const std::string& name_or_path) { return load(name_or_path, 0); }
 
 std::vector<std::string> known_software() { return data_names("software"); }
 
@@ -112,6 +131,7 @@ std::uint64_t hash_of(const Software& s) {
 
 std::vector<Config::Key> software_keys() {
   const Config file = Config::parse("source = \"any\"\n", "keys");
+  file.text("base", "");
   file.text("summary", "");
   file.text("source", std::nullopt);
   read_software(file, {});

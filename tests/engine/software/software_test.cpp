@@ -133,6 +133,7 @@ TEST(Software, EveryKeyChangesTheHashAndNoDescriptionDoes) {
     if (key.type == "true or false") return "true";
     if (key.type == "duration") return "\"5us\"";
     if (key.type == "list of text") return "[\"loss\"]";
+    if (key.path == "base") return "\"megatron-2021\"";
     const std::string last = key.type.substr(key.type.rfind(' ') + 1);  // of the choices
     return "\"" + last.substr(0, last.find('"')) + "\"";
   };
@@ -177,6 +178,32 @@ TEST(Software, AFileNeedsASourceAndAKnownName) {
   EXPECT_THAT(test::message_of([] { load_software("megatron-2012"); }),
               AllOf(HasSubstr("software \"megatron-2012\" is not known"),
                     HasSubstr("did you mean \"megatron-2021\"?")));
+}
+
+TEST(Software, AFileMayChangeAnother) {
+  const Software megatron = load_software("megatron-2021");
+  Software changed = megatron;
+  changed.recompute_scores = true;
+  EXPECT_EQ(unnamed(load_software("megatron-2022")), unnamed(changed));
+
+  changed = megatron;
+  changed.update = Seconds(0.5);
+  const Software mine =
+      load_software(written("base = \"megatron-2021\"\nhost.update = \"500ms\"\n"));
+  EXPECT_EQ(unnamed(mine), unnamed(changed));
+  EXPECT_EQ(mine.name, "mine");
+  EXPECT_EQ(mine.source, "a test");
+  EXPECT_EQ(mine.summary, "");
+}
+
+TEST(Software, ABaseMustBeKnownAndEnd) {
+  EXPECT_THAT(
+      test::message_of<InputError>([] { load_software(written("base = \"megatron-2012\"\n")); }),
+      AllOf(HasSubstr("mine.toml:2: key \"base\""), HasSubstr("megatron-2021")));
+  const std::string path = testing::TempDir() + "/mine.toml";
+  EXPECT_THAT(
+      test::message_of<InputError>([&] { load_software(written("base = \"" + path + "\"\n")); }),
+      HasSubstr("is one its own base?"));
 }
 
 TEST(Software, AJobNamesOneAndChangesItsKeys) {
