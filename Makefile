@@ -7,12 +7,13 @@ SECONDS ?= 60
 SEED ?= 0
 SHELL := /bin/bash
 
-.PHONY: help setup simulator build configure demo test lint format bench fuzz gpu clean
+.PHONY: help setup simulator build configure demo test validate lint format bench fuzz gpu clean
 
 help:
 	@echo "make demo     compare methods by simulation, then train a small model in real processes"
 	@echo "make build    the command, build/bin/rehearse"
 	@echo "make test     build and run all tests"
+	@echo "make validate predict published measurements and compare: table, out/accuracy.svg"
 	@echo "make lint     formatting, clang-tidy, ruff and architecture checks"
 	@echo "make format   format every C++ and Python file"
 	@echo "make bench    the speed figures"
@@ -58,6 +59,11 @@ lint: configure
 format:
 	@tools/setup lint
 	@tools/format
+
+validate: build
+	@mkdir -p out
+	@$(BUILD)/bin/rehearse validate -o out/accuracy.svg
+	@echo "out/accuracy.svg"
 
 bench: configure
 	@tools/bench

@@ -78,6 +78,7 @@ int main_of(int argc, char** argv) {
   add_simulate(app, context);
   add_compare(app, context);
   add_plan(app, context);
+  add_collective(app, context);
   add_validate(app, context);
   add_train(app, context);
   add_profile(app, context);

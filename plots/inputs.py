@@ -1,8 +1,9 @@
 """Reads the files that `rehearse` writes, and checks every field before anything is drawn.
 
-Six kinds of file are recognised by their content: a comparison (`results`), one simulation
+Eight kinds of file are recognised by their content: a comparison (`results`), one simulation
 (`method` and `step_time_s`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
-(`runs`), and training metrics (JSON lines with `step` and `loss`). docs/report.md lists their fields.
+(`runs`), a collective by size (`collective`), a validation (`sets`), and training metrics (JSON lines
+with `step` and `loss`). docs/report.md lists their fields.
 """
 
 import json
@@ -11,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from plots import placement
+from plots import accuracy, collective, placement
 
 SCHEMA_VERSION = 1
 
@@ -30,6 +31,8 @@ class Inputs:
     runs: list = field(default_factory=list)  # predictions
     losses: list = field(default_factory=list)
     placements: list = field(default_factory=list)
+    collectives: list = field(default_factory=list)  # by size
+    validations: list = field(default_factory=list)  # sets of published measurements
     commands: list = field(default_factory=list)  # that wrote the results
     versions: list = field(default_factory=list)  # of `rehearse`, of the results
 
@@ -162,6 +165,10 @@ def _load_one(path, label, inputs):
         inputs.traces.append(_trace(top, label or stem))
     elif "placement" in value:
         inputs.placements.append(placement.read(top))
+    elif "collective" in value:
+        inputs.collectives.append(collective.read(top))
+    elif "sets" in value:
+        inputs.validations += accuracy.read(top)
     elif "results" in value:
         top.version()
         inputs.results += [_result(item, label) for item in top.get("results").items()]
@@ -177,8 +184,8 @@ def _load_one(path, label, inputs):
     else:
         raise InputError(
             f"{path}: neither a comparison (results), a simulation (method, step_time_s), a plan"
-            " (placement), a trace (traceEvents), predictions (runs) nor training metrics (step,"
-            " loss)"
+            " (placement), a trace (traceEvents), predictions (runs), a collective by size (collective), a"
+            " validation (sets) nor training metrics (step, loss)"
         )
 
 

@@ -17,10 +17,10 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
-from plots import inputs, loss, methods, page, placement, prediction, style, timeline
+from plots import accuracy, collective, inputs, loss, methods, page, placement, prediction, style, timeline
 from plots.inputs import InputError
 
-FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss")
+FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy")
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
     "prediction": "predicted against measured step time (a predictions file)",
@@ -28,6 +28,8 @@ WHAT = {
     "layers": "variance and sparsity of each layer (a plan's placement with layers)",
     "timeline": "the timeline of a step (a trace)",
     "loss": "the loss curve (JSON lines of rehearse train)",
+    "collective": "a collective by size (JSON of rehearse collective)",
+    "accuracy": "predicted against measured time of published measurements (JSON of rehearse validate)",
 }
 
 
@@ -88,6 +90,10 @@ def drawing(name, given):
         return placement.draw_layers(given.placements[0]) if compressed(given) else None
     if name == "timeline":
         return timeline.draw(given.traces) if given.traces else None
+    if name == "collective":
+        return collective.draw(given.collectives[0]) if given.collectives else None
+    if name == "accuracy":
+        return accuracy.draw(given.validations) if given.validations else None
     return loss.draw(given.losses) if given.losses else None
 
 
@@ -144,6 +150,8 @@ def run(options):
                     compressed(given),
                     given.traces,
                     given.losses,
+                    given.collectives,
+                    given.validations,
                 ),
                 strict=True,
             )

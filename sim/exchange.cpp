@@ -66,23 +66,37 @@ Exchange Exchange::joined(const collectives::Schedule& schedule, std::int64_t el
       rounds.push_back(std::move(round));
     }
   }
-  Exchange e;
-  const auto members = static_cast<std::size_t>(schedule.members());
-  e.members_ = schedule.members();
-  e.rounds_ = static_cast<int>(rounds.size());
-  e.hops_.resize(rounds.size());
-  e.mine_.resize(rounds.size() * members);
-  for (std::size_t r = 0; r < rounds.size(); ++r) {
-    for (const auto& [pair, sum] : rounds[r]) {
-      const auto index = static_cast<std::uint32_t>(e.hops_[r].size());
-      for (const int member : {pair.first, pair.second})
-        e.mine_[r * members + static_cast<std::size_t>(member)].push_back(index);
-      e.hops_[r].push_back(
+  std::vector<std::vector<Hop>> hops;
+  for (const Pairs& round : rounds) {
+    hops.emplace_back();
+    for (const auto& [pair, sum] : round)
+      hops.back().push_back(
           {.from = pair.first, .to = pair.second, .bytes = sum.bytes, .latencies = sum.rounds});
-    }
   }
-  e.count();
-  return e;
+  return Exchange(schedule.members(), std::move(hops));
+}
+
+Exchange Exchange::of_library(const costs::LibraryCollective& collective, int members) {
+  std::vector<Hop> hops;
+  for (const costs::Flow& flow : collective.flows)
+    hops.push_back({.from = flow.from,
+                    .to = flow.to,
+                    .bytes = flow.bytes * collective.occupancy,
+                    .latencies = 0});
+  return Exchange(members, {std::move(hops)});
+}
+
+Exchange::Exchange(int members, std::vector<std::vector<Hop>> hops)
+    : members_(members),
+      rounds_(static_cast<int>(hops.size())),
+      hops_(std::move(hops)),
+      mine_(hops_.size() * static_cast<std::size_t>(members)) {
+  for (std::size_t r = 0; r < hops_.size(); ++r)
+    for (std::size_t i = 0; i < hops_[r].size(); ++i)
+      for (const int member : {hops_[r][i].from, hops_[r][i].to})
+        mine_[r * static_cast<std::size_t>(members) + static_cast<std::size_t>(member)].push_back(
+            static_cast<std::uint32_t>(i));
+  count();
 }
 
 void Exchange::round(int r, int member, std::vector<Hop>& out) const {

@@ -11,21 +11,26 @@
 //          round 2   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
 //          round 3   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
 //   fluid  round 0   0->1 4S/3     1->2 4S/3     2->0 4S/3     4 latencies each
+//
+// A collective that the communication library runs itself has one round in both forms: its flows
+// (engine/costs/library_collective.h), which begin together after all latencies.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "engine/collectives/schedule.h"
+#include "engine/costs/library_collective.h"
 
 namespace rehearse::sim {
 
 struct Hop {
   int from = 0, to = 0;  // members, by their place in the group
   double bytes = 0;
-  int latencies = 1;  // latencies of the path to wait for before the bytes flow
+  int latencies = 1;  // latencies of the path to wait for before the bytes flow; 0: of the library
   /// Bytes of one of the transfers that were joined. The path is the fastest for this size.
-  double each() const { return bytes / latencies; }
+  double each() const { return bytes / std::max(1, latencies); }
 };
 
 class Exchange {
@@ -35,6 +40,8 @@ class Exchange {
   /// Chunk: every transfer of every round.
   Exchange(std::unique_ptr<const collectives::Schedule> schedule, std::int64_t element_bytes);
   /// Fluid: successive rounds between the same pairs, joined.
+  /// The flows of a library's collective among `members`.
+  static Exchange of_library(const costs::LibraryCollective& collective, int members);
   static Exchange joined(const collectives::Schedule& schedule, std::int64_t element_bytes);
 
   int members() const { return members_; }
@@ -45,13 +52,13 @@ class Exchange {
   double traffic(int member) const { return traffic_[static_cast<std::size_t>(member)]; }
 
  private:
-  Exchange() = default;
+  Exchange(int members, std::vector<std::vector<Hop>> hops);  // [round]
   void count();
   int members_ = 2, rounds_ = 1;
-  std::unique_ptr<const collectives::Schedule> schedule_ = nullptr;  // null: fluid
+  std::unique_ptr<const collectives::Schedule> schedule_ = nullptr;  // null: the hops are in hops_
   double element_bytes_ = 1;
   std::vector<double> traffic_ = {};
-  std::vector<std::vector<Hop>> hops_ = {};  // fluid: by round
+  std::vector<std::vector<Hop>> hops_ = {};  // fluid and library: by round
   /// Fluid: a member's hops, by round * members + member.
   std::vector<std::vector<std::uint32_t>> mine_ = {};
 };

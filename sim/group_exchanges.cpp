@@ -124,6 +124,27 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
   return found->second;
 }
 
+GroupExchange GroupExchanges::collective_exchange(const program::Collective& work,
+                                                  program::Algorithm algorithm,
+                                                  const link::LinkedOp& facts, Id group) {
+  const GroupMembers& who = groups_[group];
+  const auto rooted = std::find_if(who.ranks.begin(), who.ranks.end(), [&](Id rank) {
+    return linked_.role_of[rank] == work.root;
+  });
+  const int root = rooted == who.ranks.end() ? 0 : static_cast<int>(rooted - who.ranks.begin());
+  if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm))
+    return make_exchange(group,
+                         schedule(work, algorithm, facts.elements, facts.wire, who, root));
+  const costs::LibraryCollective run = costs::library_collective(
+      cluster_, work.move, algorithm, static_cast<double>(facts.elements * size_of(facts.wire)),
+      who.devices, root);
+  const Exchange& what = exchanges_.emplace_back(
+      Exchange::of_library(run, static_cast<int>(who.devices.size())));
+  GroupExchange exchange = make_exchange(group, &what);
+  exchange.extra = run.latency;
+  return exchange;
+}
+
 /// Registers the routes and computes how long the exchange takes when nothing contends.
 GroupExchange GroupExchanges::make_exchange(Id group, const Exchange* schedule) {
   GroupExchange exchange{.group = group, .schedule = schedule};
@@ -189,17 +210,9 @@ void GroupExchanges::add_event(Id event) {
   events_[event] = {.cohort = cohort, .first = found->second};
   if (!added) return;
   for (const Id group : cohorts_[cohort].groups) {
-    const Exchange* what = nullptr;
-    if (collective == nullptr) {
-      what = single(static_cast<double>(facts.bytes));
-    } else {
-      const std::vector<Id>& ranks = groups_[group].ranks;
-      const auto rooted = std::find_if(ranks.begin(), ranks.end(),
-                                       [&](Id rank) { return linked_.role_of[rank] == root; });
-      const int place = rooted == ranks.end() ? 0 : static_cast<int>(rooted - ranks.begin());
-      what = schedule(*collective, algorithm, facts.elements, facts.wire, groups_[group], place);
-    }
-    group_exchanges_.push_back(make_exchange(group, what));
+    group_exchanges_.push_back(
+        collective == nullptr ? make_exchange(group, single(static_cast<double>(facts.bytes)))
+                              : collective_exchange(*collective, algorithm, facts, group));
     std::vector<Id> holders;
     for (const Id rank : groups_[group].ranks)
       holders.push_back(

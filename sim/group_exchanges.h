@@ -42,8 +42,8 @@ struct GroupExchange {
   bool uncontended = false;  // nothing else can use its links at the same time
   double seconds = 0;        // duration when nothing contends, from latencies and bandwidths
   double stretch = 1;        // factor on `seconds` that gives the duration in the profile
-  double extra = 0;          // before the first hop: the library's launch; or all seconds of the
-                             // profile where the cluster has no link
+  double extra = 0;          // before the first hop: the library's launch or its latencies; or all
+                             // seconds of the profile where the cluster has no link
 };
 
 class GroupExchanges {
@@ -105,6 +105,8 @@ class GroupExchanges {
   const Exchange* schedule(const program::Collective& work, program::Algorithm algorithm,
                            std::int64_t elements, program::DType wire, const GroupMembers& group,
                            int root);
+  GroupExchange collective_exchange(const program::Collective& work, program::Algorithm algorithm,
+                                    const link::LinkedOp& facts, Id group);
   const Exchange* single(double bytes);
   GroupExchange make_exchange(Id group, const Exchange* schedule);
   void stretch(GroupExchange& exchange, double seconds) const;

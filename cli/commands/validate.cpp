@@ -7,7 +7,9 @@
 #include <memory>
 
 #include "cli/console/command.h"
+#include "cli/console/files.h"
 #include "cli/console/json_out.h"
+#include "cli/console/python.h"
 #include "cli/console/table.h"
 #include "cli/console/teller.h"
 #include "cli/study/validation.h"
@@ -21,7 +23,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> sets = {};
-  std::string row = {}, fidelity = "analytic";
+  std::string row = {}, fidelity = "analytic", output = {};
   bool rows = false;
 };
 
@@ -94,6 +96,9 @@ void check_any_predicted(const std::vector<Validation>& all) {
 }
 
 int run_validate(const Context& context, const Options& options) {
+  const bool picture = !options.output.empty() && !options.output.ends_with(".json");
+  if (!options.output.empty()) check_writable("--output", options.output);
+  const std::string python = picture ? need_python("--output") : "";
   std::vector<ValidationSet> sets = validation_sets(options.sets);
   if (!options.row.empty()) keep_rows(sets, options.row);
   std::size_t rows = 0, done = 0;
@@ -107,12 +112,20 @@ int run_validate(const Context& context, const Options& options) {
         }));
   teller.done();
   check_any_predicted(all);
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (const Validation& v : all) results.push_back(to_json(v));
+  const std::string json = text_of(with_header(
+      context,
+      {{"schema_version", 1}, {"fidelity", options.fidelity}, {"sets", std::move(results)}}));
+  if (picture) {
+    const TemporaryFolder folder;
+    write_file(folder.file("validate.json"), json);
+    run_report(python, {folder.file("validate.json"), "-o", options.output, "--quiet"});
+  } else if (!options.output.empty()) {
+    write_file(options.output, json);
+  }
   if (context.json) {
-    nlohmann::ordered_json results = nlohmann::ordered_json::array();
-    for (const Validation& v : all) results.push_back(to_json(v));
-    std::cout << text_of(with_header(
-        context,
-        {{"schema_version", 1}, {"fidelity", options.fidelity}, {"sets", std::move(results)}}));
+    std::cout << json;
     return good;
   }
   if (options.rows || !options.row.empty())
@@ -128,6 +141,7 @@ void add_validate(CLI::App& app, Context& context) {
       add_command(app, "validate", "Predict published measurements and compare",
                   "  rehearse validate\n"
                   "  rehearse validate megatron-node --rows\n"
+                  "  rehearse validate -o accuracy.svg\n"
                   "  rehearse validate --row h2048-l24-tp1-dp2-pp2-mb4-gb16\n"
                   "  rehearse validate megatron-node --set software.host.forward=50us --json");
   auto options = std::make_shared<Options>();
@@ -137,6 +151,8 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--fidelity", options->fidelity, "How to predict")
       ->check(CLI::IsMember(names_of<Fidelity>()))
       ->capture_default_str();
+  command->add_option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
+      ->type_name("FILE");
   command->callback([&context, options] {
     context.run = [&context, options] { return run_validate(context, *options); };
   });

@@ -14,6 +14,7 @@ namespace rehearse::cli {
 void add_simulate(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
+void add_collective(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);

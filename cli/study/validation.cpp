@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/study/collective_study.h"
 #include "engine/base/config.h"
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
@@ -65,7 +66,8 @@ std::vector<ValidationSet> validation_sets() {
     set.source = c.text("source", std::nullopt);
     set.peers = c.text("peers", "");
     set.goal = c.number("goal", 0, between(0, 100));
-    set.job = (folder / (set.name + ".toml")).string();
+    set.file = (folder / (set.name + ".toml")).string();
+    set.collective = c.text("kind", "job", {"job", "collective"}) == "collective";
     set.rows = read_rows((folder / (set.name + ".csv")).string());
   }
   file.finish();
@@ -101,8 +103,12 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
     std::vector<std::string> keys = row.overrides;
     keys.insert(keys.end(), overrides.begin(), overrides.end());
     try {
+      if (set.collective) {
+        one.seconds = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
+        continue;
+      }
       const Study s =
-          study(job::load_job(set.job, keys),
+          study(job::load_job(set.file, keys),
                 {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
       one.seconds = s.summary.step_time.mean;
       one.bubble = s.summary.bubble_fraction;

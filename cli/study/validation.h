@@ -1,5 +1,6 @@
-// Predictions beside published measurements. A set is a job file, a table of rows that change its
-// keys, and the seconds that others measured for a step of each row (validation/sets.toml).
+// Predictions beside published measurements. A set is a file (a job, or one collective), a table of
+// rows that change its keys, and the seconds that others measured for a step or for the collective
+// of each row (validation/sets.toml).
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -14,13 +15,14 @@ struct ValidationRow {
   std::string name = {};
   bool calibrates = false;  // may be used to fit constants; otherwise only predicted
   double measured = 0;      // seconds of a step
-  std::vector<std::string> overrides = {};  // of the set's job
+  std::vector<std::string> overrides = {};  // of the set's file
 };
 
 struct ValidationSet {
   std::string name = {}, summary = {}, source = {}, peers = {};
-  double goal = 0;       // percent
-  std::string job = {};  // path
+  double goal = 0;          // percent
+  std::string file = {};    // path
+  bool collective = false;  // the rows are collectives; otherwise steps of jobs
   std::vector<ValidationRow> rows = {};
 };
 

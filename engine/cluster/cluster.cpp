@@ -11,6 +11,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -50,7 +51,8 @@ struct Cluster::Impl {
     std::vector<std::pair<Id, Id>> ends = {};  // by cable; cable k has links 2k and 2k + 1
     std::vector<Link> links = {};
     int nodes = 0, shared_cores = 0;
-    Library library = {};
+    software::Library library = {};
+    std::set<Id> on_summing_switch = {};  // vertices of devices
     std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
   } data = {};
 
@@ -165,7 +167,10 @@ struct Cluster::Impl {
   }
   void add_library(Id a, Id b, std::vector<Path>& ways) const {
     const bool across = data.devices[a].node != data.devices[b].node;
-    for (Path& way : ways) way.latency += across ? data.library.across : data.library.in_node;
+    for (Path& way : ways) {
+      way.wire = way.latency;
+      way.latency += across ? data.library.across : data.library.in_node;
+    }
   }
   /// Drops each path that another one beats or equals in latency and in bandwidth. Of equal paths
   /// the first stays.
@@ -214,16 +219,16 @@ Id Cluster::add_device(std::string name, Id kind, Id node) {
   return static_cast<Id>(data.devices.size() - 1);
 }
 
-Id Cluster::add_vertex(std::string name, Id node) {
+Id Cluster::add_vertex(std::string name, Id node, bool sums) {
   impl_->changed();
-  impl_->data.vertices.push_back({.name = std::move(name), .node = node});
+  impl_->data.vertices.push_back({.name = std::move(name), .node = node, .sums = sums});
   return static_cast<Id>(impl_->data.vertices.size() - 1);
 }
 
 Id Cluster::vertex_of(Id device) const { return impl_->data.vertex_of[device]; }
 
 Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth,
-                    Seconds latency) {
+                    Seconds latency, bool nvlink) {
   Impl::Data& data = impl_->data;
   assert(vertex_a < data.vertices.size() && vertex_b < data.vertices.size());
   assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0);
@@ -231,8 +236,10 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
   const std::string &a = data.vertices[vertex_a].name, &b = data.vertices[vertex_b].name;
   std::string back = name.empty() ? b + ">" + a : name + ".back";
   data.ends.emplace_back(vertex_a, vertex_b);
-  data.links.push_back({name.empty() ? a + ">" + b : std::move(name), bandwidth, latency});
-  data.links.push_back({std::move(back), bandwidth, latency});
+  data.links.push_back({name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink});
+  data.links.push_back({std::move(back), bandwidth, latency, nvlink});
+  for (const auto& [one, other] : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
+    if (data.vertices[one].device && data.vertices[other].sums) data.on_summing_switch.insert(one);
   if (data.vertices[vertex_a].device && data.vertices[vertex_b].device)
     for (const auto& ends : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
       data.cables[ends] += bandwidth.value;
@@ -298,10 +305,13 @@ BytesPerSecond Cluster::cable(Id a, Id b) const {
   return BytesPerSecond(it == impl_->data.cables.end() ? 0 : it->second);
 }
 bool Cluster::has_cables() const { return !impl_->data.cables.empty(); }
-const Library& Cluster::library() const { return impl_->data.library; }
-void Cluster::use_library(Library library) {
+bool Cluster::on_summing_switch(Id device) const {
+  return impl_->data.on_summing_switch.contains(impl_->data.vertex_of[device]);
+}
+const software::Library& Cluster::library() const { return impl_->data.library; }
+void Cluster::use_library(software::Library library) {
   impl_->changed();
-  impl_->data.library = library;
+  impl_->data.library = std::move(library);
 }
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
 void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
@@ -323,13 +333,16 @@ std::uint64_t Cluster::hash() const {
   }
   for (const Device& d : data.devices)
     fnv.add(d.name), fnv.add(std::uint64_t{d.kind}), fnv.add(std::uint64_t{d.node});
-  for (const RouteVertex& v : data.vertices) fnv.add(v.name), fnv.add(std::uint64_t{v.node});
+  for (const RouteVertex& v : data.vertices)
+    fnv.add(v.name + (v.sums ? " sums" : "")), fnv.add(std::uint64_t{v.node});
   for (const auto& [a, b] : data.ends) fnv.add(std::uint64_t{a}), fnv.add(std::uint64_t{b});
   for (const Link& l : data.links)
-    fnv.add(l.name), fnv.add(l.bandwidth.value), fnv.add(l.latency.value);
+    fnv.add(l.name + (l.nvlink ? " nvlink" : "")), fnv.add(l.bandwidth.value),
+        fnv.add(l.latency.value);
   fnv.add(static_cast<std::uint64_t>(data.shared_cores));
-  for (const Seconds s : {data.library.launch, data.library.in_node, data.library.across})
-    fnv.add(s.value);
+  const software::Library& library = data.library;
+  for (const Seconds s : {library.launch, library.in_node, library.across}) fnv.add(s.value);
+  if (!library.protocols.empty()) fnv.add(software::text_of(library));
   return fnv.value();
 }
 

@@ -23,6 +23,7 @@
 
 #include "engine/base/units.h"
 #include "engine/program/program.h"
+#include "engine/software/library.h"
 
 namespace rehearse::cluster {
 
@@ -59,19 +60,14 @@ struct Link {
   std::string name = {};
   BytesPerSecond bandwidth = {};
   Seconds latency = {};
-};
-
-/// What the communication library adds to the network's own times.
-struct Library {
-  Seconds launch = {};   // from the last rank's start of an op to its first transfer
-  Seconds in_node = {};  // each transfer between devices of a node, before its bytes flow
-  Seconds across = {};   // each transfer between nodes
+  bool nvlink = false;  // decides the library's latency of a hop, and which protocols it may use
 };
 
 /// A path between two devices. A transfer that does not share it takes latency + bytes / bandwidth.
 struct Path {
   std::vector<Id> links = {};     // directed, from the first device to the second
   Seconds latency = {};           // sum over the links, and the library's
+  Seconds wire = {};              // the links' part of `latency`
   BytesPerSecond bandwidth = {};  // smallest of the links
 };
 /// The path that is fastest for `bytes`; of equally fast ones the first. `ways` must not be empty.
@@ -89,12 +85,14 @@ class Cluster {
   Id add_kind(DeviceKind kind);
   Id add_device(std::string name, Id kind, Id node);  // returns the device's index
   /// Adds a switch, NIC or root complex and returns its vertex. `node`: the node that it is part
-  /// of; none: it is between nodes.
-  Id add_vertex(std::string name, Id node = none);
+  /// of; none: it is between nodes. `sums`: the switch adds what the devices send and gives the
+  /// sum to all of them (NVLink SHARP).
+  Id add_vertex(std::string name, Id node = none, bool sums = false);
   Id vertex_of(Id device) const;
   /// Adds a full-duplex cable: link NAME from a to b, and link NAME.back from b to a. An empty name
   /// means "a>b" and "b>a". Returns the first link; the second has the next index.
-  Id connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth, Seconds latency);
+  Id connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth, Seconds latency,
+             bool nvlink = false);
 
   const std::string& name() const;
   void rename(std::string name);
@@ -105,6 +103,8 @@ class Cluster {
   /// The cables that join two devices directly, one direction: their bandwidth together; 0: none.
   BytesPerSecond cable(Id a, Id b) const;
   bool has_cables() const;  // whether any two devices are joined directly
+  /// Whether a cable joins the device to a switch that sums.
+  bool on_summing_switch(Id device) const;
   int nodes() const;
   /// The paths from device a to device b that a transfer may take: each has a higher latency and a
   /// higher bandwidth than the one before. Empty when a == b. Computed at the first call and cached
@@ -123,8 +123,8 @@ class Cluster {
   int shared_cores() const;
   void share_cores(int cores);
   /// The library that carries transfers; its latencies are part of every Path. Default: none.
-  const Library& library() const;
-  void use_library(Library library);
+  const software::Library& library() const;
+  void use_library(software::Library library);
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
   /// A hash of the cluster. It leaves out what changes no time: the name, the `source` of device

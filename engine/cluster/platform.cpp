@@ -163,6 +163,7 @@ struct Cable {
   std::string from = {}, to = {};
   BytesPerSecond bandwidth = {};
   Seconds latency = {};
+  bool nvlink = false;
 };
 
 /// A node template. All templates are read before the first node is built.
@@ -171,6 +172,7 @@ struct NodeTemplate {
   std::vector<std::string> devices = {};  // kind of each device
   std::vector<std::string> names = {};    // names of the devices, then of the parts
   std::vector<Cable> cables = {};
+  std::set<std::string> sums = {};  // the parts that are switches which sum
 };
 
 NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_device) {
@@ -187,6 +189,16 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
     t.names.push_back(fmt::format("{}{}", stem, i));
   for (const std::string& part : c.texts("parts")) t.names.push_back(part);
   const std::set<std::string> known(t.names.begin(), t.names.end());
+  const std::set<std::string> parts(t.names.begin() + static_cast<std::ptrdiff_t>(t.devices.size()),
+                                    t.names.end());
+  for (const std::string& part : c.texts("sums")) {
+    if (!parts.contains(part)) {
+      const std::string near = nearest(part, {parts.begin(), parts.end()});
+      throw c.error("sums", fmt::format("\"{}\" is not one of the parts{}", part,
+                                        near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    }
+    t.sums.insert(part);
+  }
   for (const Config& link : c.sections("links")) {
     const auto ends = [&](const std::string& key) {
       const std::string pattern = link.text(key, std::nullopt);
@@ -205,12 +217,13 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
     const std::vector<std::string> from = ends("from"), to = ends("to");
     const BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
     const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
+    const bool nvlink = link.flag("nvlink", false);
     if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
       throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
                                          from.size()));
     for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
       const Cable cable{from[from.size() == 1 ? 0 : i], to[to.size() == 1 ? 0 : i], bandwidth,
-                        latency};
+                        latency, nvlink};
       if (cable.from == cable.to || cable.from.starts_with("fabric"))
         throw link.error("from", "must be a device or a part other than `to`");
       t.cables.push_back(cable);
@@ -227,13 +240,13 @@ void build_node(const NodeTemplate& t, Id node, const std::map<std::string, Id>&
     vertex[t.names[i]] =
         i < t.devices.size()
             ? cluster.vertex_of(cluster.add_device(name, kinds.at(t.devices[i]), node))
-            : cluster.add_vertex(name, node);
+            : cluster.add_vertex(name, node, t.sums.contains(t.names[i]));
   }
   for (const Cable& cable : t.cables)
     cluster.connect(vertex.at(cable.from),
                     cable.to.starts_with("fabric") ? fabric.attach(cable.to, node, cable.bandwidth)
                                                    : vertex.at(cable.to),
-                    {}, cable.bandwidth, cable.latency);
+                    {}, cable.bandwidth, cable.latency, cable.nvlink);
 }
 
 std::int64_t hardware_cores() { return std::max(1U, std::thread::hardware_concurrency()); }

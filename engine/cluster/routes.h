@@ -35,6 +35,7 @@ struct RouteVertex {
   std::string name = {};
   Id node = none;
   bool device = false;
+  bool sums = false;  // a switch that adds what devices send; no route depends on it
 };
 
 class Routes {

@@ -37,15 +37,23 @@ int parent_of(int p, int m) {
   return p;
 }
 
+// Members count from the root (0). In tree 1, positions are mirrored (m even) or shifted by one (m
+// odd). Both turn odd positions into even ones, so leaves become inner members.
+int position(int v, int tree, int m) {
+  if (tree == 0) return v;
+  return m % 2 == 0 ? m + 1 - v : v == 1 ? m : v - 1;
+}
+int node_at(int p, int tree, int m) {
+  if (p == 0 || tree == 0) return p;
+  return m % 2 == 0 ? m + 1 - p : p == m ? 1 : p + 1;
+}
+
 class DoubleTree : public Schedule {
  public:
   DoubleTree(program::Move move, int n, std::int64_t elements, int root)
       : move_(move), n_(n), root_(root), elements_(elements), pieces_(pieces(elements / 2)) {
-    const int m = n - 1;
+    parent_ = two_trees(n);
     for (int tree = 0; tree < 2; ++tree) {
-      parent_[at(tree)].assign(at(n), 0);
-      for (int v = 1; v < n; ++v)
-        parent_[at(tree)][at(v)] = node_at(parent_of(position(v, tree, m), m), tree, m);
       children_[at(tree)].assign(at(n), {0, 0});
       for (int v = 1; v < n; ++v) {
         auto& c = children_[at(tree)][at(parent_[at(tree)][at(v)])];
@@ -111,16 +119,6 @@ class DoubleTree : public Schedule {
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   int stride() const { return pieces_ > 1 ? 2 : 1; }
   int phase() const { return last_start_ + stride() * (pieces_ - 1) + 1; }
-  // Members count from the root (0). In tree 1, positions are mirrored (m even) or shifted by one
-  // (m odd). Both turn odd positions into even ones, so leaves become inner members.
-  static int position(int v, int tree, int m) {
-    if (tree == 0) return v;
-    return m % 2 == 0 ? m + 1 - v : v == 1 ? m : v - 1;
-  }
-  static int node_at(int p, int tree, int m) {
-    if (p == 0 || tree == 0) return p;
-    return m % 2 == 0 ? m + 1 - p : p == m ? 1 : p + 1;
-  }
   // Colours the edges of both trees so that no member sends (or receives) two pieces of a colour.
   // Senders and receivers form a bipartite graph in which every vertex has at most two edges, that
   // is, paths and even cycles. Colours alternate along each of them.
@@ -188,6 +186,18 @@ class DoubleTree : public Schedule {
 };
 
 }  // namespace
+
+std::array<std::vector<int>, 2> two_trees(int n) {
+  const int m = n - 1;
+  std::array<std::vector<int>, 2> parent;
+  for (int tree = 0; tree < 2; ++tree) {
+    std::vector<int>& of = parent[static_cast<std::size_t>(tree)];
+    of.assign(static_cast<std::size_t>(n), 0);
+    for (int v = 1; v < n; ++v)
+      of[static_cast<std::size_t>(v)] = node_at(parent_of(position(v, tree, m), m), tree, m);
+  }
+  return parent;
+}
 
 std::unique_ptr<const Schedule> double_tree(program::Move move, int members, std::int64_t elements,
                                             int root) {

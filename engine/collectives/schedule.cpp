@@ -47,6 +47,8 @@ bool serves(program::Algorithm algorithm, program::Move move) {
       return move != program::Move::reduce_scatter && move != program::Move::all_gather;
     case program::Algorithm::halving_doubling:
       return move != program::Move::broadcast && move != program::Move::reduce;
+    case program::Algorithm::nvls:
+      return move == program::Move::all_reduce;
     default:
       return true;
   }
@@ -79,6 +81,8 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
       return collectives::hierarchical(move, node_of, elements, root);
     case program::Algorithm::direct:
       return collectives::direct(move, n, elements, root);
+    case program::Algorithm::nvls:
+      throw InputError("\"nvls\" runs in a switch that sums, by NCCL alone; members cannot play it");
     case program::Algorithm::automatic:
       break;
   }

@@ -13,6 +13,7 @@
 //   broadcast        tensor at `root`   the tensor at every member
 //   reduce           partial sums       the sum at `root`
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,7 +54,8 @@ class Schedule {
 };
 
 /// Whether an algorithm supports a move. double_tree does not support reduce_scatter and
-/// all_gather; halving_doubling does not support broadcast and reduce.
+/// all_gather; halving_doubling does not support broadcast and reduce. nvls supports only
+/// all_reduce, and only libraries run it: it has no schedule.
 bool serves(program::Algorithm algorithm, program::Move move);
 /// The algorithm for a move when the plan asks for `wanted`: `wanted` if it supports the move, else
 /// automatic. (With ZeRO and double_tree, reduce_scatter and all_gather use another algorithm.)
@@ -66,6 +68,10 @@ program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted);
 std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm algorithm,
                                          std::int64_t elements, std::span<const Id> node_of,
                                          int root = 0);
+
+/// [tree][v]: the parent of v in each of the two trees of double_tree.cpp over n members; the root,
+/// 0, has none (0).
+std::array<std::vector<int>, 2> two_trees(int n);
 
 /// The ring's rounds on several rings at a time (several_rings.cpp). `rings`: permutations of the
 /// members, in the order of travel. For all_reduce, reduce_scatter and all_gather.

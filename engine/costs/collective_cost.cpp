@@ -1,11 +1,13 @@
 // The closed form of a collective on a cluster: the head of costs.h has the formula.
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <map>
 
 #include "engine/collectives/schedule.h"
 #include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/library_collective.h"
 #include "engine/costs/rings.h"
 
 namespace rehearse::costs {
@@ -18,14 +20,14 @@ void Contention::add(Id from, Id to, double bytes) {
   }
 }
 
-void Contention::finish(std::vector<double>& seconds) {
+void Contention::finish(std::vector<double>& seconds, bool latencies) {
   seconds.clear();
   for (const Flow& flow : flows_) {
     double worst = 0;
     for (Id link : flow.path->links)
       worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) /
                                   cluster_.links()[link].bandwidth.value);
-    seconds.push_back(flow.path->latency.value + worst);
+    seconds.push_back((latencies ? flow.path->latency.value : 0) + worst);
   }
   flows_.clear();
 }
@@ -114,10 +116,58 @@ std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster&
   return collectives::schedule(move, algorithm, elements, node_of, root);
 }
 
+namespace {
+
+/// Of collectives that the cluster's library runs: library_collective.h has the form.
+CollectiveCost library_cost(const cluster::Cluster& cluster, program::Move move,
+                            program::Algorithm algorithm, std::int64_t elements,
+                            program::DType wire, const std::vector<std::vector<Id>>& devices,
+                            std::span<const int> roots, std::span<const double> slow) {
+  CollectiveCost out;
+  out.link_bytes.assign(cluster.links().size(), 0.0);
+  Contention contention(cluster, slow);
+  std::vector<std::size_t> flows;  // [group]
+  const auto size = static_cast<double>(size_of(wire));
+  for (std::size_t g = 0; g < devices.size(); ++g) {
+    out.seconds.push_back(0);
+    out.sent.emplace_back(devices[g].size(), 0);
+    flows.push_back(0);
+    if (devices[g].size() < 2) continue;
+    const LibraryCollective one =
+        library_collective(cluster, move, algorithm, static_cast<double>(elements) * size,
+                           devices[g], roots.empty() ? 0 : roots[g]);
+    out.seconds.back() = one.latency;
+    flows.back() = one.flows.size();
+    std::vector<double> sent(devices[g].size(), 0.0);
+    for (const Flow& flow : one.flows) {
+      const Id from = devices[g][static_cast<std::size_t>(flow.from)],
+               to = devices[g][static_cast<std::size_t>(flow.to)];
+      contention.add(from, to, flow.bytes * one.occupancy);
+      for (const Id link : cluster.path(from, to, flow.bytes * one.occupancy))
+        out.link_bytes[link] += flow.bytes;
+      sent[static_cast<std::size_t>(flow.from)] += flow.bytes;
+    }
+    for (std::size_t m = 0; m < sent.size(); ++m) out.sent.back()[m] = std::llround(sent[m] / size);
+  }
+  std::vector<double> seconds;
+  contention.finish(seconds, false);
+  auto next = seconds.begin();
+  for (std::size_t g = 0; g < devices.size(); ++g) {
+    const auto end = next + static_cast<std::ptrdiff_t>(flows[g]);
+    if (next != end) out.seconds[g] += *std::max_element(next, end);
+    next = end;
+  }
+  return out;
+}
+
+}  // namespace
+
 CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move move,
                                program::Algorithm algorithm, std::int64_t elements,
                                program::DType wire, const std::vector<std::vector<Id>>& devices,
                                std::span<const int> roots, std::span<const double> slow) {
+  if (library_runs(cluster, algorithm))
+    return library_cost(cluster, move, algorithm, elements, wire, devices, roots, slow);
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);
   // Groups of equal shape (nodes numbered by first appearance, rings) share one schedule.

@@ -1,20 +1,26 @@
 #include "engine/costs/collective_prices.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/collectives/schedule.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/library_collective.h"
 
 namespace rehearse::costs {
 namespace {
 
 constexpr program::Algorithm candidates[] = {
     program::Algorithm::ring, program::Algorithm::hierarchical,
-    program::Algorithm::halving_doubling, program::Algorithm::double_tree};
+    program::Algorithm::halving_doubling, program::Algorithm::double_tree,
+    program::Algorithm::nvls};
 
 }  // namespace
 
-bool considered(program::Algorithm algorithm, program::Move move, bool several_nodes) {
+bool considered(const cluster::Cluster& cluster, program::Algorithm algorithm, program::Move move,
+                bool several_nodes) {
+  if (library_runs(cluster, program::Algorithm::automatic))
+    return cluster.library().has(algorithm) && collectives::serves(algorithm, move);
   switch (algorithm) {
     case program::Algorithm::ring:
       return true;
@@ -68,9 +74,12 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
   const auto [it, fresh] = fastest_.try_emplace(
       {groups, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
+  if (library_runs(cluster_, program::Algorithm::automatic))
+    return it->second =
+               library_choice(groups, move, static_cast<double>(elements * size_of(wire)));
   double best = 0;
   for (const program::Algorithm algorithm : candidates) {
-    if (!considered(algorithm, move, sets_[groups].several_nodes)) continue;
+    if (!considered(cluster_, algorithm, move, sets_[groups].several_nodes)) continue;
     auto& known =
         (slow_.empty() ? seconds_ : undisturbed_)[{groups, move, algorithm, elements, wire}];
     if (known.empty())
@@ -81,6 +90,24 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
     best = slowest, it->second = algorithm;
   }
   return it->second;
+}
+
+program::Algorithm CollectivePrices::library_choice(Id groups, program::Move move,
+                                                    double bytes) const {
+  program::Algorithm best = program::Algorithm::ring;
+  double least = std::numeric_limits<double>::infinity();
+  for (const program::Algorithm algorithm : candidates) {
+    if (!considered(cluster_, algorithm, move, true)) continue;
+    double slowest = 0;
+    for (const std::vector<Id>& group : sets_[groups].devices) {
+      if (group.size() < 2) continue;
+      const LibraryCollective one = library_collective(cluster_, move, algorithm, bytes, group);
+      // A group that cannot use the algorithm uses another one, which is compared by itself.
+      if (one.algorithm == algorithm) slowest = std::max(slowest, one.estimate);
+    }
+    if (slowest > 0 && slowest < least) least = slowest, best = algorithm;
+  }
+  return best;
 }
 
 }  // namespace rehearse::costs

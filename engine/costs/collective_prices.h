@@ -29,13 +29,14 @@ class CollectivePrices {
   std::span<const double> seconds(Id groups, program::Move move, program::Algorithm algorithm,
                                   std::int64_t elements, program::DType wire);
   /// The algorithm that choose_collectives puts in place of `automatic`: the fastest without slow
-  /// links.
+  /// links; by the library's own estimate where it runs collectives itself.
   program::Algorithm fastest(Id groups, program::Move move, std::int64_t elements,
                              program::DType wire);
   /// Whether some group spans several nodes.
   bool several_nodes(Id groups) const { return sets_[groups].several_nodes; }
 
  private:
+  program::Algorithm library_choice(Id groups, program::Move move, double bytes) const;
   struct GroupSet {
     std::vector<std::vector<Id>> devices = {};
     std::vector<int> roots = {};
@@ -54,7 +55,9 @@ class CollectivePrices {
   std::unordered_map<Question, program::Algorithm, Hash> fastest_ = {};
 };
 
-/// Whether choose_collectives considers an algorithm for a move.
-bool considered(program::Algorithm algorithm, program::Move move, bool several_nodes);
+/// Whether choose_collectives considers an algorithm for a move. A library that runs collectives
+/// itself has only its own.
+bool considered(const cluster::Cluster& cluster, program::Algorithm algorithm, program::Move move,
+                bool several_nodes);
 
 }  // namespace rehearse::costs

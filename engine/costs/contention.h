@@ -15,8 +15,9 @@ class Contention {
   Contention(const cluster::Cluster& cluster, std::span<const double> slow)
       : cluster_(cluster), slow_(slow), load_(cluster.links().size(), 0.0) {}
   void add(Id from_device, Id to_device, double bytes);
-  /// Sets `seconds` to those of each transfer, in the order in which they were added.
-  void finish(std::vector<double>& seconds);
+  /// Sets `seconds` to those of each transfer, in the order in which they were added. Without
+  /// `latencies`, only what the bytes take.
+  void finish(std::vector<double>& seconds, bool latencies = true);
   /// Resets the bytes on all links. First adds `times` those bytes to `total`, [link], unless null.
   void clear(double times = 0, std::vector<double>* total = nullptr);
 

@@ -12,6 +12,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/costs/contention.h"
+#include "engine/costs/library_collective.h"
 #include "engine/costs/local_prices.h"
 #include "engine/link/rendezvous.h"
 
@@ -250,7 +251,12 @@ struct Costs::Impl {
         cost.seconds[g] = *measured * crowding(devices[g][0]);
     }
     program::Algorithm chosen = work.algorithm;
-    if (chosen == program::Algorithm::automatic) {
+    if (chosen == program::Algorithm::automatic && library_runs(cluster, chosen)) {
+      for (const std::vector<Id>& group : devices)
+        if (group.size() > 1)
+          chosen = library_collective(cluster, work.move, chosen, static_cast<double>(bytes), group)
+                       .algorithm;
+    } else if (chosen == program::Algorithm::automatic) {
       std::vector<Id> node_of;
       for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
         node_of.push_back(cluster.devices()[d].node);

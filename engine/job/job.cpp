@@ -244,9 +244,13 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
-  job.cluster.use_library({.launch = job.model.software.launch,
-                           .in_node = job.model.software.hop_in_node,
-                           .across = job.model.software.hop_across});
+  if (job.plan.exchange.collective == program::Algorithm::nvls &&
+      !job.model.software.library.has(program::Algorithm::nvls))
+    throw file.section("method").error(
+        "collective", fmt::format("nvls needs a communication library that has it; that of "
+                                  "software.name = {} ({}) has not",
+                                  job.model.software.name, job.model.software.library.name));
+  job.cluster.use_library(job.model.software.library);
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
   check_countable(file.section("train"), job);
 

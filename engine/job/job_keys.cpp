@@ -157,17 +157,6 @@ void read_disturb(const Config& c, cluster::Disturbance& d) {
         {s.text("link", std::nullopt), s.number("factor", std::nullopt, limits::factor)});
 }
 
-software::Software read_software_keys(const Config& c) {
-  software::Software base;
-  const std::string name = c.text("name", base.name);
-  try {
-    if (name != base.name) base = software::load_software(name);
-  } catch (const InputError& error) {
-    throw c.error("name", error.what());
-  }
-  return software::read_software(c, std::move(base));
-}
-
 }  // namespace
 
 JobKeys read_keys(const Config& file) {
@@ -184,7 +173,7 @@ JobKeys read_keys(const Config& file) {
   keys.devices = cluster.texts("devices");
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
   keys.profile = cluster.text("profile", "");
-  keys.software = read_software_keys(file.section("software"));
+  keys.software = software::read_section(file.section("software"));
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);
   read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);

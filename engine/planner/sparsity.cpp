@@ -268,8 +268,8 @@ class Prices {
     for (const program::Algorithm one :
          {program::Algorithm::ring, program::Algorithm::hierarchical,
           program::Algorithm::halving_doubling, program::Algorithm::double_tree,
-          program::Algorithm::direct}) {
-      if (algorithm == program::Algorithm::automatic ? !costs::considered(one, move, true)
+          program::Algorithm::direct, program::Algorithm::nvls}) {
+      if (algorithm == program::Algorithm::automatic ? !costs::considered(cluster_, one, move, true)
                                                      : algorithm != one)
         continue;
       const auto at = [&](int power) {

@@ -179,11 +179,12 @@ enum class Algorithm : std::uint8_t {
   double_tree,
   halving_doubling,
   hierarchical,
-  direct
+  direct,
+  nvls
 };
 constexpr auto spellings(Algorithm) {
   return std::to_array<const char*>(
-      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct"});
+      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct", "nvls"});
 }
 /// Which entries a select keeps. top_k: those of the largest magnitude; of equal ones, the lower
 /// index. random_k: `keep` entries drawn anew each step, the same on every rank. threshold: those

@@ -36,6 +36,23 @@ std::vector<HostWait> read_waits(const Config& c, const std::vector<HostWait>& p
   return out;
 }
 
+/// The keys of [communication] on top of `present`. A library's name replaces its protocols.
+Library read_communication(const Config& c, const Library& present) {
+  const std::string name = c.text("library", present.name);
+  Library out = present;
+  if (name != present.name) {
+    try {
+      out = load_library(name);
+    } catch (const InputError& error) {
+      throw c.error("library", error.what());
+    }
+  }
+  out.launch = c.seconds("launch", present.launch, limits::latency);
+  out.in_node = c.seconds("in_node", present.in_node, limits::latency);
+  out.across = c.seconds("across", present.across, limits::latency);
+  return out;
+}
+
 }  // namespace
 
 bool Software::waits_for(HostWait what) const {
@@ -70,9 +87,7 @@ Software read_software(const Config& table, Software base) {
   const Config memory = table.section("memory");
   s.keeps_masks = memory.flag("keeps_masks", s.keeps_masks);
   const Config communication = table.section("communication");
-  s.launch = communication.seconds("launch", s.launch, limits::latency);
-  s.hop_in_node = communication.seconds("in_node", s.hop_in_node, limits::latency);
-  s.hop_across = communication.seconds("across", s.hop_across, limits::latency);
+  s.library = read_communication(communication, s.library);
   const Config host = table.section("host");
   s.forward_issue = host.seconds("forward", s.forward_issue, limits::latency);
   s.backward_issue = host.seconds("backward", s.backward_issue, limits::latency);
@@ -113,15 +128,25 @@ Software load(const std::string& name_or_path, int depth) {
 
 Software load_software(const std::string& name_or_path) { return load(name_or_path, 0); }
 
+Software read_section(const Config& c) {
+  Software base;
+  const std::string name = c.text("name", base.name);
+  try {
+    if (name != base.name) base = load_software(name);
+  } catch (const InputError& error) {
+    throw c.error("name", error.what());
+  }
+  return read_software(c, std::move(base));
+}
+
 std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
   const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
-      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, s.launch.value,
-      s.hop_in_node.value, s.hop_across.value, s.forward_issue.value, s.backward_issue.value,
+      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library), s.forward_issue.value, s.backward_issue.value,
       s.microbatch.value, s.update.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   std::uint64_t h = 0xcbf29ce484222325ULL;

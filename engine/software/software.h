@@ -12,6 +12,7 @@
 
 #include "engine/base/config.h"
 #include "engine/base/units.h"
+#include "engine/software/library.h"
 
 namespace rehearse::software {
 
@@ -73,8 +74,7 @@ struct Software {
   CrossEntropy cross_entropy = CrossEntropy::fused;
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands
-  /// Communication: what its library adds to the network's times (cluster::Library).
-  Seconds launch = {}, hop_in_node = {}, hop_across = {};
+  Library library = {};     // of communication
 
   /// Host: seconds to issue one kernel. 0: issuing costs nothing and the host never delays the
   /// device.
@@ -95,6 +95,8 @@ Software load_software(const std::string& name_or_path);
 std::vector<std::string> known_software();
 /// Reads the keys of a software file from `table`; absent keys keep what `base` says.
 Software read_software(const Config& table, Software base);
+/// The section [software] of a job: `name`, and keys that change what it says. Throws InputError.
+Software read_section(const Config& section);
 /// A hash of everything that changes a time or a size; not of name, summary and source.
 std::uint64_t hash_of(const Software& software);
 /// Every key of a software file, for tests of docs/software.md.

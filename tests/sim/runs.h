@@ -63,7 +63,7 @@ inline double last_end(const Times& times) {
 
 /// The latencies that a software adds to transfers, as a job's cluster has them.
 inline cluster::Cluster with_library(cluster::Cluster cluster, const software::Software& how) {
-  cluster.use_library({.launch = how.launch, .in_node = how.hop_in_node, .across = how.hop_across});
+  cluster.use_library(how.library);
   return cluster;
 }
 

@@ -11,7 +11,7 @@ namespace rehearse::cluster {
 namespace {
 
 constexpr double us = 1e-6, alpha = 3 * us, bandwidth = 1e9;
-constexpr Library library{
+const software::Library library{
     .launch = Seconds(10 * us), .in_node = Seconds(4 * us), .across = Seconds(14 * us)};
 
 /// `nodes` nodes of `per_node` devices, all on one switch. Two links of alpha / 2 make a path.

@@ -112,9 +112,9 @@ waits = ["update", "loss"]
                              .cross_entropy = CrossEntropy::library,
                              .tf32 = true,
                              .update_bytes = 12,
-                             .launch = Seconds(1 * us),
-                             .hop_in_node = Seconds(2 * us),
-                             .hop_across = Seconds(3 * us),
+                             .library = {.launch = Seconds(1 * us),
+                                         .in_node = Seconds(2 * us),
+                                         .across = Seconds(3 * us)},
                              .forward_issue = Seconds(4 * us),
                              .backward_issue = Seconds(5 * us),
                              .microbatch = Seconds(6 * us),
@@ -134,6 +134,7 @@ TEST(Software, EveryKeyChangesTheHashAndNoDescriptionDoes) {
     if (key.type == "duration") return "\"5us\"";
     if (key.type == "list of text") return "[\"loss\"]";
     if (key.path == "base") return "\"megatron-2021\"";
+    if (key.path == "communication.library") return "\"nccl-2.20\"";
     const std::string last = key.type.substr(key.type.rfind(' ') + 1);  // of the choices
     return "\"" + last.substr(0, last.find('"')) + "\"";
   };
@@ -211,9 +212,8 @@ TEST(Software, AJobNamesOneAndChangesItsKeys) {
   EXPECT_EQ(plain.model.software.name, "megatron-2021");
   EXPECT_TRUE(plain.model.software == load_software("megatron-2021"));
   // The library's latencies become part of the cluster's paths.
-  EXPECT_EQ(plain.cluster.library().launch.value, plain.model.software.launch.value);
-  EXPECT_EQ(plain.cluster.library().in_node.value, plain.model.software.hop_in_node.value);
-  EXPECT_EQ(plain.cluster.library().across.value, plain.model.software.hop_across.value);
+  EXPECT_TRUE(plain.cluster.library() == plain.model.software.library);
+  EXPECT_EQ(plain.cluster.library().name, "nccl-2.10");
 
   Software changed = plain.model.software;
   changed.forward_issue = Seconds(50 * 1e-6), changed.attention = Attention::fused,

@@ -1,0 +1,96 @@
+"""`rehearse collective`: its table in the columns of nccl-tests, its JSON, every way side by side, pictures, and refusals."""
+
+import json
+import unittest
+
+from cli_test_case import CliTestCase
+
+ON = ("collective", "all_reduce", "--cluster", "dgx-a100")
+
+
+class Collective(CliTestCase):
+    def sizes(self, *arguments):
+        return self.json(*arguments)["sizes"]
+
+    def test_json(self):
+        whole = self.json(*ON, "--bytes", "1MiB:4MiB")
+        keys = ["schema_version", "version", "command", "collective", "cluster", "ranks", "dtype", "software", "library", "sizes"]
+        self.assertEqual(list(whole), keys)
+        self.assertEqual((whole["ranks"], whole["software"], whole["library"]), (8, "pytorch-2", "nccl-2.20"))
+        self.assertEqual([s["bytes"] for s in whole["sizes"]], [1 << 20, 2 << 20, 4 << 20])
+        for size in whole["sizes"]:
+            self.assertAlmostEqual(size["algorithm_bandwidth"], size["bytes"] / size["seconds"])
+            self.assertAlmostEqual(size["bus_bandwidth"] / size["algorithm_bandwidth"], 2 * 7 / 8)
+            chosen = {k: size[k] for k in ("algorithm", "protocol", "seconds")}
+            self.assertIn(chosen, size["ways"])
+        self.assertEqual(whole, self.json(*ON, "--bytes", "1MiB:4MiB"))
+
+    def test_table(self):
+        out = self.rehearse(*ON, "--bytes", "1KiB:1GiB", "--factor", "1024").stdout
+        self.assertIn("all_reduce of 8 ranks on dgx-a100, software pytorch-2, library nccl-2.20", out)
+        lines = [line.split() for line in out.splitlines()[3:]]
+        self.assertEqual([line[0] for line in lines], ["1024", str(1 << 20), str(1 << 30)])
+        self.assertEqual(lines[2][1:3], [str(1 << 28), "f32"])
+        # A large tensor takes Simple and nearly all of the 240 GB/s; a small one LL.
+        self.assertEqual((lines[0][7], lines[2][7]), ("LL", "Simple"))
+        self.assertGreater(float(lines[2][5]), 200)
+
+    def test_a_library_without_protocols_runs_in_rounds(self):
+        (size,) = self.sizes(*ON, "--bytes", "1MiB", "--software", "rehearse")
+        self.assertEqual(size["protocol"], "")
+        self.assertEqual({way["algorithm"] for way in size["ways"]}, {"ring", "halving_doubling"})
+        self.assertEqual(size["seconds"], min(way["seconds"] for way in size["ways"]))
+
+    def test_ranks_algorithm_protocol_and_keys(self):
+        one = self.json(*ON, "--bytes", "64MiB", "--ranks", "0-1,4")
+        self.assertEqual(one["ranks"], 3)
+        self.assertEqual(self.json(*ON, "--ranks", "4", "--bytes", "1MiB")["ranks"], 4)
+        (ll,) = self.sizes(*ON, "--bytes", "64MiB", "--protocol", "LL")
+        (simple,) = self.sizes(*ON, "--bytes", "64MiB")
+        self.assertEqual((ll["protocol"], simple["protocol"]), ("LL", "Simple"))
+        self.assertGreater(ll["seconds"], 2 * simple["seconds"])
+        old = self.json(*ON, "--bytes", "1MiB", "--set", "software.communication.library=nccl-2.10")
+        self.assertEqual(old["library"], "nccl-2.10")
+        (nvls,) = self.sizes("collective", "--cluster", "dgx-h100", "--bytes", "1GiB")
+        self.assertEqual(nvls["algorithm"], "nvls")
+        (ring,) = self.sizes("collective", "--cluster", "dgx-h100", "--bytes", "1GiB", "--algorithm", "ring")
+        self.assertGreater(ring["seconds"], nvls["seconds"])
+
+    def test_ways(self):
+        out = self.rehearse("collective", "all_reduce", "--cluster", "dgx-a100:2", "--bytes", "1MiB", "--ways").stdout
+        header = out.splitlines()[2]
+        for way in ("ring LL", "ring LL128", "ring Simple", "double_tree Simple", "chosen"):
+            self.assertIn(way, header)
+
+    def test_output(self):
+        path = self.tmp / "curve.json"
+        self.rehearse(*ON, "--bytes", "1MiB:2MiB", "-o", str(path)).stdout
+        written, printed = json.loads(path.read_text()), self.json(*ON, "--bytes", "1MiB:2MiB")
+        self.assertEqual(written["sizes"], printed["sizes"])
+        picture = self.tmp / "curve.svg"
+        self.rehearse(*ON, "--bytes", "1KiB:64MiB", "-o", str(picture)).stdout
+        text = picture.read_text()
+        for word in ("all_reduce", "bus bandwidth", "LL128", "Simple"):
+            self.assertIn(word, text)
+
+    def test_refusals(self):
+        for arguments, words in (
+            (("--bytes", "0"), ["--bytes 0", "1KiB:1GiB"]),
+            (("--bytes", "2MiB:1MiB"), ["the first size is above the last"]),
+            (("--bytes", "1B:1TB", "--factor", "1.001"), ["--factor", "more than 1000 sizes"]),
+            (("--ranks", "9"), ["collective.ranks", "the cluster has 8 devices"]),
+            (("--ranks", "0,0"), ["device 0 is named twice"]),
+            (("--ranks", "0-8"), ["there is no device 8; the last is 7"]),
+            (("--ranks", "1"), ["2 to 4096 ranks"]),
+            (("--protocol", "LL12"), ["protocol", "LL, LL128, Simple"]),
+            (("--algorithm", "nvls", "--software", "megatron-2021"), ["nvls is not in the library", "nccl-2.10"]),
+            (("--algorithm", "double_tree"), ["double_tree", "ring"]),
+            (("--software", "rehearse", "--protocol", "LL"), ["has no protocols"]),
+            (("--set", "method.name=ddp"), ["only keys of [software] count"]),
+        ):
+            self.refused(*ON, *arguments, says=words)
+        self.refused("collective", "all_reduce", "--cluster", "dgx-a10", says=["collective.cluster", "dgx-a100"])
+
+
+if __name__ == "__main__":
+    unittest.main()
