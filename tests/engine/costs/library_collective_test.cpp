@@ -18,7 +18,7 @@ namespace {
 using program::Algorithm;
 using program::Move;
 
-constexpr double us = 1e-6, fast = 100e9, slow = 10e9;
+constexpr double us = 1e-6, fast = 100e9, slow = 8e9;
 
 software::Protocol protocol(Algorithm algorithm, const std::string& name, double base,
                             double efficiency, double believed = 0) {
