@@ -34,7 +34,7 @@ struct Case {
     model::ModelSpec model = small_model();
     if (hosted) model.software = software::load_software("megatron-2021");
     // One latency for all hops: of a ring of unlike hops, fluid takes the slowest for each.
-    model.software.hop_in_node = model.software.hop_across;
+    model.software.library.in_node = model.software.library.across;
     return model;
   }
 };

@@ -210,7 +210,7 @@ TEST(HostLane, AWaitForATransferStartsTheNextIssueAtItsEnd) {
 
 TEST(HostLane, OfAHostThatTakesNoTimeIsNotThere) {
   software::Software how = host(0, 0, {HostWait::loss, HostWait::transfers, HostWait::update});
-  how.launch = how.hop_across = Seconds(1 * us);
+  how.library.launch = how.library.across = Seconds(1 * us);
   for (const std::string& method : test::all_methods()) {
     plan::Plan plan = test::plan_of(method, 1, 2, 1, 2);
     if (methods::strategy_named(method).combines.pp) plan.mesh.pp = 2;

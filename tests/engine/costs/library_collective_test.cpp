@@ -107,7 +107,9 @@ TEST(LibraryCollective, RingsOverNodesShareAllNics) {
       leaving[flow.from] += flow.bytes, entering[flow.to] += flow.bytes;
       // The member that receives is on the rail of the one that sends; the last edge closes the
       // ring wherever it began.
-      if (flow.to / 4 != 0) EXPECT_EQ(flow.from % 4, flow.to % 4);
+      if (flow.to / 4 != 0) {
+        EXPECT_EQ(flow.from % 4, flow.to % 4);
+      }
     }
   }
   for (int m = 0; m < 12; ++m) {

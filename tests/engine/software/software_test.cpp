@@ -223,7 +223,7 @@ TEST(Software, AJobNamesOneAndChangesItsKeys) {
   EXPECT_TRUE(job.model.software == changed);
   // Without a name the keys change the default.
   changed = Software();
-  changed.launch = Seconds(10 * 1e-6);
+  changed.library.launch = Seconds(10 * 1e-6);
   EXPECT_TRUE(parse({"software.communication.launch=10us"}).model.software == changed);
   const std::string path = written("host.forward = \"3us\"\n");
   EXPECT_EQ(parse({"software.name=" + path}).model.software.forward_issue.value, 3 * 1e-6);
