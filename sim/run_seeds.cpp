@@ -35,7 +35,7 @@ std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::M
     execution::Tee tee(sinks);
     SeedRun run;
     run.simulated = simulate(linked, costs, cluster, disturber,
-                             options.steps.warm_up + options.steps.steady, tee, options.sim);
+                             options.steps.begun(), tee, options.sim);
     if (extra) extra->close();
     run.metrics = metrics.finish();
     return nlohmann::json(run).dump();

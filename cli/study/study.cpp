@@ -112,7 +112,7 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
       sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
                                      selection(runs.linked, steps)));
     execution::Tee tee(sinks);
-    dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
+    dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
     if (trace) trace->close();
     out.push_back(metrics.finish());
     tell(runs, i + 1);
@@ -236,7 +236,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
-  out.steps = {.most = options.steps.warm_up + options.steps.steady,
+  out.steps = {.most = options.steps.measured(),
                .precision = stopping(job, options).precision};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);

@@ -110,8 +110,7 @@ struct MetricsSink::Impl {
 
   void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
     const program::Program& p = linked.program;
-    const auto all =
-        static_cast<std::size_t>(steps.warm_up) + static_cast<std::size_t>(steps.steady);
+    const auto all = static_cast<std::size_t>(steps.measured());
     std::int64_t instances = 0;
     std::vector<double> sent(static_cast<std::size_t>(p.world_size), 0.0);
     // 8 MB of gaps in all: hundreds per rank for small world sizes, 32 per rank for 16,384 ranks.
@@ -171,12 +170,11 @@ struct MetricsSink::Impl {
     if (stopping.at_period && numbered) finder.emplace(linked);
   }
 
-  int last() const { return steps.warm_up + steps.steady; }
   int served() const { return static_cast<int>(done.size()); }
 
   /// Notes the steps that are complete, and whether the run may end with them.
   void complete_steps() {
-    while (served() < last() && missing[done.size()] == 0) {
+    while (served() < steps.measured() && missing[done.size()] == 0) {
       // Steps may finish out of order where no wait separates them. A step counts as finished when
       // it and all earlier steps have finished.
       done.push_back(std::max(done.empty() ? 0.0 : done.back(), ends[done.size()]));
@@ -184,7 +182,8 @@ struct MetricsSink::Impl {
         period = finder->complete(served() - 1, done.back());
         if (period && !shares_repeat(*period)) period.reset();
       }
-      if (served() >= stopping.least && (period || precise())) enough = true;
+      enough = served() == steps.measured() ||
+               (served() >= stopping.least && (period || precise()));
       if (enough) return;
     }
   }
@@ -210,7 +209,7 @@ struct MetricsSink::Impl {
   }
 
   /// The steady steps that count: all, or those that were run if no period gives the others.
-  int counted() const { return (enough && !period ? served() : last()) - steps.warm_up; }
+  int counted() const { return (period ? steps.measured() : served()) - steps.warm_up; }
   /// A step that was run and equals `step`, and how many seconds earlier it was.
   std::pair<std::size_t, double> run_for(int step) const {
     if (step < served()) return {static_cast<std::size_t>(step), 0};
@@ -266,7 +265,7 @@ Metrics MetricsSink::finish() const {
   const int steady = m.counted();
   out.step_times = m.step_times(m.steps.warm_up + steady);
   out.steps_run = m.served();
-  out.period = m.enough && m.period ? m.period->steps : 0;
+  out.period = m.period && m.served() < m.steps.measured() ? m.period->steps : 0;
   const Spread times = spread(out.step_times);
   out.mean_step = times.mean;
   out.std_step = times.std;

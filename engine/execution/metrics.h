@@ -31,8 +31,14 @@
 
 namespace rehearse::execution {
 
+/// A run begins more steps than it measures. Otherwise the last step would be shorter than others
+/// where steps overlap, because no later step would delay its ops. The run ends with the last
+/// steady step, so the later ones are run only as far as they overlap with it.
 struct Steps {
   int warm_up = 5, steady = 50;
+
+  int measured() const { return warm_up + steady; }
+  int begun() const { return measured() + 4; }
 };
 
 /// The metrics of one run (one seed).
