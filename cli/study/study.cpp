@@ -54,10 +54,12 @@ bool random(const cluster::Disturbance& d) {
   return random_steps(d) || (d.straggler_probability > 0 && d.straggler_probability < 1);
 }
 
+/// When the run of a seed is enough. The runs are independent, so the interval of the mean over all
+/// seeds is narrower than that of one run by the square root of their number.
 execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
   const bool by_chance = random_steps(job.disturb);
   return {.at_period = options.precision > 0 && !by_chance,
-          .precision = by_chance ? options.precision : 0,
+          .precision = by_chance ? options.precision * std::sqrt(options.seeds) : 0,
           .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
 }
 
@@ -237,7 +239,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
   out.steps = {.most = options.steps.measured(),
-               .precision = stopping(job, options).precision};
+               .precision = random_steps(job.disturb) ? options.precision : 0};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);

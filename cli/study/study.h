@@ -28,9 +28,9 @@ struct StudyOptions {
   Fidelity fidelity = Fidelity::fluid;
   int seeds = 5;                // number of runs; one run if nothing in [disturb] is random
   execution::Steps steps = {};  // the most steps of each run
-  /// Each run stops when it has shown enough (docs/simulator.md): at the first period of its steps
-  /// where no step is random, else when the 95% interval of its mean step time is at most this
-  /// share of the mean to each side. 0: it runs all steps.
+  /// Runs stop when they have shown enough (docs/simulator.md): at the first period of their steps
+  /// where no step is random, else when the mean step time over all seeds is known, with 95%
+  /// confidence, to this share of itself. 0: they run all steps.
   double precision = 0.01;
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
   std::string trace = {};

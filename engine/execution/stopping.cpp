@@ -8,10 +8,11 @@
 namespace rehearse::execution {
 
 double half_width95(std::span<const double> step_times) {
-  constexpr std::size_t batches = 5;
-  if (step_times.empty() || step_times.size() % (2 * batches) != 0)
+  constexpr std::size_t least = 3, most = 10;  // batches
+  std::size_t each = 2;                        // steps
+  while (step_times.size() > most * each) each *= 2;
+  if (step_times.size() < least * each || step_times.size() % each != 0)
     return std::numeric_limits<double>::infinity();
-  const std::size_t each = step_times.size() / batches;
   std::vector<double> means;
   for (std::size_t at = 0; at < step_times.size(); at += each) {
     const auto batch = step_times.subspan(at, each);
