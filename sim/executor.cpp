@@ -34,7 +34,7 @@ class Executor {
         disturber_(disturber),
         sink_(sink),
         options_(options),
-        network_(cluster, options.slow),
+        network_(cluster, options.slow, options.bypass),
         crowding_(cluster, options.profile, costs.rank_to_device()),
         group_exchanges_(linked, costs, cluster, network_,
                          {.chunk = options.fidelity == Fidelity::chunk,

@@ -40,7 +40,7 @@ struct Simulated {
   double seconds = 0;          // simulated time at which the last recorded op ended
   std::int64_t instances = 0;  // executed instances (rank, op, step)
   std::int64_t transfers = 0;  // point-to-point transfers that did not bypass the network
-  std::int64_t flows = 0;      // the transfers with bytes and links, which SimGrid simulated
+  std::int64_t flows = 0;      // the transfers with bytes and links
   std::int64_t bypassed = 0;   // exchanges and puts whose duration was known beforehand
 };
 
