@@ -271,6 +271,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"mesh", std::move(mesh)},
       {"rank_to_device", s.devices},
       {"seeds", s.seeds},
+      {"steps", steps_json(s.steps)},
       {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
       {"samples_per_s", s.summary.samples_per_s},
       {"tokens_per_s", s.summary.tokens_per_s},
@@ -285,7 +286,6 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.fidelity)},
-      {"steps", steps_json(s.steps)},
       {"calibrated", s.calibrated},
       {"program_hash", fmt::format("{:016x}", s.program_hash)},
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
@@ -312,12 +312,15 @@ std::string step_time_text(const Study& study) {
   return out;
 }
 
+std::string range_text(const std::vector<int>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *least == *most ? fmt::format("{}", *most) : fmt::format("{} to {}", *least, *most);
+}
+
 std::string steps_text(const StepsRun& steps) {
-  const auto [least, most] = std::minmax_element(steps.by_seed.begin(), steps.by_seed.end());
-  std::string out = *least == *most ? fmt::format("{}", *most)
-                                    : fmt::format("{} to {}", *least, *most);
+  std::string out = range_text(steps.by_seed);
   if (steps.precision > 0)
-    return out + fmt::format(" of {} run by each seed, for an interval of {:.4g}%", steps.most,
+    return out + fmt::format(" of {} run by each seed, for a precision of {:.4g}%", steps.most,
                              100 * steps.precision);
   out += " run";
   if (steps.period == 1) out += ", all later ones are equal";

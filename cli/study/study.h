@@ -77,7 +77,9 @@ nlohmann::ordered_json timings_json(const Study& study);
 
 /// "0.812 s +- 0.004 (95%, 5 seeds)".
 std::string step_time_text(const Study& study);
-/// "15 of 55 run by each seed, for an interval of 1%".
+/// The least and the most: "11 to 15"; "11" when they are equal. There must be a value.
+std::string range_text(const std::vector<int>& values);
+/// "11 of 55 run by each seed, for a precision of 1%".
 std::string steps_text(const StepsRun& steps);
 /// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);

@@ -101,6 +101,9 @@ std::optional<Period> PeriodFinder::complete(int step, double end) {
   assert(static_cast<std::size_t>(step) == step_end_.size());
   if (lost_) return std::nullopt;
   step_end_.push_back(end);
+  // A program that only issues has no first op that counts.
+  first_start_.resize(std::max(first_start_.size(), step_end_.size()),
+                      std::numeric_limits<double>::infinity());
   std::optional<Period> found;
   for (int p = 1; p <= std::min(longest, step); ++p) {
     const auto k = static_cast<std::size_t>(p);
