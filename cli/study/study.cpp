@@ -54,12 +54,11 @@ bool random(const cluster::Disturbance& d) {
   return random_steps(d) || (d.straggler_probability > 0 && d.straggler_probability < 1);
 }
 
-/// When the run of a seed is enough. The runs are independent, so the interval of the mean over all
-/// seeds is narrower than that of one run by the square root of their number.
+/// When the run of a seed is enough. That does not depend on the other seeds.
 execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
   const bool by_chance = random_steps(job.disturb);
   return {.at_period = options.precision > 0 && !by_chance,
-          .precision = by_chance ? options.precision * std::sqrt(options.seeds) : 0,
+          .precision = by_chance ? options.precision : 0,
           .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
 }
 
@@ -239,7 +238,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
   out.steps = {.most = options.steps.measured(),
-               .precision = random_steps(job.disturb) ? options.precision : 0};
+               .precision = stopping(job, options).precision};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);
@@ -320,7 +319,7 @@ std::string range_text(const std::vector<int>& values) {
 std::string steps_text(const StepsRun& steps) {
   std::string out = range_text(steps.by_seed);
   if (steps.precision > 0)
-    return out + fmt::format(" of {} run by each seed, for a precision of {:.4g}%", steps.most,
+    return out + fmt::format(" of {} run by each seed, for a mean within {:.4g}%", steps.most,
                              100 * steps.precision);
   out += " run";
   if (steps.period == 1) out += ", all later ones are equal";

@@ -29,8 +29,8 @@ struct StudyOptions {
   int seeds = 5;                // number of runs; one run if nothing in [disturb] is random
   execution::Steps steps = {};  // the most steps of each run
   /// Runs stop when they have shown enough (docs/simulator.md): at the first period of their steps
-  /// where no step is random, else when the mean step time over all seeds is known, with 95%
-  /// confidence, to this share of itself. 0: they run all steps.
+  /// where no step is random, else when their mean step time is known, with 95% confidence, to this
+  /// share of itself. 0: they run all steps.
   double precision = 0.01;
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
   std::string trace = {};
@@ -79,7 +79,7 @@ nlohmann::ordered_json timings_json(const Study& study);
 std::string step_time_text(const Study& study);
 /// The least and the most: "11 to 15"; "11" when they are equal. There must be a value.
 std::string range_text(const std::vector<int>& values);
-/// "11 of 55 run by each seed, for a precision of 1%".
+/// "11 of 55 run by each seed, for a mean within 1%".
 std::string steps_text(const StepsRun& steps);
 /// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);

@@ -50,8 +50,8 @@ void add_study_flags(CLI::App& command, StudyFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--precision", flags.precision,
-                  "Run no more steps than the mean step time needs to be within this share, with "
-                  "95% confidence; 0%: run them all")
+                  "Stop a run when its mean step time is known to this share, with 95% "
+                  "confidence; 0%: run all steps")
       ->type_name("PERCENT")
       ->capture_default_str();
   command.add_option("--report", flags.report, "Write an HTML report with pictures")
