@@ -81,8 +81,8 @@ struct SharedNetwork::Impl {
   struct Alone {
     double since = 0, bytes = 0;
     Token token = 0;
-    Id route = none;            // none: not in use
-    std::uint64_t end = 0;      // Start::order of its end
+    Id route = none;        // none: not in use
+    std::uint64_t end = 0;  // Start::order of its end
   };
   /// What flows on a link.
   struct Traffic {

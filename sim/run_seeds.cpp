@@ -6,8 +6,8 @@
 // JSON conversions of what a child process returns. JSON text preserves every bit of a double. The
 // library looks for a type's conversions in the type's namespace.
 namespace rehearse::execution {
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, steps_run, period, mean_step, std_step, robustness,
-                                   samples_per_s, tokens_per_s, mfu, bubble_fraction,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, steps_run, period, mean_step, std_step,
+                                   robustness, samples_per_s, tokens_per_s, mfu, bubble_fraction,
                                    exposed_comm_s, bytes_sent_mean, bytes_sent_max, bytes_per_step,
                                    joules_per_step, exposed_exact)
 }  // namespace rehearse::execution
@@ -34,8 +34,8 @@ std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::M
     if (extra) sinks.push_back(extra.get());
     execution::Tee tee(sinks);
     SeedRun run;
-    run.simulated = simulate(linked, costs, cluster, disturber,
-                             options.steps.begun(), tee, options.sim);
+    run.simulated =
+        simulate(linked, costs, cluster, disturber, options.steps.begun(), tee, options.sim);
     if (extra) extra->close();
     run.metrics = metrics.finish();
     return nlohmann::json(run).dump();

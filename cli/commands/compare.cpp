@@ -87,10 +87,11 @@ std::string describe(const std::vector<Row>& rows) {
   std::string out = table(lines);
   if (any != nullptr)
     out += fmt::format(
-        "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: mean per rank and step; peak "
+        "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: mean per rank and step; "
+        "peak "
         "memory: {}; fidelity: {}\n",
-        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s", range_text(steps), kinds,
-        name_of(any->fidelity));
+        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
+        range_text(steps), kinds, name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   return out;
 }

@@ -46,9 +46,7 @@ class Stopwatch {
 };
 
 /// Whether the steps of a run differ by chance.
-bool random_steps(const cluster::Disturbance& d) {
-  return d.compute_sigma > 0 || d.link_sigma > 0;
-}
+bool random_steps(const cluster::Disturbance& d) { return d.compute_sigma > 0 || d.link_sigma > 0; }
 /// Whether runs with different seeds differ.
 bool random(const cluster::Disturbance& d) {
   return random_steps(d) || (d.straggler_probability > 0 && d.straggler_probability < 1);
@@ -183,7 +181,7 @@ nlohmann::ordered_json steps_json(const StepsRun& s) {
   using Json = nlohmann::ordered_json;
   return {{"by_seed", s.by_seed},
           {"most", s.most},
-          {"period", s.period > 0 ? Json(s.period) : Json()},           // null: none
+          {"period", s.period > 0 ? Json(s.period) : Json()},            // null: none
           {"precision", s.precision > 0 ? Json(s.precision) : Json()}};  // null: none asked
 }
 
@@ -237,8 +235,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
-  out.steps = {.most = options.steps.measured(),
-               .precision = stopping(job, options).precision};
+  out.steps = {.most = options.steps.measured(), .precision = stopping(job, options).precision};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);

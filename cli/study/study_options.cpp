@@ -28,9 +28,9 @@ double parse_precision(const std::string& text) {
   const std::string unit(rest, end);
   if (value == 0 && unit.empty()) return 0;
   if (unit != "%")
-    throw refuse(fmt::format("must be a percentage; nearest: {:.4g}%",
-                             std::clamp(unit.empty() && value < 0.5 ? 100 * value : value, 0.0,
-                                        100.0)));
+    throw refuse(
+        fmt::format("must be a percentage; nearest: {:.4g}%",
+                    std::clamp(unit.empty() && value < 0.5 ? 100 * value : value, 0.0, 100.0)));
   if (value < 0) throw refuse("must be at least 0%, which runs all steps; nearest: 0%");
   if (value > 100) throw refuse("must be at most 100%; nearest: 100%");
   return value / 100;

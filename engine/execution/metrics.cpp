@@ -90,8 +90,7 @@ struct MetricsSink::Impl {
       const double *start = starts.data(), *end = ends_of_op.data();
       const std::size_t n = starts.size();
       if (kind[op] == other || (kind[op] == communication && compute_lane == none)) return;
-      const double covered =
-          kind[op] == serving ? 0 : occupancy.cover(first_place, start, end, n);
+      const double covered = kind[op] == serving ? 0 : occupancy.cover(first_place, start, end, n);
       if (at >= shares.size()) return;
       shares[at].covered += covered;
       if (kind[op] == communication) return;
@@ -182,8 +181,8 @@ struct MetricsSink::Impl {
         period = finder->complete(served() - 1, done.back());
         if (period && !shares_repeat(*period)) period.reset();
       }
-      enough = served() == steps.measured() ||
-               (served() >= stopping.least && (period || precise()));
+      enough =
+          served() == steps.measured() || (served() >= stopping.least && (period || precise()));
       if (enough) return;
     }
   }
@@ -283,8 +282,7 @@ Metrics MetricsSink::finish() const {
     Share sum;
     for (int step = m.steps.warm_up; step < m.steps.warm_up + steady; ++step)
       sum += role.shares[m.run_for(step).first];
-    if (m.power_known)
-      out.joules_per_step += role.power.idle * times.mean + sum.joules / steady;
+    if (m.power_known) out.joules_per_step += role.power.idle * times.mean + sum.joules / steady;
     if (role.compute_lane == none) continue;
     busy += sum.busy, covered += sum.covered;
     out.exposed_exact = out.exposed_exact && role.occupancy.exact();

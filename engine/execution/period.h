@@ -59,14 +59,14 @@ class PeriodFinder {
   bool proven(int step, int period) const;
   bool issuers_keep_up(const Period& period) const;
 
-  std::vector<std::vector<Op>> ops_ = {};        // [role][op]
-  std::vector<std::vector<double>> ends_ = {};   // [step % (longest + ahead)][lane and place]
-  std::vector<std::vector<double>> issued_ = {}; // [step 0 or 1][place]: ends of issuing lanes
-  std::vector<double> step_end_ = {};            // by step
-  std::vector<double> first_start_ = {};         // by step: of its first op
-  std::vector<int> run_ = {};        // [period]: number of latest steps that equal older ones
-  std::vector<double> later_ = {};   // [period]: by how many seconds
-  int oldest_dependence_ = 0;        // an op depends on at most so many steps before its own
+  std::vector<std::vector<Op>> ops_ = {};         // [role][op]
+  std::vector<std::vector<double>> ends_ = {};    // [step % (longest + ahead)][lane and place]
+  std::vector<std::vector<double>> issued_ = {};  // [step 0 or 1][place]: ends of issuing lanes
+  std::vector<double> step_end_ = {};             // by step
+  std::vector<double> first_start_ = {};          // by step: of its first op
+  std::vector<int> run_ = {};       // [period]: number of latest steps that equal older ones
+  std::vector<double> later_ = {};  // [period]: by how many seconds
+  int oldest_dependence_ = 0;       // an op depends on at most so many steps before its own
   bool lost_ = false;
 };
 

@@ -39,7 +39,8 @@ class Tee : public TraceSink {
     for (TraceSink* sink : sinks_) sink->record(role, op, step, first_place, starts, ends);
   }
   bool enough() const override {
-    return std::any_of(sinks_.begin(), sinks_.end(), [](const TraceSink* s) { return s->enough(); });
+    return std::any_of(sinks_.begin(), sinks_.end(),
+                       [](const TraceSink* s) { return s->enough(); });
   }
 
  private:

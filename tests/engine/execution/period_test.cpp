@@ -24,8 +24,7 @@ class Lanes {
   Id add(double seconds, std::vector<program::After> after = {}) {
     const auto id = static_cast<Id>(role_.ops.size());
     role_.lanes.push_back({"lane" + std::to_string(id)});
-    role_.ops.push_back(
-        {.lane = id, .work = program::Issue{seconds}, .after = std::move(after)});
+    role_.ops.push_back({.lane = id, .work = program::Issue{seconds}, .after = std::move(after)});
     return id;
   }
   void wait(Id op, program::After after) { role_.ops[op].after.push_back(after); }
@@ -78,8 +77,9 @@ TEST(Period, OfTwoSteps) {
 }
 
 TEST(Period, AfterALongTransient) {
-  // A chain of five lanes at 0.8 s a step begins 4 s late. A lane at 1 s a step takes the lead after
-  // 15 steps, but the steps repeat only when the chain is as far ahead as it may be: six steps.
+  // A chain of five lanes at 0.8 s a step begins 4 s late. A lane at 1 s a step takes the lead
+  // after 15 steps, but the steps repeat only when the chain is as far ahead as it may be: six
+  // steps.
   Lanes lanes;
   const Id slow = lanes.add(1);
   const Id first = lanes.add(0.8);
