@@ -27,6 +27,10 @@ except ImportError as missing:
     sys.exit(f"the experiments need SciPy ({missing}): run tools/setup, then tools/python {sys.argv[0]}")
 
 
+# Published tables come from a stated number of steps.
+ALL_STEPS = ("--precision", "0%")
+
+
 class Refused(Exception):
     """`rehearse` refuses to run this (status 2): the model does not fit, or the combination is not possible."""
 

@@ -34,7 +34,7 @@ class Executor {
         disturber_(disturber),
         sink_(sink),
         options_(options),
-        network_(cluster, options.slow),
+        network_(cluster, options.slow, options.bypass),
         crowding_(cluster, options.profile, costs.rank_to_device()),
         group_exchanges_(linked, costs, cluster, network_,
                          {.chunk = options.fidelity == Fidelity::chunk,
@@ -63,7 +63,7 @@ class Executor {
       ended(token);
       drain();
     });
-    check_all_ended();
+    if (!stopped_) check_all_ended();
     result_.transfers = network_.transfers();
     result_.flows = network_.flows();
     return result_;
@@ -107,7 +107,7 @@ class Executor {
     queue_.push_back(lane);
   }
   void drain() {
-    while (!queue_.empty()) {
+    while (!queue_.empty() && !stopped_) {
       const Id lane = queue_.front();
       queue_.pop_front();
       readiness_.lanes()[lane].queued = false;
@@ -117,7 +117,7 @@ class Executor {
   /// Starts ops of a lane until the lane is busy or its next op is not ready.
   void advance(Id id) {
     link::RankLane& lane = readiness_.lanes()[id];
-    while (!lane.busy) {
+    while (!lane.busy && !stopped_) {
       link::Ready ready;
       if (!readiness_.next(lane, ready)) return;
       lane.busy = true;
@@ -275,7 +275,7 @@ class Executor {
     const double now = network_.now();
     // When all other roles have finished their steps, ops of free-running roles that are still
     // under way do not end.
-    if (now > over_at_) return;
+    if (stopped_ || now > over_at_) return;
     switch (token & ~SharedNetwork::Token{~std::uint32_t{0}}) {
       case tag_local:
         return finish(index, readiness_.lanes()[index].current.since, now);
@@ -292,6 +292,7 @@ class Executor {
   }
 
   void finish(Id id, double start, double end) {
+    if (stopped_) return;
     link::RankLane& lane = readiness_.lanes()[id];
     const link::Ready current = lane.current;
     lane.busy = false;
@@ -299,6 +300,7 @@ class Executor {
     sink_.record(lane.role, current.op, current.step, lane.place, {&start, 1}, {&end, 1});
     ++result_.instances;
     result_.seconds = std::max(result_.seconds, end);
+    stopped_ = sink_.enough();
     woken_.clear();
     readiness_.finish(lane, current.op, current.step, end, woken_);
     for (const Id other : woken_) enqueue(other);
@@ -330,6 +332,7 @@ class Executor {
   Player player_;
   link::Readiness readiness_;
   bool follow_clock_ = false;  // the order of ops depends on times (see executor.h)
+  bool stopped_ = false;       // the sink needs no more; what is under way in SimGrid ends unheard
   double over_at_ = std::numeric_limits<double>::infinity();  // when the last counted op ended
   std::vector<Id> cores_ = {};                  // by device; empty: local work bypasses SimGrid
   std::vector<std::size_t> waiting_base_ = {};  // by event: its first entry in waiting_

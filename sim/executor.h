@@ -37,14 +37,15 @@ struct SimOptions {
 };
 
 struct Simulated {
-  double seconds = 0;          // simulated time at which the last op ended
+  double seconds = 0;          // simulated time at which the last recorded op ended
   std::int64_t instances = 0;  // executed instances (rank, op, step)
   std::int64_t transfers = 0;  // point-to-point transfers that did not bypass the network
-  std::int64_t flows = 0;      // the transfers with bytes and links, which SimGrid simulated
+  std::int64_t flows = 0;      // the transfers with bytes and links
   std::int64_t bypassed = 0;   // exchanges and puts whose duration was known beforehand
 };
 
-/// Runs `steps` steps; a free-running role runs until all other roles have finished theirs. The
+/// Runs `steps` steps, or fewer when they are enough for `sink`; a free-running role runs until all
+/// other roles have finished theirs. The
 /// result is deterministic: the same arguments give the same calls of `sink` in the same order.
 ///
 /// SimGrid allows one simulation in the life of a process: a second call throws BackendError (see

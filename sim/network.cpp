@@ -47,13 +47,13 @@ sg::Engine& make_engine() {
 }  // namespace
 
 struct SharedNetwork::Impl {
-  enum class Kind : std::uint8_t { transfer, work, wake };
-  /// An activity that was asked for and has not started.
+  enum class Kind : std::uint8_t { transfer, work, wake, alone };
+  /// An activity that was asked for and has not started, or the end of a flow that is alone.
   struct Start {
     double date = 0, amount = 0;  // amount: bytes of a transfer, seconds of work
     std::uint64_t order = 0;      // starts with equal dates run in the order of the calls
     Token token = 0;
-    Id place = none;  // the route of a transfer, the host of work
+    Id place = none;  // the route of a transfer, the host of work, the index of a flow alone
     int threads = 1;
     Kind kind = Kind::wake;
     bool operator>(const Start& b) const {
@@ -74,13 +74,31 @@ struct SharedNetwork::Impl {
   struct Slot {
     sg::ActivityPtr activity = nullptr;
     Token token = 0;
+    Id route = none;  // of a flow
+  };
+  /// A flow that no other flow met on its links. It needs no SimGrid while that is so, because its
+  /// rate is the bandwidth of its route.
+  struct Alone {
+    double since = 0, bytes = 0;
+    Token token = 0;
+    Id route = none;        // none: not in use
+    std::uint64_t end = 0;  // Start::order of its end
+  };
+  /// What flows on a link.
+  struct Traffic {
+    Id alone = none;           // index of the flow that has the link to itself
+    std::uint32_t shared = 0;  // number of SimGrid's flows
   };
 
-  Impl(const cluster::Cluster& c, std::span<const double> s)
-      : cluster(c), slow(s.begin(), s.end()) {}
+  Impl(const cluster::Cluster& c, std::span<const double> s, bool b)
+      : cluster(c), slow(s.begin(), s.end()), bypass(b), traffic(c.links().size()) {}
 
   const cluster::Cluster& cluster;
   std::vector<double> slow;
+  bool bypass;
+  std::vector<Traffic> traffic;  // by link
+  std::vector<Alone> alone = {};
+  std::vector<Id> free_alone = {};
   sg::Engine* engine = nullptr;
   sg::NetZone* zone = nullptr;
   sg::Host* source = nullptr;
@@ -156,6 +174,9 @@ struct SharedNetwork::Impl {
         case Kind::transfer:
           begin_transfer(start);
           break;
+        case Kind::alone:
+          end_alone(start);
+          break;
       }
     }
     while (!armed.empty() && armed.back() <= now) armed.pop_back();
@@ -174,12 +195,70 @@ struct SharedNetwork::Impl {
   void begin_transfer(const Start& start) {
     if (start.amount <= 0 || start.place == none) return done(start.token);
     ++flows;
-    sg::CommPtr comm = sg::Comm::sendto_init(source, routes[start.place].host);
-    begin(comm, start.token);
-    comm->set_payload_size(static_cast<std::uint64_t>(std::llround(start.amount * units_per_byte)));
+    const std::vector<Id>& way = routes[start.place].links;
+    bool free = bypass;
+    for (const Id link : way) {
+      if (traffic[link].alone != none) meet(traffic[link].alone, start.date);
+      free = free && traffic[link].alone == none && traffic[link].shared == 0;
+    }
+    if (free)
+      begin_alone(start);
+    else
+      share(start.place, start.amount, start.token);
+  }
+  /// Starts a flow that has all its links to itself.
+  void begin_alone(const Start& start) {
+    Id index = static_cast<Id>(alone.size());
+    if (free_alone.empty()) {
+      alone.emplace_back();
+    } else {
+      index = free_alone.back();
+      free_alone.pop_back();
+    }
+    alone[index] = {.since = start.date,
+                    .bytes = start.amount,
+                    .token = start.token,
+                    .route = start.place,
+                    .end = asked};
+    for (const Id link : routes[start.place].links) traffic[link].alone = index;
+    ask({.date = start.date + start.amount / routes[start.place].bandwidth,
+         .place = index,
+         .kind = Kind::alone});
+  }
+  void end_alone(const Start& end) {
+    Alone& flow = alone[end.place];
+    if (flow.route == none || flow.end != end.order) return;  // it met another flow
+    leave(end.place);
+    free_alone.push_back(end.place);
+    flow.route = none;
+    done(flow.token);
+  }
+  /// The flow no longer has its links to itself.
+  void leave(Id index) {
+    for (const Id link : routes[alone[index].route].links)
+      if (traffic[link].alone == index) traffic[link].alone = none;
+  }
+  /// Another flow comes to a link of a flow that was alone. From now on, SimGrid shares the links.
+  void meet(Id index, double now) {
+    constexpr double instant = 1e-12;  // seconds: SimGrid would end the flow at once
+    Alone& flow = alone[index];
+    const double bandwidth = routes[flow.route].bandwidth;
+    const double left = flow.bytes - (now - flow.since) * bandwidth;
+    leave(index);
+    if (left <= instant * bandwidth) return;  // its end is due
+    share(flow.route, left, flow.token);
+    flow.route = none;
+    free_alone.push_back(index);
+  }
+  /// Starts a flow in SimGrid.
+  void share(Id route, double bytes, Token token) {
+    for (const Id link : routes[route].links) ++traffic[link].shared;
+    sg::CommPtr comm = sg::Comm::sendto_init(source, routes[route].host);
+    begin(comm, token, route);
+    comm->set_payload_size(static_cast<std::uint64_t>(std::llround(bytes * units_per_byte)));
     comm->start();
   }
-  void begin(const sg::ActivityPtr& activity, Token token) {
+  void begin(const sg::ActivityPtr& activity, Token token, Id route = none) {
     std::uint32_t slot = 0;
     if (free_slots.empty()) {
       slot = static_cast<std::uint32_t>(slots.size());
@@ -188,7 +267,7 @@ struct SharedNetwork::Impl {
       slot = free_slots.back();
       free_slots.pop_back();
     }
-    slots[slot] = {activity, token};
+    slots[slot] = {activity, token, route};
     // NOLINTNEXTLINE(performance-no-int-to-ptr): SimGrid offers one pointer, which needs no pointee
     activity->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1));
   }
@@ -197,6 +276,8 @@ struct SharedNetwork::Impl {
     if (slot == 0 || activity.get_state() == sg::Activity::State::FAILED) return;
     Slot& mine = slots[slot - 1];
     const Token token = mine.token;
+    if (mine.route != none)
+      for (const Id link : routes[mine.route].links) --traffic[link].shared;
     // The activity is freed when the time advances: it must not be destroyed while it reports its
     // own end.
     ended.push_back(std::move(mine.activity));
@@ -206,12 +287,13 @@ struct SharedNetwork::Impl {
   }
 };
 
-SharedNetwork::SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow) {
+SharedNetwork::SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow,
+                             bool bypass) {
   if (simulated_before)
     throw BackendError(
         "SimGrid can simulate once in a process: run each simulation in one of its own");
   simulated_before = true;
-  impl_ = std::make_unique<Impl>(cluster, slow);
+  impl_ = std::make_unique<Impl>(cluster, slow, bypass);
   impl_->engine = &make_engine();
   impl_->zone = impl_->engine->get_netzone_root()->add_netzone_star("cluster");
   impl_->source = impl_->zone->add_host("source", 1.0);

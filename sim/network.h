@@ -30,9 +30,10 @@ class SharedNetwork {
  public:
   using Token = std::uint64_t;  // the caller's name for an activity
 
-  /// `slow`: a factor on each link's time, by link; empty: all 1. Throws BackendError when this
-  /// process has simulated before.
-  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow);
+  /// `slow`: a factor on each link's time, by link; empty: all 1. `bypass`: a flow that is alone on
+  /// its links bypasses SimGrid until another flow comes to one of them. Throws BackendError when
+  /// this process has simulated before.
+  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow, bool bypass = true);
   ~SharedNetwork();
 
   /// The route from one device to another that is fastest for `bytes`. `none` when the two are the
@@ -58,7 +59,7 @@ class SharedNetwork {
   double now() const;
 
   std::int64_t transfers() const;  // all that were asked for, also those without bytes or links
-  std::int64_t flows() const;      // the transfers that SimGrid simulated
+  std::int64_t flows() const;      // the transfers with bytes and links
   /// Tokens of the activities that started and did not end. Not empty when a link or host failed.
   std::vector<Token> unfinished() const;
 

@@ -6,15 +6,15 @@
 // JSON conversions of what a child process returns. JSON text preserves every bit of a double. The
 // library looks for a type's conversions in the type's namespace.
 namespace rehearse::execution {
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, mean_step, std_step, robustness,
-                                   samples_per_s, tokens_per_s, mfu, bubble_fraction,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, steps_run, period, mean_step, std_step,
+                                   robustness, samples_per_s, tokens_per_s, mfu, bubble_fraction,
                                    exposed_comm_s, bytes_sent_mean, bytes_sent_max, bytes_per_step,
                                    joules_per_step, exposed_exact)
 }  // namespace rehearse::execution
 
 namespace rehearse::sim {
 
-static_assert(sizeof(execution::Metrics) == 128, "a new metric must cross too");
+static_assert(sizeof(execution::Metrics) == 136, "a new metric must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulated, seconds, instances, transfers, flows, bypassed)
 static_assert(sizeof(Simulated) == 40, "a new figure must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeedRun, metrics, simulated)
@@ -28,14 +28,14 @@ std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::M
     mine.seed += static_cast<std::uint64_t>(i);
     const cluster::Disturber disturber(mine, linked.program.world_size);
     execution::MetricsSink metrics(linked, model, cluster, costs, options.samples_per_step,
-                                   options.steps);
+                                   options.steps, options.stopping);
     std::vector<execution::TraceSink*> sinks = {&metrics};
     const std::unique_ptr<execution::TraceSink> extra = options.sink ? options.sink(i) : nullptr;
     if (extra) sinks.push_back(extra.get());
     execution::Tee tee(sinks);
     SeedRun run;
-    run.simulated = simulate(linked, costs, cluster, disturber,
-                             options.steps.warm_up + options.steps.steady, tee, options.sim);
+    run.simulated =
+        simulate(linked, costs, cluster, disturber, options.steps.begun(), tee, options.sim);
     if (extra) extra->close();
     run.metrics = metrics.finish();
     return nlohmann::json(run).dump();

@@ -25,6 +25,7 @@ struct SeedOptions {
   int seeds = 5;  // how many; seed i is disturbance.seed + i
   int samples_per_step = 0;
   execution::Steps steps = {};
+  execution::Stopping stopping = {};  // when the run of a seed is enough
   SimOptions sim = {};
   ProcessOptions processes = {};
   /// Makes one more sink for the run of seed i, such as a trace writer, in the run's process. May

@@ -64,11 +64,14 @@ std::string describe(const std::vector<Row>& rows) {
   std::string kinds;
   std::vector<std::string> warnings;
   std::size_t seeds = 1;
+  std::vector<int> steps;
   const Study* any = nullptr;
   for (const Row& row : rows) {
     if (!row.study) continue;
     any = &*row.study;
     seeds = row.study->seeds.size();
+    const std::vector<int>& run = row.study->steps.by_seed;
+    steps.insert(steps.end(), run.begin(), run.end());
     for (const std::string& w : row.study->warnings)
       if (std::find(warnings.begin(), warnings.end(), w) == warnings.end()) warnings.push_back(w);
   }
@@ -84,10 +87,11 @@ std::string describe(const std::vector<Row>& rows) {
   std::string out = table(lines);
   if (any != nullptr)
     out += fmt::format(
-        "\n{} on {}\n+-: 95% interval over {} seed{}; GB sent: mean per rank and step; peak "
+        "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: mean per rank and step; "
+        "peak "
         "memory: {}; fidelity: {}\n",
-        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s", kinds,
-        name_of(any->fidelity));
+        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
+        range_text(steps), kinds, name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   return out;
 }

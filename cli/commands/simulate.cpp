@@ -66,6 +66,7 @@ std::string describe(const Study& s) {
                                     fmt::join(s.idle_unknown, ", ")));
   row("robustness", fixed(m.robustness, 4));
   row("fidelity", std::string(name_of(s.fidelity)));
+  row("steps", steps_text(s.steps));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
   return out;
 }

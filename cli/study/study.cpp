@@ -45,10 +45,19 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+/// Whether the steps of a run differ by chance.
+bool random_steps(const cluster::Disturbance& d) { return d.compute_sigma > 0 || d.link_sigma > 0; }
 /// Whether runs with different seeds differ.
 bool random(const cluster::Disturbance& d) {
-  return d.compute_sigma > 0 || d.link_sigma > 0 ||
-         (d.straggler_probability > 0 && d.straggler_probability < 1);
+  return random_steps(d) || (d.straggler_probability > 0 && d.straggler_probability < 1);
+}
+
+/// When the run of a seed is enough. That does not depend on the other seeds.
+execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
+  const bool by_chance = random_steps(job.disturb);
+  return {.at_period = options.precision > 0 && !by_chance,
+          .precision = by_chance ? options.precision : 0,
+          .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
 }
 
 /// The ranks and steps of the trace: all ranks if there are at most `traced_ranks`, or else the
@@ -94,14 +103,15 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
     disturbance.seed += static_cast<std::uint64_t>(i);
     const cluster::Disturber disturber(disturbance, job.plan.mesh.world_size());
     execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
-                                   job.plan.schedule.global_batch, steps);
+                                   job.plan.schedule.global_batch, steps,
+                                   stopping(job, runs.options));
     std::optional<execution::ChromeTrace> trace;
     std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
       sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
                                      selection(runs.linked, steps)));
     execution::Tee tee(sinks);
-    dry_run(runs.linked, runs.costs, disturber, steps.warm_up + steps.steady, tee);
+    dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
     if (trace) trace->close();
     out.push_back(metrics.finish());
     tell(runs, i + 1);
@@ -116,6 +126,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   options.seeds = runs.seeds;
   options.samples_per_step = job.plan.schedule.global_batch;
   options.steps = runs.options.steps;
+  options.stopping = stopping(job, runs.options);
   options.sim.fidelity =
       runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
   options.sim.profile = runs.profile;
@@ -164,6 +175,14 @@ std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const cos
     if (const cluster::DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
       kinds.insert(kind.name);
   return {kinds.begin(), kinds.end()};
+}
+
+nlohmann::ordered_json steps_json(const StepsRun& s) {
+  using Json = nlohmann::ordered_json;
+  return {{"by_seed", s.by_seed},
+          {"most", s.most},
+          {"period", s.period > 0 ? Json(s.period) : Json()},            // null: none
+          {"precision", s.precision > 0 ? Json(s.precision) : Json()}};  // null: none asked
 }
 
 nlohmann::ordered_json energy_json(const Study& s) {
@@ -216,6 +235,11 @@ Study study(const job::Job& job, const StudyOptions& options) {
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
+  out.steps = {.most = options.steps.measured(), .precision = stopping(job, options).precision};
+  for (const execution::Metrics& m : metrics) {
+    out.steps.by_seed.push_back(m.steps_run);
+    out.steps.period = std::max(out.steps.period, m.period);
+  }
   out.calibrated = costs.calibrated();
   out.summary = summarise(metrics);
   out.collectives = collectives_used(linked.program);
@@ -243,6 +267,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"mesh", std::move(mesh)},
       {"rank_to_device", s.devices},
       {"seeds", s.seeds},
+      {"steps", steps_json(s.steps)},
       {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
       {"samples_per_s", s.summary.samples_per_s},
       {"tokens_per_s", s.summary.tokens_per_s},
@@ -280,6 +305,22 @@ std::string step_time_text(const Study& study) {
   std::string out = fmt::format("{:.{}f} s", t.mean, decimals);
   out += t.values.size() > 1 ? fmt::format(" +- {:.{}f} (95%, {})", t.ci95, decimals, seeds)
                              : fmt::format(" ({})", seeds);
+  return out;
+}
+
+std::string range_text(const std::vector<int>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *least == *most ? fmt::format("{}", *most) : fmt::format("{} to {}", *least, *most);
+}
+
+std::string steps_text(const StepsRun& steps) {
+  std::string out = range_text(steps.by_seed);
+  if (steps.precision > 0)
+    return out + fmt::format(" of {} run by each seed, for a mean within {:.4g}%", steps.most,
+                             100 * steps.precision);
+  out += " run";
+  if (steps.period == 1) out += ", all later ones are equal";
+  if (steps.period > 1) out += fmt::format(", all later ones repeat every {}", steps.period);
   return out;
 }
 

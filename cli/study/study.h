@@ -27,10 +27,22 @@ constexpr auto spellings(Fidelity) {
 struct StudyOptions {
   Fidelity fidelity = Fidelity::fluid;
   int seeds = 5;                // number of runs; one run if nothing in [disturb] is random
-  execution::Steps steps = {};  // steps of each run
+  execution::Steps steps = {};  // the most steps of each run
+  /// Runs stop when they have shown enough (docs/simulator.md): at the first period of their steps
+  /// where no step is random, else when their mean step time is known, with 95% confidence, to this
+  /// share of itself. 0: they run all steps.
+  double precision = 0.01;
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
   std::string trace = {};
   Teller* teller = nullptr;  // null: no progress is shown
+};
+
+/// How many steps a study ran, with the warm-up.
+struct StepsRun {
+  std::vector<int> by_seed = {};
+  int most = 0;          // asked for
+  int period = 0;        // the longest period of steps that ended a run; 0: none did
+  double precision = 0;  // that the runs were to reach; 0: not asked, or nothing is random
 };
 
 struct Study {
@@ -41,6 +53,7 @@ struct Study {
   std::vector<std::string> devices = {};  // device names, by rank
   std::vector<std::uint64_t> seeds = {};
   Fidelity fidelity = Fidelity::fluid;
+  StepsRun steps = {};
   bool calibrated = false;  // all local times come from a profile or a calibrated device
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
@@ -64,6 +77,10 @@ nlohmann::ordered_json timings_json(const Study& study);
 
 /// "0.812 s +- 0.004 (95%, 5 seeds)".
 std::string step_time_text(const Study& study);
+/// The least and the most: "11 to 15"; "11" when they are equal. There must be a value.
+std::string range_text(const std::vector<int>& values);
+/// "11 of 55 run by each seed, for a mean within 1%".
+std::string steps_text(const StepsRun& steps);
 /// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);
 /// "pp 4 x dp 8"; without axes of size 1.

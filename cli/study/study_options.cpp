@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "cli/console/files.h"
@@ -10,6 +13,30 @@
 #include "engine/base/names.h"
 
 namespace rehearse::cli {
+namespace {
+
+/// "1%" is 0.01.
+double parse_precision(const std::string& text) {
+  const auto refuse = [&](const std::string& why) {
+    return InputError(fmt::format("--precision {}: {}", text, why));
+  };
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || !std::isfinite(value))
+    throw refuse("not a percentage such as 1%; 0% runs all steps");
+  const std::string unit(rest, end);
+  if (value == 0 && unit.empty()) return 0;
+  if (unit != "%")
+    throw refuse(
+        fmt::format("must be a percentage; nearest: {:.4g}%",
+                    std::clamp(unit.empty() && value < 0.5 ? 100 * value : value, 0.0, 100.0)));
+  if (value < 0) throw refuse("must be at least 0%, which runs all steps; nearest: 0%");
+  if (value > 100) throw refuse("must be at most 100%; nearest: 100%");
+  return value / 100;
+}
+
+}  // namespace
 
 void add_study_flags(CLI::App& command, StudyFlags& flags) {
   add_job(command, flags.job);
@@ -20,6 +47,12 @@ void add_study_flags(CLI::App& command, StudyFlags& flags) {
       ->capture_default_str();
   command.add_option("--seeds", flags.seeds, "Runs with different draws of [disturb]")
       ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command
+      .add_option("--precision", flags.precision,
+                  "Stop a run when its mean step time is known to this share, with 95% "
+                  "confidence; 0%: run all steps")
+      ->type_name("PERCENT")
       ->capture_default_str();
   command.add_option("--report", flags.report, "Write an HTML report with pictures")
       ->type_name("FILE");
@@ -41,6 +74,7 @@ StudyOptions study_options(const StudyFlags& flags, Teller& teller) {
   StudyOptions out;
   out.fidelity = *from_name<Fidelity>(flags.fidelity);
   out.seeds = flags.seeds;
+  out.precision = parse_precision(flags.precision);
   out.teller = &teller;
   return out;
 }

@@ -11,12 +11,14 @@ namespace rehearse::cli {
 
 struct StudyFlags {
   std::string job = {}, fidelity = "fluid", report = {}, output = {};
+  std::string precision = "1%";
   int seeds = 5;
   bool timings = false;
 };
 
 void add_study_flags(CLI::App& command, StudyFlags& flags);
-/// The options of a study. Throws InputError when an output file cannot be written.
+/// The options of a study. Throws InputError when the precision is not a share from 0% to 100%, or
+/// when an output file cannot be written.
 StudyOptions study_options(const StudyFlags& flags, Teller& teller);
 /// Throws InputError when `path` does not end in .html or cannot be written.
 void check_report(const std::string& path);

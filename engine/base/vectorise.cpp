@@ -29,5 +29,8 @@ REHEARSE_CLONES void add_product(double* out, const double* start, const double*
                                  const double* factor, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost[i] * factor[i];
 }
+REHEARSE_CLONES void add_weighted(double* sum, const double* values, double weight, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) sum[i] += weight * values[i];
+}
 
 }  // namespace rehearse

@@ -24,5 +24,7 @@ void add_scaled(double* out, const double* start, double cost, const double* fac
 /// out[i] = start[i] + cost[i] * factor[i]
 void add_product(double* out, const double* start, const double* cost, const double* factor,
                  std::size_t n);
+/// sum[i] += weight * values[i]
+void add_weighted(double* sum, const double* values, double weight, std::size_t n);
 
 }  // namespace rehearse

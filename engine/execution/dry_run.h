@@ -19,11 +19,12 @@
 namespace rehearse::execution {
 
 struct DryRun {
-  double seconds = 0;          // end of the last op
+  double seconds = 0;          // end of the last op that was run
   std::int64_t instances = 0;  // number of (rank, op, step) executed
 };
 
-/// Runs `steps` steps; free-running roles run until all others have finished. Deterministic: the
+/// Runs `steps` steps, or fewer when they are enough for `sink`; free-running roles run until all
+/// others have finished. Deterministic: the
 /// same arguments give the same calls of `sink` in the same order. Throws ProgramError, which names
 /// the waiting ops, when the program cannot make progress. In a linked program only mailboxes can
 /// cause this.

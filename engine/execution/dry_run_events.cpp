@@ -39,14 +39,14 @@ class Events {
   DryRun run() {
     for (Id lane = 0; lane < readiness_.lanes().size(); ++lane) woken_.push_back(lane);
     wake();
-    while (!queue_.empty() && (!all_served() || queue_.top().time <= now_)) {
+    while (!queue_.empty() && !sink_.enough() && (!all_served() || queue_.top().time <= now_)) {
       const Done done = queue_.top();
       queue_.pop();
       now_ = done.time;
       end(done);
       wake();
     }
-    if (!all_served()) stuck();
+    if (!all_served() && !sink_.enough()) stuck();
     out_.seconds = now_;
     return out_;
   }

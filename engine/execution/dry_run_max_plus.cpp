@@ -83,6 +83,7 @@ class MaxPlus {
         else
           local(members_[event.begin], step);
       }
+      if (sink_ != nullptr && sink_->enough()) return;
     }
   }
 

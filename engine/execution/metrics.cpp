@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <optional>
 
 #include "engine/base/errors.h"
 #include "engine/base/quantiles.h"
 #include "engine/base/vectorise.h"
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/occupancy.h"
+#include "engine/execution/period.h"
 
 namespace rehearse::execution {
 namespace {
@@ -31,7 +33,6 @@ REHEARSE_CLONES double total(const double* start, const double* end, std::size_t
 struct Power {
   double idle = 0;                   // summed over places
   std::vector<double> working = {};  // busy minus idle, by place; one entry if all are equal
-  double joules = 0;                 // energy of `working` while ops ran
 
   void add(const cluster::DeviceKind& kind) {
     idle += kind.idle.value;
@@ -41,11 +42,24 @@ struct Power {
     if (std::all_of(working.begin(), working.end(), [&](double w) { return w == working[0]; }))
       working.resize(1);
   }
-  void work(Id first, const double* start, const double* end, std::size_t n, double seconds) {
-    if (working.size() == 1)
-      joules += working[0] * seconds;
-    else
-      for (std::size_t i = 0; i < n; ++i) joules += working[first + i] * (end[i] - start[i]);
+  /// Joules of `working` while an op ran that took `seconds` on all places together.
+  double work(Id first, const double* start, const double* end, std::size_t n,
+              double seconds) const {
+    if (working.size() == 1) return working[0] * seconds;
+    double joules = 0;
+    for (std::size_t i = 0; i < n; ++i) joules += working[first + i] * (end[i] - start[i]);
+    return joules;
+  }
+};
+
+/// What a role does in one step, summed over its places.
+struct Share {
+  double busy = 0, covered = 0;  // seconds
+  double joules = 0;             // above idle power
+
+  Share& operator+=(const Share& other) {
+    busy += other.busy, covered += other.covered, joules += other.joules;
+    return *this;
   }
 };
 
@@ -56,28 +70,46 @@ struct MetricsSink::Impl {
   const model::ModelSpec& model;
   int samples;
   Steps steps;
+  Stopping stopping;
   double peak = 0;  // FLOP/s of all ranks that compute
   bool peak_known = true, power_known = true;
   std::int64_t computing = 0;
   double sent_mean = 0, sent_max = 0, sent_total = 0;
 
+  enum Kind : std::uint8_t { other, compute, communication, serving };
   struct RoleState {
     Id compute_lane = none;
     std::vector<std::uint8_t> kind = {};  // by op: how it is counted
     Occupancy occupancy = {0, 1};
-    double busy = 0, covered = 0;  // seconds in steady steps, summed over places
+    std::vector<Share> shares = {};  // by step
     Power power = {};
+
+    /// Adds an op to the share of step `at`.
+    void count(Id op, std::size_t at, Id first_place, std::span<const double> starts,
+               std::span<const double> ends_of_op) {
+      const double *start = starts.data(), *end = ends_of_op.data();
+      const std::size_t n = starts.size();
+      if (kind[op] == other || (kind[op] == communication && compute_lane == none)) return;
+      const double covered = kind[op] == serving ? 0 : occupancy.cover(first_place, start, end, n);
+      if (at >= shares.size()) return;
+      shares[at].covered += covered;
+      if (kind[op] == communication) return;
+      const double seconds = total(start, end, n);
+      shares[at].joules += power.work(first_place, start, end, n, seconds);
+      if (kind[op] == compute) shares[at].busy += seconds;
+    }
   };
-  enum Kind : std::uint8_t { other, compute, communication, serving };
   std::vector<RoleState> roles = {};
   std::vector<double> ends = {};           // by step
   std::vector<std::int64_t> missing = {};  // by step: (rank, op) instances still to come
-  int served = 0;                          // number of leading steps that are complete
+  std::vector<double> done = {};  // by complete leading step: when it and all before it had ended
+  std::optional<PeriodFinder> finder = {};
+  std::optional<Period> period = {};  // that the latest complete steps proved
+  bool enough = false;
 
   void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
     const program::Program& p = linked.program;
-    const auto all =
-        static_cast<std::size_t>(steps.warm_up) + static_cast<std::size_t>(steps.steady);
+    const auto all = static_cast<std::size_t>(steps.measured());
     std::int64_t instances = 0;
     std::vector<double> sent(static_cast<std::size_t>(p.world_size), 0.0);
     // 8 MB of gaps in all: hundreds per rank for small world sizes, 32 per rank for 16,384 ranks.
@@ -109,6 +141,7 @@ struct MetricsSink::Impl {
         power_known = power_known && kind.busy.value > 0;
       }
       state.power.squeeze();
+      state.shares.resize(all);
       if (!role.free_running)
         instances += static_cast<std::int64_t>(role.ops.size() * role.ranks.size());
       if (state.compute_lane == none) continue;
@@ -131,13 +164,74 @@ struct MetricsSink::Impl {
       sent_max = std::max(sent_max, bytes);
     }
     sent_mean = sent_total / static_cast<double>(sent.size());
+    const bool numbered = std::none_of(p.roles.begin(), p.roles.end(),
+                                       [](const program::Role& r) { return r.free_running; });
+    if (stopping.at_period && numbered) finder.emplace(linked);
+  }
+
+  int served() const { return static_cast<int>(done.size()); }
+
+  /// Notes the steps that are complete, and whether the run may end with them.
+  void complete_steps() {
+    while (served() < steps.measured() && missing[done.size()] == 0) {
+      // Steps may finish out of order where no wait separates them. A step counts as finished when
+      // it and all earlier steps have finished.
+      done.push_back(std::max(done.empty() ? 0.0 : done.back(), ends[done.size()]));
+      if (finder) {
+        period = finder->complete(served() - 1, done.back());
+        if (period && !shares_repeat(*period)) period.reset();
+      }
+      enough =
+          served() == steps.measured() || (served() >= stopping.least && (period || precise()));
+      if (enough) return;
+    }
+  }
+  /// Whether every role did in the last period what it did in the one before.
+  bool shares_repeat(const Period& p) const {
+    if (served() < 2 * p.steps) return false;
+    const double most = 1e-9 * p.seconds / p.steps;  // for each place
+    for (std::size_t r = 0; r < roles.size(); ++r)
+      for (std::size_t s = done.size() - static_cast<std::size_t>(p.steps); s < done.size(); ++s) {
+        const Share &now = roles[r].shares[s],
+                    &then = roles[r].shares[s - static_cast<std::size_t>(p.steps)];
+        const double difference =
+            std::max(std::abs(now.busy - then.busy), std::abs(now.covered - then.covered));
+        if (difference > most * static_cast<double>(linked.program.roles[r].ranks.size()))
+          return false;
+      }
+    return true;
+  }
+  bool precise() const {
+    if (stopping.precision <= 0 || served() <= steps.warm_up) return false;
+    const std::vector<double> times = step_times(served());
+    return half_width95(times) <= stopping.precision * spread(times).mean;
+  }
+
+  /// The steady steps that count: all, or those that were run if no period gives the others.
+  int counted() const { return (period ? steps.measured() : served()) - steps.warm_up; }
+  /// A step that was run and equals `step`, and how many seconds earlier it was.
+  std::pair<std::size_t, double> run_for(int step) const {
+    if (step < served()) return {static_cast<std::size_t>(step), 0};
+    const int periods = (step - served()) / period->steps + 1;
+    return {static_cast<std::size_t>(step - periods * period->steps), periods * period->seconds};
+  }
+  /// Of the steady steps before step `until`.
+  std::vector<double> step_times(int until) const {
+    const auto end = [&](int step) {
+      if (step < 0) return 0.0;
+      const auto [like, later] = run_for(step);
+      return done[like] + later;
+    };
+    std::vector<double> out;
+    for (int step = steps.warm_up; step < until; ++step) out.push_back(end(step) - end(step - 1));
+    return out;
   }
 };
 
 MetricsSink::MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Costs& costs,
-                         int samples_per_step, Steps steps)
-    : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps})) {
+                         int samples_per_step, Steps steps, Stopping stopping)
+    : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps, stopping})) {
   assert(steps.steady > 0 && steps.warm_up >= 0);
   impl_->build(cluster, costs);
 }
@@ -146,55 +240,37 @@ MetricsSink::~MetricsSink() = default;
 void MetricsSink::record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
                          std::span<const double> ends) {
   Impl& m = *impl_;
-  const std::size_t n = starts.size();
-  if (!m.linked.program.roles[role].free_running) {
-    const auto at = static_cast<std::size_t>(step);
-    if (at < m.ends.size()) {
-      m.ends[at] = largest(ends.data(), n, m.ends[at]);
-      m.missing[at] -= static_cast<std::int64_t>(n);
-      while (m.served < m.steps.warm_up + m.steps.steady &&
-             m.missing[static_cast<std::size_t>(m.served)] == 0)
-        ++m.served;
-    }
-  }
-  Impl::RoleState& state = m.roles[role];
-  const auto kind = state.kind[op];
-  if (kind == Impl::other || (kind == Impl::communication && state.compute_lane == none)) return;
-  const double covered =
-      kind == Impl::serving ? 0 : state.occupancy.cover(first_place, starts.data(), ends.data(), n);
   // A free-running role has its own step numbers, so its ops count for the step that the other
   // roles are at.
-  const int at = m.linked.program.roles[role].free_running ? m.served : step;
-  if (at < m.steps.warm_up || at >= m.steps.warm_up + m.steps.steady) return;
-  state.covered += covered;
-  if (kind == Impl::communication) return;
-  const double seconds = total(starts.data(), ends.data(), n);
-  state.power.work(first_place, starts.data(), ends.data(), n, seconds);
-  if (kind == Impl::compute) state.busy += seconds;
+  const bool free_running = m.linked.program.roles[role].free_running;
+  const auto at = free_running ? m.done.size() : static_cast<std::size_t>(step);
+  m.roles[role].count(op, at, first_place, starts, ends);
+  if (free_running || at >= m.ends.size()) return;
+  if (m.finder) m.finder->record(role, op, step, first_place, starts, ends);
+  m.ends[at] = largest(ends.data(), ends.size(), m.ends[at]);
+  m.missing[at] -= static_cast<std::int64_t>(ends.size());
+  if (m.missing[at] == 0) m.complete_steps();
 }
+
+bool MetricsSink::enough() const { return impl_->enough; }
 
 Metrics MetricsSink::finish() const {
   const Impl& m = *impl_;
-  for (std::size_t step = 0; step < m.missing.size(); ++step)
+  for (std::size_t step = 0; step < m.missing.size() && !m.enough; ++step)
     if (m.missing[step] != 0)
       throw ProgramError(
           fmt::format("the trace lacks {} (rank, op) instances of step {}", m.missing[step], step));
   Metrics out;
-  const auto first = static_cast<std::size_t>(m.steps.warm_up);
-  // Steps may finish out of order where no wait separates them. A step counts as finished when it
-  // and all earlier steps have finished.
-  double before = 0, latest = 0;
-  for (std::size_t step = 0; step < m.ends.size(); ++step) {
-    latest = std::max(latest, m.ends[step]);
-    if (step >= first) out.step_times.push_back(latest - before);
-    before = latest;
-  }
+  const int steady = m.counted();
+  out.step_times = m.step_times(m.steps.warm_up + steady);
+  out.steps_run = m.served();
+  out.period = m.period && m.served() < m.steps.measured() ? m.period->steps : 0;
   const Spread times = spread(out.step_times);
   out.mean_step = times.mean;
   out.std_step = times.std;
   out.robustness = times.mean > 0 ? 1 - times.std / times.mean : 1;
   const auto tokens = static_cast<std::int64_t>(m.samples) * m.model.seq_len;
-  const double duration = times.mean * m.steps.steady;
+  const double duration = times.mean * steady;
   if (times.mean > 0) {
     out.samples_per_s = m.samples / times.mean;
     out.tokens_per_s = static_cast<double>(tokens) / times.mean;
@@ -203,11 +279,12 @@ Metrics MetricsSink::finish() const {
   }
   double busy = 0, covered = 0;
   for (const auto& role : m.roles) {
-    if (m.power_known)
-      out.joules_per_step +=
-          role.power.idle * times.mean + role.power.joules / std::max(1, m.steps.steady);
+    Share sum;
+    for (int step = m.steps.warm_up; step < m.steps.warm_up + steady; ++step)
+      sum += role.shares[m.run_for(step).first];
+    if (m.power_known) out.joules_per_step += role.power.idle * times.mean + sum.joules / steady;
     if (role.compute_lane == none) continue;
-    busy += role.busy, covered += role.covered;
+    busy += sum.busy, covered += sum.covered;
     out.exposed_exact = out.exposed_exact && role.occupancy.exact();
   }
   if (m.computing > 0) {
@@ -215,7 +292,7 @@ Metrics MetricsSink::finish() const {
       // Rounding may make the busy time slightly longer than the duration.
       out.bubble_fraction = std::max(0.0, 1 - busy / (duration * static_cast<double>(m.computing)));
     out.exposed_comm_s =
-        std::max(0.0, covered - busy) / (static_cast<double>(m.computing) * m.steps.steady);
+        std::max(0.0, covered - busy) / (static_cast<double>(m.computing) * steady);
   }
   out.bytes_sent_mean = m.sent_mean;
   out.bytes_sent_max = m.sent_max;

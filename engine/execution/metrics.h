@@ -13,6 +13,8 @@
 //   while at least one communication op of the rank runs.
 //   - energy = joules per step of all ranks' devices. A device draws its busy power while an op of
 //   its compute lane runs (on a server: an update or a kernel), and its idle power otherwise.
+//   - a run that stopped at a period of its steps (period.h) counts as run to its last step: the
+//   steps that it left out equal those one period before.
 //   - robustness = 1 - std / mean of the step times within a seed, averaged over seeds.
 #pragma once
 #include <cstdint>
@@ -22,19 +24,28 @@
 #include <vector>
 
 #include "engine/costs/costs.h"
+#include "engine/execution/stopping.h"
 #include "engine/execution/trace.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 
 namespace rehearse::execution {
 
+/// A run begins more steps than it measures. Otherwise the last step would be shorter than others
+/// where steps overlap, because no later step would delay its ops. The run ends with the last
+/// steady step, so the later ones are run only as far as they overlap with it.
 struct Steps {
   int warm_up = 5, steady = 50;
+
+  int measured() const { return warm_up + steady; }
+  int begun() const { return measured() + 4; }
 };
 
 /// The metrics of one run (one seed).
 struct Metrics {
   std::vector<double> step_times = {};  // steady steps, seconds
+  int steps_run = 0;                    // with the warm-up, without those known from the period
+  int period = 0;                       // of the steps, in steps; 0: no period ended the run
   double mean_step = 0, std_step = 0, robustness = 1;
   double samples_per_s = 0, tokens_per_s = 0, mfu = 0;
   double bubble_fraction = 0;
@@ -47,14 +58,17 @@ struct Metrics {
 
 class MetricsSink : public TraceSink {
  public:
-  /// `samples_per_step`: the global batch size. The references must outlive the sink.
+  /// `samples_per_step`: the global batch size. `stopping`: when the run is enough; the default
+  /// runs all steps. The references must outlive the sink.
   MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
               const cluster::Cluster& cluster, const costs::Costs& costs, int samples_per_step,
-              Steps steps = {});
+              Steps steps = {}, Stopping stopping = {});
   ~MetricsSink() override;
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
-  /// Throws ProgramError when a steady step is missing from the trace.
+  bool enough() const override;
+  /// Throws ProgramError when a step is missing from the trace, unless the run was
+  /// enough before it.
   Metrics finish() const;
 
  private:

@@ -6,6 +6,7 @@
 // in a rendezvous, the same holds for every partner. So waiting counts as idle time. A Take starts
 // and ends when its message is delivered; a Put ends when its lane is free again.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,17 +23,24 @@ class TraceSink {
   /// ops of an in-order lane of a place in lane order; otherwise any order is allowed.
   virtual void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
                       std::span<const double> ends) = 0;
+  /// Whether the rest of the run is not needed: the executor then stops before its last step. It
+  /// asks at least after each macro-iteration.
+  virtual bool enough() const { return false; }
   /// The owner of a sink calls this after the run, to learn about errors while storing the trace.
   virtual void close() {}
 };
 
-/// Passes every record on to several sinks.
+/// Passes every record on to several sinks. The run stops when it is enough for one of them.
 class Tee : public TraceSink {
  public:
   explicit Tee(std::vector<TraceSink*> sinks) : sinks_(std::move(sinks)) {}
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override {
     for (TraceSink* sink : sinks_) sink->record(role, op, step, first_place, starts, ends);
+  }
+  bool enough() const override {
+    return std::any_of(sinks_.begin(), sinks_.end(),
+                       [](const TraceSink* s) { return s->enough(); });
   }
 
  private:

@@ -42,7 +42,7 @@ def planned_and_simulated(job, settings, options):
         run = study.planned(job, path, settings)
         plan = tomllib.loads(path.read_text())["plan"]
         seeds = ("--seeds", options.seeds, "--fidelity", options.fidelity)
-        found = study.rehearse("simulate", job, *study.sets(run), *seeds)
+        found = study.rehearse("simulate", job, *study.sets(run), *seeds, *study.ALL_STEPS)
     return {
         "settings": settings,
         "mesh": {axis: n for axis, n in found["mesh"].items() if n > 1},

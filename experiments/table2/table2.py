@@ -65,7 +65,8 @@ def settle(job, method, folder):
 
 
 def simulate(job, settings, seed, options):
-    return study.rehearse("simulate", job, *study.sets(settings | {"disturb.seed": seed}), "--seeds", 1, "--fidelity", options.fidelity)
+    how = ("--seeds", 1, "--fidelity", options.fidelity, *study.ALL_STEPS)
+    return study.rehearse("simulate", job, *study.sets(settings | {"disturb.seed": seed}), *how)
 
 
 def summary(method, settings, runs):

@@ -30,9 +30,9 @@ struct Rig {
                                                                      steps, sink);
   }
   execution::Metrics metrics(execution::Steps steps, const cluster::Disturbance& d = {},
-                             int samples = 1) const {
-    execution::MetricsSink sink(linked, model, cluster, costs, samples, steps);
-    run(sink, steps.warm_up + steps.steady, d);
+                             int samples = 1, execution::Stopping stopping = {}) const {
+    execution::MetricsSink sink(linked, model, cluster, costs, samples, steps, stopping);
+    run(sink, steps.begun(), d);
     return sink.finish();
   }
 };

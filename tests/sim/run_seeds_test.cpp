@@ -61,8 +61,9 @@ TEST_F(Seeds, MetricsCrossUnchanged) {
 
 TEST_F(Seeds, OneMoreSinkSeesTheTrace) {
   struct Counter : execution::TraceSink {
-    void record(Id, Id, int, Id, std::span<const double> starts, std::span<const double>) override {
-      count += starts.size();
+    void record(Id, Id, int step, Id, std::span<const double> starts,
+                std::span<const double>) override {
+      if (step < 5) count += starts.size();  // the run begins more steps than it measures
     }
     ~Counter() override { std::fprintf(stderr, "%zu", count), std::abort(); }
     std::size_t count = 0;
