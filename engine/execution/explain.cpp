@@ -17,22 +17,19 @@ namespace {
 
 constexpr Steps shortest = {.warm_up = 2, .steady = 1};
 
-/// Steps that run after the last one in question and may overlap with it.
-int overlapping(const link::LinkedProgram& linked) { return 1 + linked.max_offset; }
-
 Steps affordable(const link::LinkedProgram& linked, const History& history, std::int64_t most) {
   std::int64_t step = 0;  // instances
   for (Id r = 0; r < linked.program.roles.size(); ++r)
     step += static_cast<std::int64_t>(history.places(r) * linked.program.roles[r].ops.size());
   const auto fits = [&](Steps s) {
-    return step * (s.warm_up + s.steady + overlapping(linked)) <= most;
+    return step * (s.warm_up + s.steady + overlapping_steps(linked)) <= most;
   };
   if (!fits(shortest))
     throw InputError(fmt::format(
         "--explain: a step of this program has {} ops on unequal ranks, and {} steps of it would "
         "be "
         "kept; at most {} ops can be kept: fewer micro-batches, or equal devices for all ranks",
-        step, shortest.warm_up + shortest.steady + overlapping(linked), most));
+        step, shortest.warm_up + shortest.steady + overlapping_steps(linked), most));
   for (Steps s = explained_steps;; s.steady /= 2) {
     if (s.steady < 2) return shortest;
     if (fits(s)) return s;
@@ -115,7 +112,7 @@ Explanation explain(const link::LinkedProgram& linked, const Pricing& pricing, s
   if (!needs_events(linked)) folded = fold(linked, costs);
   History history(linked, folded ? &*folded : nullptr);
   const Steps steps = affordable(linked, history, most);
-  const int last = steps.warm_up + steps.steady - 1, all = last + 1 + overlapping(linked);
+  const int last = steps.warm_up + steps.steady - 1, all = last + 1 + overlapping_steps(linked);
   if (folded)
     dry_run_folded(linked, costs, *folded, all, &history);
   else

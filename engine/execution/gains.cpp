@@ -129,8 +129,10 @@ class StepEnds : public TraceSink {
 
 }  // namespace
 
+int overlapping_steps(const link::OrderedProgram& linked) { return 1 + linked.max_offset; }
+
 double step_seconds(const link::OrderedProgram& linked, const costs::Costs& costs, Steps steps) {
-  const int all = steps.warm_up + steps.steady;
+  const int counted = steps.warm_up + steps.steady, all = counted + overlapping_steps(linked);
   std::vector<double> ends;
   if (needs_events(linked)) {
     StepEnds sink(linked, all);
@@ -142,7 +144,7 @@ double step_seconds(const link::OrderedProgram& linked, const costs::Costs& cost
   const auto latest = [&](int n) {
     return n > 0 ? *std::max_element(ends.begin(), ends.begin() + n) : 0;
   };
-  return (latest(all) - latest(steps.warm_up)) / steps.steady;
+  return (latest(counted) - latest(steps.warm_up)) / steps.steady;
 }
 
 std::vector<Gain> gains(const link::OrderedProgram& linked, const Pricing& pricing,

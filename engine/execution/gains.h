@@ -37,8 +37,12 @@ struct Gain {
   double seconds = 0;         // of a step with more of it
 };
 
-/// The mean step time of the dry run over the steady steps, without random disturbances, in
-/// seconds. Folds equal ranks where the program allows it.
+/// How many steps a run must go on after a step so that the step is like those in the middle of a
+/// long run: later steps may overlap with it.
+int overlapping_steps(const link::OrderedProgram& linked);
+
+/// The mean step time of the dry run over the steady steps of a longer run, without random
+/// disturbances, in seconds. Folds equal ranks where the program allows it.
 double step_seconds(const link::OrderedProgram& linked, const costs::Costs& costs, Steps steps);
 
 /// One entry for each resource that the program uses; the largest gain first, equal ones in the

@@ -97,8 +97,14 @@ TEST_P(ExplainMethod, SumsToTheStepAndAgreesWithTheMetrics) {
     stretched += s.seconds(), at = s.end;
   }
   EXPECT_NEAR(stretched, metrics.step_times[explained_steps.steady / 2], 1e-9);
+  EXPECT_NEAR(step_seconds(rig.linked, rig.costs, e.steps), e.step_s, 1e-9 * e.step_s);
   for (std::size_t i = 1; i < e.gains.size(); ++i)
     EXPECT_LE(e.gains[i - 1].seconds, e.gains[i].seconds);
+  if (needs_events(rig.linked)) return;  // another order of arrival may be slower
+  for (const Gain& gain : e.gains) {
+    EXPECT_LE(gain.seconds, e.step_s * (1 + 1e-9)) << gain.resource;
+    EXPECT_GE(gain.seconds, e.step_s / more * (1 - 1e-9)) << gain.resource;
+  }
 }
 
 TEST_P(ExplainMethod, EqualRanksAreExplainedAsOne) {
