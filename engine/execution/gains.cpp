@@ -93,7 +93,7 @@ class Gains {
     for (std::size_t rank = 0; rank < changed.pace.size(); ++rank)
       if (pricing_.cluster.devices()[pricing_.rank_to_device[rank]].kind == id)
         changed.pace[rank] /= more;
-    out_.push_back({pricing_.cluster.kinds()[id].name + ": all measured work",
+    out_.push_back({pricing_.cluster.kinds()[id].name + ": all local work",
                     step_seconds(linked_, changed.costs(linked_), steps_)});
   }
   void run(const std::string& resource, const cluster::Cluster& cluster) {

@@ -264,6 +264,28 @@ TEST(Explain, SlowHostIsTheReasonAndTheCure) {
   EXPECT_NEAR(saved(e, "host"), 1 - 1 / 1.1, 0.002);
 }
 
+TEST(Explain, MeasuredPassesAreOneResource) {
+  const test::Rig rig(test::plan_of("ddp", 1, 2, 1, 1), test::small_model(2), test::fast(2));
+  costs::Profile profile;
+  for (const auto kind : {model::SegmentKind::embedding, model::SegmentKind::attention,
+                          model::SegmentKind::mlp, model::SegmentKind::head})
+    for (const auto pass : {program::Pass::forward, program::Pass::backward})
+      profile.segments.push_back({.model = "small",
+                                  .kind = kind,
+                                  .pass = pass,
+                                  .samples = 1,
+                                  .seq_len = 12,
+                                  .seconds = 1,
+                                  .device_kind = "unit"});
+  Pricing pricing = pricing_of(rig);
+  pricing.profile = &profile;
+  const Explanation e = explain(rig.linked, pricing);
+  EXPECT_NEAR(part(e, "compute").path, 12, 1e-3);
+  EXPECT_EQ(e.gains.front().resource, "unit: all local work");
+  EXPECT_NEAR(saved(e, "unit"), 1 - 1 / 1.1, 1e-5);
+  EXPECT_EQ(part(e, "communication").latency, 0);
+}
+
 TEST(Explain, StragglersAndSlowLinksCount) {
   const test::Rig rig(test::plan_of("ddp", 1, 2, 1, 1), test::small_model(2), test::fast(2));
   Pricing pricing = pricing_of(rig);
