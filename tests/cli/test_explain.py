@@ -1,4 +1,4 @@
-"""`simulate --explain` and `validate --row`: sums, agreement with the metrics, parameter servers, traces, reports, and the same bytes twice."""
+"""`simulate --explain` and `validate --row`: sums, agreement with the metrics, parameter servers, traces, reports, equal bytes."""
 
 import json
 import math

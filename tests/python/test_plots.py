@@ -59,7 +59,7 @@ class Reports(ReportTest):
         self.assertEqual([text.get_text() for text in gains.get_yticklabels()], ["V100: matrix rate"])
         self.assertEqual([text.get_text() for text in used.get_yticklabels()], ["rank 6 and 1 equal", "a0>b0"])
         wrong = explained(parts=[{"kind": "magic", "name": "x", "path_s": 1, "latency_s": 0, "mean_rank_s": 1}])
-        self.fails(self.compare(result(explain=wrong)), says='parts[0].kind: expected one of compute, kernel')
+        self.fails(self.compare(result(explain=wrong)), says="parts[0].kind: expected one of compute, kernel")
         self.fails(self.compare(result(explain=explained(step_time_s="long"))), says="explain.step_time_s: expected a number")
 
     def test_the_methods_table_is_sorted_and_converted(self):
