@@ -26,9 +26,9 @@ Steps affordable(const link::LinkedProgram& linked, const History& history, std:
   };
   if (!fits(shortest))
     throw InputError(fmt::format(
-        "--explain: a step of this program has {} ops on unequal ranks, and {} steps of it would "
-        "be "
-        "kept; at most {} ops can be kept: fewer micro-batches, or equal devices for all ranks",
+        "--explain: a step of this program has {} ops on unequal ranks, and {} steps of it are "
+        "more than the {} ops that can be kept: fewer micro-batches, or equal devices for all "
+        "ranks",
         step, shortest.warm_up + shortest.steady + overlapping_steps(linked), most));
   for (Steps s = explained_steps;; s.steady /= 2) {
     if (s.steady < 2) return shortest;
