@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from plots import accuracy, collective, placement
+from plots import accuracy, collective, explain, placement
 
 SCHEMA_VERSION = 1
 
@@ -47,6 +47,7 @@ class Event:
     end: float
     step: int | None = None
     micro_batch: int | None = None
+    critical: bool = False
 
 
 @dataclass
@@ -222,6 +223,7 @@ def _result(item, label):
         "seq_len": item.get("seq_len", 0).integer(),
         "precision": item.get("precision", "").text(),
         "energy": _energy(item.get("energy_j", None)),
+        "explain": explain.read(item.get("explain", None)),
         "world_size": item.get("world_size").integer(),
         "mesh": mesh_text(item.get("mesh", {})),
         "seeds": item.get("seeds", None).value,
@@ -296,6 +298,7 @@ def _trace(top, label):
                     start + item.get("dur").number(0) * 1e-6,
                     more.get("step", None).value,
                     more.get("micro_batch", None).value,
+                    more.get("critical", False).boolean(),
                 )
             )
     if not events:

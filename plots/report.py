@@ -17,12 +17,13 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
-from plots import accuracy, collective, inputs, loss, methods, page, placement, prediction, style, timeline
+from plots import accuracy, collective, explain, inputs, loss, methods, page, placement, prediction, style, timeline
 from plots.inputs import InputError
 
-FIGURES = ("methods", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy")
+FIGURES = ("methods", "explain", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy")
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
+    "explain": "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
     "prediction": "predicted against measured step time (a predictions file)",
     "placement": "the layers on the cluster (a plan's placement)",
     "layers": "variance and sparsity of each layer (a plan's placement with layers)",
@@ -78,10 +79,16 @@ def compressed(given):
     return [p for p in given.placements if p.layers]
 
 
+def explained(given):
+    return [r["explain"] for r in given.results if r["explain"]]
+
+
 def drawing(name, given):
     """The matplotlib figure of that name, or None if its input was not given."""
     if name == "methods":
         return methods.draw(given.results) if given.results else None
+    if name == "explain":
+        return explain.draw(explained(given)[0]) if explained(given) else None
     if name == "prediction":
         return prediction.draw(given.runs) if given.runs else None
     if name == "placement":
@@ -145,6 +152,7 @@ def run(options):
                 FIGURES,
                 (
                     given.results,
+                    explained(given),
                     given.runs,
                     given.placements,
                     compressed(given),

@@ -118,7 +118,7 @@ def _panel(axis, panel, factor, unit, longest):
     trace, step, events, begin, length, rows, ranks, shown = panel
     place = {row: i for i, row in enumerate(rows)}
     microbatches = {e.micro_batch for e in events if e.micro_batch is not None}
-    boxes, texts, edges = {}, [], {}
+    boxes, texts, edges, critical = {}, [], {}, []
     for event in sorted(events, key=lambda e: e.start):
         row = place.get((event.rank, event.lane))
         if row is None:
@@ -132,6 +132,8 @@ def _panel(axis, panel, factor, unit, longest):
         shape = [(left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4)]
         boxes.setdefault(kind, []).append(shape)
         edges.setdefault(kind, []).append(0.5 if wide else 0)
+        if event.critical:
+            critical.append(shape)
         if len(microbatches) > 1 and event.micro_batch is not None and right - left > 0.014 * longest:
             texts.append((0.5 * (left + right), row, str(event.micro_batch), kind))
     count = sum(map(len, boxes.values()))
@@ -145,6 +147,7 @@ def _panel(axis, panel, factor, unit, longest):
                 rasterized=count > BARS_AS_SHAPES,
             )
         )
+    axis.add_collection(PolyCollection(critical, facecolors="none", edgecolors=style.VERMILION, linewidths=0.9, zorder=3))
     for x, y, text, kind in texts:
         dark = kind in ("backward", "update", "put", "take", "send")
         axis.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if dark else style.INK)

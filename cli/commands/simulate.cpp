@@ -14,6 +14,7 @@
 #include "cli/console/table.h"
 #include "cli/console/teller.h"
 #include "cli/study/decision.h"
+#include "cli/study/explain.h"
 #include "cli/study/load.h"
 #include "cli/study/plan_picture.h"
 #include "cli/study/rehearsal.h"
@@ -30,6 +31,7 @@ namespace {
 
 struct Options : StudyFlags {
   std::string trace = {};
+  bool explain = false;
 };
 
 std::string bytes(double n) { return to_text(Bytes(n)); }
@@ -112,7 +114,14 @@ int run_simulate(const Context& context, const Options& options) {
     // --rehearsed` can say why it refuses the plan.
     if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
   }
+  std::optional<execution::Explanation> explanation;
+  if (options.explain) {
+    teller.say("explaining the step");
+    explanation = explain(job);
+    how.critical = explanation->critical;
+  }
   Study result = study(job, how);
+  how.critical.clear();  // the baselines of a rehearsal have other programs
   if (decided) add_warnings(*decided, result);
   if (rehearsal) {
     finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
@@ -123,6 +132,7 @@ int run_simulate(const Context& context, const Options& options) {
                      baseline_traces(*folder));
   }
   nlohmann::ordered_json json = with_header(context, to_json(result));
+  if (explanation) json["explain"] = explanation_json(*explanation, result.summary.step_time.mean);
   std::optional<MigrationStudy> migration;
   if (const auto first = planner::warm_up_plan(job, decided ? &*decided : nullptr)) {
     migration = study_migration(job, *first, how.fidelity,
@@ -143,6 +153,8 @@ int run_simulate(const Context& context, const Options& options) {
     if (!job.plan_file.empty())
       std::cout << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
     if (migration) std::cout << fmt::format("{:<23}{}\n", "migration", describe(*migration));
+    if (explanation)
+      std::cout << "\n" << explanation_text(*explanation, result.summary.step_time.mean);
     if (options.timings) std::cout << describe_timings(result);
   }
   return good;
@@ -158,6 +170,8 @@ void add_simulate(CLI::App& app, Context& context) {
       "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html");
   auto options = std::make_shared<Options>();
   add_study_flags(*command, *options);
+  command->add_flag("--explain", options->explain,
+                    "Also say where a step goes, and what 10% more of each resource saves");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
       ->type_name("FILE");
   command->callback([&context, options] {

@@ -106,10 +106,11 @@ int run_validate(const Context& context, const Options& options) {
   Teller teller(context);
   std::vector<Validation> all;
   for (const ValidationSet& set : sets)
-    all.push_back(validate(
-        set, *from_name<Fidelity>(options.fidelity), context.set, [&](const ValidationRow& row) {
-          teller.say(fmt::format("row {} of {}: {} {}", ++done, rows, set.name, row.name));
-        }));
+    all.push_back(
+        validate(set, *from_name<Fidelity>(options.fidelity), context.set, !options.row.empty(),
+                 [&](const ValidationRow& row) {
+                   teller.say(fmt::format("row {} of {}: {} {}", ++done, rows, set.name, row.name));
+                 }));
   teller.done();
   check_any_predicted(all);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
@@ -129,7 +130,11 @@ int run_validate(const Context& context, const Options& options) {
     return good;
   }
   if (options.rows || !options.row.empty())
-    for (const Validation& v : all) std::cout << row_table(v);
+    for (const Validation& v : all) {
+      std::cout << row_table(v);
+      for (const Prediction& p : v.rows)
+        if (p.explanation) std::cout << explanation_text(*p.explanation, p.seconds) << "\n";
+    }
   std::cout << summary_table(all);
   return good;
 }
@@ -147,7 +152,8 @@ void add_validate(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   command->add_option("sets", options->sets, "Names of sets; default: all")->type_name("SET");
   command->add_flag("--rows", options->rows, "Print each row");
-  command->add_option("--row", options->row, "Predict and print this row alone")->type_name("NAME");
+  command->add_option("--row", options->row, "Predict, print and explain this row alone")
+      ->type_name("NAME");
   command->add_option("--fidelity", options->fidelity, "How to predict")
       ->check(CLI::IsMember(names_of<Fidelity>()))
       ->capture_default_str();

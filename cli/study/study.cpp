@@ -62,9 +62,11 @@ execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
 
 /// The ranks and steps of the trace: all ranks if there are at most `traced_ranks`, or else the
 /// first ranks of each role.
-execution::TraceSelection selection(const link::LinkedProgram& linked, execution::Steps steps) {
-  execution::TraceSelection out{.first_step = steps.warm_up,
-                                .last_step = steps.warm_up + traced_steps - 1};
+execution::TraceSelection selection(const link::LinkedProgram& linked,
+                                    const StudyOptions& options) {
+  const int first = options.steps.warm_up;
+  execution::TraceSelection out{
+      .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
   const auto& roles = linked.program.roles;
   if (linked.role_of.size() <= traced_ranks) return out;
   const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
@@ -109,7 +111,7 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
     std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
       sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
-                                     selection(runs.linked, steps)));
+                                     selection(runs.linked, runs.options)));
     execution::Tee tee(sinks);
     dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
     if (trace) trace->close();
@@ -136,7 +138,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
     options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {
       if (i != 0) return nullptr;
       return std::make_unique<execution::ChromeTrace>(runs.options.trace, runs.linked, job.model,
-                                                      selection(runs.linked, options.steps));
+                                                      selection(runs.linked, runs.options));
     };
   std::vector<execution::Metrics> out;
   for (sim::SeedRun& run :

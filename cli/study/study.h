@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/study/collectives_used.h"
@@ -34,7 +36,8 @@ struct StudyOptions {
   double precision = 0.01;
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
   std::string trace = {};
-  Teller* teller = nullptr;  // null: no progress is shown
+  std::set<std::pair<Id, Id>> critical = {};  // TraceSelection::critical of that trace
+  Teller* teller = nullptr;                   // null: no progress is shown
 };
 
 /// How many steps a study ran, with the warm-up.

@@ -93,7 +93,7 @@ std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names
 }
 
 Validation validate(const ValidationSet& set, Fidelity fidelity,
-                    const std::vector<std::string>& overrides,
+                    const std::vector<std::string>& overrides, bool explained,
                     const std::function<void(const ValidationRow&)>& each) {
   Validation out{.set = &set};
   for (const ValidationRow& row : set.rows) {
@@ -107,9 +107,10 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
         one.seconds = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
         continue;
       }
+      const job::Job job = job::load_job(set.file, keys);
       const Study s =
-          study(job::load_job(set.file, keys),
-                {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+          study(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+      if (explained) one.explanation = explain(job);
       one.seconds = s.summary.step_time.mean;
       one.bubble = s.summary.bubble_fraction;
       one.exposed = s.summary.exposed_comm_s;
@@ -160,6 +161,7 @@ nlohmann::ordered_json to_json(const Validation& v) {
                       {"exposed_comm_s", p.exposed}});
     else
       row["refused"] = p.refusal;
+    if (p.explanation) row["explain"] = explanation_json(*p.explanation, p.seconds);
     rows.push_back(std::move(row));
   }
   return {{"set", v.set->name},         {"summary", v.set->summary},   {"source", v.set->source},

@@ -4,9 +4,11 @@
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/study/explain.h"
 #include "cli/study/study.h"
 
 namespace rehearse::cli {
@@ -36,6 +38,7 @@ struct Prediction {
   const ValidationRow* row = nullptr;
   double seconds = 0, bubble = 0, exposed = 0;  // bubble: a fraction; exposed: seconds
   std::string refusal = {};                     // why the row cannot be predicted; empty: it can
+  std::optional<execution::Explanation> explanation = {};  // where asked for
 
   double error() const { return seconds / row->measured - 1; }
 };
@@ -46,9 +49,9 @@ struct Validation {
 };
 
 /// Predicts every row with `fidelity`. `overrides`: further keys of every job. `each`: called
-/// before each row.
+/// before each row. `explained`: with an explanation of each row.
 Validation validate(const ValidationSet& set, Fidelity fidelity,
-                    const std::vector<std::string>& overrides,
+                    const std::vector<std::string>& overrides, bool explained,
                     const std::function<void(const ValidationRow&)>& each);
 
 /// Of the rows that are predicted and (not) used to fit.

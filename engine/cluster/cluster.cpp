@@ -315,6 +315,21 @@ void Cluster::use_library(software::Library library) {
 }
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
 void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
+void Cluster::replace_kind(Id kind, DeviceKind by) { impl_->data.kinds[kind] = std::move(by); }
+void Cluster::scale_links(std::span<const Id> links, double bandwidth, double latency) {
+  assert(bandwidth > 0 && latency > 0);
+  impl_->changed();
+  Impl::Data& data = impl_->data;
+  for (const Id id : links) {
+    Link& link = data.links[id];
+    auto [from, to] = data.ends[id / 2];
+    if (id % 2 == 1) std::swap(from, to);
+    if (const auto cable = data.cables.find({from, to}); cable != data.cables.end())
+      cable->second += (bandwidth - 1) * link.bandwidth.value;
+    link.bandwidth = bandwidth * link.bandwidth;
+    link.latency = latency * link.latency;
+  }
+}
 void Cluster::reserve_memory(Bytes reserve) {
   for (DeviceKind& kind : impl_->data.kinds) kind.reserve = reserve;
 }

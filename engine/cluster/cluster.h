@@ -125,6 +125,11 @@ class Cluster {
   /// The library that carries transfers; its latencies are part of every Path. Default: none.
   const software::Library& library() const;
   void use_library(software::Library library);
+  /// For questions of the form "what if": puts `by` in place of a kind of device.
+  void replace_kind(Id kind, DeviceKind by);
+  /// The same for links: multiplies the bandwidth and the latency of each of them. The factors must
+  /// be positive.
+  void scale_links(std::span<const Id> links, double bandwidth, double latency);
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
   /// A hash of the cluster. It leaves out what changes no time: the name, the `source` of device

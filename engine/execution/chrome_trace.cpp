@@ -128,9 +128,10 @@ void ChromeTrace::Impl::write_slices(TraceLabels& labels) {
     const std::int64_t length = std::max<std::int64_t>(s.end - s.start, 1);
     line(
         fmt::format("{{\"ph\": \"X\", \"name\": \"{}\", \"cat\": \"{}\", \"pid\": {}, \"tid\": {}, "
-                    "\"ts\": {}, \"dur\": {}, \"args\": {{\"step\": {}, {}}}}}",
+                    "\"ts\": {}, \"dur\": {}, \"args\": {{\"step\": {},{} {}}}}}",
                     labels.name(s.role, s.op), kind_of(work), s.rank, first_lane + s.lane,
                     microseconds(s.start - *origin), microseconds(length), s.step,
+                    selection.critical.contains({s.rank, s.op}) ? " \"critical\": true," : "",
                     labels.args(s.role, s.op, s.rank)));
   }
 }

@@ -5,7 +5,9 @@
 // Time 0 is the start of the first op. docs/report.md lists names and args.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/trace.h"
@@ -17,6 +19,8 @@ namespace rehearse::execution {
 struct TraceSelection {
   std::vector<Id> ranks = {};          // empty: all
   int first_step = 0, last_step = -1;  // inclusive; last_step -1: to the end
+  /// Rank and op of what is on the critical path; such ops get the arg "critical".
+  std::set<std::pair<Id, Id>> critical = {};
 };
 
 class ChromeTrace : public TraceSink {

@@ -13,6 +13,7 @@
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/occupancy.h"
 #include "engine/execution/period.h"
+#include "engine/execution/work_parts.h"
 
 namespace rehearse::execution {
 namespace {
@@ -118,11 +119,11 @@ struct MetricsSink::Impl {
     for (Id r = 0; r < p.roles.size(); ++r) {
       const program::Role& role = p.roles[r];
       RoleState& state = roles.emplace_back();
+      state.compute_lane = compute_lane_of(role);
       program::DType dtype = program::DType::f32;
       for (Id o = 0; o < role.ops.size(); ++o) {
         const program::Op& op = role.ops[o];
         if (std::holds_alternative<program::Compute>(op.work)) {
-          state.compute_lane = op.lane;
           if (const program::Ref* param = find(op, program::Slot::param))
             dtype = role.storages[role.views[param->view].storage].dtype;
         }

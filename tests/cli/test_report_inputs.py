@@ -54,6 +54,8 @@ class WhatIsWritten(TrainingCase):
             'method = { name = "adaptive", reduction = "sparse" }\ntrain.global_batch = 16\n',
             "adaptive.toml",
         )
+        explained, marked = self.tmp / "explained.json", self.tmp / "marked.json"
+        self.rehearse("simulate", self.job(), "--explain", "--seeds", 1, "-o", explained, "--trace", marked)
         pictures = self.drawn("plan", adaptive, "--profile", profile, "--no-rescore")
         self.assertIn("placement.json", [path.name for path in pictures])
         asked = {}
@@ -66,8 +68,9 @@ class WhatIsWritten(TrainingCase):
             return get(item, key, default)
 
         with mock.patch.object(inputs.Checked, "get", remembering):
-            given = inputs.load([str(path) for path in (metrics, real, compared, *pictures)])
-        self.assertEqual([key for key, there in asked.items() if not there], [])
+            given = inputs.load([str(path) for path in (metrics, real, compared, explained, marked, *pictures)])
+        # `compare` explains nothing.
+        self.assertEqual([key for key, there in asked.items() if not there and key != ".results[].explain"], [])
         for kind in (given.results, given.traces, given.losses, given.placements):
             self.assertTrue(kind)
         for key in (".validation_loss", ".traceEvents[].args.micro_batch", ".placement.layers[].variance"):

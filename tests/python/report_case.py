@@ -49,6 +49,30 @@ def result(method="ddp", samples=1000.0, **more):
     return value | more
 
 
+def explained(**more):
+    """The value of "explain" as `rehearse simulate --explain` writes it."""
+    value = {
+        "step_time_s": 0.5,
+        "prediction_differs_by": 0.02,
+        "steps": 50,
+        "bubble_fraction": 0.4,
+        "exposed_comm_s": 0.1,
+        "parts": [
+            {"kind": "compute", "name": "forward mlp", "path_s": 0.4, "latency_s": 0, "mean_rank_s": 0.3},
+            {"kind": "communication", "name": "dp all-reduce", "path_s": 0.1, "latency_s": 0.01, "mean_rank_s": 0.1},
+            {"kind": "waiting", "name": "for other ranks", "path_s": 0, "latency_s": 0, "mean_rank_s": 0.1},
+        ],
+        "critical_path": [],
+        "devices": [{"kind": "V100", "role": "worker", "first_rank": 6, "ranks": 2, "busy": 0.8}],
+        "links": [{"links": "a* - b*", "first": "a0>b0", "number": 1, "bytes": 1e9, "bytes_per_s": 1e10, "used": 0.2}],
+        "ten_percent_more": [
+            {"resource": "V100: matrix rate", "step_time_s": 0.46, "saved": 0.08},
+            {"resource": "all links: latency", "step_time_s": 0.5, "saved": 0.0},
+        ],
+    }
+    return value | more
+
+
 def run(name="ddp", predicted=1.0, measured=1.1, **more):
     value = {
         "name": name,

@@ -6,15 +6,15 @@ import copy
 import unittest
 from xml.etree import ElementTree
 
-from report_case import PageText, ReportTest, metrics, placement, result, run, trace
+from report_case import PageText, ReportTest, explained, metrics, placement, result, run, trace
 
-from plots import report
+from plots import explain, inputs, report
 
 
 class Reports(ReportTest):
     def everything(self):
         return [
-            self.compare(result("ddp", 1842), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})),
+            self.compare(result("ddp", 1842, explain=explained()), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})),
             self.file("predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}),
             self.file("placement.json", placement()),
             "simulated=" + self.file("a.json", trace()),
@@ -45,10 +45,22 @@ class Reports(ReportTest):
             "Methods side by side",
             "Predicted against measured",
             "Timeline of one step",
+            "Where the step goes",
             "8.95 → 7.00",
             "abcd1234",
         ):
             self.assertIn(words, text)
+
+    def test_an_explanation_shows_what_saves_something(self):
+        given = explain.read(inputs.Checked(explained(), "x"))
+        figure = explain.draw(given)
+        stacks, gains, used = figure.axes
+        self.assertAlmostEqual(sum(bar.get_height() for bar in stacks.patches), 1000)  # ms, two stacks
+        self.assertEqual([text.get_text() for text in gains.get_yticklabels()], ["V100: matrix rate"])
+        self.assertEqual([text.get_text() for text in used.get_yticklabels()], ["rank 6 and 1 equal", "a0>b0"])
+        wrong = explained(parts=[{"kind": "magic", "name": "x", "path_s": 1, "latency_s": 0, "mean_rank_s": 1}])
+        self.fails(self.compare(result(explain=wrong)), says="parts[0].kind: expected one of compute, kernel")
+        self.fails(self.compare(result(explain=explained(step_time_s="long"))), says="explain.step_time_s: expected a number")
 
     def test_the_methods_table_is_sorted_and_converted(self):
         self.run_it(
@@ -85,7 +97,7 @@ class Reports(ReportTest):
         self.run_it(self.compare(), "-o", self.page)
         text = " ".join(PageText(self.page.read_text()).text)
         self.assertIn(
-            "Left out, because no input for it was given: predicted against measured step time",
+            "Left out, because no input for it was given: where the step goes",
             text,
         )
         self.assertIn("the loss curve", text)
