@@ -41,7 +41,7 @@ def draw(sets):
     scatter.fill_between([low, high], [low * (1 - BAND), high * (1 - BAND)], [low * (1 + BAND), high * (1 + BAND)], color=style.FAINT)
     scatter.plot([low, high], [low, high], color=style.QUIET, linewidth=0.8)
     markers = "osD^vPX*<>ph"
-    for number, one in enumerate(sets):
+    for number, one in enumerate(one for one in sets if one.rows):
         colour, marker = style.SERIES[number % len(style.SERIES)], markers[number % len(markers)]
         for calibrates in (True, False):
             points = [(m, p) for m, p, use in one.rows if use == calibrates]
@@ -68,7 +68,7 @@ def draw(sets):
         if one.goal:
             bars.plot([100 * one.goal] * 2, [row - 0.4, row + 0.4], color=style.INK, linewidth=1.4)
     bars.set_yticks(range(len(checked)), [f"{one.name} ({one.checked})" for one in checked])
-    bars.set_ylim(len(checked) - 0.5, -0.5)
+    bars.set_ylim(max(1, len(checked)) - 0.5, -0.5)
     bars.set_xlim(0, 1.15 * max((100 * max(one.mean, one.goal) for one in checked), default=1))
     bars.set_title("Mean error of the check rows (line: goal)")
     bars.set_xlabel("mean of |predicted / measured - 1| (%)")

@@ -37,10 +37,12 @@ def draw(curve):
     figure, (time, bus) = style.figure(11, 4, ncols=2)
     figure.suptitle(curve.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     per_second = {count: bandwidth * seconds for count, seconds, bandwidth, _ in curve.chosen}  # bytes that cross each link
-    for (name, points), colour in zip(curve.ways.items(), style.SERIES * 3, strict=False):
+    for number, (name, points) in enumerate(curve.ways.items()):
+        cycle, colour = divmod(number, len(style.SERIES))
+        line = {"color": style.SERIES[colour], "linestyle": ("-", "--", ":")[cycle % 3], "linewidth": 1}
         sizes = [count for count, _ in points]
-        time.plot(sizes, [1e6 * seconds for _, seconds in points], color=colour, linewidth=1, label=name)
-        bus.plot(sizes, [per_second[count] / seconds / 1e9 for count, seconds in points], color=colour, linewidth=1)
+        time.plot(sizes, [1e6 * seconds for _, seconds in points], label=name, **line)
+        bus.plot(sizes, [per_second[count] / seconds / 1e9 for count, seconds in points], **line)
     sizes = [count for count, *_ in curve.chosen]
     chosen = {"color": style.INK, "linewidth": 2.4, "alpha": 0.55, "marker": "o", "markersize": 3.5, "zorder": 5}
     time.plot(sizes, [1e6 * seconds for _, seconds, *_ in curve.chosen], label="chosen", **chosen)

@@ -11,6 +11,10 @@ struct Sum {
   double bytes = 0;
   int rounds = 0;
 };
+/// Joined rounds are divided again into so many parts. A member that waits for a slow transfer delays
+/// the next part of its neighbours, as it delays their next round.
+constexpr int most_parts = 4;
+
 using Pairs = std::map<std::pair<int, int>, Sum>;
 
 bool same_pairs(const Pairs& a, const Pairs& b) {
@@ -68,10 +72,17 @@ Exchange Exchange::joined(const collectives::Schedule& schedule, std::int64_t el
   }
   std::vector<std::vector<Hop>> hops;
   for (const Pairs& round : rounds) {
-    hops.emplace_back();
-    for (const auto& [pair, sum] : round)
-      hops.back().push_back(
-          {.from = pair.first, .to = pair.second, .bytes = sum.bytes, .latencies = sum.rounds});
+    int parts = most_parts;
+    for (const auto& [pair, sum] : round) parts = std::min(parts, sum.rounds);
+    for (int part = 0; part < parts; ++part) {
+      hops.emplace_back();
+      for (const auto& [pair, sum] : round)
+        hops.back().push_back(
+            {.from = pair.first,
+             .to = pair.second,
+             .bytes = sum.bytes / parts,
+             .latencies = sum.rounds * (part + 1) / parts - sum.rounds * part / parts});
+    }
   }
   return Exchange(schedule.members(), std::move(hops));
 }

@@ -1,8 +1,9 @@
 // The transfers of one collective as rounds of hops between its members. A schedule
 // (engine/collectives) has two forms here. Chunk keeps every transfer of every round. Fluid joins
-// successive rounds between the same pairs into one round (a phase): each pair has one hop, which
-// first waits for the sum of the latencies and then carries the sum of the bytes. In both forms a
-// member starts a round when its own hops of the earlier rounds have ended.
+// successive rounds between the same pairs and divides them again into at most four: each pair has
+// one hop in each, which first waits for the sum of the latencies and then carries the sum of the
+// bytes. In both forms a member starts a round when its own hops of the earlier rounds have ended.
+// Double trees, whose pairs change from round to round, keep every transfer in both forms.
 //
 // A ring all-reduce of S bytes over 3 members, 2 (3 - 1) = 4 rounds:
 //
@@ -10,7 +11,7 @@
 //          round 1   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
 //          round 2   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
 //          round 3   0->1  S/3     1->2  S/3     2->0  S/3     1 latency each
-//   fluid  round 0   0->1 4S/3     1->2 4S/3     2->0 4S/3     4 latencies each
+//   fluid  four rounds of the same hops; of 40 rounds, four with 10 latencies and the bytes of 10
 //
 // A collective that the communication library runs itself has one round in both forms: its flows
 // (engine/costs/library_collective.h), which begin together after all latencies.

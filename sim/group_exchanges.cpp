@@ -119,7 +119,7 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
   auto schedule = costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices,
                                      root, std::move(rings));
   found->second =
-      &(options_.chunk ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
+      &(options_.chunk || algorithm == program::Algorithm::double_tree ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                        : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
   return found->second;
 }

@@ -43,6 +43,7 @@ std::string describe(const Study& s) {
   const auto row = [&](const char* name, const std::string& value) {
     out += fmt::format("{:<23}{}\n", name, value);
   };
+  if (s.interval) row("interval", interval_text(s));
   row("model", work_text(s.subject));
   row("cluster", s.subject.cluster);
   row("method", s.method);

@@ -12,6 +12,7 @@
 #include "cli/console/python.h"
 #include "cli/console/table.h"
 #include "cli/console/teller.h"
+#include "cli/study/interval.h"
 #include "cli/study/validation.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
@@ -53,11 +54,12 @@ std::string row_table(const Validation& v) {
   for (const Prediction& p : v.rows) {
     std::vector<std::string> line{p.row->name, p.row->calibrates ? "calibrate" : "check",
                                   to_text(Seconds(p.row->measured))};
-    if (p.refusal.empty())
-      line.insert(line.end(), {to_text(Seconds(p.seconds)), error_text(p.error()),
-                               to_text(Seconds(p.exposed)), percent(p.bubble, 1)});
-    else
+    if (!p.refusal.empty())
       line.push_back("refused: " + p.refusal);
+    else
+      line.insert(line.end(), {to_text(Seconds(p.seconds)), error_text(p.error())});
+    if (p.refusal.empty() && !v.set->collective)
+      line.insert(line.end(), {to_text(Seconds(p.exposed)), percent(p.bubble, 1)});
     lines.push_back(std::move(line));
   }
   return table(lines) +
@@ -95,6 +97,29 @@ void check_any_predicted(const std::vector<Validation>& all) {
   if (first != nullptr) throw InputError(first->refusal);
 }
 
+/// What the rows say of the uncertainty of predictions; empty without rows of both uses.
+std::string interval_line(const std::vector<Validation>& all) {
+  const CalibrationError stated = calibration_error();
+  const auto fitted = fitted_error(all, stated.level);
+  const auto held = coverage(all, stated);
+  if (!fitted || !held) return "";
+  return fmt::format("{:.0f}% interval: a factor of {:g} (validation/interval.toml); it is {:.3f} for "
+                     "the calibrate rows of step times, and {:g} holds {} of the check rows\n",
+                     100 * stated.level, stated.factor, fitted->factor, stated.factor,
+                     percent(*held, 1));
+}
+
+nlohmann::ordered_json interval_json(const std::vector<Validation>& all) {
+  const CalibrationError stated = calibration_error();
+  const auto fitted = fitted_error(all, stated.level);
+  const auto held = coverage(all, stated);
+  if (!fitted || !held) return nullptr;
+  return {{"level", stated.level},
+          {"factor", stated.factor},
+          {"fitted_factor", fitted->factor},
+          {"check_rows_inside", *held}};
+}
+
 int run_validate(const Context& context, const Options& options) {
   const bool picture = !options.output.empty() && !options.output.ends_with(".json");
   if (!options.output.empty()) check_writable("--output", options.output);
@@ -117,7 +142,9 @@ int run_validate(const Context& context, const Options& options) {
   for (const Validation& v : all) results.push_back(to_json(v));
   const std::string json = text_of(with_header(
       context,
-      {{"schema_version", 1}, {"fidelity", options.fidelity}, {"sets", std::move(results)}}));
+      {{"schema_version", 1}, {"fidelity", options.fidelity},
+       {"interval", interval_json(all)},
+       {"sets", std::move(results)}}));
   if (picture) {
     const TemporaryFolder folder;
     write_file(folder.file("validate.json"), json);
@@ -135,7 +162,7 @@ int run_validate(const Context& context, const Options& options) {
       for (const Prediction& p : v.rows)
         if (p.explanation) std::cout << explanation_text(*p.explanation, p.seconds) << "\n";
     }
-  std::cout << summary_table(all);
+  std::cout << summary_table(all) << interval_line(all);
   return good;
 }
 

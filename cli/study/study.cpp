@@ -12,6 +12,7 @@
 
 #include "cli/console/json_out.h"
 #include "cli/console/teller.h"
+#include "cli/study/interval.h"
 #include "cli/study/load.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
@@ -153,6 +154,17 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 }
 #endif
 
+/// Why the measurements that the software rests on say nothing of this job; empty: they do, or a
+/// profile of real ranks replaces them.
+std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
+  if (!job.profile.empty() && costs.calibrated()) return "";
+  const double replicas = std::max(1, job.plan.mesh.dp);
+  const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
+                        std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;
+  return job.model.software.measured.outside(job.model.hidden, tokens,
+                                             job.plan.mesh.world_size());
+}
+
 std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& costs,
                                      const Study& study) {
   std::vector<std::string> out;
@@ -160,9 +172,12 @@ std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& co
     std::set<std::string> kinds;
     for (Id device : costs.rank_to_device())
       if (!job.cluster.kind_of(device).calibrated) kinds.insert(job.cluster.kind_of(device).name);
-    out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
-                              fmt::join(kinds, ", ")));
+    if (!kinds.empty())
+      out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
+                                fmt::join(kinds, ", ")));
   }
+  if (const std::string why = outside_of_measured(job, costs); !why.empty())
+    out.push_back(fmt::format("uncalibrated: software {}: {}", job.model.software.name, why));
   if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
     out.emplace_back("unlike devices get equal work: the slowest sets the pace");
   const int cores = job.cluster.shared_cores();
@@ -185,6 +200,11 @@ nlohmann::ordered_json steps_json(const StepsRun& s) {
           {"most", s.most},
           {"period", s.period > 0 ? Json(s.period) : Json()},            // null: none
           {"precision", s.precision > 0 ? Json(s.precision) : Json()}};  // null: none asked
+}
+
+nlohmann::ordered_json interval_json(const Study& s) {
+  if (!s.interval) return nullptr;
+  return {{"level", s.interval_level}, {"low", s.interval->first}, {"high", s.interval->second}};
 }
 
 nlohmann::ordered_json energy_json(const Study& s) {
@@ -242,8 +262,14 @@ Study study(const job::Job& job, const StudyOptions& options) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);
   }
-  out.calibrated = costs.calibrated();
+  out.calibrated = costs.calibrated() && outside_of_measured(job, costs).empty();
   out.summary = summarise(metrics);
+  if (out.calibrated && !profile) {
+    const CalibrationError error = calibration_error();
+    const execution::Spread& t = out.summary.step_time;
+    out.interval = {(t.mean - t.ci95) / error.factor, (t.mean + t.ci95) * error.factor};
+    out.interval_level = error.level;
+  }
   out.collectives = collectives_used(linked.program);
   out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
@@ -271,6 +297,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"seeds", s.seeds},
       {"steps", steps_json(s.steps)},
       {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
+      {"interval_s", interval_json(s)},  // null: not known
       {"samples_per_s", s.summary.samples_per_s},
       {"tokens_per_s", s.summary.tokens_per_s},
       {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: unknown
@@ -308,6 +335,13 @@ std::string step_time_text(const Study& study) {
   out += t.values.size() > 1 ? fmt::format(" +- {:.{}f} (95%, {})", t.ci95, decimals, seeds)
                              : fmt::format(" ({})", seeds);
   return out;
+}
+
+std::string interval_text(const Study& s) {
+  if (!s.interval) return "";
+  return fmt::format("{} to {} ({:.0f}%, with calibration error)",
+                     to_text(Seconds(s.interval->first)), to_text(Seconds(s.interval->second)),
+                     100 * s.interval_level);
 }
 
 std::string range_text(const std::vector<int>& values) {

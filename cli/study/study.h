@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,7 +58,13 @@ struct Study {
   std::vector<std::uint64_t> seeds = {};
   Fidelity fidelity = Fidelity::fluid;
   StepsRun steps = {};
-  bool calibrated = false;  // all local times come from a profile or a calibrated device
+  bool calibrated = false;  // all local times come from a profile, or from a calibrated device and
+                            // a software that was measured with jobs like this one
+  /// Seconds between which a measured step lies with the probability `interval_level`, seeds and
+  /// calibration error together; nullopt: not known, since the result is not calibrated or rests on
+  /// a profile.
+  std::optional<std::pair<double, double>> interval = {};
+  double interval_level = 0;
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
   bool automatic = true;  // the algorithms of collectives were chosen, not stated in the job
@@ -84,6 +91,8 @@ std::string step_time_text(const Study& study);
 std::string range_text(const std::vector<int>& values);
 /// "11 of 55 run by each seed, for a mean within 1%".
 std::string steps_text(const StepsRun& steps);
+/// "0.71 s to 0.93 s (90%, with calibration error)"; empty: the interval is not known.
+std::string interval_text(const Study& study);
 /// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);
 /// "pp 4 x dp 8"; without axes of size 1.

@@ -154,13 +154,12 @@ nlohmann::ordered_json to_json(const Validation& v) {
     Json row{{"row", p.row->name},
              {"use", p.row->calibrates ? "calibrate" : "check"},
              {"measured_s", p.row->measured}};
-    if (p.refusal.empty())
-      row.update(Json{{"predicted_s", p.seconds},
-                      {"error", p.error()},
-                      {"bubble_fraction", p.bubble},
-                      {"exposed_comm_s", p.exposed}});
-    else
+    if (!p.refusal.empty())
       row["refused"] = p.refusal;
+    else
+      row.update(Json{{"predicted_s", p.seconds}, {"error", p.error()}});
+    if (p.refusal.empty() && !v.set->collective)
+      row.update(Json{{"bubble_fraction", p.bubble}, {"exposed_comm_s", p.exposed}});
     if (p.explanation) row["explain"] = explanation_json(*p.explanation, p.seconds);
     rows.push_back(std::move(row));
   }

@@ -118,7 +118,8 @@ struct Costs::Impl {
                                  param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
     }();
     // A profile from a simulation is calibrated only if the device it simulated is.
-    if (!price.measured || profile->simulated) calibrated = calibrated && kind.calibrated;
+    if (!price.measured || profile->simulated)
+      calibrated = calibrated && kind.calibrated && model.software.measured.most_ranks > 0;
     return price.measured ? price.seconds * crowding(device) : price.seconds;
   }
 

@@ -70,7 +70,8 @@ class Costs {
   /// [link of the cluster]: bytes that one step of the whole program sends over it.
   std::vector<double> link_bytes() const;
 
-  /// Whether every local op's seconds come from a measured profile or a calibrated device.
+  /// Whether every local op's seconds come from a measured profile, or from a calibrated device and
+  /// a software with which step times were measured.
   bool calibrated() const;
   std::span<const Id> rank_to_device() const;
   std::size_t classes() const;  // distinct rows, for tests

@@ -64,6 +64,22 @@ bool Software::busy_host() const {
          update.value > 0;
 }
 
+std::string Measured::outside(std::int64_t hidden, double tokens, std::int64_t ranks) const {
+  if (most_ranks == 0) return "no step times were measured with it";
+  const auto range = [](const char* what, double value, std::int64_t least, std::int64_t most) {
+    return value < static_cast<double>(least) || value > static_cast<double>(most)
+               ? fmt::format("{} {:.0f} is outside of what was measured, {} to {}", what, value,
+                             least, most)
+               : "";
+  };
+  for (const std::string& why :
+       {range("hidden size", static_cast<double>(hidden), least_hidden, most_hidden),
+        range("tokens in a micro-batch:", tokens, least_tokens, most_tokens),
+        range("world size", static_cast<double>(ranks), 1, most_ranks)})
+    if (!why.empty()) return why;
+  return "";
+}
+
 Software read_software(const Config& table, Software base) {
   const auto count = [](const Config& c, const char* key, int present, double least) {
     return static_cast<int>(c.integer(key, present, between(least, 64)));
@@ -99,6 +115,20 @@ Software read_software(const Config& table, Software base) {
 
 namespace {
 
+Measured read_measured(const Config& c, Measured present) {
+  const auto range = [&](const char* key, std::int64_t& least, std::int64_t& most) {
+    const std::vector<std::int64_t> ends = c.integers(key, at_least(1));
+    if (ends.empty()) return;
+    if (ends.size() != 2 || ends[0] > ends[1])
+      throw c.error(key, "must be the smallest and the largest that was measured, as in [1024, 4096]");
+    least = ends[0], most = ends[1];
+  };
+  range("hidden", present.least_hidden, present.most_hidden);
+  range("tokens", present.least_tokens, present.most_tokens);
+  present.most_ranks = c.integer("ranks", present.most_ranks, at_least(0));
+  return present;
+}
+
 constexpr int most_bases = 8;  // of a chain of files
 
 Software load(const std::string& name_or_path, int depth) {
@@ -119,6 +149,7 @@ Software load(const std::string& name_or_path, int depth) {
   s.name = path.stem().string();
   s.summary = file.text("summary", "");
   s.source = file.text("source", std::nullopt);
+  s.measured = read_measured(file.section("measured"), s.measured);
   s = read_software(file, std::move(s));
   file.finish();
   return s;
@@ -159,6 +190,7 @@ std::vector<Config::Key> software_keys() {
   file.text("base", "");
   file.text("summary", "");
   file.text("source", std::nullopt);
+  read_measured(file.section("measured"), {});
   read_software(file, {});
   return file.keys();
 }

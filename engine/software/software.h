@@ -56,6 +56,18 @@ constexpr auto spellings(HostWait) {
   return std::to_array<const char*>({"loss", "transfers", "update"});
 }
 
+/// The jobs whose measured step times this software predicts well (docs/accuracy.md). Predictions of
+/// other jobs are marked uncalibrated. 0 ranks: nothing was measured.
+struct Measured {
+  std::int64_t least_hidden = 0, most_hidden = 0;  // of the model
+  std::int64_t least_tokens = 0, most_tokens = 0;  // of a micro-batch
+  std::int64_t most_ranks = 0;
+
+  bool operator==(const Measured&) const = default;
+  /// Why such a job is outside; empty: it is inside.
+  std::string outside(std::int64_t hidden, double tokens, std::int64_t ranks) const;
+};
+
 struct Software {
   std::string name = "rehearse", summary = {}, source = {};
 
@@ -82,6 +94,8 @@ struct Software {
   Seconds microbatch = {};  // further host work of a micro-batch, at its first forward pass
   Seconds update = {};      // further host work of a step, at its first update
   std::vector<HostWait> waits = {};
+
+  Measured measured = {};  // no key of jobs: what is true of the file is true of the file alone
 
   bool operator==(const Software&) const = default;
   bool waits_for(HostWait what) const;

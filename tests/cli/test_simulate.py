@@ -12,7 +12,7 @@ from cli_test_case import REHEARSE, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
 FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds
-steps step_time_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
+steps step_time_s interval_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total collectives energy_j
 peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
@@ -119,6 +119,36 @@ class Simulate(CliTestCase):
         self.assertRegex(out, r"\npeak memory +\S+ \S+ of 25.8 GB less 1.5 GB reserve on RTX 4090\n")
         out = self.rehearse("simulate", self.job()).stdout
         self.assertRegex(out, r"\Astep time = 0\.\d+ s \(1 seed\)")
+
+    def test_a_calibrated_result_has_an_interval(self):
+        """Device and software were measured with jobs like this one; outside of that range, or with jitter, the interval says so."""
+        job = self.job(
+            """model = { name = "bert-large" }
+cluster = { name = "dgx1", world_size = 8 }
+software.name = "nvidia-bert"
+method = { name = "ddp", precision = "fp16" }
+train = { seq_len = 128, global_batch = 128 }
+"""
+        )
+        one = self.json("simulate", job, "--fidelity", "analytic")
+        self.assertIs(one["calibrated"], True)
+        self.assertEqual(one["warnings"], [])
+        factor = (one["interval_s"]["high"] / one["interval_s"]["low"]) ** 0.5
+        self.assertAlmostEqual(one["interval_s"]["high"] / one["step_time_s"]["mean"], factor)
+        self.assertTrue(1.05 < factor < 1.5)
+        self.assertEqual(one["interval_s"]["level"], 0.9)
+        self.assertRegex(self.rehearse("simulate", job).stdout, r"\ninterval +\d+ ms to \d+ ms \(90%, with calibration error\)\n")
+        jitter = self.json("simulate", job, "--set", "disturb.compute_jitter=0.3", "--fidelity", "analytic", "--precision", "0%")
+        self.assertGreater(jitter["interval_s"]["high"] / jitter["step_time_s"]["mean"], factor)
+        for key, words in (
+            ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
+            ("model.hidden=2048", "hidden size 2048 is outside"),
+            ("software.name=pytorch-2", "software pytorch-2: no step times were measured with it"),
+        ):
+            other = self.json("simulate", job, "--set", key, "--fidelity", "analytic")
+            self.assertIs(other["calibrated"], False)
+            self.assertIsNone(other["interval_s"])
+            self.assertIn(words, " ".join(other["warnings"]))
 
     def test_timings_are_apart(self):
         job = self.job()

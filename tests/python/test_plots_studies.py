@@ -4,8 +4,10 @@ import pathlib
 import sys
 import unittest
 
+import matplotlib.colors
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from plots import figure2, style, table2
+from plots import accuracy, collective, figure2, inputs, style, table2
 
 
 def sample(mean, ci95=0.1):
@@ -46,6 +48,53 @@ FIGURE = {
         trained("printed, 10% kept", None, 5),
     ],
 }
+
+
+WAYS = [{"algorithm": "ring", "protocol": "LL", "seconds": 1e-5}, {"algorithm": "ring", "protocol": "Simple", "seconds": 2e-5}]
+CURVE = {
+    **{"schema_version": 1, "collective": "all_reduce", "cluster": "dgx1", "ranks": 8, "software": "pytorch-2", "library": "nccl-2.20"},
+    "sizes": [{"bytes": size, **WAYS[0], "bus_bandwidth": size / 1e-5, "ways": WAYS} for size in (1024, 2048)],
+}
+VALIDATION = {
+    "schema_version": 1,
+    "sets": [
+        {
+            **{"set": "one", "goal_percent": 5, "check": {"rows": 1, "mean_abs_error": 0.1}},
+            "rows": [
+                {"use": "check", "measured_s": 1.0, "predicted_s": 1.1},
+                {"use": "calibrate", "measured_s": 2.0, "predicted_s": 2.0},
+                {"use": "check", "measured_s": 3.0, "refused": "too large"},
+            ],
+        }
+    ],
+}
+
+
+class Measurements(unittest.TestCase):
+    def test_a_collective_has_a_curve_for_each_way_and_one_for_the_choice(self):
+        curve = collective.read(inputs.Checked(CURVE, "curve.json"))
+        self.assertEqual(curve.ways, {"ring LL": [(1024, 1e-5), (2048, 1e-5)], "ring Simple": [(1024, 2e-5), (2048, 2e-5)]})
+        figure = collective.draw(curve)
+        time, bus = figure.axes
+        self.assertEqual([line.get_label() for line in time.lines], ["ring LL", "ring Simple", "chosen"])
+        # Twice the seconds, half the bandwidth.
+        fast, slow, chosen = (list(line.get_ydata()) for line in bus.lines)
+        self.assertEqual(fast, chosen)
+        self.assertEqual([2 * y for y in slow], fast)
+        with self.assertRaisesRegex(inputs.InputError, "at least one size"):
+            collective.read(inputs.Checked({**CURVE, "sizes": []}, "curve.json"))
+
+    def test_a_validation_has_a_point_for_each_predicted_row_and_a_bar_for_each_set(self):
+        (one,) = accuracy.read(inputs.Checked(VALIDATION, "validate.json"))
+        self.assertEqual(one.rows, [(1.0, 1.1, False), (2.0, 2.0, True)])
+        scatter, bars = accuracy.draw([one]).axes
+        self.assertEqual([len(points.get_offsets()) for points in scatter.collections[1:]], [1, 1])
+        (bar,) = bars.patches
+        self.assertAlmostEqual(bar.get_width(), 10)
+        self.assertEqual(bar.get_facecolor(), matplotlib.colors.to_rgba(style.ORANGE))  # above its goal
+        # Without check rows there is no bar.
+        one.checked = 0
+        self.assertEqual(len(accuracy.draw([one]).axes[1].patches), 0)
 
 
 class Table2(unittest.TestCase):
