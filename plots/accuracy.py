@@ -48,7 +48,14 @@ def draw(sets):
             face = "none" if calibrates else colour
             label = f"{one.name}" if not calibrates else None
             scatter.scatter(
-                [m for m, _ in points], [p for _, p in points], s=15, marker=marker, facecolors=face, edgecolors=colour, linewidths=0.7, label=label
+                [m for m, _ in points],
+                [p for _, p in points],
+                s=15,
+                marker=marker,
+                facecolors=face,
+                edgecolors=colour,
+                linewidths=0.7,
+                label=label,
             )
     scatter.set_xscale("log")
     scatter.set_yscale("log")

@@ -11,8 +11,8 @@ struct Sum {
   double bytes = 0;
   int rounds = 0;
 };
-/// Joined rounds are divided again into so many parts. A member that waits for a slow transfer delays
-/// the next part of its neighbours, as it delays their next round.
+/// Joined rounds are divided again into so many parts. A member that waits for a slow transfer
+/// delays the next part of its neighbours, as it delays their next round.
 constexpr int most_parts = 4;
 
 using Pairs = std::map<std::pair<int, int>, Sum>;

@@ -118,9 +118,9 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
   if (!added) return found->second;
   auto schedule = costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices,
                                      root, std::move(rings));
-  found->second =
-      &(options_.chunk || algorithm == program::Algorithm::double_tree ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
-                       : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
+  found->second = &(options_.chunk || algorithm == program::Algorithm::double_tree
+                        ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
+                        : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
   return found->second;
 }
 
@@ -128,18 +128,16 @@ GroupExchange GroupExchanges::collective_exchange(const program::Collective& wor
                                                   program::Algorithm algorithm,
                                                   const link::LinkedOp& facts, Id group) {
   const GroupMembers& who = groups_[group];
-  const auto rooted = std::find_if(who.ranks.begin(), who.ranks.end(), [&](Id rank) {
-    return linked_.role_of[rank] == work.root;
-  });
+  const auto rooted = std::find_if(who.ranks.begin(), who.ranks.end(),
+                                   [&](Id rank) { return linked_.role_of[rank] == work.root; });
   const int root = rooted == who.ranks.end() ? 0 : static_cast<int>(rooted - who.ranks.begin());
   if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm))
-    return make_exchange(group,
-                         schedule(work, algorithm, facts.elements, facts.wire, who, root));
+    return make_exchange(group, schedule(work, algorithm, facts.elements, facts.wire, who, root));
   const costs::LibraryCollective run = costs::library_collective(
       cluster_, work.move, algorithm, static_cast<double>(facts.elements * size_of(facts.wire)),
       who.devices, root);
-  const Exchange& what = exchanges_.emplace_back(
-      Exchange::of_library(run, static_cast<int>(who.devices.size())));
+  const Exchange& what =
+      exchanges_.emplace_back(Exchange::of_library(run, static_cast<int>(who.devices.size())));
   GroupExchange exchange = make_exchange(group, &what);
   exchange.extra = run.latency;
   return exchange;
@@ -210,9 +208,9 @@ void GroupExchanges::add_event(Id event) {
   events_[event] = {.cohort = cohort, .first = found->second};
   if (!added) return;
   for (const Id group : cohorts_[cohort].groups) {
-    group_exchanges_.push_back(
-        collective == nullptr ? make_exchange(group, single(static_cast<double>(facts.bytes)))
-                              : collective_exchange(*collective, algorithm, facts, group));
+    group_exchanges_.push_back(collective == nullptr
+                                   ? make_exchange(group, single(static_cast<double>(facts.bytes)))
+                                   : collective_exchange(*collective, algorithm, facts, group));
     std::vector<Id> holders;
     for (const Id rank : groups_[group].ranks)
       holders.push_back(

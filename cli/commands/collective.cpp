@@ -38,16 +38,16 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
       if (value >= 1 && value <= 1e13) return value;
     } catch (const InputError&) {
     }
-    throw InputError(fmt::format("--bytes {}: \"{}\" is not a size from 1 B to 10 TB; give one, as "
-                                 "in 1MiB, or a range, as in 1KiB:1GiB",
-                                 options.bytes, text));
+    throw InputError(
+        fmt::format("--bytes {}: \"{}\" is not a size from 1 B to 10 TB; give one, as "
+                    "in 1MiB, or a range, as in 1KiB:1GiB",
+                    options.bytes, text));
   };
   const std::size_t colon = options.bytes.find(':');
   const double first = parse(options.bytes.substr(0, colon));
   const double last = colon == std::string::npos ? first : parse(options.bytes.substr(colon + 1));
   if (last < first)
-    throw InputError(
-        fmt::format("--bytes {}: the first size is above the last", options.bytes));
+    throw InputError(fmt::format("--bytes {}: the first size is above the last", options.bytes));
   std::vector<std::int64_t> out;
   for (double size = first; size <= last * (1 + 1e-9); size *= options.factor) {
     out.push_back(std::llround(size));
@@ -61,13 +61,11 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
 CollectiveQuestion question_of(const Context& context, const Options& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("software."))
-      throw InputError(
-          fmt::format("--set {}: with collective only keys of [software] count", one));
-  std::vector<std::string> set{"collective.cluster=" + options.cluster,
-                               "collective.move=" + options.move,
-                               "collective.dtype=" + options.dtype,
-                               "collective.algorithm=" + options.algorithm,
-                               "software.name=" + options.software};
+      throw InputError(fmt::format("--set {}: with collective only keys of [software] count", one));
+  std::vector<std::string> set{
+      "collective.cluster=" + options.cluster, "collective.move=" + options.move,
+      "collective.dtype=" + options.dtype, "collective.algorithm=" + options.algorithm,
+      "software.name=" + options.software};
   if (!options.ranks.empty()) set.push_back(fmt::format("collective.ranks=\"{}\"", options.ranks));
   if (!options.protocol.empty())
     set.push_back(fmt::format("collective.protocol=\"{}\"", options.protocol));
@@ -85,9 +83,9 @@ std::string with_protocol(const CollectiveWay& way) {
 }
 
 std::string answers_table(const CollectiveQuestion& q, const std::vector<CollectiveAnswer>& all) {
-  std::vector<std::vector<std::string>> lines{
-      {"size (B)", "count", "type", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "algorithm",
-       "protocol"}};
+  std::vector<std::vector<std::string>> lines{{"size (B)", "count", "type", "time (us)",
+                                               "algbw (GB/s)", "busbw (GB/s)", "algorithm",
+                                               "protocol"}};
   for (const CollectiveAnswer& a : all)
     lines.push_back({fmt::format("{}", a.bytes), fmt::format("{}", a.elements),
                      std::string(name_of(q.dtype)), fmt::format("{:.1f}", a.chosen.seconds * 1e6),
@@ -131,15 +129,14 @@ int run_collective(const Context& context, const Options& options) {
     all.push_back(answer(q));
     results.push_back(to_json(all.back()));
   }
-  const nlohmann::ordered_json json =
-      with_header(context, {{"schema_version", 1},
-                            {"collective", name_of(q.move)},
-                            {"cluster", q.cluster.name()},
-                            {"ranks", q.devices.size()},
-                            {"dtype", name_of(q.dtype)},
-                            {"software", q.software},
-                            {"library", q.cluster.library().name},
-                            {"sizes", std::move(results)}});
+  const nlohmann::ordered_json json = with_header(context, {{"schema_version", 1},
+                                                            {"collective", name_of(q.move)},
+                                                            {"cluster", q.cluster.name()},
+                                                            {"ranks", q.devices.size()},
+                                                            {"dtype", name_of(q.dtype)},
+                                                            {"software", q.software},
+                                                            {"library", q.cluster.library().name},
+                                                            {"sizes", std::move(results)}});
   if (picture) {
     const TemporaryFolder folder;
     write_file(folder.file("collective.json"), text_of(json));
@@ -152,8 +149,7 @@ int run_collective(const Context& context, const Options& options) {
     return good;
   }
   std::cout << fmt::format("{} of {} ranks on {}, software {}, library {}\n\n", name_of(q.move),
-                           q.devices.size(), q.cluster.name(), q.software,
-                           q.cluster.library().name)
+                           q.devices.size(), q.cluster.name(), q.software, q.cluster.library().name)
             << (options.ways ? ways_table(all) : answers_table(q, all));
   return good;
 }

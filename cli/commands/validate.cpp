@@ -103,10 +103,10 @@ std::string interval_line(const std::vector<Validation>& all) {
   const auto fitted = fitted_error(all, stated.level);
   const auto held = coverage(all, stated);
   if (!fitted || !held) return "";
-  return fmt::format("{:.0f}% interval: a factor of {:g} (validation/interval.toml); it is {:.3f} for "
-                     "the calibrate rows of step times, and {:g} holds {} of the check rows\n",
-                     100 * stated.level, stated.factor, fitted->factor, stated.factor,
-                     percent(*held, 1));
+  return fmt::format(
+      "{:.0f}% interval: a factor of {:g} (validation/interval.toml); it is {:.3f} for "
+      "the calibrate rows of step times, and {:g} holds {} of the check rows\n",
+      100 * stated.level, stated.factor, fitted->factor, stated.factor, percent(*held, 1));
 }
 
 nlohmann::ordered_json interval_json(const std::vector<Validation>& all) {
@@ -140,11 +140,10 @@ int run_validate(const Context& context, const Options& options) {
   check_any_predicted(all);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const Validation& v : all) results.push_back(to_json(v));
-  const std::string json = text_of(with_header(
-      context,
-      {{"schema_version", 1}, {"fidelity", options.fidelity},
-       {"interval", interval_json(all)},
-       {"sets", std::move(results)}}));
+  const std::string json = text_of(with_header(context, {{"schema_version", 1},
+                                                         {"fidelity", options.fidelity},
+                                                         {"interval", interval_json(all)},
+                                                         {"sets", std::move(results)}}));
   if (picture) {
     const TemporaryFolder folder;
     write_file(folder.file("validate.json"), json);

@@ -38,8 +38,7 @@ std::vector<Id> read_ranks(const Config& c, std::size_t devices) {
   std::vector<Id> out;
   if (text.find_first_of(",-") == std::string::npos) {
     const std::size_t count = number(text);
-    if (count > devices)
-      throw wrong(fmt::format("the cluster has {} devices", devices));
+    if (count > devices) throw wrong(fmt::format("the cluster has {} devices", devices));
     out.resize(count);
     std::iota(out.begin(), out.end(), Id{0});
   } else {
@@ -73,8 +72,8 @@ void answer_by_library(const CollectiveQuestion& q, double bytes, CollectiveAnsw
   for (const costs::LibraryCollective& one :
        costs::library_choices(q.cluster, q.move, bytes, q.devices))
     out.ways.push_back(way_of(one));
-  out.chosen = way_of(costs::library_collective(q.cluster, q.move, q.algorithm, bytes, q.devices, 0,
-                                                q.protocol));
+  out.chosen = way_of(
+      costs::library_collective(q.cluster, q.move, q.algorithm, bytes, q.devices, 0, q.protocol));
   if (q.algorithm == program::Algorithm::automatic || out.chosen.algorithm == q.algorithm) return;
   std::set<std::string_view> known;
   for (const CollectiveWay& way : out.ways) known.insert(name_of(way.algorithm));
@@ -84,14 +83,13 @@ void answer_by_library(const CollectiveQuestion& q, double bytes, CollectiveAnsw
 
 void answer_in_rounds(const CollectiveQuestion& q, CollectiveAnswer& out) {
   if (!q.protocol.empty())
-    throw InputError(fmt::format(
-        "protocol \"{}\": the library of software {} has no protocols", q.protocol, q.software));
+    throw InputError(fmt::format("protocol \"{}\": the library of software {} has no protocols",
+                                 q.protocol, q.software));
   costs::CollectivePrices prices(q.cluster);
   const Id group = prices.groups({q.devices}, {0});
-  const program::Algorithm chosen =
-      q.algorithm == program::Algorithm::automatic
-          ? prices.fastest(group, q.move, out.elements, q.dtype)
-          : q.algorithm;
+  const program::Algorithm chosen = q.algorithm == program::Algorithm::automatic
+                                        ? prices.fastest(group, q.move, out.elements, q.dtype)
+                                        : q.algorithm;
   for (const program::Algorithm one :
        {program::Algorithm::ring, program::Algorithm::double_tree,
         program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
@@ -128,8 +126,7 @@ CollectiveQuestion read_collective(const Config& file) {
   q.algorithm = *from_name<program::Algorithm>(
       c.text("algorithm", "automatic", names_of<program::Algorithm>()));
   q.protocol = c.text("protocol", "");
-  q.bytes = static_cast<std::int64_t>(
-      c.bytes("bytes", Bytes(1 << 20), between(1, 1e13)).value);
+  q.bytes = static_cast<std::int64_t>(c.bytes("bytes", Bytes(1 << 20), between(1, 1e13)).value);
   q.devices = read_ranks(c, q.cluster.devices().size());
   const software::Software software = software::read_section(file.section("software"));
   file.finish();

@@ -35,7 +35,8 @@ std::optional<CalibrationError> fitted_error(const std::vector<Validation>& all,
   if (rows.empty()) return std::nullopt;
   std::sort(rows.begin(), rows.end());
   const auto at = static_cast<std::size_t>(std::ceil(level * static_cast<double>(rows.size())));
-  return CalibrationError{.level = level, .factor = std::exp(rows[std::max<std::size_t>(at, 1) - 1])};
+  return CalibrationError{.level = level,
+                          .factor = std::exp(rows[std::max<std::size_t>(at, 1) - 1])};
 }
 
 std::optional<double> coverage(const std::vector<Validation>& all, const CalibrationError& error) {

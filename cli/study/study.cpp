@@ -161,8 +161,7 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
   const double replicas = std::max(1, job.plan.mesh.dp);
   const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
                         std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;
-  return job.model.software.measured.outside(job.model.hidden, tokens,
-                                             job.plan.mesh.world_size());
+  return job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
 }
 
 std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& costs,

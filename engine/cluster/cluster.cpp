@@ -52,7 +52,7 @@ struct Cluster::Impl {
     std::vector<Link> links = {};
     int nodes = 0, shared_cores = 0;
     software::Library library = {};
-    std::set<Id> on_summing_switch = {};  // vertices of devices
+    std::set<Id> on_summing_switch = {};              // vertices of devices
     std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
   } data = {};
 

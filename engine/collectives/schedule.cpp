@@ -82,7 +82,8 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
     case program::Algorithm::direct:
       return collectives::direct(move, n, elements, root);
     case program::Algorithm::nvls:
-      throw InputError("\"nvls\" runs in a switch that sums, by NCCL alone; members cannot play it");
+      throw InputError(
+          "\"nvls\" runs in a switch that sums, by NCCL alone; members cannot play it");
     case program::Algorithm::automatic:
       break;
   }

@@ -75,8 +75,7 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
       {groups, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
   if (library_runs(cluster_, program::Algorithm::automatic))
-    return it->second =
-               library_choice(groups, move, static_cast<double>(elements * size_of(wire)));
+    return it->second = library_choice(groups, move, static_cast<double>(elements * size_of(wire)));
   double best = 0;
   for (const program::Algorithm algorithm : candidates) {
     if (!considered(cluster_, algorithm, move, sets_[groups].several_nodes)) continue;

@@ -93,9 +93,9 @@ class Flows {
 std::vector<Flow> ring_flows(const Channels& channels, program::Move move, int n, double bytes,
                              int root) {
   const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
-  const double all = rooted                               ? bytes
-                     : move == program::Move::all_reduce  ? 2.0 * (n - 1) / n * bytes
-                                                          : 1.0 * (n - 1) / n * bytes;
+  const double all = rooted                              ? bytes
+                     : move == program::Move::all_reduce ? 2.0 * (n - 1) / n * bytes
+                                                         : 1.0 * (n - 1) / n * bytes;
   const double share = all / static_cast<double>(channels.count());
   Flows flows;
   const auto edge = [&](int from, int to) {
@@ -245,7 +245,8 @@ class Choices {
     return ring_flows(channels_, move_, static_cast<int>(devices_.size()), bytes_, root_);
   }
   /// Seconds of one slice's way. `wires`: with the latencies of the links between nodes; the
-  /// library's estimates have them in its own constants, and its constants of hops in a node always.
+  /// library's estimates have them in its own constants, and its constants of hops in a node
+  /// always.
   double latency(program::Algorithm algorithm, const software::ProtocolTimes& times,
                  const Paths& paths, bool wires) const {
     const double in_node = (paths.nvlink ? times.nvlink : times.pcie).value;
@@ -307,10 +308,10 @@ LibraryCollective library_collective(const cluster::Cluster& cluster, program::M
     if (all.empty()) {
       std::sort(known.begin(), known.end());
       known.erase(std::unique(known.begin(), known.end()), known.end());
-      throw InputError(fmt::format("protocol \"{}\": {} has none of this name for {} in this group; "
-                                   "it has {}",
-                                   protocol, cluster.library().name, name_of(move),
-                                   fmt::join(known, ", ")));
+      throw InputError(
+          fmt::format("protocol \"{}\": {} has none of this name for {} in this group; "
+                      "it has {}",
+                      protocol, cluster.library().name, name_of(move), fmt::join(known, ", ")));
     }
   }
   return *std::min_element(all.begin(), all.end(),

@@ -39,8 +39,7 @@ Library read_library(const Config& file) {
     return p.algorithm == program::Algorithm::ring && !p.nvlink_only;
   };
   if (std::none_of(out.protocols.begin(), out.protocols.end(), everywhere))
-    throw file.error("protocol",
-                     "must have a ring that is not nvlink_only: it serves every group");
+    throw file.error("protocol", "must have a ring that is not nvlink_only: it serves every group");
   return out;
 }
 

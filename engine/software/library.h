@@ -12,10 +12,10 @@ namespace rehearse::software {
 
 /// How long an algorithm takes under a protocol, apart from the bytes.
 struct ProtocolTimes {
-  Seconds base = {};                // before the first hop
-  Seconds nvlink = {}, pcie = {};   // each hop in a node, with the latency of its links
-  Seconds network = {};             // each hop between nodes, beyond the latency of its links
-  double efficiency = 1;                         // payload / bytes that occupy the links
+  Seconds base = {};               // before the first hop
+  Seconds nvlink = {}, pcie = {};  // each hop in a node, with the latency of its links
+  Seconds network = {};            // each hop between nodes, beyond the latency of its links
+  double efficiency = 1;           // payload / bytes that occupy the links
   bool operator==(const ProtocolTimes&) const = default;
 };
 

@@ -120,7 +120,8 @@ Measured read_measured(const Config& c, Measured present) {
     const std::vector<std::int64_t> ends = c.integers(key, at_least(1));
     if (ends.empty()) return;
     if (ends.size() != 2 || ends[0] > ends[1])
-      throw c.error(key, "must be the smallest and the largest that was measured, as in [1024, 4096]");
+      throw c.error(key,
+                    "must be the smallest and the largest that was measured, as in [1024, 4096]");
     least = ends[0], most = ends[1];
   };
   range("hidden", present.least_hidden, present.most_hidden);
@@ -177,8 +178,8 @@ std::uint64_t hash_of(const Software& s) {
       "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
-      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library), s.forward_issue.value, s.backward_issue.value,
-      s.microbatch.value, s.update.value,
+      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library),
+      s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -56,8 +56,8 @@ constexpr auto spellings(HostWait) {
   return std::to_array<const char*>({"loss", "transfers", "update"});
 }
 
-/// The jobs whose measured step times this software predicts well (docs/accuracy.md). Predictions of
-/// other jobs are marked uncalibrated. 0 ranks: nothing was measured.
+/// The jobs whose measured step times this software predicts well (docs/accuracy.md). Predictions
+/// of other jobs are marked uncalibrated. 0 ranks: nothing was measured.
 struct Measured {
   std::int64_t least_hidden = 0, most_hidden = 0;  // of the model
   std::int64_t least_tokens = 0, most_tokens = 0;  // of a micro-batch

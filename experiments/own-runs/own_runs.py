@@ -108,7 +108,9 @@ def table(runs):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", default="out/own-runs", metavar="FOLDER", help="where profiles, predictions and runs go (%(default)s)")
+    parser.add_argument(
+        "-o", "--output", default="out/own-runs", metavar="FOLDER", help="where profiles, predictions and runs go (%(default)s)"
+    )
     parser.add_argument("--only", metavar="RUN,...", help=f"of {', '.join(RUNS)}")
     parser.add_argument("--steps", type=int, default=35, help="of each run (%(default)s)")
     options = parser.parse_args(argv)
@@ -125,13 +127,29 @@ def main(argv=None):
     for model in dict.fromkeys(map(model_of, names)):
         print(f"profiling the segments of {model}", file=sys.stderr)
         path = out / f"profile-{model}.json"
-        run(study.REHEARSE, "profile", "-o", path, "--nproc", RANKS, "--model", MODELS[model], "--samples", "1,2,4,8,16", "--tp", "1,2", "--quiet")
+        run(
+            study.REHEARSE,
+            "profile",
+            "-o",
+            path,
+            "--nproc",
+            RANKS,
+            "--model",
+            MODELS[model],
+            "--samples",
+            "1,2,4,8,16",
+            "--tp",
+            "1,2",
+            "--quiet",
+        )
     runs = [predict(name, out, options.steps) for name in names]
     (out / "predictions.json").write_text(json.dumps({"schema_version": 1, "runs": runs}, indent=1) + "\n")
     for number, one in enumerate(runs, 1):
         print(f"run {number} of {len(runs)}: {one['name']}", file=sys.stderr)
         one["measured_step_time_s"] = measure(one["name"], out, options.steps)
-        (out / "predictions.json").write_text(json.dumps({"schema_version": 1, "runs": runs, "summary": summary(runs[:number])}, indent=1) + "\n")
+        (out / "predictions.json").write_text(
+            json.dumps({"schema_version": 1, "runs": runs, "summary": summary(runs[:number])}, indent=1) + "\n"
+        )
     print(table(runs))
     print("median error {median_abs_error:.1%}, mean {mean_abs_error:.1%}, worst {worst:.1%} of {runs} runs".format(**summary(runs)))
     return 0

@@ -15,7 +15,10 @@ class Repeating(CliTestCase):
     def check_equal(self, found, full):
         for key in ("samples_per_s", "tokens_per_s", "mfu", "bubble_fraction", "exposed_comm_s", "robustness"):
             self.assertAlmostEqual(found[key], full[key], delta=1e-9 * max(1, abs(full[key])), msg=f"{found['method']}: {key}")
-        for a, b in ((found["step_time_s"]["mean"], full["step_time_s"]["mean"]), (found["energy_j"]["per_step"], full["energy_j"]["per_step"])):
+        for a, b in (
+            (found["step_time_s"]["mean"], full["step_time_s"]["mean"]),
+            (found["energy_j"]["per_step"], full["energy_j"]["per_step"]),
+        ):
             self.assertAlmostEqual(a / b, 1, delta=1e-9, msg=found["method"])
 
     def test_equals_the_full_run(self):

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "engine/base/errors.h"
 #include "tests/sim/isolated.h"
 
@@ -37,10 +39,11 @@ struct Flow {
   double date = 0, bytes = 0;
 };
 /// The time at which each flow ends. Simulates in a child process.
-std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> slow = {}) {
+std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> slow = {},
+                            bool bypass = true) {
   return isolated([&] {
     const cluster::Cluster cluster = star(4);
-    SharedNetwork network(cluster, slow);
+    SharedNetwork network(cluster, slow, bypass);
     std::vector<double> ends(flows.size(), -1);
     std::vector<Id> routes;
     for (const Flow& flow : flows) routes.push_back(network.route(flow.from, flow.to, flow.bytes));
@@ -59,6 +62,32 @@ TEST(SharedNetwork, FlowsShareALinkFairly) {
   // Both flows leave device 0. When the short flow has ended, the long flow has the whole link.
   EXPECT_THAT(ends_of({{0, 1, 0, 5 * gigabyte}, {0, 2, 0, 10 * gigabyte}}),
               ElementsAre(DoubleNear(1.0, 1e-9), DoubleNear(1.5, 1e-9)));
+}
+
+TEST(SharedNetwork, AFlowThatWasAloneSharesFromWhenAnotherComes) {
+  // The first flow has sent half when the second one comes; each then has half of the link. When
+  // both have ended, the third one is alone again, and the fourth uses other links.
+  EXPECT_THAT(ends_of({{0, 1, 0, 10 * gigabyte},
+                       {0, 2, 0.5, 5 * gigabyte},
+                       {0, 1, 1.5, 10 * gigabyte},
+                       {2, 3, 0.25, 10 * gigabyte}}),
+              ElementsAre(DoubleNear(1.5, 1e-9), DoubleNear(1.5, 1e-9), DoubleNear(2.5, 1e-9),
+                          DoubleNear(1.25, 1e-9)));
+}
+
+TEST(SharedNetwork, FlowsAloneEndAsInSimGrid) {
+  std::mt19937 random(7);
+  const auto below = [&](unsigned n) { return static_cast<Id>(random() % n); };
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Flow> flows;
+    for (int i = 0; i < 30; ++i) {
+      const Id from = below(4);
+      flows.push_back({from, (from + 1 + below(3)) % 4, 0.1 * below(40), 1e8 * (1 + below(30))});
+    }
+    const std::vector<double> slow(8, round % 2 == 0 ? 1.0 : 1.5);
+    const std::vector<double> here = ends_of(flows, slow), there = ends_of(flows, slow, false);
+    for (std::size_t i = 0; i < flows.size(); ++i) EXPECT_NEAR(here[i], there[i], 1e-9) << i;
+  }
 }
 
 TEST(SharedNetwork, BothDirectionsOfALinkAreSeparate) {

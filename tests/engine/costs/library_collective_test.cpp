@@ -83,7 +83,8 @@ TEST(LibraryCollective, ARingInANodePaysEveryHopOnceAndAllBytesTogether) {
 
 TEST(LibraryCollective, CopiesLengthenARingAllReduceAlone) {
   const cluster::Cluster c = pod(1, 4, {protocol(Algorithm::ring, "P", 0, 1)}, false, 0.5);
-  const LibraryCollective sum = library_collective(c, Move::all_reduce, Algorithm::ring, 4e6, first(4));
+  const LibraryCollective sum =
+      library_collective(c, Move::all_reduce, Algorithm::ring, 4e6, first(4));
   EXPECT_NEAR(sum.seconds - sum.latency, 6.5 / 4 * 4e6 / fast, 1e-12);
   const LibraryCollective gather =
       library_collective(c, Move::all_gather, Algorithm::ring, 4e6, first(4));
@@ -120,9 +121,9 @@ TEST(LibraryCollective, RingsOverNodesShareAllNics) {
 }
 
 TEST(LibraryCollective, ATreeOverTwoNodesSendsTheTensorOnceEachWay) {
-  const cluster::Cluster c = pod(2, 4,
-                                 {protocol(Algorithm::ring, "P", 10, 1, 1000),
-                                  protocol(Algorithm::double_tree, "P", 10, 1)});
+  const cluster::Cluster c = pod(
+      2, 4,
+      {protocol(Algorithm::ring, "P", 10, 1, 1000), protocol(Algorithm::double_tree, "P", 10, 1)});
   const double bytes = 8e6;
   const LibraryCollective tree =
       library_collective(c, Move::all_reduce, Algorithm::double_tree, bytes, first(8));
@@ -130,10 +131,12 @@ TEST(LibraryCollective, ATreeOverTwoNodesSendsTheTensorOnceEachWay) {
   EXPECT_NEAR(tree.latency, (10 + 2 * (3 * 1 + 7)) * us, 1e-12);
   EXPECT_NEAR(tree.seconds - tree.latency, bytes / 4 / slow, 1e-12);
   // A tree serves sums over several nodes alone; the ring takes the rest.
-  EXPECT_EQ(library_collective(c, Move::all_gather, Algorithm::double_tree, bytes, first(8)).algorithm,
-            Algorithm::ring);
-  EXPECT_EQ(library_collective(c, Move::all_reduce, Algorithm::double_tree, bytes, first(4)).algorithm,
-            Algorithm::ring);
+  EXPECT_EQ(
+      library_collective(c, Move::all_gather, Algorithm::double_tree, bytes, first(8)).algorithm,
+      Algorithm::ring);
+  EXPECT_EQ(
+      library_collective(c, Move::all_reduce, Algorithm::double_tree, bytes, first(4)).algorithm,
+      Algorithm::ring);
 }
 
 TEST(LibraryCollective, ASwitchThatSumsNeedsEachTensorOnce) {
@@ -168,8 +171,7 @@ TEST(LibraryCollective, TheLibraryTakesWhatItBelievesToBeFastest) {
   // 10 us more against three times 1.5 bytes / fast: equal at 222 kB.
   EXPECT_EQ(chosen(200e3), "quick");
   EXPECT_EQ(chosen(250e3), "slow start");
-  const std::vector<LibraryCollective> all =
-      library_choices(c, Move::all_reduce, 250e3, first(4));
+  const std::vector<LibraryCollective> all = library_choices(c, Move::all_reduce, 250e3, first(4));
   ASSERT_EQ(all.size(), 2U);
   EXPECT_LT(all[0].seconds, all[1].seconds);
   EXPECT_EQ(library_collective(c, Move::all_reduce, Algorithm::ring, 250e3, first(4), 0, "quick")
@@ -209,8 +211,8 @@ TEST(LibraryCollective, ThePricesOfCostsAreTheSame) {
     const std::vector<Id> devices = first(static_cast<int>(c.devices().size()));
     CollectivePrices prices(c);
     const Id group = prices.groups({devices}, {0});
-    for (const Move move : {Move::all_reduce, Move::reduce_scatter, Move::all_gather,
-                            Move::broadcast, Move::reduce})
+    for (const Move move :
+         {Move::all_reduce, Move::reduce_scatter, Move::all_gather, Move::broadcast, Move::reduce})
       for (const std::int64_t elements : {256, 262144, 16777216}) {
         const Algorithm fastest = prices.fastest(group, move, elements, program::DType::f32);
         const LibraryCollective one = library_collective(

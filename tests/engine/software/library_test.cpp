@@ -44,8 +44,8 @@ TEST(Library, EveryShippedFileLoadsAndServesEveryGroup) {
 }
 
 TEST(Library, ReadsEveryKey) {
-  const Library read = load_library(written(
-      "copies = 0.25\n" + protocol("ring") + protocol("nvls", "nvlink_only = true\n")));
+  const Library read = load_library(
+      written("copies = 0.25\n" + protocol("ring") + protocol("nvls", "nvlink_only = true\n")));
   constexpr double us = 1e-6;
   const ProtocolTimes expected{.base = Seconds(1 * us),
                                .nvlink = Seconds(2 * us),
@@ -116,8 +116,9 @@ TEST(Library, AJobMayNameAnother) {
 TEST(Library, NvlsNeedsALibraryThatHasIt) {
   EXPECT_EQ(parse({"software.name=pytorch-2", "method.collective=nvls"}).plan.exchange.collective,
             program::Algorithm::nvls);
-  EXPECT_THAT(test::message_of([] { parse({"method.collective=nvls"}); }),
-              AllOf(HasSubstr("method.collective"), HasSubstr("nvls needs a communication library")));
+  EXPECT_THAT(
+      test::message_of([] { parse({"method.collective=nvls"}); }),
+      AllOf(HasSubstr("method.collective"), HasSubstr("nvls needs a communication library")));
 }
 
 }  // namespace

@@ -97,29 +97,28 @@ update = "7us"
 waits = ["update", "loss"]
 )"));
   constexpr double us = 1e-6;
-  const Software expected = {.attention = Attention::written,
-                             .softmax = Softmax::separate,
-                             .softmax_multiple = 4,
-                             .softmax_f32 = true,
-                             .head_copies = 3,
-                             .qkv_forward = 3,
-                             .qkv_backward = 1,
-                             .bias = Bias::kernel,
-                             .bias_activation = true,
-                             .residual = Residual::fused,
-                             .recompute_scores = true,
-                             .keeps_masks = true,
-                             .cross_entropy = CrossEntropy::library,
-                             .tf32 = true,
-                             .update_bytes = 12,
-                             .library = {.launch = Seconds(1 * us),
-                                         .in_node = Seconds(2 * us),
-                                         .across = Seconds(3 * us)},
-                             .forward_issue = Seconds(4 * us),
-                             .backward_issue = Seconds(5 * us),
-                             .microbatch = Seconds(6 * us),
-                             .update = Seconds(7 * us),
-                             .waits = {HostWait::update, HostWait::loss}};
+  const Software expected = {
+      .attention = Attention::written,
+      .softmax = Softmax::separate,
+      .softmax_multiple = 4,
+      .softmax_f32 = true,
+      .head_copies = 3,
+      .qkv_forward = 3,
+      .qkv_backward = 1,
+      .bias = Bias::kernel,
+      .bias_activation = true,
+      .residual = Residual::fused,
+      .recompute_scores = true,
+      .keeps_masks = true,
+      .cross_entropy = CrossEntropy::library,
+      .tf32 = true,
+      .update_bytes = 12,
+      .library = {.launch = Seconds(1 * us), .in_node = Seconds(2 * us), .across = Seconds(3 * us)},
+      .forward_issue = Seconds(4 * us),
+      .backward_issue = Seconds(5 * us),
+      .microbatch = Seconds(6 * us),
+      .update = Seconds(7 * us),
+      .waits = {HostWait::update, HostWait::loss}};
   EXPECT_TRUE(unnamed(s) == unnamed(expected));
   EXPECT_TRUE(s.waits_for(HostWait::loss));
   EXPECT_FALSE(s.waits_for(HostWait::transfers));
