@@ -120,7 +120,12 @@ double bus_factor(program::Move move, double n) {
 CollectiveQuestion read_collective(const Config& file) {
   CollectiveQuestion q;
   const Config c = file.section("collective");
-  q.cluster = cluster::load_cluster(c.text("cluster", std::nullopt));
+  const std::string cluster = c.text("cluster", std::nullopt);
+  try {
+    q.cluster = cluster::load_cluster(cluster);
+  } catch (const InputError& error) {
+    throw c.error("cluster", error.what());
+  }
   q.move = *from_name<program::Move>(c.text("move", "all_reduce", names_of<program::Move>()));
   q.dtype = *from_name<program::DType>(c.text("dtype", "f32", {"f32", "f16", "bf16"}));
   q.algorithm = *from_name<program::Algorithm>(
