@@ -129,6 +129,9 @@ def provenance(given, ranked):
     return found + [(f"program of {name}", r["program_hash"]) for name, r in ranked if r["program_hash"]]
 
 
+OF_NO_JOB = ("collective", "accuracy")  # figures that a report of a job does not miss
+
+
 def render(title, given, pictures, what):
     """The page. `pictures`: {figure: SVG bytes}; `what`: a description of each possible figure."""
     ranked = methods.ranked(given.results)
@@ -149,6 +152,6 @@ def render(title, given, pictures, what):
             # Figures are images, so that their ids do not collide with those of another SVG on the page.
             pictures={name: base64.b64encode(svg).decode() for name, svg in pictures.items()},
             what=what,
-            absent=[text for name, text in what.items() if name not in pictures],
+            absent=[text for name, text in what.items() if name not in (*pictures, *OF_NO_JOB)],
         )
     )

@@ -6,7 +6,7 @@ import copy
 import unittest
 from xml.etree import ElementTree
 
-from report_case import PageText, ReportTest, explained, metrics, placement, result, run, trace
+from report_case import CURVE, VALIDATION, PageText, ReportTest, explained, metrics, placement, result, run, trace
 
 from plots import explain, inputs, report
 
@@ -20,6 +20,8 @@ class Reports(ReportTest):
             "simulated=" + self.file("a.json", trace()),
             "real=" + self.file("b.json", trace(length=1.2)),
             self.file("run.jsonl", metrics()),
+            self.file("collective.json", CURVE),
+            self.file("validate.json", VALIDATION),
         ]
 
     def test_a_full_report_is_self_contained_repeatable_and_says_everything(self):

@@ -7,6 +7,8 @@ import unittest
 import matplotlib.colors
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from report_case import CURVE, VALIDATION
+
 from plots import accuracy, collective, figure2, inputs, style, table2
 
 
@@ -46,26 +48,6 @@ FIGURE = {
         trained("literal, 10% kept", 4.6),
         trained("literal, 1% kept", 5.0, 2),
         trained("printed, 10% kept", None, 5),
-    ],
-}
-
-
-WAYS = [{"algorithm": "ring", "protocol": "LL", "seconds": 1e-5}, {"algorithm": "ring", "protocol": "Simple", "seconds": 2e-5}]
-CURVE = {
-    **{"schema_version": 1, "collective": "all_reduce", "cluster": "dgx1", "ranks": 8, "software": "pytorch-2", "library": "nccl-2.20"},
-    "sizes": [{"bytes": size, **WAYS[0], "bus_bandwidth": size / 1e-5, "ways": WAYS} for size in (1024, 2048)],
-}
-VALIDATION = {
-    "schema_version": 1,
-    "sets": [
-        {
-            **{"set": "one", "goal_percent": 5, "check": {"rows": 1, "mean_abs_error": 0.1}},
-            "rows": [
-                {"use": "check", "measured_s": 1.0, "predicted_s": 1.1},
-                {"use": "calibrate", "measured_s": 2.0, "predicted_s": 2.0},
-                {"use": "check", "measured_s": 3.0, "refused": "too large"},
-            ],
-        }
     ],
 }
 

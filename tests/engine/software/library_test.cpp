@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "engine/job/job.h"
+#include "tests/engine/reference.h"
 #include "tests/message_of.h"
 
 namespace rehearse::software {
@@ -90,6 +91,10 @@ TEST(Library, WrongFilesAreRefused) {
   EXPECT_THAT(message(protocol("ring") + "latency = 1\n"), HasSubstr("latency"));
   EXPECT_THAT(test::message_of([] { load_library("nccl-2.1"); }),
               AllOf(HasSubstr("library \"nccl-2.1\" is not known"), HasSubstr("nccl-2.10")));
+}
+
+TEST(Library, DocumentationListsExactlyTheKeysThatTheReaderKnows) {
+  test::expect_documented("docs/library.md", library_keys());
 }
 
 job::Job parse(const std::vector<std::string>& overrides) {
