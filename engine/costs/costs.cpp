@@ -25,6 +25,24 @@ std::vector<double> squeeze(std::vector<double> row) {
   return row;
 }
 
+/// Sequence parallelism is what gathers within tensor-parallel groups.
+model::TensorSplit tensor_split(const program::Program& p) {
+  model::TensorSplit out = 1;
+  program::Axes axes = 0;
+  for (std::size_t a = 0; a < p.mesh.size(); ++a)
+    if (p.mesh[a].name == "tp") out.ranks = p.mesh[a].size, axes = program::Axes{1} << a;
+  const auto gathers = [&](const program::Op& op) {
+    const auto* work = std::get_if<program::Collective>(&op.work);
+    return work != nullptr && work->move == program::Move::all_gather &&
+           p.channels[work->channel].group.axes == axes;
+  };
+  out.sequence = out.ranks > 1 &&
+                 std::any_of(p.roles.begin(), p.roles.end(), [&](const program::Role& role) {
+                   return std::any_of(role.ops.begin(), role.ops.end(), gathers);
+                 });
+  return out;
+}
+
 }  // namespace
 
 struct Costs::Impl {
@@ -56,7 +74,7 @@ struct Costs::Impl {
   /// Role, peer, bytes; whether all ranks send together; whether it is a reply.
   std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
   bool calibrated = true;
-  int tp = 1;
+  model::TensorSplit split = 1;
   std::vector<bool> covered = {};  // [device kind]: the profile has times of it
 
   const program::Role& role(Id r) const { return linked.program.roles[r]; }
@@ -111,7 +129,7 @@ struct Costs::Impl {
         param ? role(r).storages[role(r).views[param->view].storage].dtype : program::DType::f32;
     const LocalPrice price = [&] {
       if (const auto* c = std::get_if<program::Compute>(&op.work))
-        return local_prices.pass(kind, c->segment, c->pass, c->samples, tp, dtype);
+        return local_prices.pass(kind, c->segment, c->pass, c->samples, split, dtype);
       if (const auto* k = std::get_if<program::Kernel>(&op.work))
         return local_prices.kernel(kind, k->kind, l.bytes);
       return local_prices.update(kind, optimizer, dtype,
@@ -334,8 +352,7 @@ struct Costs::Impl {
 
   void build() {
     const program::Program& p = linked.program;
-    for (const program::Axis& axis : p.mesh)
-      if (axis.name == "tp") tp = axis.size;
+    split = tensor_split(p);
     for (const cluster::DeviceKind& kind : cluster.kinds())
       covered.push_back(profile && profile->covers(kind.name));
     check_devices();

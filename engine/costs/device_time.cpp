@@ -65,12 +65,13 @@ double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& laun
 }
 
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
-                       program::Pass pass, int samples, int tp, program::DType dtype) {
+                       program::Pass pass, int samples, model::TensorSplit split,
+                       program::DType dtype) {
   if (!computes_in(kind, dtype))
     throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
                                  kind.name, dtype == program::DType::bf16 ? "bf16" : "this type"));
   double seconds = 0;
-  for (const model::Launch& launch : launches_of(model, segment, pass, samples, tp, dtype))
+  for (const model::Launch& launch : launches_of(model, segment, pass, samples, split, dtype))
     seconds += launch_seconds(kind, launch, dtype, model.software.tf32);
   return seconds;
 }

@@ -29,7 +29,8 @@ bool computes_in(const cluster::DeviceKind& kind, program::DType dtype);
 /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when the
 /// kind cannot compute in this dtype.
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
-                       program::Pass pass, int samples, int tp, program::DType dtype);
+                       program::Pass pass, int samples, model::TensorSplit split,
+                       program::DType dtype);
 /// One kernel. `tf32`: products of f32 tensors may use TF32.
 double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& launch,
                       program::DType dtype, bool tf32);

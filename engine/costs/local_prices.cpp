@@ -5,13 +5,14 @@
 namespace rehearse::costs {
 
 LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
-                             int samples, int tp, program::DType dtype) const {
+                             int samples, model::TensorSplit split,
+                             program::DType dtype) const {
   if (profile_ != nullptr)
     if (const auto measured =
             profile_->segment_seconds(model_->name, model_->segments[segment].kind, pass, samples,
-                                      model_->seq_len, tp, dtype, kind.name))
+                                      model_->seq_len, split.ranks, dtype, kind.name))
       return {*measured, true};
-  return {compute_seconds(kind, *model_, segment, pass, samples, tp, dtype), false};
+  return {compute_seconds(kind, *model_, segment, pass, samples, split, dtype), false};
 }
 
 LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::KernelKind what,

@@ -22,10 +22,10 @@ class LocalPrices {
   LocalPrices(const model::ModelSpec& model, const Profile* profile)
       : model_(&model), profile_(profile) {}
 
-  /// One pass of a segment over `samples` samples on one of `tp` ranks. Throws InputError when the
+  /// One pass of a segment over `samples` samples on one of the ranks of `split`. Throws InputError when the
   /// profile has no such pass and the kind cannot compute in this dtype.
   LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
-                  int tp, program::DType dtype) const;
+                  model::TensorSplit split, program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).
   LocalPrice kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                     std::int64_t bytes) const;

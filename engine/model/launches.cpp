@@ -37,6 +37,10 @@ class List {
   void memory(double elements_per_token, int kernels = 1) {
     memory_bytes(elements_per_token * z_.tokens * z_.element, kernels);
   }
+  /// A kernel over the tokens that sequence parallelism leaves to this rank.
+  void own(double elements_per_token) {
+    memory_bytes(elements_per_token * z_.own_tokens * z_.element);
+  }
   void memory_bytes(double bytes, int kernels = 1) {
     for (int i = 0; i < kernels; ++i)
       launches.push_back({.kind = Launch::Kind::memory, .bytes = bytes / kernels});
@@ -74,10 +78,10 @@ class List {
                         .columns = z_.seq,
                         .inner = inner});
   }
-  void norm() { memory_bytes(z_.tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
+  void norm() { memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
   /// One kernel for the gradient of the input, one for those of weight and bias.
   void norm_backward() {
-    memory_bytes(z_.tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics(), 2);
+    memory_bytes(z_.own_tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics(), 2);
   }
 
   /// A pass over the scores, of so many bytes per score.
@@ -127,21 +131,21 @@ class List {
   /// What adds dropout, bias and residual to the result of a row-parallel product. `accumulated`
   /// makes the sum before the product.
   void residual_before() {
-    if (how_.residual == Residual::accumulated) memory((z_.dropout ? 3 : 2) * z_.hidden);
+    if (how_.residual == Residual::accumulated) own((z_.dropout ? 3 : 2) * z_.hidden);
   }
   void residual_after() {
-    const double mask = z_.dropout ? z_.tokens * z_.hidden : 0;
+    const double mask = z_.dropout ? z_.own_tokens * z_.hidden : 0;
     if (how_.residual == Residual::fused)
-      memory_bytes(3 * z_.tokens * z_.hidden * z_.element + mask);
+      memory_bytes(3 * z_.own_tokens * z_.hidden * z_.element + mask);
     if (how_.residual == Residual::separate) {
-      if (z_.dropout) memory_bytes(2 * z_.tokens * z_.hidden * z_.element + mask);
-      memory(3 * z_.hidden);
+      if (z_.dropout) memory_bytes(2 * z_.own_tokens * z_.hidden * z_.element + mask);
+      own(3 * z_.hidden);
     }
   }
   void residual_backward() {
-    if (z_.dropout) memory(2 * z_.hidden);
-    if (!z_.rms) memory(z_.hidden);  // bias gradient
-    memory(3 * z_.hidden);           // the residual's part of the input's gradient
+    if (z_.dropout) own(2 * z_.hidden);
+    if (!z_.rms) own(z_.hidden);  // bias gradient
+    own(3 * z_.hidden);           // the residual's part of the input's gradient
   }
 
  private:
@@ -264,8 +268,8 @@ void head(List& l, const Sizes& z, const software::Software& how, bool forward) 
 }  // namespace
 
 std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
-                                int tp, program::DType dtype) {
-  const Sizes z(model, samples, tp, dtype);
+                                TensorSplit split, program::DType dtype) {
+  const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
   List l(z, how);
   const bool forward = pass != program::Pass::backward;

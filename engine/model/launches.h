@@ -19,8 +19,8 @@ struct Launch {
   double flops() const { return 2 * batch * rows * columns * inner; }
 };
 
-/// The launches of one pass over one micro-batch on one of `tp` ranks, in their order.
+/// The launches of one pass over one micro-batch on one of the ranks of `split`, in their order.
 std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
-                                int tp, program::DType dtype);
+                                TensorSplit split, program::DType dtype);
 
 }  // namespace rehearse::model

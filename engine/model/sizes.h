@@ -7,23 +7,24 @@ namespace rehearse::model {
 /// `element`: bytes of an activation; `table`: elements of the vocabulary shard; `vocab`: outputs
 /// of the head; `transform`: BERT's dense layer before the vocabulary.
 struct Sizes {
-  double samples = 0, tokens = 0, seq = 0, hidden = 0, heads = 0, query = 0, key = 0, ffn = 0,
+  double samples = 0, tokens = 0, own_tokens = 0, seq = 0, hidden = 0, heads = 0, query = 0, key = 0, ffn = 0,
          vocab = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false;
 
-  Sizes(const ModelSpec& m, int samples, int tp, program::DType dtype)
+  Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
         tokens(double(samples) * m.seq_len),
+        own_tokens(tokens / (split.sequence && m.software.divides_tokens ? split.ranks : 1)),
         seq(m.seq_len),
         hidden(m.hidden),
-        heads(double(m.heads) / tp),
-        query(double(m.hidden) / tp),
-        key(double(m.hidden) / m.heads * m.kv_heads / tp),
-        ffn(double(m.ffn) / tp),
-        vocab(double(m.outputs > 0 ? m.outputs : m.padded_vocab) / tp),
+        heads(double(m.heads) / split.ranks),
+        query(double(m.hidden) / split.ranks),
+        key(double(m.hidden) / m.heads * m.kv_heads / split.ranks),
+        ffn(double(m.ffn) / split.ranks),
+        vocab(double(m.outputs > 0 ? m.outputs : m.padded_vocab) / split.ranks),
         element(double(size_of(dtype))),
-        table(double(m.padded_vocab) / tp * m.hidden),
+        table(double(m.padded_vocab) / split.ranks * m.hidden),
         rms(m.family == Family::llama),
         post_norm(m.family == Family::bert),
         transform(post_norm && m.outputs == 0),
@@ -33,7 +34,7 @@ struct Sizes {
   /// Elements of attention's scores, (samples, heads, seq, seq).
   double scores() const { return samples * heads * seq * seq; }
   /// Bytes of a norm's statistics, f32: mean (not for RMSNorm) and 1 / deviation of each token.
-  double statistics() const { return tokens * (rms ? 4 : 8); }
+  double statistics() const { return own_tokens * (rms ? 4 : 8); }
 };
 
 }  // namespace rehearse::model

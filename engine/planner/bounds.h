@@ -92,7 +92,7 @@ class Bounds {
   std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
   int tp_ = 0, pp_ = 0;
   std::vector<std::int64_t> elements_ = {};
-  std::map<std::tuple<Id, int, int, bool>, std::vector<double>> passes_ = {};
+  std::map<std::tuple<Id, int, int, bool, bool>, std::vector<double>> passes_ = {};
   std::map<std::tuple<int, int, bool>, std::vector<double>> saved_ = {};
 };
 

@@ -77,7 +77,10 @@ std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
     for (program::Pass pass : passes)
-      seconds += prices_.pass(device, s, pass, samples, plan_.mesh.tp, plan_.precision).seconds;
+      seconds += prices_
+                     .pass(device, s, pass, samples,
+                           {plan_.mesh.tp, plan_.mesh.sequence_parallel}, plan_.precision)
+                     .seconds;
     sums.push_back(sums.back() + seconds);
   }
   return sums;

@@ -97,6 +97,7 @@ Software read_software(const Config& table, Software base) {
   s.bias_activation = kernels.flag("bias_activation", s.bias_activation);
   s.recompute_scores = kernels.flag("recompute_scores", s.recompute_scores);
   s.residual = choose(kernels, "residual", s.residual);
+  s.divides_tokens = kernels.flag("divides_tokens", s.divides_tokens);
   s.cross_entropy = choose(kernels, "cross_entropy", s.cross_entropy);
   s.tf32 = kernels.flag("tf32", s.tf32);
   s.update_bytes = kernels.number("update_bytes", s.update_bytes, between(0, 1e4));
@@ -175,9 +176,10 @@ std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
   const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
+      s.divides_tokens,
       s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library),
       s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));

@@ -43,7 +43,7 @@ struct Total {
   double flops = 0, bytes = 0;
   int products = 0, kernels = 0;
 };
-Total total(const ModelSpec& m, Id segment, Pass pass, int tp = 1, DType dtype = DType::bf16,
+Total total(const ModelSpec& m, Id segment, Pass pass, TensorSplit tp = 1, DType dtype = DType::bf16,
             int batch = samples) {
   Total sum;
   for (const Launch& l : launches_of(m, segment, pass, batch, tp, dtype)) {
@@ -55,6 +55,29 @@ Total total(const ModelSpec& m, Id segment, Pass pass, int tp = 1, DType dtype =
       sum.flops += l.flops();
   }
   return sum;
+}
+
+TEST(Launches, SequenceParallelismDividesWhatIsComputedForEachTokenAlone) {
+  software::Software how;
+  how.residual = software::Residual::fused;
+  for (const Id segment : {attention, mlp})
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      const Total plain = total(gpt(0.1, how), segment, pass, 4);
+      software::Software divided = how;
+      divided.divides_tokens = true;
+      // Without sequence parallelism nothing changes, and without the key neither.
+      EXPECT_DOUBLE_EQ(total(gpt(0.1, divided), segment, pass, 4).bytes, plain.bytes);
+      EXPECT_DOUBLE_EQ(total(gpt(0.1, how), segment, pass, {4, true}).bytes, plain.bytes);
+      const Total both = total(gpt(0.1, divided), segment, pass, {4, true});
+      EXPECT_EQ(both.kernels, plain.kernels);
+      EXPECT_DOUBLE_EQ(both.flops, plain.flops);
+      // Forward: the norm reads and writes, with 8 bytes a token; dropout and sum move 3 elements
+      // and a mask. Backward: dropout 2, bias gradient 1, residual 3, norm 5 and 16 bytes a token.
+      const double row = tokens * hidden;
+      const double alone = pass == Pass::forward ? row * 2 * 2 + 8 * tokens + row * (3 * 2 + 1)
+                                                 : row * 2 * (2 + 1 + 3 + 5) + 16 * tokens;
+      EXPECT_NEAR(plain.bytes - both.bytes, alone * 3 / 4, 1e-6 * plain.bytes);
+    }
 }
 
 TEST(Launches, OfWrittenAttentionHaveTheFlopsOfFusedAttention) {

@@ -81,6 +81,7 @@ bias = "kernel"
 bias_activation = true
 residual = "fused"
 recompute_scores = true
+divides_tokens = true
 cross_entropy = "library"
 tf32 = true
 update_bytes = 12
@@ -110,6 +111,7 @@ waits = ["update", "loss"]
       .bias_activation = true,
       .residual = Residual::fused,
       .recompute_scores = true,
+      .divides_tokens = true,
       .keeps_masks = true,
       .cross_entropy = CrossEntropy::library,
       .tf32 = true,
@@ -185,7 +187,7 @@ TEST(Software, AFileNeedsASourceAndAKnownName) {
 TEST(Software, AFileMayChangeAnother) {
   const Software megatron = load_software("megatron-2021");
   Software changed = megatron;
-  changed.recompute_scores = true;
+  changed.recompute_scores = changed.divides_tokens = true;
   EXPECT_EQ(unnamed(load_software("megatron-2022")), unnamed(changed));
 
   changed = megatron;
