@@ -142,7 +142,7 @@ train = { seq_len = 128, global_batch = 128 }
         self.assertGreater(jitter["interval_s"]["high"] / jitter["step_time_s"]["mean"], factor)
         for key, words in (
             ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
-            ("model.hidden=2048", "hidden size 2048 is outside"),
+            ("model.hidden=512", "hidden size 512 is outside"),
             ("software.name=pytorch-2", "software pytorch-2: no step times were measured with it"),
         ):
             other = self.json("simulate", job, "--set", key, "--fidelity", "analytic")

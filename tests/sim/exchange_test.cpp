@@ -86,20 +86,40 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, Readings,
                                          Case{program::Algorithm::direct, 4}),
                          testing::PrintToStringParamName());
 
-TEST(Exchange, ARingIsOneRoundOfOneFlowEach) {
+TEST(Exchange, ARingIsFourRoundsOfOneFlowEach) {
   const std::vector<Id> nodes = {0, 1, 2, 3, 4, 5, 6, 7};
   const auto ring =
       collectives::schedule(program::Move::all_reduce, program::Algorithm::ring, 8000, nodes);
   const Exchange fluid = Exchange::joined(*ring, 4);
-  ASSERT_EQ(fluid.rounds(), 1);
+  ASSERT_EQ(fluid.rounds(), 4);
   std::vector<Hop> hops;
-  fluid.round(0, -1, hops);
-  ASSERT_EQ(hops.size(), 8U);
-  for (const Hop& hop : hops) {
-    EXPECT_DOUBLE_EQ(hop.bytes, 2 * 7.0 / 8 * 32000);
-    EXPECT_EQ(hop.latencies, 14);
+  int latencies = 0;
+  for (int r = 0; r < 4; ++r) {
+    fluid.round(r, -1, hops);
+    ASSERT_EQ(hops.size(), 8U);
+    for (const Hop& hop : hops) {
+      EXPECT_DOUBLE_EQ(hop.bytes, 2 * 7.0 / 8 * 32000 / 4);
+      EXPECT_EQ(hop.latencies, hops[0].latencies);
+    }
+    latencies += hops[0].latencies;
   }
+  EXPECT_EQ(latencies, 14);
   EXPECT_DOUBLE_EQ(fluid.traffic(3), 2 * 2 * 7.0 / 8 * 32000);
+}
+
+TEST(Exchange, OfALibraryBeginsAllFlowsTogether) {
+  costs::LibraryCollective run;
+  run.occupancy = 2;
+  run.flows = {{0, 1, 10}, {1, 2, 20}, {2, 0, 30}};
+  const Exchange exchange = Exchange::of_library(run, 3);
+  ASSERT_EQ(exchange.rounds(), 1);
+  std::vector<Hop> hops;
+  exchange.round(0, 1, hops);
+  ASSERT_EQ(hops.size(), 2U);
+  EXPECT_EQ(hops[0].bytes, 20);  // what occupies the links
+  EXPECT_EQ(hops[1].bytes, 40);
+  for (const Hop& hop : hops) EXPECT_EQ(hop.latencies, 0);  // the library has its own
+  EXPECT_EQ(exchange.traffic(0), 20 + 60);
 }
 
 TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
@@ -115,11 +135,14 @@ TEST(Exchange, SeveralIntervalsInARoundPayOneLatency) {
   }
 }
 
-TEST(Exchange, HierarchicalHasFewPhases) {
-  const std::vector<Id> nodes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+TEST(Exchange, HierarchicalHasFewRounds) {
+  std::vector<Id> nodes(48);
+  for (std::size_t m = 0; m < nodes.size(); ++m) nodes[m] = static_cast<Id>(m / 16);
   const auto rounds = collectives::schedule(program::Move::all_reduce,
-                                            program::Algorithm::hierarchical, 12000, nodes);
-  EXPECT_LE(Exchange::joined(*rounds, 4).rounds(), 4);
+                                            program::Algorithm::hierarchical, 48000, nodes);
+  EXPECT_EQ(rounds->rounds(), 15 + 4 + 15);
+  // Three phases, each divided into at most four rounds.
+  EXPECT_LE(Exchange::joined(*rounds, 4).rounds(), 12);
 }
 
 }  // namespace
