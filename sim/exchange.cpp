@@ -116,10 +116,14 @@ void Exchange::round(int r, int member, std::vector<Hop>& out) const {
     thread_local std::vector<collectives::Transfer> transfers;
     transfers.clear();
     schedule_->round(r, member, transfers);
-    for (const collectives::Transfer& t : transfers)
-      out.push_back({.from = t.from,
-                     .to = t.to,
-                     .bytes = static_cast<double>(t.end - t.begin) * element_bytes_});
+    // Several intervals between one pair are one message: one flow, with one share of its links.
+    thread_local std::map<std::pair<int, int>, std::size_t> hop_of;
+    hop_of.clear();
+    for (const collectives::Transfer& t : transfers) {
+      const auto [it, fresh] = hop_of.try_emplace({t.from, t.to}, out.size());
+      if (fresh) out.push_back({.from = t.from, .to = t.to});
+      out[it->second].bytes += static_cast<double>(t.end - t.begin) * element_bytes_;
+    }
     return;
   }
   const std::vector<Hop>& hops = hops_[static_cast<std::size_t>(r)];
