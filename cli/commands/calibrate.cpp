@@ -1,5 +1,6 @@
 // `rehearse calibrate`: turns a user's own measurements into a device, software or library file.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
@@ -50,17 +51,18 @@ std::string value_text(const CalibratedKey& key, double value) {
   return key.duration ? to_text(Seconds(value)) : fmt::format("{:.4g}", value);
 }
 
+/// The fitted keys as a table, the others in a line below it.
 std::string key_table(const Calibration& c) {
   std::vector<std::vector<std::string>> lines{{"key", "before", "after", "+-", "from"}};
-  for (const CalibratedKey& key : c.keys) {
-    lines.push_back({key.key, value_text(key, key.before)});
+  std::vector<std::string> kept;
+  for (const CalibratedKey& key : c.keys)
     if (key.fitted)
-      lines.back().insert(lines.back().end(),
-                          {value_text(key, key.after), value_text(key, key.spread), key.from});
+      lines.push_back({key.key, value_text(key, key.before), value_text(key, key.after),
+                       value_text(key, key.spread), key.from});
     else
-      lines.back().insert(lines.back().end(), {value_text(key, key.before), "", "not fitted"});
-  }
-  return table(lines);
+      kept.push_back(fmt::format("{} {}", key.key, value_text(key, key.before)));
+  return (lines.size() > 1 ? table(lines) : "") +
+         (kept.empty() ? "" : fmt::format("not fitted: {}\n", fmt::join(kept, ", ")));
 }
 
 std::string error_table(const Calibration& c) {

@@ -17,7 +17,8 @@ namespace {
 
 constexpr double rounded_off = 0.01;  // |ln(predicted / measured)| below which it is a parabola
 constexpr double difference = 0.02;   // of a parameter's scale, for its sensitivity
-constexpr double first_step = 0.1;    // of the optimiser, in scales
+constexpr double wide_step = 0.3;     // of the optimiser: a factor of about 1.6
+constexpr double near_step = 0.02;    // the same, near the minimum
 constexpr std::size_t few_rows = 10;  // that are left out one by one
 constexpr double wide = 0.5;          // spread / value of an estimate that says little
 constexpr double near_bound = 1e-3;   // of the scale
@@ -68,49 +69,81 @@ Sensitivities sensitivities(const Problem& problem, const Values& at) {
   return out;
 }
 
-/// The values that minimise the objective over `rows`; only `free` parameters move.
-Values minimise(const Problem& problem, const Rows& rows, const std::vector<std::size_t>& free,
-                const std::string& what) {
-  Values values = starts(problem);
-  if (free.empty()) return values;
-  nlopt::opt optimiser(free.size() == 1 ? nlopt::LN_SBPLX : nlopt::LN_BOBYQA,
-                       static_cast<unsigned>(free.size()));
-  Values x, least, most;  // in scales
-  for (const std::size_t i : free) {
-    const Parameter& p = problem.parameters[i];
-    x.push_back(p.start / p.scale);
-    least.push_back(p.least / p.scale);
-    most.push_back(p.most / p.scale);
+/// Minimises the objective over `rows` from `values` on. Only `free` parameters move. The optimiser
+/// sees ln(1 + value / scale): equal steps are equal factors, and 0 is allowed.
+class Search {
+ public:
+  /// `what`: of the progress.
+  Search(const Problem& problem, const Rows& rows, const std::vector<std::size_t>& free,
+         Values values, std::string what)
+      : problem_(problem),
+        rows_(rows),
+        free_(free),
+        values_(std::move(values)),
+        what_(std::move(what)) {}
+
+  const Values& values() const { return values_; }
+  /// Moves `values` to the best that the algorithm finds; `step` is its first.
+  void run(nlopt::algorithm algorithm, double step) {
+    if (free_.empty() || evaluations_ >= problem_.evaluations) return;
+    nlopt::opt optimiser(algorithm, static_cast<unsigned>(free_.size()));
+    Values x, least, most;
+    for (const std::size_t i : free_) {
+      const Parameter& p = problem_.parameters[i];
+      x.push_back(std::log1p(values_[i] / p.scale));
+      least.push_back(std::log1p(p.least / p.scale));
+      most.push_back(std::log1p(p.most / p.scale));
+    }
+    optimiser.set_lower_bounds(least);
+    optimiser.set_upper_bounds(most);
+    optimiser.set_initial_step(step);
+    optimiser.set_xtol_rel(1e-4);
+    optimiser.set_ftol_rel(1e-3);
+    optimiser.set_maxeval(problem_.evaluations - evaluations_);
+    optimiser.set_min_objective([](const Values& at, Values&,
+                                   void* self) { return static_cast<Search*>(self)->evaluate(at); },
+                                this);
+    double least_objective = 0;
+    try {
+      optimiser.optimize(x, least_objective);
+    } catch (const nlopt::roundoff_limited&) {  // x is the best that was found
+    }
+    place(x);
   }
-  optimiser.set_lower_bounds(least);
-  optimiser.set_upper_bounds(most);
-  optimiser.set_initial_step(first_step);
-  optimiser.set_xtol_rel(1e-5);
-  optimiser.set_maxeval(problem.evaluations);
-  int evaluations = 0;
-  const auto place = [&](const Values& scaled) {
-    for (std::size_t i = 0; i < free.size(); ++i)
-      values[free[i]] =
-          std::clamp(scaled[i] * problem.parameters[free[i]].scale,
-                     problem.parameters[free[i]].least, problem.parameters[free[i]].most);
-  };
-  std::function<double(const Values&)> evaluate = [&](const Values& scaled) {
-    problem.tell(fmt::format("{}: evaluation {}", what, ++evaluations));
-    place(scaled);
-    return objective(problem, rows, values);
-  };
-  optimiser.set_min_objective(
-      [](const Values& scaled, Values&, void* self) {
-        return (*static_cast<std::function<double(const Values&)>*>(self))(scaled);
-      },
-      &evaluate);
-  double best = 0;
-  try {
-    optimiser.optimize(x, best);
-  } catch (const nlopt::roundoff_limited&) {  // x is the best that was found
+
+ private:
+  double evaluate(const Values& at) {
+    problem_.tell(fmt::format("{}: evaluation {}", what_, ++evaluations_));
+    place(at);
+    return objective(problem_, rows_, values_);
   }
-  place(x);
-  return values;
+  void place(const Values& x) {
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+      const Parameter& p = problem_.parameters[free_[i]];
+      values_[free_[i]] = std::clamp(std::expm1(x[i]) * p.scale, p.least, p.most);
+    }
+  }
+
+  const Problem& problem_;
+  const Rows& rows_;
+  const std::vector<std::size_t>& free_;
+  Values values_;
+  std::string what_;
+  int evaluations_ = 0;
+};
+
+/// SBPLX comes past kinks, where BOBYQA stops; BOBYQA, which needs two parameters, ends closer to
+/// the minimum.
+nlopt::algorithm polishing(const std::vector<std::size_t>& free) {
+  return free.size() == 1 ? nlopt::LN_SBPLX : nlopt::LN_BOBYQA;
+}
+
+Values minimise(const Problem& problem, const std::vector<std::size_t>& free) {
+  const Rows rows = all_rows(problem);
+  Search search(problem, rows, free, starts(problem), "fit");
+  search.run(nlopt::LN_SBPLX, wide_step);
+  search.run(polishing(free), near_step);
+  return search.values();
 }
 
 struct Folds {
@@ -118,7 +151,9 @@ struct Folds {
   double error = 0;                 // of the rows that each fold left out
 };
 
-Folds cross_validate(const Problem& problem, const std::vector<std::size_t>& free) {
+/// Each fold is fitted from the values of the fit to all rows on, which are near its own.
+Folds cross_validate(const Problem& problem, const std::vector<std::size_t>& free,
+                     const Values& near) {
   const std::size_t count = problem.measured.size();
   const std::size_t folds =
       count < few_rows ? count : std::min(count, static_cast<std::size_t>(problem.folds));
@@ -126,8 +161,9 @@ Folds cross_validate(const Problem& problem, const std::vector<std::size_t>& fre
   for (std::size_t fold = 0; fold < folds; ++fold) {
     Rows seen, left_out;
     for (std::size_t r = 0; r < count; ++r) (r % folds == fold ? left_out : seen).push_back(r);
-    out.values.push_back(
-        minimise(problem, seen, free, fmt::format("fold {} of {}", fold + 1, folds)));
+    Search search(problem, seen, free, near, fmt::format("fold {} of {}", fold + 1, folds));
+    search.run(polishing(free), near_step);
+    out.values.push_back(search.values());
     for (const std::size_t r : left_out)
       out.error += std::abs(problem.predict(r, out.values.back()) / problem.measured[r] - 1) /
                    static_cast<double>(count);
@@ -141,6 +177,13 @@ double jackknife(const std::vector<Values>& folds, std::size_t parameter) {
   for (const Values& fold : folds) mean += fold[parameter] / n;
   for (const Values& fold : folds) sum += std::pow(fold[parameter] - mean, 2);
   return std::sqrt((n - 1) / n * sum);
+}
+
+/// "a, b and c".
+std::string list_of(std::vector<std::string> names) {
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  return names.empty() ? last : fmt::format("{} and {}", fmt::join(names, ", "), last);
 }
 
 bool has(const std::vector<std::size_t>& all, std::size_t one) {
@@ -166,17 +209,17 @@ Fit fit(const Problem& problem) {
   out.before = mean_error(predicted(problem, rows, start), problem.measured);
   out.identified = identify(sensitivities(problem, start));
   std::vector<std::size_t> free = out.identified.told_apart;
-  Values values = minimise(problem, rows, free, "fit");
+  Values values = minimise(problem, free);
   // At the fitted values other parameters may show: what hid one may be gone.
   out.identified = identify(sensitivities(problem, values));
   if (out.identified.told_apart.size() > free.size()) {
     free = out.identified.told_apart;
-    values = minimise(problem, rows, free, "fit");
+    values = minimise(problem, free);
     out.identified = identify(sensitivities(problem, values));
   }
   out.predicted = predicted(problem, rows, values);
   out.after = mean_error(out.predicted, problem.measured);
-  const Folds folds = cross_validate(problem, free);
+  const Folds folds = cross_validate(problem, free, values);
   out.cross_validated = folds.error;
   out.folds = static_cast<int>(folds.values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -195,17 +238,23 @@ Fit fit(const Problem& problem) {
 std::vector<std::string> notes(const Problem& problem, const Fit& fit, const std::string& rows) {
   const auto name = [&](std::size_t i) -> const std::string& { return problem.parameters[i].name; };
   std::vector<std::string> out;
-  for (const std::size_t i : fit.identified.without_effect)
-    out.push_back(fmt::format(
-        "{}: it changes the time of none of these {}{}", name(i), rows,
-        fit.estimates[i].fitted ? " at the fitted values" : "; it stays at its start value"));
+  for (const bool fitted : {false, true}) {
+    std::vector<std::string> names;
+    for (const std::size_t i : fit.identified.without_effect)
+      if (fit.estimates[i].fitted == fitted) names.push_back(name(i));
+    if (names.empty()) continue;
+    const bool one = names.size() == 1;
+    out.push_back(fmt::format("{}: {} the time of none of these {}{}", list_of(names),
+                              one ? "it changes" : "they change", rows,
+                              fitted ? " at the fitted values"
+                              : one  ? "; it stays at its start value"
+                                     : "; they stay at their start values"));
+  }
   for (const Group& group : fit.identified.groups) {
     std::vector<std::string> names;
     for (const std::size_t i : group.members) names.push_back(name(i));
-    const std::string last = names.back();
-    names.pop_back();
-    out.push_back(fmt::format("{} and {}: these {} only show a weighted sum of them; {}",
-                              fmt::join(names, ", "), last, rows,
+    out.push_back(fmt::format("{}: these {} only show a weighted sum of them; {}", list_of(names),
+                              rows,
                               fit.estimates[group.dropped].fitted
                                   ? "each can take another value if the others make up for it"
                                   : name(group.dropped) + " stays at its start value"));

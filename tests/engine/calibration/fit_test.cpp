@@ -69,7 +69,7 @@ TEST(Fit, FindsTheValuesThatMadeTheRows) {
 TEST(Fit, NoiseIsInTheErrorOfUnseenRowsAndInTheSpread) {
   const Fit found = fit(problem(0.05));
   for (std::size_t i = 0; i < truth.size(); ++i) {
-    EXPECT_NEAR(found.estimates[i].value / truth[i], 1, 0.06) << parameters[i].name;
+    EXPECT_NEAR(found.estimates[i].value / truth[i], 1, 0.1) << parameters[i].name;
     EXPECT_GT(found.estimates[i].spread, 1e-3 * truth[i]);
   }
   EXPECT_GT(found.after, 0.01);
