@@ -16,9 +16,11 @@ namespace rehearse::calibration {
 namespace {
 
 constexpr double rounded_off = 0.01;  // |ln(predicted / measured)| below which it is a parabola
-constexpr double difference = 0.02;   // of a parameter's scale, for its sensitivity
+constexpr double difference = 0.02;   // of a parameter, for its sensitivity
 constexpr double wide_step = 0.3;     // of the optimiser: a factor of about 1.6
 constexpr double near_step = 0.02;    // the same, near the minimum
+constexpr int most_doubled = 6;       // times that a hidden parameter is doubled
+constexpr int most_rounds = 3;        // of choosing what to fit
 constexpr std::size_t few_rows = 10;  // that are left out one by one
 constexpr double wide = 0.5;          // spread / value of an estimate that says little
 constexpr double near_bound = 1e-3;   // of the scale
@@ -41,6 +43,10 @@ double objective(const Problem& problem, const Rows& rows, const Values& values)
   return sum / static_cast<double>(rows.size());
 }
 
+bool has(const std::vector<std::size_t>& all, std::size_t one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
 Rows all_rows(const Problem& problem) {
   Rows out(problem.measured.size());
   std::iota(out.begin(), out.end(), std::size_t{0});
@@ -60,11 +66,12 @@ Sensitivities sensitivities(const Problem& problem, const Values& at) {
   for (std::size_t c = 0; c < at.size(); ++c) {
     const Parameter& p = problem.parameters[c];
     Values moved = at;
-    const double step = difference * p.scale;
+    const double unit = std::max(at[c], p.scale);  // a value of 0 has no logarithm
+    const double step = difference * unit;
     moved[c] += at[c] + step <= p.most ? step : -step;
     const Values seconds = predicted(problem, rows, moved);
     for (std::size_t r = 0; r < rows.size(); ++r)
-      out[r][c] = std::log(seconds[r] / base[r]) / ((moved[c] - at[c]) / p.scale);
+      out[r][c] = std::log(seconds[r] / base[r]) / ((moved[c] - at[c]) / unit);
   }
   return out;
 }
@@ -138,12 +145,37 @@ nlopt::algorithm polishing(const std::vector<std::size_t>& free) {
   return free.size() == 1 ? nlopt::LN_SBPLX : nlopt::LN_BOBYQA;
 }
 
-Values minimise(const Problem& problem, const std::vector<std::size_t>& free) {
+/// The values that minimise the objective over all rows, `from` these values of the `free`
+/// parameters on; the others have their start values.
+Values minimise(const Problem& problem, const std::vector<std::size_t>& free, const Values& from) {
   const Rows rows = all_rows(problem);
-  Search search(problem, rows, free, starts(problem), "fit");
+  Values start = starts(problem);
+  for (const std::size_t i : free) start[i] = from[i];
+  Search search(problem, rows, free, std::move(start), "fit");
   search.run(nlopt::LN_SBPLX, wide_step);
   search.run(polishing(free), near_step);
   return search.values();
+}
+
+/// The start values. A parameter without effect may be hidden because it is far too small, as the
+/// seconds of a host that the device always waits less for. Such a one is doubled while that helps.
+Values awake(const Problem& problem, const std::vector<std::size_t>& without_effect) {
+  const Rows rows = all_rows(problem);
+  Values out = starts(problem);
+  double least = objective(problem, rows, out);
+  for (const std::size_t i : without_effect) {
+    const Parameter& p = problem.parameters[i];
+    Values tried = out;
+    for (int doubled = 1; doubled <= most_doubled; ++doubled) {
+      tried[i] = std::min(p.most, std::ldexp(p.scale, doubled));
+      const double reached = objective(problem, rows, tried);
+      if (reached < least) {
+        least = reached;
+        out = tried;
+      }
+    }
+  }
+  return out;
 }
 
 struct Folds {
@@ -186,10 +218,6 @@ std::string list_of(std::vector<std::string> names) {
   return names.empty() ? last : fmt::format("{} and {}", fmt::join(names, ", "), last);
 }
 
-bool has(const std::vector<std::size_t>& all, std::size_t one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
-
 }  // namespace
 
 double mean_error(std::span<const double> predicted, std::span<const double> measured) {
@@ -204,18 +232,26 @@ Fit fit(const Problem& problem) {
     throw InputError(fmt::format("{} to fit to; cross-validation needs at least 2",
                                  problem.measured.empty() ? "no row" : "only one row"));
   const Rows rows = all_rows(problem);
-  const Values start = starts(problem);
+  Values start = starts(problem);
   Fit out;
   out.before = mean_error(predicted(problem, rows, start), problem.measured);
   out.identified = identify(sensitivities(problem, start));
+  if (!out.identified.without_effect.empty()) {
+    start = awake(problem, out.identified.without_effect);
+    out.identified = identify(sensitivities(problem, start));
+  }
+  // At the fitted values other parameters may show, and others may look alike.
   std::vector<std::size_t> free = out.identified.told_apart;
-  Values values = minimise(problem, free);
-  // At the fitted values other parameters may show: what hid one may be gone.
-  out.identified = identify(sensitivities(problem, values));
-  if (out.identified.told_apart.size() > free.size()) {
-    free = out.identified.told_apart;
-    values = minimise(problem, free);
+  Values values;
+  for (int round = 0; round < most_rounds; ++round) {
+    values = minimise(problem, free, start);
     out.identified = identify(sensitivities(problem, values));
+    std::vector<std::size_t> next = out.identified.told_apart;
+    for (const std::size_t i : out.identified.without_effect)
+      if (has(free, i)) next.push_back(i);
+    std::sort(next.begin(), next.end());
+    if (next == free) break;
+    if (round + 1 < most_rounds) free = std::move(next);
   }
   out.predicted = predicted(problem, rows, values);
   out.after = mean_error(out.predicted, problem.measured);
