@@ -301,7 +301,7 @@ std::vector<std::string> notes(const Problem& problem, const Fit& fit, const std
     if (one.at_bound)
       out.push_back(
           fmt::format("{}: {:g} is the end of its range; the {} ask for more, so another "
-                      "number is wrong",
+                      "number may be wrong",
                       name(i), one.value, rows));
     if (one.spread > wide * one.value)
       out.push_back(

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "engine/base/errors.h"
 
@@ -20,11 +21,13 @@ std::vector<std::string> words_of(const std::string& line) {
   return out;
 }
 
-/// The words after the # of a line that names the columns; empty: another line.
+/// The words after the # of a line that names the columns; empty: another line. A launcher may have
+/// put a label before the #.
 std::vector<std::string> columns_of(const std::string& line) {
-  std::vector<std::string> words = words_of(line);
-  if (words.size() < 5 || words[0] != "#" || words[1] != "size" || words[2] != "count") return {};
-  words.erase(words.begin());
+  const std::size_t mark = line.find('#');
+  if (mark == std::string::npos) return {};
+  std::vector<std::string> words = words_of(line.substr(mark + 1));
+  if (words.size() < 4 || words[0] != "size" || words[1] != "count") return {};
   return words;
 }
 
@@ -46,10 +49,13 @@ bool is_count(const std::string& word) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  /// `label`: before each line of the program, as of mpirun --tag-output.
+  Reader(const std::string& file, std::string label) : file_(file), label_(std::move(label)) {}
 
-  void read(const std::string& line) {
+  void read(std::string line) {
     ++line_;
+    if (!line.starts_with(label_)) return;
+    line.erase(0, label_.size());
     if (const auto columns = columns_of(line); !columns.empty()) {
       columns_ = columns;
       return;
@@ -112,6 +118,7 @@ class Reader {
   }
 
   const std::string& file_;
+  std::string label_;
   int line_ = 0;
   std::vector<std::string> columns_ = {};
   NcclOutput out_ = {};
@@ -123,16 +130,21 @@ void each_line(const std::string& text, F f) {
   for (std::string line; std::getline(in, line);) f(line);
 }
 
-}  // namespace
-
-bool is_nccl_output(const std::string& text) {
-  bool found = false;
-  each_line(text, [&](const std::string& line) { found = found || !columns_of(line).empty(); });
-  return found;
+/// What stands before the # of the line that names the columns; none: there is no such line.
+std::optional<std::string> label_of(const std::string& text) {
+  std::optional<std::string> out;
+  each_line(text, [&](const std::string& line) {
+    if (!out && !columns_of(line).empty()) out = line.substr(0, line.find('#'));
+  });
+  return out;
 }
 
+}  // namespace
+
+bool is_nccl_output(const std::string& text) { return label_of(text).has_value(); }
+
 NcclOutput read_nccl_output(const std::string& text, const std::string& file) {
-  Reader reader(file);
+  Reader reader(file, label_of(text).value_or(""));
   each_line(text, [&](const std::string& line) { reader.read(line); });
   return reader.done();
 }

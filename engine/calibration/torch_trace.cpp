@@ -124,11 +124,14 @@ class Reader {
     const auto tid = event.find("tid");
     const std::string thread = tid == event.end() ? "" : tid->dump();
     if (category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset") {
-      const std::int64_t external = id(args, "External id");
-      streams_[{id(args, "device"), id(args, "stream")}].push_back(
-          {span, name, category != "kernel", id(args, "correlation"), external});
+      const auto pid = event.find("pid");  // the device; the thread is the stream
+      streams_[{pid == event.end() ? "" : pid->dump(), thread}].push_back(
+          {span, name, category != "kernel", id(args, "correlation"), id(args, "External id")});
     } else if (category == "cuda_runtime" || category == "cuda_driver") {
-      if (has(name, "Launch")) launched_[id(args, "correlation")] = start;
+      if (has(name, "Launch")) {
+        launched_[id(args, "correlation")] = start;
+        launchers_[id(args, "correlation")] = id(args, "External id");
+      }
       if (has(name, "LaunchKernel")) calls_.push_back({start, thread, true});
       if (waits(name)) calls_.push_back({start, thread, false});
     } else if (category == "cpu_op") {
@@ -212,9 +215,12 @@ class Reader {
     std::map<std::int64_t, TracedProduct> calls;  // by operator, in order
     for (const auto& [stream, kernels] : streams_)
       for (const Kernel& k : kernels) {
-        const auto product = products_.find(k.external);
+        const auto launcher = launchers_.find(k.correlation);
+        const bool stated = launcher != launchers_.end() && launcher->second >= 0;
+        const std::int64_t operation = stated ? launcher->second : k.external;
+        const auto product = products_.find(operation);
         if (k.copies || product == products_.end()) continue;
-        TracedProduct& one = calls.try_emplace(k.external, product->second).first->second;
+        TracedProduct& one = calls.try_emplace(operation, product->second).first->second;
         one.seconds += (k.span.end - k.span.start) * microsecond;
         one.tf32 = one.tf32 || has(k.name, "tf32");
       }
@@ -236,8 +242,9 @@ class Reader {
     return out;
   }
 
-  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Kernel>> streams_ = {};
-  std::map<std::int64_t, double> launched_ = {};  // by correlation
+  std::map<std::pair<std::string, std::string>, std::vector<Kernel>> streams_ = {};
+  std::map<std::int64_t, double> launched_ = {};         // when, by correlation
+  std::map<std::int64_t, std::int64_t> launchers_ = {};  // operators, by correlation
   std::vector<Call> calls_ = {};
   std::set<std::string> backward_ = {};  // threads
   std::vector<Span> steps_ = {}, updates_ = {};

@@ -1,7 +1,8 @@
 // Reads a trace of PyTorch's profiler (Kineto): Chrome trace JSON with `traceEvents`. Categories:
 // "kernel" runs on a GPU, "cuda_runtime" are the calls that launch it (equal `correlation`),
-// "cpu_op" are operators of the host (equal `External id`, shapes with record_shapes=True),
-// "user_annotation" are marks such as ProfilerStep#3. Times are microseconds.
+// "cpu_op" are operators of the host (their `External id` is that of the call, in some versions
+// that of the kernel; shapes with record_shapes=True), "user_annotation" are marks such as
+// ProfilerStep#3. Times are microseconds.
 //
 // The host's time for a kernel is the gap between two launches of one thread. It is the host's own
 // if no call between the two waits for the device. The total of a pass is its kernels times the

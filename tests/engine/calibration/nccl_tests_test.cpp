@@ -62,6 +62,19 @@ TEST(NcclTests, ReadsOldColumnsAndWhichCollective) {
   EXPECT_DOUBLE_EQ(found.times[0].seconds, 17.1e-6);
 }
 
+TEST(NcclTests, SkipsTheLabelsOfALauncher) {
+  const NcclOutput found = read_nccl_output(
+      "[1,1]<stdout>:something else\n"
+      "[1,0]<stdout>:#  Rank  0 Group  0 Pid 1 on node device  0 [0x00] NVIDIA H200\n"
+      "[1,0]<stdout>:#       size         count      type   redop    root     time   algbw\n"
+      "[1,0]<stdout>:        1024            16     float    none      -1    28.39    0.04\n"
+      "2048 32 float none -1 99.00 0.04\n",
+      "tagged.txt");
+  EXPECT_EQ(found.ranks, 1);
+  ASSERT_EQ(found.times.size(), 1U);
+  EXPECT_DOUBLE_EQ(found.times[0].seconds, 28.39e-6);
+}
+
 std::string refusal(const std::string& line) {
   const std::string header =
       "#       size         count      type   redop    root     time   algbw   busbw #wrong\n";

@@ -149,6 +149,20 @@ TEST(TorchTrace, SumsTheKernelsOfAProduct) {
   EXPECT_EQ(found.products[2].batch, 16);
 }
 
+TEST(TorchTrace, FindsTheOperatorOfAKernelByItsLaunch) {
+  Trace t = two_steps();
+  t.add("cpu_op", "aten::mm", 9000, 10, 1,
+        {{"External id", 27},
+         {"Input Dims", {{8, 16}, {16, 32}}},
+         {"Input type", {"c10::Half", "c10::Half"}}});
+  t.add("cuda_runtime", "cudaLaunchKernel", 9002, 4, 1,
+        {{"correlation", 1000}, {"External id", 27}});
+  t.add("kernel", "gemm", 9100, 6, 7, {{"correlation", 1000}, {"External id", 33}});
+  const TorchTrace found = t.read();
+  ASSERT_EQ(found.products.size(), 1U);
+  EXPECT_NEAR(found.products[0].seconds, 6 * us, 1e-12);
+}
+
 TEST(TorchTrace, RefusesWhatIsNoTrace) {
   const auto refusal = [](const std::string& text) {
     return message_of<InputError>([&] { read_torch_trace(text, "trace.json"); });
