@@ -203,19 +203,30 @@ Folds cross_validate(const Problem& problem, const std::vector<std::size_t>& fre
   return out;
 }
 
+/// "a, b and c".
+std::string list_of(std::vector<std::string> names) {
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  return names.empty() ? last : fmt::format("{} and {}", fmt::join(names, ", "), last);
+}
+
+/// Each fold needs as many rows as parameters.
+void check_rows(const Problem& problem, const std::vector<std::size_t>& free) {
+  if (free.size() < problem.measured.size()) return;
+  std::vector<std::string> names;
+  for (const std::size_t i : free) names.push_back(problem.parameters[i].name);
+  throw InputError(fmt::format(
+      "{} measurements show {} parameters ({}), and cross-validation needs one measurement more: "
+      "measure more, or name fewer with --fit",
+      problem.measured.size(), free.size(), list_of(std::move(names))));
+}
+
 double jackknife(const std::vector<Values>& folds, std::size_t parameter) {
   const auto n = static_cast<double>(folds.size());
   double mean = 0, sum = 0;
   for (const Values& fold : folds) mean += fold[parameter] / n;
   for (const Values& fold : folds) sum += std::pow(fold[parameter] - mean, 2);
   return std::sqrt((n - 1) / n * sum);
-}
-
-/// "a, b and c".
-std::string list_of(std::vector<std::string> names) {
-  const std::string last = std::move(names.back());
-  names.pop_back();
-  return names.empty() ? last : fmt::format("{} and {}", fmt::join(names, ", "), last);
 }
 
 }  // namespace
@@ -244,6 +255,7 @@ Fit fit(const Problem& problem) {
   std::vector<std::size_t> free = out.identified.told_apart;
   Values values;
   for (int round = 0; round < most_rounds; ++round) {
+    check_rows(problem, free);
     values = minimise(problem, free, start);
     out.identified = identify(sensitivities(problem, values));
     std::vector<std::size_t> next = out.identified.told_apart;

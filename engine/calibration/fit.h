@@ -51,7 +51,8 @@ struct Fit {
   int folds = 0;
 };
 
-/// Throws InputError when there are fewer than two rows, and what `predict` throws.
+/// Throws InputError when there are fewer than two rows, or not more than parameters that they
+/// show, and what `predict` throws.
 Fit fit(const Problem& problem);
 
 /// The mean of |predicted / measured - 1|. Both have the same length, at least 1.

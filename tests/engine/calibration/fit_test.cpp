@@ -50,7 +50,7 @@ Problem problem(double noise = 0) {
   return out;
 }
 
-TEST(Fit, FindsTheValuesThatMadeTheRows) {
+TEST(CalibrationFit, FindsTheValuesThatMadeTheRows) {
   const Problem p = problem();
   const Fit found = fit(p);
   for (std::size_t i = 0; i < truth.size(); ++i) {
@@ -66,7 +66,7 @@ TEST(Fit, FindsTheValuesThatMadeTheRows) {
   EXPECT_THAT(notes(p, found, "rows"), IsEmpty());
 }
 
-TEST(Fit, NoiseIsInTheErrorOfUnseenRowsAndInTheSpread) {
+TEST(CalibrationFit, NoiseIsInTheErrorOfUnseenRowsAndInTheSpread) {
   const Fit found = fit(problem(0.05));
   for (std::size_t i = 0; i < truth.size(); ++i) {
     EXPECT_NEAR(found.estimates[i].value / truth[i], 1, 0.1) << parameters[i].name;
@@ -77,14 +77,14 @@ TEST(Fit, NoiseIsInTheErrorOfUnseenRowsAndInTheSpread) {
   EXPECT_GT(found.cross_validated, found.after);
 }
 
-TEST(Fit, IsDeterministic) {
+TEST(CalibrationFit, IsDeterministic) {
   const Fit one = fit(problem(0.03)), other = fit(problem(0.03));
   for (std::size_t i = 0; i < truth.size(); ++i)
     EXPECT_EQ(one.estimates[i].value, other.estimates[i].value);
   EXPECT_EQ(one.cross_validated, other.cross_validated);
 }
 
-TEST(Fit, OneParameterAndFewRows) {
+TEST(CalibrationFit, OneParameterAndFewRows) {
   Problem p = problem();
   p.parameters.resize(1);
   p.measured.resize(3);
@@ -95,7 +95,7 @@ TEST(Fit, OneParameterAndFewRows) {
   EXPECT_EQ(found.folds, 3);  // each row is left out once
 }
 
-TEST(Fit, NamesParametersThatOnlyShowAsASum) {
+TEST(CalibrationFit, NamesParametersThatOnlyShowAsASum) {
   Problem p = problem();
   p.parameters = {{.name = "host.forward", .start = 1e-4, .most = 1, .scale = 1e-4},
                   {.name = "host.backward", .start = 0.5e-4, .most = 1, .scale = 0.5e-4}};
@@ -115,7 +115,7 @@ TEST(Fit, NamesParametersThatOnlyShowAsASum) {
                                  "sum of them; host.")));
 }
 
-TEST(Fit, NamesAParameterWithoutEffect) {
+TEST(CalibrationFit, NamesAParameterWithoutEffect) {
   Problem p = problem();
   p.parameters.push_back({.name = "attention", .start = 0.6, .most = 1, .scale = 0.6});
   const Fit found = fit(p);
@@ -126,7 +126,7 @@ TEST(Fit, NamesAParameterWithoutEffect) {
                                     "stays at its start value")));
 }
 
-TEST(Fit, FindsAParameterThatAnotherOneHidAtFirst) {
+TEST(CalibrationFit, FindsAParameterThatAnotherOneHidAtFirst) {
   Problem p = problem();
   // At the start the device is so slow that no row waits for the host.
   p.parameters[0].start = p.parameters[0].scale = 0.05;
@@ -136,7 +136,7 @@ TEST(Fit, FindsAParameterThatAnotherOneHidAtFirst) {
   EXPECT_NEAR(found.estimates[0].value / truth[0], 1, 0.3);
 }
 
-TEST(Fit, SaysWhenTheRowsAskForMoreThanTheRange) {
+TEST(CalibrationFit, SaysWhenTheRowsAskForMoreThanTheRange) {
   Problem p = problem();
   for (double& seconds : p.measured) seconds *= 0.3;
   const Fit found = fit(p);
@@ -146,11 +146,18 @@ TEST(Fit, SaysWhenTheRowsAskForMoreThanTheRange) {
               Contains(HasSubstr("efficiency: 1 is the end of its range")));
 }
 
-TEST(Fit, RefusesOneRowAndNone) {
+TEST(CalibrationFit, RefusesTooFewRows) {
   Problem p = problem();
   p.measured.resize(1);
   EXPECT_THAT(message_of<InputError>([&] { fit(p); }),
               HasSubstr("only one row to fit to; cross-validation needs at least 2"));
+  p.parameters.resize(2);
+  p.predict = [](std::size_t r, std::span<const double> at) {
+    return r == 0 ? 1 / at[0] + 0.1 / at[1] : 0.1 / at[0] + 1 / at[1];
+  };
+  p.measured = {2, 2};
+  EXPECT_THAT(message_of<InputError>([&] { fit(p); }),
+              HasSubstr("2 measurements show 2 parameters (efficiency and memory)"));
   p.measured.clear();
   EXPECT_THAT(message_of<InputError>([&] { fit(p); }), HasSubstr("no row to fit to"));
 }
