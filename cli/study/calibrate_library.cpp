@@ -78,6 +78,15 @@ class CollectiveRows {
   const CollectiveQuestion& question(std::size_t row) const { return questions_[row]; }
   const software::Library& library() const { return library_; }
 
+  /// What the questions have, each once: "dgx-h100:2, dgx-h100".
+  template <class F>
+  std::string distinct(F of) const {
+    std::vector<std::string> out;
+    for (const CollectiveQuestion& q : questions_)
+      if (const std::string one = of(q); std::find(out.begin(), out.end(), one) == out.end())
+        out.push_back(one);
+    return fmt::format("{}", fmt::join(out, ", "));
+  }
   /// Numbers of the protocols that the library takes for the sizes to fit. The others: `not_shown`.
   std::vector<Candidate> candidates(std::vector<std::string>& not_shown) {
     std::vector<bool> taken(library_.protocols.size(), false);
@@ -210,24 +219,30 @@ Calibration calibrate_library(const CalibrationQuestion& question) {
       },
       out);
   const CollectiveQuestion& first = rows.question(0);
-  out.facts = {{"collective", std::string(name_of(first.move))},
-               {"cluster", first.cluster.name()},
-               {"ranks", fmt::format("{}", first.devices.size())},
+  const std::string moves =
+      rows.distinct([](const auto& q) { return std::string(name_of(q.move)); });
+  const std::string clusters = rows.distinct([](const auto& q) { return q.cluster.name(); });
+  const std::string ranks =
+      rows.distinct([](const auto& q) { return fmt::format("{}", q.devices.size()); });
+  out.facts = {{"collective", moves},
+               {"cluster", clusters},
+               {"ranks", ranks},
                {"library", fmt::format("{} of software {}", rows.library().name, first.software)}};
   if (!not_shown.empty())
     out.notes.push_back(fmt::format("no size takes {}: their numbers stay as they are",
                                     fmt::join(not_shown, ", ")));
   const software::Library fitted = rows.with(keys, values);
   if (const auto factor = rows.link_factor(fitted)) {
-    out.facts.emplace_back("links", fmt::format("the largest size implies {} of the bandwidth "
-                                                "that {} states",
-                                                percent(*factor, 0), first.cluster.name()));
+    out.facts.emplace_back(
+        "links",
+        fmt::format("the largest size implies {} of the bandwidth that the platform states",
+                    percent(*factor, 0)));
     if (std::abs(*factor - 1) > link_tolerance)
       out.notes.push_back(fmt::format(
-          "links: the bandwidths of {} look wrong by a factor of {:.3g}; a bandwidth belongs into "
-          "the platform file. Correct it there and calibrate again; here the efficiencies of the "
+          "links: the platform's bandwidth looks wrong by a factor of {:.3g}; it belongs into the "
+          "platform file. Correct it there and calibrate again; here the efficiencies of the "
           "protocols make up for it as far as they can",
-          first.cluster.name(), *factor));
+          *factor));
   }
   const auto bytes = [&](auto better) {
     std::int64_t found = first.bytes;
@@ -240,8 +255,7 @@ Calibration calibrate_library(const CalibrationQuestion& question) {
         fitted, fmt::format("{}; before: {}", source_text(question, out), rows.library().name),
         {fmt::format("Fitted to {} of {} to {} over {} ranks of {}. Other sizes, groups and "
                      "clusters are less certain.",
-                     name_of(first.move), bytes(std::less<>()), bytes(std::greater<>()),
-                     first.devices.size(), first.cluster.name())});
+                     moves, bytes(std::less<>()), bytes(std::greater<>()), ranks, clusters)});
   return out;
 }
 
