@@ -54,7 +54,8 @@ double number(const Json& object, const char* key, double fallback) {
 }
 
 std::int64_t id(const Json& args, const char* key) {
-  return static_cast<std::int64_t>(number(args, key, -1));
+  const auto it = args.find(key);
+  return it != args.end() && it->is_number_integer() ? it->get<std::int64_t>() : -1;
 }
 
 bool has(const std::string& name, const char* part) { return name.find(part) != std::string::npos; }
@@ -85,7 +86,7 @@ std::optional<TracedProduct> product_of(const std::string& name, const Json& arg
   const auto sizes = [&](std::size_t operand) {
     std::vector<double> out;
     for (const Json& size : (*dims)[operand])
-      if (size.is_number()) out.push_back(size.get<double>());
+      if (size.is_number() && size.get<double>() > 0) out.push_back(size.get<double>());
     return out;
   };
   const std::vector<double> a = sizes(left), b = sizes(left + 1);
@@ -239,6 +240,7 @@ class Reader {
       one.seconds = costs::median(same);
       one.calls = static_cast<int>(same.size());
     }
+    std::erase_if(out, [](const TracedProduct& one) { return one.seconds <= 0; });
     return out;
   }
 

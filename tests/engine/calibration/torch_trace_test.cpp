@@ -123,6 +123,8 @@ TEST(TorchTrace, SumsTheKernelsOfAProduct) {
   product(104, "aten::addmm", {{4096}, {256, 1024}, {1024, 4096}}, "float");
   product(105, "aten::bmm", {{16, 128, 64}, {16, 64, 128}}, "c10::Half");
   product(106, "aten::mm", {{512, 1024}, {77, 4096}}, "c10::Half");  // the sizes do not match
+  product(107, "aten::mm", {{0, 1024}, {1024, 4096}}, "c10::Half");
+  product(108, "aten::mm", {{64, 1024}, {1024, 4096}}, "c10::Half");  // took no time
   double at = 30000;
   for (const auto& [external, took] : {std::pair(101, 40.0),
                                        {101, 5.0},
@@ -130,7 +132,9 @@ TEST(TorchTrace, SumsTheKernelsOfAProduct) {
                                        {103, 60.0},
                                        {104, 80.0},
                                        {105, 9.0},
-                                       {106, 9.0}}) {
+                                       {106, 9.0},
+                                       {107, 9.0},
+                                       {108, 0.0}}) {
     t.launch(at, 1, at + 5, took, external, external == 104 ? "gemm_tf32f32" : "gemm");
     at += 100;
   }
