@@ -80,6 +80,7 @@ int main_of(int argc, char** argv) {
   add_plan(app, context);
   add_collective(app, context);
   add_validate(app, context);
+  add_calibrate(app, context);
   add_train(app, context);
   add_profile(app, context);
   add_program(app, context);

@@ -24,6 +24,10 @@ endif()
 find_library(csv_library csv REQUIRED) # libcsv has no CMake package
 add_library(csv::csv UNKNOWN IMPORTED)
 set_target_properties(csv::csv PROPERTIES IMPORTED_LOCATION ${csv_library})
+# NLopt's CMake target adds a definition to every file that links it.
+find_library(nlopt_library nlopt REQUIRED)
+add_library(nlopt::nlopt UNKNOWN IMPORTED)
+set_target_properties(nlopt::nlopt PROPERTIES IMPORTED_LOCATION ${nlopt_library})
 find_library(xxhash_library xxhash REQUIRED)
 add_library(xxhash::xxhash UNKNOWN IMPORTED)
 set_target_properties(xxhash::xxhash PROPERTIES IMPORTED_LOCATION "${xxhash_library}")

@@ -30,15 +30,19 @@ double number(const CsvTable& table, const std::string& file, std::size_t row,
                                column, text));
 }
 
-std::vector<ValidationRow> read_rows(const std::string& file) {
+}  // namespace
+
+std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use) {
   const CsvTable table = load_csv(file);
+  const bool states_use = needs_use || table.column("use") != table.columns.size();
   for (const char* needed : {"row", "use", "seconds"})
-    if (table.column(needed) == table.columns.size())
+    if (table.column(needed) == table.columns.size() &&
+        (states_use || needed != std::string("use")))
       throw InputError(fmt::format("{}:1: no column \"{}\"", file, needed));
   std::vector<ValidationRow> out;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const std::vector<std::string>& fields = table.rows[r];
-    const std::string& use = fields[table.column("use")];
+    const std::string use = states_use ? fields[table.column("use")] : "calibrate";
     if (use != "calibrate" && use != "check")
       throw InputError(
           fmt::format("{}: row {}: use = \"{}\" must be calibrate or check", file, r + 1, use));
@@ -53,8 +57,6 @@ std::vector<ValidationRow> read_rows(const std::string& file) {
   return out;
 }
 
-}  // namespace
-
 std::vector<ValidationSet> validation_sets() {
   const std::filesystem::path folder = data_dir() / "validation";
   const Config file = Config::load((folder / "sets.toml").string());
@@ -68,7 +70,7 @@ std::vector<ValidationSet> validation_sets() {
     set.goal = c.number("goal", 0, between(0, 100));
     set.file = (folder / (set.name + ".toml")).string();
     set.collective = c.text("kind", "job", {"job", "collective"}) == "collective";
-    set.rows = read_rows((folder / (set.name + ".csv")).string());
+    set.rows = read_measurements((folder / (set.name + ".csv")).string(), true);
   }
   file.finish();
   return out;
@@ -92,6 +94,10 @@ std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names
   return out;
 }
 
+Study predict_step(const job::Job& job, Fidelity fidelity) {
+  return study(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+}
+
 Validation validate(const ValidationSet& set, Fidelity fidelity,
                     const std::vector<std::string>& overrides, bool explained,
                     const std::function<void(const ValidationRow&)>& each) {
@@ -108,8 +114,7 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
         continue;
       }
       const job::Job job = job::load_job(set.file, keys);
-      const Study s =
-          study(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+      const Study s = predict_step(job, fidelity);
       if (explained) one.explanation = explain(job);
       one.seconds = s.summary.step_time.mean;
       one.bubble = s.summary.bubble_fraction;

@@ -34,6 +34,10 @@ std::vector<ValidationSet> validation_sets();
 /// that names the nearest known set.
 std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names);
 
+/// The rows of a table of measurements. `needs_use`: it must have the column `use`; otherwise the
+/// column may be absent, and then every row calibrates. Throws InputError.
+std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use);
+
 struct Prediction {
   const ValidationRow* row = nullptr;
   double seconds = 0, bubble = 0, exposed = 0;  // bubble: a fraction; exposed: seconds
@@ -47,6 +51,9 @@ struct Validation {
   const ValidationSet* set = nullptr;
   std::vector<Prediction> rows = {};
 };
+
+/// The prediction of a step that is compared with a measured one. Throws InputError.
+Study predict_step(const job::Job& job, Fidelity fidelity);
 
 /// Predicts every row with `fidelity`. `overrides`: further keys of every job. `each`: called
 /// before each row. `explained`: with an explanation of each row.

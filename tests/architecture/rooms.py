@@ -18,6 +18,7 @@ ENGINE = [
     "engine/link",
     "engine/tensors",
     "engine/costs",
+    "engine/calibration",
     "engine/methods",
     "engine/job",
     "engine/execution",

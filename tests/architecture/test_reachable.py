@@ -13,7 +13,6 @@ LEFT_OUT = ("runtime/communication/accelerator.h", "runtime/cuda/")
 FOR_TESTS = {
     "exchanges_of": "the choice between exchanges, of which the product takes the first",
     "known_devices": "the device table, each line of which a test looks at",
-    "load_device": "likewise",
     "lower_large_product": "tests take the way of large products with small ones",
     "known_libraries": "the shipped library files, each of which a test loads",
     "known_software": "the shipped software files, each of which a test loads",

@@ -17,7 +17,8 @@ TRAINS = {"train", "profile"}
 class Documents(CliTestCase):
     def setUp(self):
         super().setUp()
-        (self.tmp / "experiments").symlink_to(ROOT / "experiments")
+        for folder in ("experiments", "validation"):
+            (self.tmp / folder).symlink_to(ROOT / folder)
 
     def output(self, line):
         words = shlex.split(line)

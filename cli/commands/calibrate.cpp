@@ -1,0 +1,213 @@
+// `rehearse calibrate`: turns a user's own measurements into a device, software or library file.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "cli/console/command.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "cli/console/table.h"
+#include "cli/console/teller.h"
+#include "cli/study/calibration.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/base/numbers.h"
+#include "engine/base/units.h"
+#include "engine/program/program.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Options {
+  CalibrationQuestion question = {};
+  std::string kind = {}, output = {}, software_output = {};
+  bool rows = false;
+};
+
+/// Refuses options that this kind of measurements does not use.
+void check_options(Measurements kind, const CalibrationQuestion& q) {
+  const auto only = [&](const char* flag, const std::string& value, bool fits, const char* with) {
+    if (!value.empty() && !fits)
+      throw InputError(fmt::format("{} {}: only counts with {}; {} holds {}", flag, value, with,
+                                   q.data, name_of(kind)));
+  };
+  const bool nccl = kind == Measurements::nccl_tests, trace = kind == Measurements::trace;
+  only("--job", q.job, !trace, "tables of measurements");
+  only("--device", q.device, !nccl, "steps and traces");
+  only("--cluster", q.cluster, nccl, "nccl-tests");
+  only("--ranks", q.ranks, nccl, "nccl-tests");
+  only("--move", q.move, nccl, "nccl-tests");
+  if (trace && !q.overrides.empty())
+    throw InputError(
+        fmt::format("--set {}: a trace has no job; keys of a job only count with "
+                    "tables of measurements",
+                    q.overrides.front()));
+}
+
+std::string value_text(const CalibratedKey& key, double value) {
+  return key.duration ? to_text(Seconds(value)) : fmt::format("{:.4g}", value);
+}
+
+/// The fitted keys as a table, the others in a line below it.
+std::string key_table(const Calibration& c) {
+  std::vector<std::vector<std::string>> lines{{"key", "before", "after", "+-", "from"}};
+  std::vector<std::string> kept;
+  for (const CalibratedKey& key : c.keys)
+    if (key.fitted)
+      lines.push_back({key.key, value_text(key, key.before), value_text(key, key.after),
+                       value_text(key, key.spread), key.from});
+    else
+      kept.push_back(fmt::format("{} {}", key.key, value_text(key, key.before)));
+  return (lines.size() > 1 ? table(lines) : "") +
+         (kept.empty() ? "" : fmt::format("not fitted: {}\n", fmt::join(kept, ", ")));
+}
+
+std::string error_table(const Calibration& c) {
+  const auto count = [&](bool fitted) {
+    return std::count_if(c.rows.begin(), c.rows.end(),
+                         [&](const CalibratedRow& row) { return row.fitted == fitted; });
+  };
+  std::vector<std::vector<std::string>> lines{
+      {"mean error of", c.rows_are, "before", "after", "cross-validated"},
+      {"fitted " + c.rows_are, fmt::format("{}", count(true)),
+       percent(mean_error(c, true, false), 1), percent(mean_error(c, true, true), 1),
+       c.folds > 0 ? fmt::format("{} ({} folds)", percent(c.cross_validated, 1), c.folds) : "-"}};
+  if (count(false) > 0)
+    lines.push_back({"check " + c.rows_are, fmt::format("{}", count(false)),
+                     percent(mean_error(c, false, false), 1),
+                     percent(mean_error(c, false, true), 1), ""});
+  return table(lines);
+}
+
+std::string row_table(const Calibration& c) {
+  std::vector<std::vector<std::string>> lines{
+      {"row", "use", "measured", "before", "error", "after", "error"}};
+  const auto error = [](double predicted, double measured) {
+    return fmt::format("{:+.1f}%", 100 * (predicted / measured - 1));
+  };
+  for (const CalibratedRow& row : c.rows)
+    lines.push_back({row.name, row.fitted ? "calibrate" : "check", to_text(Seconds(row.measured)),
+                     to_text(Seconds(row.before)), error(row.before, row.measured),
+                     to_text(Seconds(row.after)), error(row.after, row.measured)});
+  return table(lines);
+}
+
+std::string report_text(const Options& options, const Calibration& c) {
+  std::vector<std::vector<std::string>> facts{
+      {"measurements", fmt::format("{} ({})", options.question.data, name_of(c.kind))}};
+  for (const auto& [name, value] : c.facts) facts.push_back({name, value});
+  std::size_t name_width = 0;
+  for (const auto& line : facts) name_width = std::max(name_width, width(line[0]));
+  std::string out;
+  for (const auto& line : facts) out += fmt::format("{:<{}}  {}\n", line[0], name_width, line[1]);
+  if (options.rows && !c.rows.empty()) out += "\n" + row_table(c);
+  out += "\n" + key_table(c);
+  if (!c.rows.empty()) out += "\n" + error_table(c);
+  if (!c.notes.empty()) out += "\n";
+  for (const std::string& note : c.notes) out += "note: " + note + "\n";
+  return out;
+}
+
+/// Writes what was fitted. Throws InputError, before it writes anything, when a file lacks a name
+/// or a name lacks content.
+void write_files(const Options& options, const Calibration& c) {
+  std::string path = options.output, software_path = options.software_output;
+  if (path.empty() && software_path.empty()) return;
+  const std::string& text = c.device_file.empty() ? c.library_file : c.device_file;
+  if (text.empty() && software_path.empty()) std::swap(path, software_path);
+  if (text.empty() && c.software_file.empty())
+    throw InputError("nothing was fitted, so there is nothing to write; --fit names other keys");
+  if (text.empty() != path.empty() || c.software_file.empty() != software_path.empty())
+    throw InputError(
+        text.empty() || c.software_file.empty()
+            ? "keys of one file were fitted, so -o alone names it"
+            : "keys of a device and of a software were fitted together: -o FILE names the device "
+              "file and --software-output FILE the software file; give both");
+  if (!text.empty()) write_file(path, text);
+  if (!c.software_file.empty()) write_file(software_path, c.software_file);
+}
+
+int run_calibrate(const Context& context, Options options) {
+  CalibrationQuestion& question = options.question;
+  question.overrides = context.set;
+  question.text = read_file(question.data);
+  const Measurements kind = options.kind.empty() ? kind_of(question.text, question.data)
+                                                 : *from_name<Measurements>(options.kind);
+  check_options(kind, question);
+  if (!options.output.empty()) check_writable("--output", options.output);
+  if (!options.software_output.empty())
+    check_writable("--software-output", options.software_output);
+  Teller teller(context);
+  question.tell = [&](const std::string& text) { teller.say(text); };
+  const Calibration done = calibrate(kind, question);
+  teller.done();
+  nlohmann::ordered_json json{{"schema_version", 1}, {"measurements", question.data}};
+  json.update(to_json(done));
+  const std::string text =
+      context.json ? text_of(with_header(context, json)) : report_text(options, done);
+  write_files(options, done);
+  std::cout << text;
+  return good;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "calibrate", "Make a device or software file of your own measurements",
+      "  rehearse calibrate steps.csv --job job.toml --device \"A100 80GB\" -o a100.toml\n"
+      "  rehearse calibrate steps.csv --job job.toml --software pytorch-2 --fit host.forward\n"
+      "  rehearse calibrate all_reduce.txt --cluster dgx-a100 --software pytorch-2 -o nccl.toml\n"
+      "  rehearse calibrate trace.json --device H100 --software pytorch-2 -o h100.toml \\\n"
+      "    --software-output mine.toml");
+  auto options = std::make_shared<Options>();
+  CalibrationQuestion& question = options->question;
+  command->add_option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
+      ->required();
+  command->add_option("--kind", options->kind, "What DATA is; default: what it looks like")
+      ->check(CLI::IsMember(names_of<Measurements>()));
+  command->add_option("--job", question.job, "What all rows of a table have in common")
+      ->type_name("JOB.toml");
+  command->add_option("--device", question.device, "Fit this device; only rows that use it count")
+      ->type_name("NAME");
+  command
+      ->add_option("--software", question.software,
+                   "Fit this software or its library; only rows that use it count")
+      ->type_name("NAME");
+  command->add_option("--fit", question.fit, "Keys to fit; default: those that DATA shows")
+      ->type_name("KEY")
+      ->delimiter(',');
+  command->add_option("--cluster", question.cluster, "Of nccl-tests: the cluster, by name or file")
+      ->type_name("CLUSTER");
+  command
+      ->add_option("--ranks", question.ranks,
+                   "Of nccl-tests: number of ranks, or devices as in 0-3,6")
+      ->type_name("RANKS");
+  command->add_option("--move", question.move, "Of nccl-tests: which collective")
+      ->check(CLI::IsMember(names_of<program::Move>()));
+  command->add_option("--folds", question.folds, "Of cross-validation; under 10 rows: one a row")
+      ->type_name("K")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  command
+      ->add_option("--evaluations", question.evaluations,
+                   "The most predictions of all rows for one fit")
+      ->type_name("N")
+      ->check(CLI::Range(10, 100000))
+      ->capture_default_str();
+  command->add_flag("--rows", options->rows, "Print each row");
+  command->add_option("-o,--output", options->output, "Write the device, software or library file")
+      ->type_name("FILE.toml");
+  command
+      ->add_option("--software-output", options->software_output,
+                   "Write the software file, where -o is the device's")
+      ->type_name("FILE.toml");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_calibrate(context, *options); };
+  });
+}
+
+}  // namespace rehearse::cli
