@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/study/explain.h"
+#include "cli/study/interval.h"
 #include "cli/study/study.h"
 
 namespace rehearse::cli {
@@ -67,6 +68,13 @@ struct Accuracy {
   double mean = 0, median = 0, worst = 0, bias = 0;  // of |error|; bias: of the signed error
 };
 Accuracy accuracy(const Validation& validation, bool calibrates);
+
+/// The factor that holds `level` of the rows of step times that constants were fitted to: the
+/// quantile of |ln(predicted / measured)|. Empty: no such row was predicted.
+std::optional<CalibrationError> fitted_error(const std::vector<Validation>& all, double level);
+
+/// The fraction of the other rows of step times that lie inside; empty: there are none.
+std::optional<double> coverage(const std::vector<Validation>& all, const CalibrationError& error);
 
 nlohmann::ordered_json to_json(const Validation& validation);
 
