@@ -1,5 +1,5 @@
-"""The figure of `rehearse validate`: predicted against measured time of every row, in logarithmic axes, and the mean error of each set beside
-its goal."""
+"""The figure of `rehearse validate`: predicted against measured time of every row, in logarithmic axes, and the mean error of each set
+beside its goal."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ BAND = 0.10  # grey: within 10% of the measurement
 
 @dataclass
 class Set:
-    """One set of measurements. `rows`: (measured, predicted, whether it calibrates), seconds. `goal`, `mean`: fractions, of the check rows."""
+    """One set of measurements. `rows`: (measured, predicted, whether it calibrates), seconds. `goal`, `mean`: fractions, of check rows."""
 
     name: str
     rows: list

@@ -1,5 +1,5 @@
-"""The figure of one collective by size (JSON of `rehearse collective`): its time, and its bus bandwidth, for each algorithm and protocol, with
-the choice of the library in bold."""
+"""The figure of one collective by size (JSON of `rehearse collective`): its time and its bus bandwidth for each algorithm and protocol,
+with the choice of the library in bold."""
 
 from dataclasses import dataclass
 

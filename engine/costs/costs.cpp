@@ -36,10 +36,10 @@ model::TensorSplit tensor_split(const program::Program& p) {
     return work != nullptr && work->move == program::Move::all_gather &&
            p.channels[work->channel].group.axes == axes;
   };
-  out.sequence = out.ranks > 1 &&
-                 std::any_of(p.roles.begin(), p.roles.end(), [&](const program::Role& role) {
-                   return std::any_of(role.ops.begin(), role.ops.end(), gathers);
-                 });
+  out.sequence =
+      out.ranks > 1 && std::any_of(p.roles.begin(), p.roles.end(), [&](const program::Role& role) {
+        return std::any_of(role.ops.begin(), role.ops.end(), gathers);
+      });
   return out;
 }
 

@@ -5,8 +5,7 @@
 namespace rehearse::costs {
 
 LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
-                             int samples, model::TensorSplit split,
-                             program::DType dtype) const {
+                             int samples, model::TensorSplit split, program::DType dtype) const {
   if (profile_ != nullptr)
     if (const auto measured =
             profile_->segment_seconds(model_->name, model_->segments[segment].kind, pass, samples,

@@ -22,8 +22,8 @@ class LocalPrices {
   LocalPrices(const model::ModelSpec& model, const Profile* profile)
       : model_(&model), profile_(profile) {}
 
-  /// One pass of a segment over `samples` samples on one of the ranks of `split`. Throws InputError when the
-  /// profile has no such pass and the kind cannot compute in this dtype.
+  /// One pass of a segment over `samples` samples on one of the ranks of `split`. Throws InputError
+  /// when the profile has no such pass and the kind cannot compute in this dtype.
   LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
                   model::TensorSplit split, program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).

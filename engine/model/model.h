@@ -56,8 +56,8 @@ struct Segment {
   std::vector<Id> groups = {};  // the group of a tied embedding is in the embedding and in the head
 };
 
-/// How tensor parallelism divides a segment: over `ranks`, and with `sequence` (sequence parallelism)
-/// also what is computed for each token alone. An int is a number of ranks.
+/// How tensor parallelism divides a segment: over `ranks`, and with `sequence` (sequence
+/// parallelism) also what is computed for each token alone. An int is a number of ranks.
 struct TensorSplit {
   TensorSplit(int ranks, bool sequence = false) : ranks(ranks), sequence(sequence) {}
   int ranks;

@@ -81,8 +81,8 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
 
 const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
                                           bool recompute) {
-  auto [it, fresh] = passes_.try_emplace(
-      {kind, samples, plan.mesh.tp, plan.mesh.sequence_parallel, recompute});
+  auto [it, fresh] =
+      passes_.try_emplace({kind, samples, plan.mesh.tp, plan.mesh.sequence_parallel, recompute});
   if (!fresh) return it->second;
   const cluster::DeviceKind& device = cluster_.kinds()[kind];
   it->second = {0};
@@ -92,8 +92,8 @@ const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan
          {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
       if (pass != program::Pass::recompute || recompute)
         seconds += local_
-                       .pass(device, s, pass, samples,
-                             {plan.mesh.tp, plan.mesh.sequence_parallel}, plan.precision)
+                       .pass(device, s, pass, samples, {plan.mesh.tp, plan.mesh.sequence_parallel},
+                             plan.precision)
                        .seconds;
     it->second.push_back(it->second.back() + seconds);
   }

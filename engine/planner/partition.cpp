@@ -78,8 +78,8 @@ std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
     double seconds = 0;
     for (program::Pass pass : passes)
       seconds += prices_
-                     .pass(device, s, pass, samples,
-                           {plan_.mesh.tp, plan_.mesh.sequence_parallel}, plan_.precision)
+                     .pass(device, s, pass, samples, {plan_.mesh.tp, plan_.mesh.sequence_parallel},
+                           plan_.precision)
                      .seconds;
     sums.push_back(sums.back() + seconds);
   }

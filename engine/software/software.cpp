@@ -179,9 +179,9 @@ std::uint64_t hash_of(const Software& s) {
       "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
-      s.divides_tokens,
-      s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library),
-      s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
+      s.divides_tokens, s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes,
+      text_of(s.library), s.forward_issue.value, s.backward_issue.value, s.microbatch.value,
+      s.update.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -82,8 +82,8 @@ struct Software {
   bool bias_activation = false;  // one kernel adds the MLP's bias and applies GELU
   Residual residual = Residual::accumulated;
   bool recompute_scores = false;  // backward of written attention computes scores and softmax anew
-  bool divides_tokens = false;  // with sequence parallelism, a rank computes norms, dropout and sums
-                                // for its part of the tokens alone
+  bool divides_tokens = false;    // with sequence parallelism, a rank computes norms, dropout and
+                                  // sums for its part of the tokens alone
   bool keeps_masks = false;       // stores dropout's masks for backward, a byte per element
   CrossEntropy cross_entropy = CrossEntropy::fused;
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it

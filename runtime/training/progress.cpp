@@ -46,8 +46,8 @@ Peak peak_of(const job::Job& job, const link::LinkedProgram& linked) {
                      : job.plan.precision == program::DType::bf16 ? kind.peak_bf16
                                                                   : kind.peak_f16)
                         .value;
-      peak.calibrated = peak.calibrated && kind.calibrated &&
-                        job.model.software.measured.most_ranks > 0;
+      peak.calibrated =
+          peak.calibrated && kind.calibrated && job.model.software.measured.most_ranks > 0;
     }
   }
   return peak;

@@ -51,14 +51,21 @@ def result(method="ddp", samples=1000.0, **more):
 
 WAYS = [{"algorithm": "ring", "protocol": "LL", "seconds": 1e-5}, {"algorithm": "ring", "protocol": "Simple", "seconds": 2e-5}]
 CURVE = {
-    **{"schema_version": 1, "collective": "all_reduce", "cluster": "dgx1", "ranks": 8, "software": "pytorch-2", "library": "nccl-2.20"},
+    "schema_version": 1,
+    "collective": "all_reduce",
+    "cluster": "dgx1",
+    "ranks": 8,
+    "software": "pytorch-2",
+    "library": "nccl-2.20",
     "sizes": [{"bytes": size, **WAYS[0], "bus_bandwidth": size / 1e-5, "ways": WAYS} for size in (1024, 2048)],
 }
 VALIDATION = {
     "schema_version": 1,
     "sets": [
         {
-            **{"set": "one", "goal_percent": 5, "check": {"rows": 1, "mean_abs_error": 0.1}},
+            "set": "one",
+            "goal_percent": 5,
+            "check": {"rows": 1, "mean_abs_error": 0.1},
             "rows": [
                 {"use": "check", "measured_s": 1.0, "predicted_s": 1.1},
                 {"use": "calibrate", "measured_s": 2.0, "predicted_s": 2.0},

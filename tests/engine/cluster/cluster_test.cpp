@@ -130,10 +130,12 @@ TEST(Cluster, CubeMeshUsesBricksAndNeverPcieInsideANode) {
   EXPECT_DOUBLE_EQ(c.bandwidth(0, 3).value, 47e9);
   EXPECT_DOUBLE_EQ(c.bandwidth(0, 1).value, 23.5e9);
   EXPECT_EQ(c.path(0, 4).size(), 1U);
-  // No brick joins 0 and 5. Via 1 and via 4, the links have 23.5 and 47 GB/s: the first by name wins.
+  // No brick joins 0 and 5. Via 1 and via 4, the links have 23.5 and 47 GB/s: the first by name
+  // wins.
   EXPECT_EQ(names_of(c, 0, 5),
             (std::vector<std::string>{"node0/gpu0>node0/gpu1", "node0/gpu1>node0/gpu5"}));
-  // 0 to 7: via 3 (47, 23.5 GB/s) or via 4 (47, 47): the wider path wins, although its name is later.
+  // 0 to 7: via 3 (47, 23.5 GB/s) or via 4 (47, 47): the wider path wins, although its name is
+  // later.
   EXPECT_EQ(names_of(c, 0, 7),
             (std::vector<std::string>{"node0/gpu0>node0/gpu4", "node0/gpu4>node0/gpu7"}));
   for (Id a = 0; a < 8; ++a) {
@@ -296,9 +298,10 @@ TEST(Platform, DataDirCanBeElsewhere) {
 }
 
 TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
-  EXPECT_THAT(test::message_of([] { load_cluster("papre"); }),
-              HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: a100-4nic, "
-                        "dgx-a100, dgx-h100, dgx1, paper, paper-homogeneous, server-4090, this-machine"));
+  EXPECT_THAT(
+      test::message_of([] { load_cluster("papre"); }),
+      HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: a100-4nic, "
+                "dgx-a100, dgx-h100, dgx1, paper, paper-homogeneous, server-4090, this-machine"));
   EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
   EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),
             "cluster file \"no/where.toml\" does not exist");

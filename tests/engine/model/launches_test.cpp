@@ -43,8 +43,8 @@ struct Total {
   double flops = 0, bytes = 0;
   int products = 0, kernels = 0;
 };
-Total total(const ModelSpec& m, Id segment, Pass pass, TensorSplit tp = 1, DType dtype = DType::bf16,
-            int batch = samples) {
+Total total(const ModelSpec& m, Id segment, Pass pass, TensorSplit tp = 1,
+            DType dtype = DType::bf16, int batch = samples) {
   Total sum;
   for (const Launch& l : launches_of(m, segment, pass, batch, tp, dtype)) {
     sum.kernels += 1;
