@@ -41,14 +41,6 @@ class OwnRuns(CliTestCase):
         self.assertIn("known are ddp-demo", self.script("--only", "ddp", status=2).stderr)
         self.assertIn("at least 8", self.script("--steps", "7", status=2).stderr)
 
-    def test_the_kept_result_is_of_these_runs(self):
-        kept = json.loads((ROOT / "experiments/own-runs/expected/predictions.json").read_text())
-        sys.path.insert(0, str(SCRIPT.parent))
-        import own_runs
-
-        self.assertEqual([one["name"] for one in kept["runs"]], list(own_runs.RUNS))
-        self.assertEqual(kept["summary"], own_runs.summary(kept["runs"]))
-
 
 if __name__ == "__main__":
     unittest.main()
