@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "cli/console/command.h"
-#include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/table.h"
@@ -118,9 +117,7 @@ std::string ways_table(const std::vector<CollectiveAnswer>& all) {
 
 int run_collective(const Context& context, const Options& options) {
   const std::vector<std::int64_t> sizes = sizes_of(options);
-  if (!options.output.empty()) check_writable("--output", options.output);
-  const bool picture = !options.output.empty() && !options.output.ends_with(".json");
-  const std::string python = picture ? need_python("--output") : "";
+  const std::string python = check_result_file(options.output);
   CollectiveQuestion q = question_of(context, options);
   std::vector<CollectiveAnswer> all;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
@@ -137,13 +134,7 @@ int run_collective(const Context& context, const Options& options) {
                                                             {"software", q.software},
                                                             {"library", q.cluster.library().name},
                                                             {"sizes", std::move(results)}});
-  if (picture) {
-    const TemporaryFolder folder;
-    write_file(folder.file("collective.json"), text_of(json));
-    run_report(python, {folder.file("collective.json"), "-o", options.output, "--quiet"});
-  } else if (!options.output.empty()) {
-    write_file(options.output, text_of(json));
-  }
+  write_result_file(options.output, text_of(json), python);
   if (context.json) {
     std::cout << text_of(json);
     return good;

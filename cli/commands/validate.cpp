@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "cli/console/command.h"
-#include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/table.h"
@@ -121,9 +120,7 @@ nlohmann::ordered_json interval_json(const std::vector<Validation>& all) {
 }
 
 int run_validate(const Context& context, const Options& options) {
-  const bool picture = !options.output.empty() && !options.output.ends_with(".json");
-  if (!options.output.empty()) check_writable("--output", options.output);
-  const std::string python = picture ? need_python("--output") : "";
+  const std::string python = check_result_file(options.output);
   std::vector<ValidationSet> sets = validation_sets(options.sets);
   if (!options.row.empty()) keep_rows(sets, options.row);
   std::size_t rows = 0, done = 0;
@@ -144,13 +141,7 @@ int run_validate(const Context& context, const Options& options) {
                                                          {"fidelity", options.fidelity},
                                                          {"interval", interval_json(all)},
                                                          {"sets", std::move(results)}}));
-  if (picture) {
-    const TemporaryFolder folder;
-    write_file(folder.file("validate.json"), json);
-    run_report(python, {folder.file("validate.json"), "-o", options.output, "--quiet"});
-  } else if (!options.output.empty()) {
-    write_file(options.output, json);
-  }
+  write_result_file(options.output, json, python);
   if (context.json) {
     std::cout << json;
     return good;

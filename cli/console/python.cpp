@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "cli/console/files.h"
 #include "cli/console/spawn.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
@@ -36,6 +37,21 @@ void run_report(const std::string& python, const std::vector<std::string>& argum
   std::string said = done.output;
   while (!said.empty() && said.back() == '\n') said.pop_back();
   throw BackendError(fmt::format("plots/report.py failed: {}", said.substr(said.rfind('\n') + 1)));
+}
+
+std::string check_result_file(const std::string& path) {
+  if (path.empty()) return "";
+  check_writable("--output", path);
+  return path.ends_with(".json") ? "" : need_python("--output");
+}
+
+void write_result_file(const std::string& path, const std::string& json,
+                       const std::string& python) {
+  if (path.empty()) return;
+  if (python.empty()) return write_file(path, json);
+  const TemporaryFolder folder;
+  write_file(folder.file("result.json"), json);
+  run_report(python, {folder.file("result.json"), "-o", path, "--quiet"});
 }
 
 }  // namespace rehearse::cli

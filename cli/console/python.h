@@ -14,4 +14,11 @@ std::string need_python(const std::string& flag);
 /// Runs plots/report.py. Throws BackendError with the last line of its output when it fails.
 void run_report(const std::string& python, const std::vector<std::string>& arguments);
 
+/// Checks an -o option whose file is JSON (.json) or a picture (any other ending); empty: no file.
+/// Returns the interpreter that draws the picture, or an empty text. Throws InputError.
+std::string check_result_file(const std::string& path);
+/// Writes the JSON, or the picture that plots/report.py makes of it. `python`: of
+/// check_result_file.
+void write_result_file(const std::string& path, const std::string& json, const std::string& python);
+
 }  // namespace rehearse::cli

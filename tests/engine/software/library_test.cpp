@@ -64,7 +64,7 @@ TEST(Library, ReadsEveryKey) {
 }
 
 TEST(Library, EveryNumberIsInTheTextOfHashes) {
-  const std::string plain = protocol("ring");
+  const std::string plain = protocol("ring") + protocol("double_tree");
   const std::string text = text_of(load_library(written(plain)));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string file = plain;
@@ -72,7 +72,10 @@ TEST(Library, EveryNumberIsInTheTextOfHashes) {
     return text_of(load_library(written(file)));
   };
   EXPECT_NE(changed("[[protocol]]", "copies = 0.1\n[[protocol]]"), text);
-  EXPECT_NE(changed("measured", "nvlink_only = false\nmeasured"), "");
+  EXPECT_NE(text_of(load_library(
+                written(protocol("ring") + protocol("double_tree", "nvlink_only = true\n")))),
+            text);
+  EXPECT_NE(changed("double_tree", "nvls"), text);
   for (const char* number : {"\"1us\"", "\"2us\"", "\"3us\"", "\"4us\""})
     EXPECT_NE(changed(number, "\"9us\""), text) << number;
   EXPECT_NE(changed("0.5", "0.6"), text);
