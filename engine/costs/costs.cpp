@@ -14,6 +14,7 @@
 #include "engine/costs/contention.h"
 #include "engine/costs/library_collective.h"
 #include "engine/costs/local_prices.h"
+#include "engine/costs/tensor_split.h"
 #include "engine/link/rendezvous.h"
 
 namespace rehearse::costs {
@@ -23,24 +24,6 @@ namespace {
 std::vector<double> squeeze(std::vector<double> row) {
   if (std::all_of(row.begin(), row.end(), [&](double v) { return v == row[0]; })) row.resize(1);
   return row;
-}
-
-/// Sequence parallelism is what gathers within tensor-parallel groups.
-model::TensorSplit tensor_split(const program::Program& p) {
-  model::TensorSplit out = 1;
-  program::Axes axes = 0;
-  for (std::size_t a = 0; a < p.mesh.size(); ++a)
-    if (p.mesh[a].name == "tp") out.ranks = p.mesh[a].size, axes = program::Axes{1} << a;
-  const auto gathers = [&](const program::Op& op) {
-    const auto* work = std::get_if<program::Collective>(&op.work);
-    return work != nullptr && work->move == program::Move::all_gather &&
-           p.channels[work->channel].group.axes == axes;
-  };
-  out.sequence =
-      out.ranks > 1 && std::any_of(p.roles.begin(), p.roles.end(), [&](const program::Role& role) {
-        return std::any_of(role.ops.begin(), role.ops.end(), gathers);
-      });
-  return out;
 }
 
 }  // namespace

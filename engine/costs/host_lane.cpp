@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/costs/tensor_split.h"
 #include "engine/model/launches.h"
 
 namespace rehearse::costs {
@@ -127,9 +128,7 @@ class HostLane {
 
 program::Program with_host_lane(program::Program program, const model::ModelSpec& model) {
   if (!model.software.busy_host()) return program;
-  int tp = 1;
-  for (const program::Axis& axis : program.mesh)
-    if (axis.name == "tp") tp = axis.size;
+  const int tp = tensor_split(program).ranks;
   for (program::Role& role : program.roles)
     if (!by_arrival(role)) HostLane(model, tp, role).build();
   return program;
