@@ -1,5 +1,6 @@
-"""CPU seconds and peak memory of whole commands, as a user types them: `simulate` of GPT-3 175B on thousands of ranks, and `compare` of
-all methods on the paper's cluster. CPU seconds (user and system, with child processes) hardly depend on what else the machine does."""
+"""CPU seconds and peak memory of whole commands, as a user types them: `simulate` of GPT-3 175B on thousands of ranks, `compare` of all
+methods on the paper's cluster, and weeks with failures. CPU seconds (user and system, with child processes) hardly depend on what else
+the machine does."""
 
 import argparse
 import json
@@ -18,12 +19,15 @@ def gpt3(dp):
     return ["simulate", "experiments/gpt3-dgx-a100.toml", *(word for key, value in sets.items() for word in ("--set", f"{key}={value}"))]
 
 
+LONG_RUN = ["simulate", "experiments/goodput/gpt3-16384.toml", "--duration", "54d", "--seeds", "100", "--fidelity", "analytic"]
+
 # name, command, goal in CPU seconds, goal in MB (None: no goal)
 COMMANDS = [
     ("compare, all methods, paper's cluster, 5 seeds", ["compare", "experiments/paper-ddp.toml"], 5, None),
     ("simulate, GPT-3 175B, 16384 ranks, analytic", [*gpt3(128), "--fidelity", "analytic"], 5, None),
     ("simulate, GPT-3 175B, 131072 ranks, analytic", [*gpt3(1024), "--fidelity", "analytic"], 40, 2000),
     ("simulate, GPT-3 175B, 16384 ranks, fluid", gpt3(128), 60, None),
+    ("simulate 54 days, GPT-3 175B, 16384 ranks, failures, 100 seeds", LONG_RUN, 60, None),
 ]
 
 

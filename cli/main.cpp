@@ -79,9 +79,11 @@ int main_of(int argc, char** argv) {
   add_compare(app, context);
   add_plan(app, context);
   add_collective(app, context);
+  add_faults(app, context);
   add_validate(app, context);
   add_calibrate(app, context);
   add_train(app, context);
+  add_chaos(app, context);
   add_profile(app, context);
   add_program(app, context);
   add_doctor(app, context);

@@ -16,7 +16,7 @@ foreach(module rehearse_training rehearse_cuda)
 endforeach()
 
 set(data share/rehearse)
-install(DIRECTORY models platforms software experiments validation DESTINATION ${data} FILES_MATCHING PATTERN "*.toml" PATTERN "*.csv")
+install(DIRECTORY models platforms software faults experiments validation DESTINATION ${data} FILES_MATCHING PATTERN "*.toml" PATTERN "*.csv")
 install(DIRECTORY plots data DESTINATION ${data}
   FILES_MATCHING PATTERN "*.py" PATTERN "*.jinja" PATTERN "*.css" PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS tools/setup tools/python DESTINATION ${data}/tools)

@@ -1,11 +1,13 @@
 // Self-attention: norm, fused query-key-value product (column-parallel: heads are split over tp),
-// attention, row-parallel projection, residual. Where the residual starts: see `Normed` in
-// layers.h. BERT applies its embedding dropout after its first norm, so layer 0 does it here.
+// attention, row-parallel projection, residual. LLaMA rotates queries and keys by their positions
+// and may have fewer key-value heads. Where the residual starts: see `Normed` in layers.h. BERT
+// applies its embedding dropout after its first norm, so layer 0 does it here.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
 
 #include "models/layers.h"
+#include "models/rotary.h"
 
 namespace rehearse::models {
 namespace {
@@ -20,10 +22,10 @@ class Attention final : public Normed {
     const Tensors p(z_, params);
     Norm norm = normed(input, p.norm);
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
-    // (n, 3 W) -> (B, T, 3, heads, head_dim).
-    const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight.flatten(0, 1), p.qkv_bias.flatten())
-                               .view({input.size(0), input.size(1), 3, z_.heads, z_.head_dim});
-    const AttentionOutput attended = attend(qkv, !z_.bert);
+    const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight, p.qkv_bias);
+    const Queries parts = parts_of(qkv, input);
+    turn(parts, Turn::forward);
+    const AttentionOutput attended = attend(parts, reach());
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) {
@@ -45,20 +47,25 @@ class Attention final : public Normed {
         project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
     store_product(d.out_weight, grad, out, accumulate[0]);
     std::array<at::Tensor, 3> grad_qkv =
-        attend_backward(product(grad, p.out_weight), qkv, out, lse, !z_.bert);
+        attend_backward(product(grad, p.out_weight), parts_of(qkv, input), out, lse, reach());
     qkv.reset(), out.reset(), lse.reset();
+    turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input), {}}, Turn::back);
     // Query, key and value one after the other: one product for all three would first have to copy
     // their gradients into one matrix.
     at::Tensor grad_y;
-    for (std::int64_t i = 0; i < 3; ++i) {
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
       const at::Tensor g = std::move(grad_qkv[i]);
-      store_row_sum(d.qkv_bias[i], g, accumulate[0]);
-      store_product(d.qkv_weight[i], g, rows(y), accumulate[0]);
+      const std::int64_t width = g.size(1);
+      if (d.qkv_bias.defined()) store_row_sum(d.qkv_bias.narrow(0, row, width), g, accumulate[0]);
+      store_product(d.qkv_weight.narrow(0, row, width), g, rows(y), accumulate[0]);
+      const at::Tensor weight = p.qkv_weight.narrow(0, row, width);
       if (i == 0) {
-        grad_y = product(g, p.qkv_weight[i]);
+        grad_y = product(g, weight);
       } else {
-        product_into(grad_y, g, p.qkv_weight[i], true);
+        product_into(grad_y, g, weight, true);
       }
+      row += width;
     }
     y.reset();
     const DropoutMask dropped = embedding_mask(batch);
@@ -73,13 +80,30 @@ class Attention final : public Normed {
     NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[1]);
-      qkv_weight = split.next({3, z.width(), z.hidden});
-      qkv_bias = split.next({3, z.width()});
+      const std::int64_t rows = z.width() + 2 * z.kv_width();
+      qkv_weight = split.next({rows, z.hidden});
+      if (!z.llama) qkv_bias = split.next({rows});
       out_weight = split.next({z.hidden, z.width()});
-      norm = next_norm(whole, z.hidden);
-      out_bias = whole.next({z.hidden});
+      norm = next_norm(whole, z);
+      if (!z.llama) out_bias = whole.next({z.hidden});
     }
   };
+
+  /// (n, heads x head_dim) -> (B, T, heads, head_dim).
+  at::Tensor heads_of(const at::Tensor& x, const at::Tensor& input) const {
+    return x.unflatten(1, {-1, z_.head_dim}).unflatten(0, {input.size(0), input.size(1)});
+  }
+  Queries parts_of(const at::Tensor& qkv, const at::Tensor& input) const {
+    const std::int64_t width = z_.width(), kv = z_.kv_width();
+    return {heads_of(qkv.narrow(1, 0, width), input), heads_of(qkv.narrow(1, width, kv), input),
+            heads_of(qkv.narrow(1, width + kv, kv), input)};
+  }
+  /// Rotary positions, in place.
+  void turn(const Queries& parts, Turn direction) const {
+    if (!z_.llama) return;
+    for (const at::Tensor& x : {parts.q, parts.k}) rotate(x, z_.frequencies, direction);
+  }
+  Reach reach() const { return {!z_.bert, z_.window}; }
 
   DropoutMask mask(const Batch& batch) const {
     return {batch, Site::attention, z_.layer, z_.dropout};

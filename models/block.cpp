@@ -5,6 +5,7 @@
 #include "engine/base/errors.h"
 #include "models/large_products.h"
 #include "models/layers.h"
+#include "models/rotary.h"
 
 namespace rehearse::models {
 
@@ -16,10 +17,6 @@ std::int64_t Saved::bytes() const {
 
 std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
                                   program::DType dtype) {
-  if (model.family == model::Family::llama) {
-    throw InputError(
-        fmt::format("model {}: llama is simulated only; gpt and bert can be trained", model.name));
-  }
   if (model.outputs > 0)
     throw InputError(fmt::format(
         "model {}: a head with {} outputs is simulated only; 0, the vocabulary, can be trained",
@@ -35,6 +32,7 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
   LocalShape z;
   z.hidden = model.hidden;
   z.heads = model.heads / tp;
+  z.kv_heads = model.kv_heads / tp;
   z.head_dim = model.hidden / model.heads;
   z.ffn = model.ffn / tp;
   z.vocab = model.vocab;
@@ -45,7 +43,11 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
   z.bert = model.family == model::Family::bert;
   z.tied = model.tied;
   z.dropout = model.dropout;
-  z.epsilon = z.bert ? 1e-12 : 1e-5;  // the published values
+  z.epsilon = model.norm_epsilon;
+  z.llama = model.family == model::Family::llama;
+  if (z.llama) z.frequencies = rotary_frequencies(model);
+  // A window that holds the whole sequence needs no mask.
+  z.window = attended(model) < model.seq_len ? model.window : 0;
   switch (s.kind) {
     case model::SegmentKind::embedding:
       return make_embedding(z);

@@ -67,8 +67,8 @@ class Block {
                               std::span<const bool> accumulate) = 0;
 };
 
-/// Throws InputError for a family without blocks (llama), for a dtype other than f32, bf16 and f16,
-/// and when tp does not divide the sizes of the segment's groups.
+/// Throws InputError for a head with `outputs`, for a dtype other than f32, bf16 and f16, and when
+/// tp does not divide the sizes of the segment's groups.
 std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
                                   program::DType dtype);
 

@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "engine/base/vectorise.h"
+#include "models/by_type.h"
 #include "models/layers.h"
 
 namespace rehearse::models {
@@ -95,14 +96,7 @@ void each_row(const at::Tensor& values, const Work& work) {
 }
 template <class Work>
 void each_row(const at::Tensor& values, const Work& work) {
-  switch (values.scalar_type()) {
-    case at::kBFloat16:
-      return each_row<c10::BFloat16>(values, work);
-    case at::kHalf:
-      return each_row<c10::Half>(values, work);
-    default:
-      return each_row<float>(values, work);
-  }
+  by_type(values, [&]<class T>(T) { each_row<T>(values, work); });
 }
 
 /// (n), the factor of each row that turns this shard's exponentials into probabilities times

@@ -9,6 +9,7 @@
 
 #include "engine/base/random.h"
 #include "engine/base/vectorise.h"
+#include "models/by_type.h"
 #include "models/layers.h"
 
 namespace rehearse::models {
@@ -111,14 +112,7 @@ void drop(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residual) {
     return;
   }
   const at::Tensor add = residual.defined() ? residual.contiguous() : residual;
-  switch (x.scalar_type()) {
-    case at::kBFloat16:
-      return drop_rows<c10::BFloat16>(x, mask, add);
-    case at::kHalf:
-      return drop_rows<c10::Half>(x, mask, add);
-    default:
-      return drop_rows<float>(x, mask, add);
-  }
+  by_type(x, [&]<class T>(T) { drop_rows<T>(x, mask, add); });
 }
 
 }  // namespace rehearse::models

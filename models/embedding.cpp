@@ -1,6 +1,7 @@
 // Token and position embeddings. The token table is split by rows over tp (Megatron-LM, section 3);
 // a rank contributes zeros for tokens of other shards. Tensor rank 0 alone adds positions, and for
-// BERT token type 0. GPT applies dropout here, BERT after its first norm (attention.cpp).
+// BERT token type 0; LLaMA's positions are in its attention. GPT applies dropout here, BERT after
+// its first norm (attention.cpp).
 //
 // Shapes: B samples, T tokens, H = hidden, n = B x T, V rows of this rank's shard of the table.
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,7 +24,7 @@ class Embedding final : public Block {
     // (n, H) -> (B, T, H).
     at::Tensor out = at::index_select(table, 0, rows.index).view({samples, seq, z_.hidden});
     if (rows.outside.defined()) out.masked_fill_(rows.outside.view({samples, seq, 1}), 0);
-    if (z_.first()) {
+    if (z_.first() && !z_.llama) {
       const at::Tensor whole = params[1].view({-1, z_.hidden});  // positions, BERT: 2 token types
       out.add_(whole.narrow(0, 0, seq));
       if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
@@ -45,9 +46,9 @@ class Embedding final : public Block {
       grad = grad_output.clone();
       drop(grad, mask, {});
     }
-    for (std::size_t i = 0; i < 2; ++i) store_zero(grads[i], accumulate[i]);
+    for (std::size_t i = 0; i < grads.size(); ++i) store_zero(grads[i], accumulate[i]);
     at::Tensor by_row = grad.view({-1, z_.hidden});
-    if (z_.first()) {
+    if (z_.first() && !z_.llama) {
       const at::Tensor whole = grads[1].view({-1, z_.hidden});
       const at::ScalarType dtype = whole.scalar_type();
       whole.narrow(0, 0, grad.size(1)).add_(at::sum(grad, {0}, false, dtype));

@@ -81,11 +81,11 @@ class Head final : public Normed {
       table = split.next({z.padded_vocab, z.hidden});
       if (z.bert && z.tied) table_bias = groups[1].view({z.padded_vocab});
       if (z.bert && !z.tied) table_bias = split.next({z.padded_vocab});
-      norm = next_norm(whole, z.hidden);
+      norm = next_norm(whole, z);
       if (!z.bert) return;
       transform_weight = whole.next({z.hidden, z.hidden});
       transform_bias = whole.next({z.hidden});
-      second = next_norm(whole, z.hidden);
+      second = next_norm(whole, z);
     }
   };
 

@@ -36,6 +36,7 @@ at::Tensor GroupTensors::next(std::initializer_list<std::int64_t> shape) {
 }
 
 Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
+  if (!p.bias.defined()) return rms_forward(x, p.weight, epsilon);
   Norm norm;
   std::tie(norm.y, norm.mean, norm.rstd) = at::native_layer_norm(
       x, {x.size(-1)}, norm_parameter(p.weight), norm_parameter(p.bias), epsilon);
@@ -45,6 +46,7 @@ Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate) {
+  if (!p.bias.defined()) return rms_backward(grad, x, rstd, p.weight, d.weight, accumulate);
   const auto [grad_x, dweight, dbias] =
       at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, norm_parameter(p.weight),
                                      norm_parameter(p.bias), {true, true, true});
@@ -75,7 +77,7 @@ void store(const at::Tensor& target, const at::Tensor& x, bool accumulate) {
 }
 
 void store_zero(const at::Tensor& target, bool accumulate) {
-  if (!accumulate) target.zero_();
+  if (target.defined() && !accumulate) target.zero_();
 }
 
 void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
@@ -88,6 +90,7 @@ void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tens
 }
 
 void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulate) {
+  if (!target.defined()) return;
   if (accumulate || target.scalar_type() != x.scalar_type()) {
     store(target, at::sum(x, {0}, false, target.scalar_type()), accumulate);
   } else {
@@ -106,7 +109,7 @@ at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tens
     return out;
   }
   if (!first) return product(a, weight.t()).view(residual.sizes());
-  at::Tensor out = at::add(residual, bias);
+  at::Tensor out = bias.defined() ? at::add(residual, bias) : residual.clone();
   product_into(out.view({-1, hidden}), a, weight.t(), true);
   return out;
 }

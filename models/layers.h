@@ -18,14 +18,17 @@ namespace rehearse::models {
 
 /// Sizes of the blocks of one model on one tensor-parallel rank.
 struct LocalShape {
-  std::int64_t hidden = 0, heads = 0, head_dim = 0, ffn = 0;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
-  bool bert = false, tied = true;
+  bool bert = false, llama = false, tied = true;
+  std::int64_t window = 0;              // of attention; 0: none
+  std::vector<float> frequencies = {};  // of rotary positions (LLaMA)
   double dropout = 0, epsilon = 1e-5;
 
   bool first() const { return tp_rank == 0; }
   std::int64_t width() const { return heads * head_dim; }
+  std::int64_t kv_width() const { return kv_heads * head_dim; }
 };
 
 /// Cuts a flat parameter group into its tensors, in the order in which engine/model/model.cpp lists
@@ -44,24 +47,40 @@ class GroupTensors {
   std::int64_t offset_ = 0;
 };
 
-/// Parameters of a layer norm, or their gradients; each (H).
+/// Parameters of a norm, or their gradients; each (H). An RMSNorm (LLaMA) has no bias.
 struct NormParams {
   at::Tensor weight = {}, bias = {};
 };
 struct Norm {
   at::Tensor y = {}, mean = {}, rstd = {};
 };
-/// Layer norm of x, (B, T, H). mean and rstd, one for each row, are f32 whatever the dtype of x.
+/// Norm of x, (B, T, H). mean and rstd, one for each row, are f32 whatever the dtype of x; mean has
+/// no elements for an RMSNorm.
 Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon);
 /// Returns the gradient of x; stores the gradients of weight and bias in `d`.
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate);
 
+/// The same for an RMSNorm, in loops over rows on the CPU and by tensor operations elsewhere.
+Norm rms_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor rms_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd,
+                        const at::Tensor& weight, const at::Tensor& grad_weight, bool accumulate);
+Norm rms_forward_by_tensors(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor rms_backward_by_tensors(const at::Tensor& grad, const at::Tensor& x,
+                                   const at::Tensor& rstd, const at::Tensor& weight,
+                                   const at::Tensor& grad_weight, bool accumulate);
+
+/// SwiGLU: silu(gate) * up, (n, ffn). inner: (n, 2 ffn), gate and up.
+at::Tensor swiglu(const at::Tensor& inner);
+/// Replaces `inner` by its gradient. grad: (n, ffn).
+void swiglu_backward(const at::Tensor& grad, const at::Tensor& inner);
+void swiglu_backward_by_tensors(const at::Tensor& grad, const at::Tensor& inner);
+
 /// target (+)= a b, for matrices of any strides.
 void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add);
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
-/// x weight^T + bias, for x (n, i), weight (j, i) and bias (j).
+/// x weight^T + bias, for x (n, i), weight (j, i) and bias (j), which may be undefined: none.
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// A function that computes target (+)= a b. product_into chooses between two (large_products.h):
@@ -80,22 +99,34 @@ std::string mismatch_with_libtorch(IntoProduct way);
 /// target (+)= a^T b, for a (n, i) and b (n, j): the gradient of a weight (i, j).
 void store_product(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b,
                    bool accumulate);
-/// target (+)= sum of the rows of x: the gradient of a bias.
+/// target (+)= sum of the rows of x: the gradient of a bias. `target` undefined: there is none.
 void store_row_sum(const at::Tensor& target, const at::Tensor& x, bool accumulate);
 /// target (+)= x.
 void store(const at::Tensor& target, const at::Tensor& x, bool accumulate);
-/// target (+)= 0: for a gradient that only tensor rank 0 computes, on the other ranks.
+/// target (+)= 0: for a gradient that only tensor rank 0 computes, on the other ranks. `target`
+/// undefined: there is none.
 void store_zero(const at::Tensor& target, bool accumulate);
 
 struct AttentionOutput {
   at::Tensor out = {}, log_sum = {};  // (n, W); log of the softmax sums, f32 (B, heads, T)
 };
-/// Scaled dot-product attention. qkv: (B, T, 3, heads, head_dim), query, key and value.
-AttentionOutput attend(const at::Tensor& qkv, bool causal);
-/// Returns the gradients of query, key and value, each (n, W). grad_out, out: (n, W).
-std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+/// Which tokens a token attends to: all, those before it and itself, or the last `window` of these.
+struct Reach {
+  bool causal = false;
+  std::int64_t window = 0;  // 0: all before it
+};
+/// Query (B, T, heads, head_dim), key and value (B, T, kv_heads, head_dim). With fewer key-value
+/// heads than heads, each serves heads / kv_heads query heads that follow each other.
+struct Queries {
+  at::Tensor q = {}, k = {}, v = {};
+};
+/// Scaled dot-product attention.
+AttentionOutput attend(const Queries& x, const Reach& reach);
+/// Returns the gradients of query, key and value, (n, W) and twice (n, kv_heads x head_dim).
+/// grad_out, out: (n, W).
+std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const Queries& x,
                                           const at::Tensor& out, const at::Tensor& log_sum,
-                                          bool causal);
+                                          const Reach& reach);
 
 enum class Site : std::uint8_t { embedding, attention, mlp };
 /// Names a dropout mask by all that its bits depend on: seed, step and samples of the batch, the
@@ -145,16 +176,16 @@ void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
                             const at::Tensor& labels, Shard shard, double scale,
                             std::int64_t elements);
 
-/// The next two tensors of a group, as parameters of a norm.
-inline NormParams next_norm(GroupTensors& cut, std::int64_t hidden) {
-  at::Tensor weight = cut.next({hidden});
-  return {std::move(weight), cut.next({hidden})};
+/// The next tensors of a group, as parameters of a norm: weight and bias, or LLaMA's weight alone.
+inline NormParams next_norm(GroupTensors& cut, const LocalShape& z) {
+  at::Tensor weight = cut.next({z.hidden});
+  return {std::move(weight), z.llama ? at::Tensor() : cut.next({z.hidden})};
 }
 
 /// Base of all blocks but the embedding: they begin with a norm of their input. A block of a
 /// post-LN model therefore begins with the norm that ends the previous block in the papers.
 ///
-///   pre-LN (GPT)                          post-LN (BERT)
+///   pre-LN (GPT, LLaMA)                   post-LN (BERT)
 ///   input -+- norm -- f -- drop -(+)      input -- norm -+- f -- drop -(+)
 ///          |                      |                      |              |
 ///          +----- residual -------+                      +-- residual --+

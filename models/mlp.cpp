@@ -1,5 +1,6 @@
-// Feed-forward block: norm, column-parallel product, GELU (GPT-2: tanh approximation; BERT: exact),
-// row-parallel product, residual. Where the residual starts: see `Normed` in layers.h.
+// Feed-forward block: norm, column-parallel product, GELU (GPT-2: tanh approximation; BERT: exact)
+// or SwiGLU (LLaMA), row-parallel product, residual. Where the residual starts: see `Normed` in
+// layers.h.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
@@ -19,7 +20,7 @@ class Mlp final : public Normed {
     const Tensors p(z_, params);
     const Norm norm = normed(input, p.norm);
     const at::Tensor inner = affine(rows(norm.y), p.in_weight, p.in_bias);
-    const at::Tensor active = at::gelu(inner, approximation());
+    const at::Tensor active = z_.llama ? swiglu(inner) : at::gelu(inner, approximation());
     at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) saved->tensors = {norm.y, norm.mean, norm.rstd, inner, active};
@@ -40,7 +41,12 @@ class Mlp final : public Normed {
     store_product(d.out_weight, grad, active, accumulate[0]);
     active.reset();
     at::Tensor grad_inner = product(grad, p.out_weight);
-    at::gelu_backward_out(grad_inner, grad_inner, inner, approximation());
+    if (z_.llama) {
+      swiglu_backward(grad_inner, inner);
+      grad_inner = inner;
+    } else {
+      at::gelu_backward_out(grad_inner, grad_inner, inner, approximation());
+    }
     inner.reset();
     store_row_sum(d.in_bias, grad_inner, accumulate[0]);
     store_product(d.in_weight, grad_inner, rows(y), accumulate[0]);
@@ -56,11 +62,11 @@ class Mlp final : public Normed {
     NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[1]);
-      in_weight = split.next({z.ffn, z.hidden});
-      in_bias = split.next({z.ffn});
+      in_weight = split.next({z.llama ? 2 * z.ffn : z.ffn, z.hidden});  // LLaMA: gate and up
+      if (!z.llama) in_bias = split.next({z.ffn});
       out_weight = split.next({z.hidden, z.ffn});
-      norm = next_norm(whole, z.hidden);
-      out_bias = whole.next({z.hidden});
+      norm = next_norm(whole, z);
+      if (!z.llama) out_bias = whole.next({z.hidden});
     }
   };
 

@@ -127,6 +127,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!bias.defined()) return product(x, weight.t());
   if (!by_one_dnn(x, weight.size(0))) return at::linear(x, weight, bias);
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   out.copy_(bias);

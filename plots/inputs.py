@@ -1,7 +1,7 @@
 """Reads the files that `rehearse` writes, and checks every field before anything is drawn.
 
-Eight kinds of file are recognised by their content: a comparison (`results`), one simulation
-(`method` and `step_time_s`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
+Nine kinds of file are recognised by their content: a comparison (`results`), one simulation
+(`method` and `step_time_s`), long runs (`long_runs`, or `goodput`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
 (`runs`), a collective by size (`collective`), a validation (`sets`), and training metrics (JSON lines
 with `step` and `loss`). docs/report.md lists their fields.
 """
@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from plots import accuracy, collective, explain, placement
+from plots import accuracy, collective, explain, faulted, goodput, placement
 
 SCHEMA_VERSION = 1
 
@@ -33,6 +33,7 @@ class Inputs:
     placements: list = field(default_factory=list)
     collectives: list = field(default_factory=list)  # by size
     validations: list = field(default_factory=list)  # sets of published measurements
+    long_runs: list = field(default_factory=list)
     commands: list = field(default_factory=list)  # that wrote the results
     versions: list = field(default_factory=list)  # of `rehearse`, of the results
 
@@ -170,6 +171,8 @@ def _load_one(path, label, inputs):
         inputs.collectives.append(collective.read(top))
     elif "sets" in value:
         inputs.validations += accuracy.read(top)
+    elif "long_runs" in value or "goodput" in value:
+        inputs.long_runs += goodput.read(top)
     elif "results" in value:
         top.version()
         inputs.results += [_result(item, label) for item in top.get("results").items()]
@@ -186,7 +189,7 @@ def _load_one(path, label, inputs):
         raise InputError(
             f"{path}: neither a comparison (results), a simulation (method, step_time_s), a plan"
             " (placement), a trace (traceEvents), predictions (runs), a collective by size (collective), a"
-            " validation (sets) nor training metrics (step, loss)"
+            " validation (sets), long runs (long_runs, goodput) nor training metrics (step, loss)"
         )
 
 
@@ -224,6 +227,7 @@ def _result(item, label):
         "precision": item.get("precision", "").text(),
         "energy": _energy(item.get("energy_j", None)),
         "explain": explain.read(item.get("explain", None)),
+        "faults": faulted.read(item.get("faults", None)),
         "world_size": item.get("world_size").integer(),
         "mesh": mesh_text(item.get("mesh", {})),
         "seeds": item.get("seeds", None).value,

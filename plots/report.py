@@ -17,10 +17,10 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
-from plots import accuracy, collective, explain, inputs, loss, methods, page, placement, prediction, style, timeline
+from plots import accuracy, collective, explain, faulted, goodput, inputs, loss, methods, page, placement, prediction, style, timeline
 from plots.inputs import InputError
 
-FIGURES = ("methods", "explain", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy")
+FIGURES = ("methods", "explain", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy", "goodput", "faults")
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
     "explain": "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
@@ -31,6 +31,8 @@ WHAT = {
     "loss": "the loss curve (JSON lines of rehearse train)",
     "collective": "a collective by size (JSON of rehearse collective)",
     "accuracy": "predicted against measured time of published measurements (JSON of rehearse validate)",
+    "goodput": "where weeks go (JSON of rehearse simulate or compare --duration)",
+    "faults": "step times under a fault trace (JSON of rehearse simulate --faults)",
 }
 
 
@@ -83,6 +85,10 @@ def explained(given):
     return [r["explain"] for r in given.results if r["explain"]]
 
 
+def struck(given):
+    return [r["faults"] for r in given.results if r["faults"]]
+
+
 def drawing(name, given):
     """The matplotlib figure of that name, or None if its input was not given."""
     if name == "methods":
@@ -101,6 +107,10 @@ def drawing(name, given):
         return collective.draw(given.collectives[0]) if given.collectives else None
     if name == "accuracy":
         return accuracy.draw(given.validations) if given.validations else None
+    if name == "goodput":
+        return goodput.draw(given.long_runs) if given.long_runs else None
+    if name == "faults":
+        return faulted.draw(struck(given)[0]) if struck(given) else None
     return loss.draw(given.losses) if given.losses else None
 
 
@@ -160,6 +170,8 @@ def run(options):
                     given.losses,
                     given.collectives,
                     given.validations,
+                    given.long_runs,
+                    struck(given),
                 ),
                 strict=True,
             )

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/link/readiness.h"
 #include "sim/crowding.h"
+#include "sim/fault_player.h"
 #include "sim/group_exchanges.h"
+#include "sim/mailboxes.h"
 #include "sim/network.h"
 #include "sim/player.h"
 
@@ -22,6 +25,8 @@ enum Tag : SharedNetwork::Token {
   tag_hop = SharedNetwork::Token{0} << 32,       // a hop or core work; index: the player's
   tag_local = SharedNetwork::Token{1} << 32,     // a local op; index: its lane
   tag_exchange = SharedNetwork::Token{2} << 32,  // an exchange of known duration; index: its owner
+  tag_begin = SharedNetwork::Token{3} << 32,     // an op whose rank stood still; index: its lane
+  tag_faults = SharedNetwork::Token{4} << 32,    // the fault player's
 };
 
 class Executor {
@@ -34,26 +39,36 @@ class Executor {
         disturber_(disturber),
         sink_(sink),
         options_(options),
-        network_(cluster, options.slow, options.bypass),
+        faults_(options.faults),
+        network_(cluster, options.slow,
+                 {.bypass = options.bypass,
+                  .limits = faults_ != nullptr && loses_packets(faults_->trace())}),
         crowding_(cluster, options.profile, costs.rank_to_device()),
         group_exchanges_(linked, costs, cluster, network_,
                          {.chunk = options.fidelity == Fidelity::chunk,
                           .measured = options.profile == nullptr ? nullptr : &crowding_}),
         player_(network_, group_exchanges_, tag_hop),
-        readiness_(linked, steps) {
+        readiness_(linked, steps),
+        mailboxes_(linked.program.channels.size(), linked.role_of.size()) {
     for (const program::Role& role : linked.program.roles) {
       follow_clock_ |= role.free_running;
       for (const program::Lane& lane : role.lanes)
         follow_clock_ |= lane.order == program::Order::arrival;
     }
-    follow_clock_ |= linked.mailboxes;
+    follow_clock_ |= linked.mailboxes || faults_ != nullptr;
+    if (faults_ != nullptr) {
+      links_change_ = changes_links(faults_->trace());
+      fault_player_ =
+          std::make_unique<FaultPlayer>(*faults_, cluster, costs.rank_to_device(), network_,
+                                        [this](double date) { network_.wake(date, tag_faults); });
+      fault_player_->begin();
+    }
     for (Id event = 0; event < linked.events.size(); ++event) {
       waiting_base_.push_back(waiting_.size());
       waiting_.resize(waiting_.size() + group_exchanges_.count(event));
     }
     prepare_cores(cluster);
-    mailboxes_.resize(linked.program.channels.size() * linked.role_of.size());
-    last_sender_.resize(mailboxes_.size(), none);
+    local_seconds_.resize(faults_ != nullptr ? readiness_.lanes().size() : 0);
   }
 
   Simulated run() {
@@ -81,10 +96,8 @@ class Executor {
     std::uint32_t local = 0;  // number of the exchange within its event
     double start = 0;
     Id lane = none, to_rank = none;  // of a put: the sender's lane, the receiver's rank
-  };
-  struct Mailbox {
-    std::deque<Id> senders = {};  // senders of the messages that wait, in order of arrival
-    std::deque<Id> takers = {};   // lanes with a Take that waits
+    const GroupExchange* exchange = nullptr;
+    double seconds = 0;  // if they are known
   };
 
   /// Gives each device a host of SimGrid to compute on, unless local work bypasses SimGrid.
@@ -129,6 +142,9 @@ class Executor {
   void start(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    if (fault_player_ && fault_player_->must_wait(rank_of(lane), op.work,
+                                                  readiness_.lanes()[id].current, tag_begin | id))
+      return;
     std::visit(program::overloaded{[&](const program::Compute&) { start_local(id); },
                                    [&](const program::Kernel&) { start_local(id); },
                                    [&](const program::Update&) { start_local(id); },
@@ -137,6 +153,8 @@ class Executor {
                                    [&](const program::Recv&) { arrive(id); },
                                    [&](const program::Put& put) { start_put(id, put); },
                                    [&](const program::Take& take) { start_take(id, take); },
+                                   [&](const program::Copy&) { start_local(id); },
+                                   [&](const program::Save&) { start_local(id); },
                                    [&](const program::Issue&) { start_local(id); }},
                op.work);
   }
@@ -151,6 +169,7 @@ class Executor {
                            disturber_.compute_factor(rank, lane.current.step, lane.current.op);
     const double since = lane.current.since;
     const Id device = costs_.rank_to_device()[rank];
+    if (faults_ != nullptr) local_seconds_[id] = cores_.empty() ? seconds : -1;
     if (!cores_.empty())
       network_.work(since, cores_[device], seconds / crowding_.of_work(device), crowding_.threads(),
                     tag_local | id);
@@ -158,6 +177,23 @@ class Executor {
       network_.wake(since + seconds, tag_local | id);
     else
       finish(id, since, since + seconds);
+  }
+  /// Whether local work that was to end now goes on, because its rank stood still or was slow.
+  bool local_goes_on(Id id, double now) {
+    if (faults_ == nullptr) return false;
+    const link::RankLane& lane = readiness_.lanes()[id];
+    const program::Work& work = linked_.program.roles[lane.role].ops[lane.current.op].work;
+    const double since = lane.current.since;
+    if (local_seconds_[id] < 0) local_seconds_[id] = now - since;
+    const double end = faults_->end_of(rank_of(lane), work, since, local_seconds_[id]);
+    return fault_player_->goes_on(end, now, tag_local | id);
+  }
+  bool exchange_goes_on(std::uint32_t index, double now) {
+    if (faults_ == nullptr) return false;
+    const Owner& owner = owners_[index];
+    const GroupMembers& group = group_exchanges_.group(*owner.exchange);
+    const double end = faults_->end_of(group.ranks, owner.start, owner.seconds);
+    return fault_player_->goes_on(end, now, tag_exchange | index);
   }
 
   /// A rank arrives at a rendezvous: a collective, a send or a receive. The last rank to arrive
@@ -189,11 +225,13 @@ class Executor {
   /// Starts an exchange whose members are ready at `since`. `factor`: jitter on its duration.
   void meet(const GroupExchange& exchange, double since, double factor, Owner owner) {
     const bool known = exchange.schedule->rounds() == 0 ||
-                       (exchange.uncontended && options_.bypass &&
+                       (exchange.uncontended && options_.bypass && !links_change_ &&
                         options_.fidelity == Fidelity::fluid && cores_.empty());
     const double end = since + factor * (exchange.seconds * exchange.stretch + exchange.extra);
     if (known) ++result_.bypassed;
     if (known && !follow_clock_) return end_exchange(owner, end);
+    owner.exchange = &exchange;
+    owner.seconds = end - since;
     const std::uint32_t index = keep(owner);
     if (known)
       network_.wake(end, tag_exchange | index);
@@ -224,18 +262,12 @@ class Executor {
     }
   }
 
-  Mailbox& mailbox(Id channel, Id rank) {
-    return mailboxes_[std::size_t{channel} * linked_.role_of.size() + rank];
-  }
-  Id& last_sender(Id channel, Id rank) {
-    return last_sender_[std::size_t{channel} * linked_.role_of.size() + rank];
-  }
   void start_put(Id id, const program::Put& put) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
     const std::vector<Id>& peers = linked_.program.roles[put.peer].ranks;
     Id to = peers[lane.place % peers.size()];
-    if (put.reply != none) to = last_sender(put.reply, rank);
+    if (put.reply != none) to = mailboxes_.last_sender(put.reply, rank);
     if (to == none)
       throw ProgramError(
           fmt::format("rank {} replies before any message came: {}", rank,
@@ -250,24 +282,17 @@ class Executor {
     const link::RankLane& lane = readiness_.lanes()[owner.lane];
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
     const Id channel = std::get<program::Put>(op.work).channel;
-    mailbox(channel, owner.to_rank).senders.push_back(rank_of(lane));
+    mailboxes_.arrives(channel, owner.to_rank, rank_of(lane));
     deliver(channel, owner.to_rank, end);
     finish(owner.lane, owner.start, end);
   }
   void start_take(Id id, const program::Take& take) {
     const Id rank = rank_of(readiness_.lanes()[id]);
-    mailbox(take.channel, rank).takers.push_back(id);
+    mailboxes_.waits(take.channel, rank, id);
     deliver(take.channel, rank, readiness_.lanes()[id].current.since);
   }
-  /// Gives the oldest message to the oldest Take, when the mailbox has both.
   void deliver(Id channel, Id rank, double now) {
-    Mailbox& box = mailbox(channel, rank);
-    if (box.senders.empty() || box.takers.empty()) return;
-    last_sender(channel, rank) = box.senders.front();
-    const Id lane = box.takers.front();
-    box.senders.pop_front();
-    box.takers.pop_front();
-    finish(lane, now, now);
+    if (const Id lane = mailboxes_.deliver(channel, rank); lane != none) finish(lane, now, now);
   }
 
   void ended(SharedNetwork::Token token) {
@@ -278,17 +303,30 @@ class Executor {
     if (stopped_ || now > over_at_) return;
     switch (token & ~SharedNetwork::Token{~std::uint32_t{0}}) {
       case tag_local:
+        if (local_goes_on(index, now)) return;
         return finish(index, readiness_.lanes()[index].current.since, now);
       case tag_exchange:
+        if (exchange_goes_on(index, now)) return;
         return end_owner(index, now);
+      case tag_begin:
+        return start(index);
+      case tag_faults:
+        fault_player_->reach(now);
+        if (faults_->stopped()) stop();
+        return;
       default:
         if (const auto owner = player_.ended(index)) end_owner(*owner, now);
     }
   }
+  /// The run has noticed that it cannot go on. What is under way in SimGrid ends unheard.
+  void stop() {
+    stopped_ = true;
+    faults_->note_waiting(readiness_);
+    fault_player_->release_all();
+  }
   void end_owner(std::uint32_t index, double end) {
-    const Owner owner = owners_[index];
     free_owners_.push_back(index);
-    end_exchange(owner, end);
+    end_exchange(Owner(owners_[index]), end);
   }
 
   void finish(Id id, double start, double end) {
@@ -314,6 +352,8 @@ class Executor {
   /// Throws BackendError when ops are left that did not end.
   void check_all_ended() const {
     if (readiness_.finished() == readiness_.expected()) return;
+    if (faults_ != nullptr && faults_->stop_stuck(network_.now()))
+      return faults_->note_waiting(readiness_);
     throw BackendError(fmt::format(
         "the simulation ended with {} of {} ops done; {} activities of SimGrid began and never "
         "ended. Where it stopped:{}",
@@ -326,22 +366,25 @@ class Executor {
   const cluster::Disturber& disturber_;
   execution::TraceSink& sink_;
   const SimOptions options_;
+  execution::FaultReplay* faults_;
   SharedNetwork network_;
   const Crowding crowding_;
   GroupExchanges group_exchanges_;
   Player player_;
   link::Readiness readiness_;
-  bool follow_clock_ = false;  // the order of ops depends on times (see executor.h)
-  bool stopped_ = false;       // the sink needs no more; what is under way in SimGrid ends unheard
+  std::unique_ptr<FaultPlayer> fault_player_ = nullptr;
+  bool links_change_ = false;               // by faults: no exchange has a known duration
+  std::vector<double> local_seconds_ = {};  // by lane: of its local op; -1: the cores decide
+  bool follow_clock_ = false;               // the order of ops depends on times (see executor.h)
+  bool stopped_ = false;  // the sink needs no more; what is under way in SimGrid ends unheard
   double over_at_ = std::numeric_limits<double>::infinity();  // when the last counted op ended
   std::vector<Id> cores_ = {};                  // by device; empty: local work bypasses SimGrid
   std::vector<std::size_t> waiting_base_ = {};  // by event: its first entry in waiting_
   std::vector<Waiting> waiting_ = {};
   std::vector<Owner> owners_ = {};
   std::vector<std::uint32_t> free_owners_ = {};
-  std::vector<Mailbox> mailboxes_ = {};  // by channel * world size + rank
-  std::vector<Id> last_sender_ = {};     // by the same index: whom a reply goes to; none: nobody
-  std::deque<Id> queue_ = {};            // lanes that may be able to go on
+  Mailboxes mailboxes_;
+  std::deque<Id> queue_ = {};  // lanes that may be able to go on
   std::vector<Id> woken_ = {};
   Simulated result_ = {};
 };

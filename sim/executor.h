@@ -19,6 +19,7 @@
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
+#include "engine/execution/fault_replay.h"
 #include "engine/execution/trace.h"
 #include "engine/link/link.h"
 
@@ -34,6 +35,8 @@ struct SimOptions {
   const costs::Profile* profile = nullptr;
   /// A factor on each link's time, by link, as given to `costs` (see link_slowdowns); empty: all 1.
   std::span<const double> slow = {};
+  /// What breaks; null: nothing. The run may then stop before its last step.
+  execution::FaultReplay* faults = nullptr;
 };
 
 struct Simulated {

@@ -3,25 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <queue>
-#include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
-#include <unordered_map>
 
 #include "engine/base/errors.h"
+#include "sim/network_inside.h"
 
 namespace rehearse::sim {
 namespace {
 
-namespace sg = simgrid::s4u;
-
 bool simulated_before = false;
-
-/// SimGrid takes flow sizes as whole numbers, and a flow may have a fraction of a byte (a share of
-/// a tensor times a factor). So one byte is 1024 of SimGrid's units.
-constexpr double units_per_byte = 1024;
 
 sg::Engine& make_engine() {
   // Precision: SimGrid ends an activity that would end within `timing` of now, and treats a link as
@@ -46,254 +36,13 @@ sg::Engine& make_engine() {
 
 }  // namespace
 
-struct SharedNetwork::Impl {
-  enum class Kind : std::uint8_t { transfer, work, wake, alone };
-  /// An activity that was asked for and has not started, or the end of a flow that is alone.
-  struct Start {
-    double date = 0, amount = 0;  // amount: bytes of a transfer, seconds of work
-    std::uint64_t order = 0;      // starts with equal dates run in the order of the calls
-    Token token = 0;
-    Id place = none;  // the route of a transfer, the host of work, the index of a flow alone
-    int threads = 1;
-    Kind kind = Kind::wake;
-    bool operator>(const Start& b) const {
-      return date != b.date ? date > b.date : order > b.order;
-    }
-  };
-  struct Route {
-    sg::Host* host = nullptr;
-    double latency = 0, bandwidth = std::numeric_limits<double>::infinity();
-    std::vector<Id> links = {};
-  };
-  /// The ways between two devices, and each way's route; none: the way was not used yet.
-  struct Pair {
-    std::span<const cluster::Path> ways = {};
-    std::vector<Id> routes = {};
-  };
-  /// An activity under way. The activity's user pointer in SimGrid holds the slot's index + 1.
-  struct Slot {
-    sg::ActivityPtr activity = nullptr;
-    Token token = 0;
-    Id route = none;  // of a flow
-  };
-  /// A flow that no other flow met on its links. It needs no SimGrid while that is so, because its
-  /// rate is the bandwidth of its route.
-  struct Alone {
-    double since = 0, bytes = 0;
-    Token token = 0;
-    Id route = none;        // none: not in use
-    std::uint64_t end = 0;  // Start::order of its end
-  };
-  /// What flows on a link.
-  struct Traffic {
-    Id alone = none;           // index of the flow that has the link to itself
-    std::uint32_t shared = 0;  // number of SimGrid's flows
-  };
-
-  Impl(const cluster::Cluster& c, std::span<const double> s, bool b)
-      : cluster(c), slow(s.begin(), s.end()), bypass(b), traffic(c.links().size()) {}
-
-  const cluster::Cluster& cluster;
-  std::vector<double> slow;
-  bool bypass;
-  std::vector<Traffic> traffic;  // by link
-  std::vector<Alone> alone = {};
-  std::vector<Id> free_alone = {};
-  sg::Engine* engine = nullptr;
-  sg::NetZone* zone = nullptr;
-  sg::Host* source = nullptr;
-  std::vector<sg::Link*> links = {};
-  std::vector<Route> routes = {};
-  std::unordered_map<std::uint64_t, Pair> pairs = {};
-  std::vector<sg::Host*> cores = {};
-
-  std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};
-  std::vector<double> armed = {};  // dates of the timers that are set, the earliest last
-  std::uint64_t asked = 0;
-  std::vector<Slot> slots = {};
-  std::vector<std::uint32_t> free_slots = {};
-  std::vector<sg::ActivityPtr> ended = {};
-  std::function<void(Token)> done = {};
-  std::int64_t transfers = 0, flows = 0;
-  bool running = false;  // within run() and outside fire(), which calls arm() at its end
-
-  /// Creates SimGrid's link at the first route over it.
-  void link_ready(Id link) {
-    if (links.size() < cluster.links().size()) links.resize(cluster.links().size());
-    if (links[link]) return;
-    links[link] = zone->add_link(fmt::format("l{}", link), bandwidth(link) * units_per_byte);
-    links[link]->set_latency(0.0);
-    links[link]->seal();
-  }
-  Id add_route(const cluster::Path& way) {
-    Route route{.latency = way.latency.value, .links = way.links};
-    std::vector<sg::LinkInRoute> hops;
-    for (const Id link : way.links) {
-      link_ready(link);
-      hops.emplace_back(links[link]);
-      route.bandwidth = std::min(route.bandwidth, bandwidth(link));
-    }
-    route.host = zone->add_host(fmt::format("r{}", routes.size()), 1.0);
-    zone->add_route(nullptr, route.host, hops, false);
-    routes.push_back(std::move(route));
-    return static_cast<Id>(routes.size() - 1);
-  }
-  /// Bytes per second, with the link's slowdown.
-  double bandwidth(Id link) const {
-    return cluster.links()[link].bandwidth.value / (slow.empty() ? 1 : slow[link]);
-  }
-
-  void ask(Start start) {
-    start.order = asked++;
-    starts.push(start);
-    arm();
-  }
-  /// Sets one timer for the earliest start, because many starts have equal dates. A timer stays set
-  /// when an earlier start arrives, so that no date gets two timers.
-  void arm() {
-    if (!running || starts.empty()) return;
-    const double date = starts.top().date;
-    if (!armed.empty() && armed.back() <= date) return;
-    armed.push_back(date);
-    simgrid::kernel::timer::Timer::set(date, [this] { fire(); });
-  }
-  /// A timer went off: starts everything that is due.
-  void fire() {
-    const double now = sg::Engine::get_clock();
-    running = false;
-    while (!starts.empty() && starts.top().date <= now) {
-      const Start start = starts.top();
-      starts.pop();
-      switch (start.kind) {
-        case Kind::wake:
-          done(start.token);
-          break;
-        case Kind::work:
-          begin_work(start);
-          break;
-        case Kind::transfer:
-          begin_transfer(start);
-          break;
-        case Kind::alone:
-          end_alone(start);
-          break;
-      }
-    }
-    while (!armed.empty() && armed.back() <= now) armed.pop_back();
-    running = true;
-    arm();
-  }
-  void begin_work(const Start& start) {
-    if (start.amount <= 0) return done(start.token);
-    sg::ExecPtr exec = sg::Exec::init();
-    exec->set_host(cores[start.place]);
-    exec->set_flops_amount(start.amount);
-    if (start.threads > 1) exec->set_thread_count(start.threads);
-    begin(exec, start.token);
-    exec->start();
-  }
-  void begin_transfer(const Start& start) {
-    if (start.amount <= 0 || start.place == none) return done(start.token);
-    ++flows;
-    const std::vector<Id>& way = routes[start.place].links;
-    bool free = bypass;
-    for (const Id link : way) {
-      if (traffic[link].alone != none) meet(traffic[link].alone, start.date);
-      free = free && traffic[link].alone == none && traffic[link].shared == 0;
-    }
-    if (free)
-      begin_alone(start);
-    else
-      share(start.place, start.amount, start.token);
-  }
-  /// Starts a flow that has all its links to itself.
-  void begin_alone(const Start& start) {
-    Id index = static_cast<Id>(alone.size());
-    if (free_alone.empty()) {
-      alone.emplace_back();
-    } else {
-      index = free_alone.back();
-      free_alone.pop_back();
-    }
-    alone[index] = {.since = start.date,
-                    .bytes = start.amount,
-                    .token = start.token,
-                    .route = start.place,
-                    .end = asked};
-    for (const Id link : routes[start.place].links) traffic[link].alone = index;
-    ask({.date = start.date + start.amount / routes[start.place].bandwidth,
-         .place = index,
-         .kind = Kind::alone});
-  }
-  void end_alone(const Start& end) {
-    Alone& flow = alone[end.place];
-    if (flow.route == none || flow.end != end.order) return;  // it met another flow
-    leave(end.place);
-    free_alone.push_back(end.place);
-    flow.route = none;
-    done(flow.token);
-  }
-  /// The flow no longer has its links to itself.
-  void leave(Id index) {
-    for (const Id link : routes[alone[index].route].links)
-      if (traffic[link].alone == index) traffic[link].alone = none;
-  }
-  /// Another flow comes to a link of a flow that was alone. From now on, SimGrid shares the links.
-  void meet(Id index, double now) {
-    constexpr double instant = 1e-12;  // seconds: SimGrid would end the flow at once
-    Alone& flow = alone[index];
-    const double bandwidth = routes[flow.route].bandwidth;
-    const double left = flow.bytes - (now - flow.since) * bandwidth;
-    leave(index);
-    if (left <= instant * bandwidth) return;  // its end is due
-    share(flow.route, left, flow.token);
-    flow.route = none;
-    free_alone.push_back(index);
-  }
-  /// Starts a flow in SimGrid.
-  void share(Id route, double bytes, Token token) {
-    for (const Id link : routes[route].links) ++traffic[link].shared;
-    sg::CommPtr comm = sg::Comm::sendto_init(source, routes[route].host);
-    begin(comm, token, route);
-    comm->set_payload_size(static_cast<std::uint64_t>(std::llround(bytes * units_per_byte)));
-    comm->start();
-  }
-  void begin(const sg::ActivityPtr& activity, Token token, Id route = none) {
-    std::uint32_t slot = 0;
-    if (free_slots.empty()) {
-      slot = static_cast<std::uint32_t>(slots.size());
-      slots.emplace_back();
-    } else {
-      slot = free_slots.back();
-      free_slots.pop_back();
-    }
-    slots[slot] = {activity, token, route};
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): SimGrid offers one pointer, which needs no pointee
-    activity->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1));
-  }
-  void end(const sg::Activity& activity) {
-    const auto slot = reinterpret_cast<std::uintptr_t>(activity.get_data<void>());
-    if (slot == 0 || activity.get_state() == sg::Activity::State::FAILED) return;
-    Slot& mine = slots[slot - 1];
-    const Token token = mine.token;
-    if (mine.route != none)
-      for (const Id link : routes[mine.route].links) --traffic[link].shared;
-    // The activity is freed when the time advances: it must not be destroyed while it reports its
-    // own end.
-    ended.push_back(std::move(mine.activity));
-    mine.activity = nullptr;
-    free_slots.push_back(static_cast<std::uint32_t>(slot - 1));
-    done(token);
-  }
-};
-
 SharedNetwork::SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow,
-                             bool bypass) {
+                             Options options) {
   if (simulated_before)
     throw BackendError(
         "SimGrid can simulate once in a process: run each simulation in one of its own");
   simulated_before = true;
-  impl_ = std::make_unique<Impl>(cluster, slow, bypass);
+  impl_ = std::make_unique<Impl>(cluster, slow, options);
   impl_->engine = &make_engine();
   impl_->zone = impl_->engine->get_netzone_root()->add_netzone_star("cluster");
   impl_->source = impl_->zone->add_host("source", 1.0);
@@ -310,12 +59,52 @@ Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
   }
   const cluster::Path& way = fastest(pair.ways, bytes);
   Id& known = pair.routes[static_cast<std::size_t>(&way - pair.ways.data())];
-  if (known == none) known = my.add_route(way);
+  if (known == none) known = my.add_route(way, from_device, to_device);
   return known;
 }
 double SharedNetwork::latency(Id route) const { return impl_->routes[route].latency; }
 double SharedNetwork::bandwidth(Id route) const { return impl_->routes[route].bandwidth; }
 std::span<const Id> SharedNetwork::links(Id route) const { return impl_->routes[route].links; }
+
+Id SharedNetwork::routes() const { return static_cast<Id>(impl_->routes.size()); }
+SharedNetwork::Ends SharedNetwork::ends(Id route) const { return impl_->routes[route].ends; }
+
+void SharedNetwork::slow_down(Id link, double factor) {
+  Impl& my = *impl_;
+  my.share_link(link);
+  if (my.now_slow.empty()) my.now_slow.assign(my.cluster.links().size(), 1);
+  my.now_slow[link] = factor;
+  if (my.links.size() > link && my.links[link] != nullptr)
+    my.links[link]->set_bandwidth(my.bandwidth(link) * units_per_byte);
+  for (Impl::Route& route : my.routes)
+    if (std::find(route.links.begin(), route.links.end(), link) != route.links.end())
+      my.set_bandwidth(route);
+}
+void SharedNetwork::limit(Id route, double bandwidth) {
+  Impl& my = *impl_;
+  for (const Id link : my.routes[route].links) my.share_link(link);
+  Impl::Route& mine = my.routes[route];
+  mine.most = bandwidth;
+  my.set_bandwidth(mine);
+  double own = bandwidth;  // not less when a slow link is good again
+  for (const Id link : mine.links) own = std::min(own, my.cluster.links()[link].bandwidth.value);
+  mine.own->set_bandwidth(own * units_per_byte);
+}
+void SharedNetwork::hold(Id route) {
+  Impl& my = *impl_;
+  for (const Id link : my.routes[route].links) {
+    const Id index = my.traffic[link].alone;
+    if (index != none && my.alone[index].route == route) my.meet(index, now());
+  }
+  if (++my.routes[route].held == 1) my.set_moving(route, false);
+}
+void SharedNetwork::release(Id route) {
+  if (--impl_->routes[route].held == 0) impl_->set_moving(route, true);
+}
+int SharedNetwork::flows_on(Id route) const { return impl_->routes[route].flows; }
+void SharedNetwork::tell_of_held(std::function<void(Id)> stands) {
+  impl_->stands = std::move(stands);
+}
 
 Id SharedNetwork::add_cores(int cores) {
   sg::Host* host = impl_->zone->add_host(fmt::format("c{}", impl_->cores.size()), 1.0);

@@ -30,10 +30,16 @@ class SharedNetwork {
  public:
   using Token = std::uint64_t;  // the caller's name for an activity
 
-  /// `slow`: a factor on each link's time, by link; empty: all 1. `bypass`: a flow that is alone on
-  /// its links bypasses SimGrid until another flow comes to one of them. Throws BackendError when
-  /// this process has simulated before.
-  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow, bool bypass = true);
+  struct Options {
+    /// A flow that is alone on its links bypasses SimGrid until another flow comes to one of them.
+    bool bypass = true;
+    bool limits = false;  // limit() will be called
+  };
+  /// `slow`: a factor on each link's time, by link; empty: all 1. Throws BackendError when this
+  /// process has simulated before.
+  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow, Options options);
+  SharedNetwork(const cluster::Cluster& cluster, std::span<const double> slow)
+      : SharedNetwork(cluster, slow, Options()) {}
   ~SharedNetwork();
 
   /// The route from one device to another that is fastest for `bytes`. `none` when the two are the
@@ -42,6 +48,27 @@ class SharedNetwork {
   double latency(Id route) const;
   double bandwidth(Id route) const;  // of the slowest link, bytes per second
   std::span<const Id> links(Id route) const;
+  /// The routes that were asked for so far are 0 to routes() - 1.
+  Id routes() const;
+  struct Ends {
+    Id from = none, to = none;  // devices
+    double wire = 0;            // latency of the links
+  };
+  Ends ends(Id route) const;
+
+  // What may change while it runs.
+  /// A link's time gets this factor, beside that of the constructor.
+  void slow_down(Id link, double factor);
+  /// The flows of a route together carry at most so many bytes per second.
+  void limit(Id route, double bandwidth);
+  /// Flows on the route stand still until release() was called as often as hold().
+  void hold(Id route);
+  void release(Id route);
+  /// The number of flows on a route, as far as SimGrid carries them; all, while it is held.
+  int flows_on(Id route) const;
+  /// `stands` is called when a flow begins on a route that is held.
+  void tell_of_held(std::function<void(Id route)> stands);
+
   /// Adds a host with `cores` cores of speed 1, which all work on it shares; returns the host's
   /// number.
   Id add_cores(int cores);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/commands/long_run.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
@@ -14,6 +15,7 @@
 #include "cli/console/table.h"
 #include "cli/console/teller.h"
 #include "cli/study/decision.h"
+#include "cli/study/fault_study.h"
 #include "cli/study/load.h"
 #include "cli/study/methods.h"
 #include "cli/study/study.h"
@@ -28,6 +30,7 @@ namespace {
 
 struct Options : StudyFlags {
   std::string methods = "all";
+  LongRunFlags long_run = {};
 };
 
 struct Row {
@@ -134,6 +137,7 @@ int run_compare(const Context& context, const Options& options) {
       const std::optional<plan::Decision> decided = decide_plan(one, &teller);
       row.study = study(one, how);
       if (decided) add_warnings(*decided, *row.study);
+      warn_of_trace(one, row.study->warnings);
     } catch (const InputError& e) {
       row.refusal = e.what();
     }
@@ -168,7 +172,9 @@ void add_compare(CLI::App& app, Context& context) {
       "  rehearse compare experiments/paper-ddp.toml\n"
       "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
       "  rehearse compare experiments/paper-ddp.toml --methods "
-      "1f1b@pp=2,1f1b@pp=4,micro_batches=8");
+      "1f1b@pp=2,1f1b@pp=4,micro_batches=8\n"
+      "  rehearse compare experiments/goodput/llama3.toml --duration 54d --recovery "
+      "restart,spare");
   auto options = std::make_shared<Options>();
   add_study_flags(*command, *options);
   command
@@ -177,8 +183,24 @@ void add_compare(CLI::App& app, Context& context) {
                    "plan: the job's")
       ->type_name("LIST")
       ->capture_default_str();
+  CLI::Option* const duration = add_duration(*command, options->long_run.duration);
+  for (const char* other : {"--methods", "--report", "--timings"}) duration->excludes(other);
+  command
+      ->add_option("--recovery", options->long_run.recovery,
+                   "With --duration: restart,shrink,grow,replica,spare or some of them")
+      ->type_name("LIST")
+      ->needs(duration);
+  command
+      ->add_option("--checkpoint", options->long_run.checkpoint,
+                   "With --duration: full,async,sharded,incremental,peer or some of them")
+      ->type_name("LIST")
+      ->needs(duration);
   command->callback([&context, options] {
-    context.run = [&context, options] { return run_compare(context, *options); };
+    context.run = [&context, options] {
+      return options->long_run.duration.empty()
+                 ? run_compare(context, *options)
+                 : compare_long(context, *options, options->long_run);
+    };
   });
 }
 

@@ -13,6 +13,7 @@
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
 #include "cli/study/decision.h"
+#include "cli/study/fault_study.h"
 #include "cli/study/plan_picture.h"
 #include "cli/study/rehearsal.h"
 #include "cli/study/study.h"
@@ -55,8 +56,9 @@ int run_plan(const Context& context, const Options& options) {
   Teller teller(context);
   const PlanFlags flags{
       .budget = options.budget, .rescore = !options.no_rescore, .teller = &teller};
-  const plan::Decision decision = decide_with_progress(job, flags);
+  plan::Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
+  warn_of_trace(job, decision.warnings);
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
   if (context.json)

@@ -112,6 +112,10 @@ void add_profile(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 4096))
       ->excludes(cluster);
   command
+      ->add_flag("--no-network", options->no_network,
+                 "Measure no communication: the job's platform states it")
+      ->excludes(cluster);
+  command
       ->add_option("--ranks-on", options->ranks_on,
                    "The platform whose device i rank i stands on; default: this host")
       ->type_name("NAME")

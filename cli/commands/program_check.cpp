@@ -73,6 +73,8 @@ std::string describe(const link::LinkedProgram& linked, bool with_model) {
                   program.world_size, mesh_text(program), linked.hash);
   std::vector<std::vector<std::string>> rows{
       {"role", "ranks", "lanes", "ops", "state", "buffers", "values", "memory", "largest"}};
+  const bool host = std::ranges::any_of(linked.memory, [](const auto& m) { return m.host > 0; });
+  if (host) rows[0].insert(rows[0].end() - 1, "of the host");
   for (Id r = 0; r < program.roles.size(); ++r) {
     const program::Role& role = program.roles[r];
     const link::RoleMemory& m = linked.memory[r];
@@ -82,6 +84,7 @@ std::string describe(const link::LinkedProgram& linked, bool with_model) {
     rows.push_back({role.name, ranks_text(role.ranks), std::to_string(role.lanes.size()),
                     std::to_string(role.ops.size()), bytes(m.state), bytes(m.buffer),
                     bytes(m.value), bytes(m.total()), fmt::format("{}", fmt::join(largest, ", "))});
+    if (host) rows.back().insert(rows.back().end() - 1, bytes(m.host));
   }
   out += table(rows);
   if (!with_model)
@@ -115,14 +118,17 @@ nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_mode
     for (const link::StorageUse& use : m.largest)
       if (largest.size() < shown_storages)
         largest.push_back({{"name", use.name}, {"bytes", use.bytes}});
-    roles.push_back(
-        {{"name", role.name},
-         {"ranks", role.ranks},
-         {"lanes", role.lanes.size()},
-         {"ops", role.ops.size()},
-         {"memory_bytes",
-          {{"state", m.state}, {"buffer", m.buffer}, {"value", m.value}, {"total", m.total()}}},
-         {"largest", std::move(largest)}});
+    roles.push_back({{"name", role.name},
+                     {"ranks", role.ranks},
+                     {"lanes", role.lanes.size()},
+                     {"ops", role.ops.size()},
+                     {"memory_bytes",
+                      {{"state", m.state},
+                       {"buffer", m.buffer},
+                       {"value", m.value},
+                       {"total", m.total()},
+                       {"host", m.host}}},
+                     {"largest", std::move(largest)}});
   }
   const auto uses = channel_uses(linked);
   for (std::size_t c = 0; c < program.channels.size(); ++c)

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/commands/long_run.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
@@ -15,6 +16,7 @@
 #include "cli/console/teller.h"
 #include "cli/study/decision.h"
 #include "cli/study/explain.h"
+#include "cli/study/fault_study.h"
 #include "cli/study/load.h"
 #include "cli/study/plan_picture.h"
 #include "cli/study/rehearsal.h"
@@ -30,8 +32,10 @@ namespace rehearse::cli {
 namespace {
 
 struct Options : StudyFlags {
-  std::string trace = {};
+  std::string trace = {}, faults = {};
+  int steps = execution::Steps().measured();
   bool explain = false;
+  LongRunFlags long_run = {};
 };
 
 std::string bytes(double n) { return to_text(Bytes(n)); }
@@ -59,6 +63,7 @@ std::string describe(const Study& s) {
   row("sent in all", bytes(m.bytes_per_step) + " a step");
   if (!s.collectives.empty())
     row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
+  if (s.saving) row("checkpoints", describe(*s.saving));
   for (const planner::DeviceNeed& need : s.memory)
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
                                    planner::capacity_text(need.capacity, need.reserve), need.kind));
@@ -71,6 +76,7 @@ std::string describe(const Study& s) {
   row("fidelity", std::string(name_of(s.fidelity)));
   row("steps", steps_text(s.steps));
   for (const std::string& warning : s.warnings) out += "warning: " + warning + "\n";
+  if (s.faults) out += describe(*s.faults);
   return out;
 }
 
@@ -102,6 +108,9 @@ int run_simulate(const Context& context, const Options& options) {
   const std::string python = options.report.empty() ? "" : need_python("--report");
   job::Job job = load(options.job, context.set);
   const std::optional<plan::Decision> decided = decide_plan(job, &teller);
+  how.steps.steady = options.steps - how.steps.warm_up;
+  if (!job.faults.trace.empty())
+    how.faults = std::make_shared<const faults::Trace>(given_trace(job));
   std::unique_ptr<TemporaryFolder> folder;
   if (!options.report.empty()) {
     folder = std::make_unique<TemporaryFolder>();
@@ -122,7 +131,9 @@ int run_simulate(const Context& context, const Options& options) {
     how.critical = explanation->critical;
   }
   Study result = study(job, how);
-  how.critical.clear();  // the baselines of a rehearsal have other programs
+  // The baselines of a rehearsal have other programs, and nothing breaks in them.
+  how.critical.clear();
+  how.faults.reset();
   if (decided) add_warnings(*decided, result);
   if (rehearsal) {
     finish_rehearsal(*rehearsal, job, result, how, options.job, context.set,
@@ -168,15 +179,32 @@ void add_simulate(CLI::App& app, Context& context) {
       app, "simulate", "Predict the step time of a job on its cluster",
       "  rehearse simulate experiments/paper-ddp.toml\n"
       "  rehearse simulate experiments/paper-ddp.toml --set method.name=zero3 --json\n"
-      "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html");
+      "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html\n"
+      "  rehearse simulate experiments/goodput/llama3.toml --duration 54d --seeds 20");
   auto options = std::make_shared<Options>();
   add_study_flags(*command, *options);
   command->add_flag("--explain", options->explain,
                     "Also say where a step goes, and what 10% more of each resource saves");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
       ->type_name("FILE");
+  command
+      ->add_option("--faults", options->faults,
+                   "Replay this fault trace (as faults.trace of the job)")
+      ->type_name("FILE");
+  command->add_option("--steps", options->steps, "The most steps of a run, with 5 that warm up")
+      ->check(CLI::Range(6, 100'000))
+      ->capture_default_str();
+  CLI::Option* const duration = add_duration(*command, options->long_run.duration);
+  for (const char* other : {"--trace", "--explain", "--report", "--timings"})
+    duration->excludes(other);
+  command->get_option("--steps")->excludes(duration);
   command->callback([&context, options] {
-    context.run = [&context, options] { return run_simulate(context, *options); };
+    context.run = [&context, options] {
+      if (!options->faults.empty())
+        context.set.push_back(fmt::format("faults.trace=\"{}\"", options->faults));
+      return options->long_run.duration.empty() ? run_simulate(context, *options)
+                                                : run_long(context, *options, options->long_run);
+    };
   });
 }
 

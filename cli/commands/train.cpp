@@ -19,6 +19,20 @@ void add_train(CLI::App& app, Context& context) {
       ->add_option("--nproc", options->nproc,
                    "Start so many ranks here; without it, be one rank of a launcher")
       ->check(CLI::Range(1, 4096));
+  CLI::Option* nproc = command->get_option("--nproc");
+  CLI::Option* nnodes =
+      command
+          ->add_option("--nnodes", options->nnodes,
+                       "Elastic: go on with so many nodes, each with a launcher and up to --nproc "
+                       "ranks, as they come and go")
+          ->type_name("MIN:MAX")
+          ->needs(nproc);
+  command
+      ->add_option("--rendezvous", options->rendezvous,
+                   "Folder in which launchers of --nnodes meet, shared by all nodes; without it, "
+                   "rendezvous in train.out")
+      ->type_name("FOLDER")
+      ->needs(nnodes);
   CLI::Option* resume = command->add_flag("--resume", options->resume,
                                           "Go on from the newest checkpoint in train.out");
   CLI::Option* from = command
@@ -34,12 +48,16 @@ void add_train(CLI::App& app, Context& context) {
   command->add_flag("--rehearsed", options->rehearsed,
                     "Refuse a plan that was not rehearsed, or rehearsed badly");
   command
+      ->add_option("--faults", options->faults,
+                   "Ranks replay this fault trace on themselves (as faults.trace of the job)")
+      ->type_name("FILE");
+  command
       ->add_option("--import", options->weights,
-                   "Begin with the weights of a GPT-2 model.safetensors")
+                   "Begin with the weights of Hugging Face's model.safetensors or its index")
       ->type_name("FILE");
   command
       ->add_option("--export", options->out_weights,
-                   "Write the last weights as GPT-2's model.safetensors")
+                   "Write the last weights as Hugging Face's model.safetensors")
       ->type_name("FILE");
   command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the first steps")
       ->type_name("FILE");

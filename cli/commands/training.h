@@ -13,7 +13,8 @@ namespace rehearse::cli {
 /// The options of `rehearse train`.
 struct TrainFlags {
   std::string job = {}, trace = {}, weights = {}, out_weights = {}, profile_out = {};
-  std::string resume_from = {};
+  std::string resume_from = {}, faults = {};
+  std::string nnodes = {}, rendezvous = {};
   int nproc = 0;
   bool resume = false, overwrite = false, rehearsed = false;
 };

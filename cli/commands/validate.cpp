@@ -36,9 +36,11 @@ std::string summary_table(const std::vector<Validation>& all) {
     for (const bool calibrates : {false, true}) {
       const Accuracy a = accuracy(v, calibrates);
       if (a.rows + a.refused == 0) continue;
+      const auto of_rows = [&](const std::string& text) { return a.rows == 0 ? "-" : text; };
       lines.push_back({v.set->name, calibrates ? "calibrate" : "check", fmt::format("{}", a.rows),
-                       fmt::format("{}", a.refused), percent(a.mean, 1), percent(a.median, 1),
-                       percent(a.worst, 1), error_text(a.bias),
+                       fmt::format("{}", a.refused), of_rows(percent(a.mean, 1)),
+                       of_rows(percent(a.median, 1)), of_rows(percent(a.worst, 1)),
+                       of_rows(error_text(a.bias)),
                        calibrates || v.set->goal == 0 ? "" : fmt::format("{:g}%", v.set->goal),
                        calibrates ? "" : v.set->peers});
     }

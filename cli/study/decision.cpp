@@ -45,6 +45,7 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"virtual_stages", p.schedule.virtual_stages},
           {"zero", p.exchange.zero},
           {"keep_gathered", p.exchange.keep_gathered},
+          {"fp32_gradients", p.exchange.fp32_gradients},
           {"recompute", p.schedule.recompute},
           {"recompute_unit", name_of(p.schedule.recompute_unit)},
           {"sequence_parallel", p.mesh.sequence_parallel},

@@ -12,6 +12,7 @@
 
 #include "cli/console/json_out.h"
 #include "cli/console/teller.h"
+#include "cli/study/fault_study.h"
 #include "cli/study/interval.h"
 #include "cli/study/load.h"
 #include "engine/base/errors.h"
@@ -56,26 +57,11 @@ bool random(const cluster::Disturbance& d) {
 /// When the run of a seed is enough. That does not depend on the other seeds.
 execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
   const bool by_chance = random_steps(job.disturb);
+  // Steps with a checkpoint differ from those without one, so all steps are run.
+  if (job.plan.checkpoints.every > 1) return {};
   return {.at_period = options.precision > 0 && !by_chance,
           .precision = by_chance ? options.precision : 0,
           .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
-}
-
-/// The ranks and steps of the trace: all ranks if there are at most `traced_ranks`, or else the
-/// first ranks of each role.
-execution::TraceSelection selection(const link::LinkedProgram& linked,
-                                    const StudyOptions& options) {
-  const int first = options.steps.warm_up;
-  execution::TraceSelection out{
-      .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
-  const auto& roles = linked.program.roles;
-  if (linked.role_of.size() <= traced_ranks) return out;
-  const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
-  for (const program::Role& role : roles)
-    for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
-      out.ranks.push_back(role.ranks[i]);
-  std::sort(out.ranks.begin(), out.ranks.end());
-  return out;
 }
 
 /// What the runs of all seeds have in common.
@@ -111,8 +97,9 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
     std::optional<execution::ChromeTrace> trace;
     std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
-      sinks.push_back(&trace.emplace(runs.options.trace, runs.linked, job.model,
-                                     selection(runs.linked, runs.options)));
+      sinks.push_back(
+          &trace.emplace(runs.options.trace, runs.linked, job.model,
+                         traced(runs.linked, runs.options, runs.options.steps.warm_up)));
     execution::Tee tee(sinks);
     dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
     if (trace) trace->close();
@@ -138,8 +125,9 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   if (!runs.options.trace.empty())
     options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {
       if (i != 0) return nullptr;
-      return std::make_unique<execution::ChromeTrace>(runs.options.trace, runs.linked, job.model,
-                                                      selection(runs.linked, runs.options));
+      return std::make_unique<execution::ChromeTrace>(
+          runs.options.trace, runs.linked, job.model,
+          traced(runs.linked, runs.options, runs.options.steps.warm_up));
     };
   std::vector<execution::Metrics> out;
   for (sim::SeedRun& run :
@@ -177,6 +165,9 @@ std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& co
   }
   if (const std::string why = outside_of_measured(job, costs); !why.empty())
     out.push_back(fmt::format("uncalibrated: software {}: {}", job.model.software.name, why));
+  if (study.saving && !study.saving->simulated)
+    out.push_back(fmt::format("checkpoints every {} steps are too rare: no simulated step has one",
+                              study.saving->every));
   if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
     out.emplace_back("unlike devices get equal work: the slowest sets the pace");
   const int cores = job.cluster.shared_cores();
@@ -215,7 +206,25 @@ nlohmann::ordered_json energy_json(const Study& s) {
 
 }  // namespace
 
-Study study(const job::Job& job, const StudyOptions& options) {
+execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
+                                 int first) {
+  execution::TraceSelection out{
+      .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
+  const auto& roles = linked.program.roles;
+  if (linked.role_of.size() <= traced_ranks) return out;
+  const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
+  for (const program::Role& role : roles)
+    for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
+      out.ranks.push_back(role.ranks[i]);
+  std::sort(out.ranks.begin(), out.ranks.end());
+  return out;
+}
+
+Study study(const job::Job& job, const StudyOptions& asked) {
+  StudyOptions options = asked;
+  options.steps = steps_with_checkpoints(options.steps, job.plan.checkpoints.every);
+  const StudyOptions with_faults = options;
+  if (asked.faults) options.trace.clear();  // it shows the run with the events
   Study out;
   Stopwatch watch;
   tell(job, options, "compiling and linking its program");
@@ -244,6 +253,11 @@ Study study(const job::Job& job, const StudyOptions& options) {
   tell(runs, 0);
   const std::vector<execution::Metrics> metrics =
       options.fidelity == Fidelity::analytic ? run_analytic(runs) : run_simulated(runs);
+  if (asked.faults)
+    out.faults = std::make_shared<FaultStudy>(
+        study_faults({job, with_faults, played, costs, runs.profile, slow, runs.seeds,
+                      stopping(job, options).at_period},
+                     *asked.faults));
   out.run_s = watch.lap();
 
   out.method = job.plan.method;
@@ -271,6 +285,7 @@ Study study(const job::Job& job, const StudyOptions& options) {
   }
   out.collectives = collectives_used(linked.program);
   out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
+  out.saving = saving_of(job, played, costs);
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
@@ -306,7 +321,8 @@ nlohmann::ordered_json to_json(const Study& s) {
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
       {"collectives", to_json(s.collectives, s.automatic)},
-      {"energy_j", energy_json(s)},  // null: unknown
+      {"energy_j", energy_json(s)},       // null: unknown
+      {"checkpoint", to_json(s.saving)},  // null: none behind training
       {"peak_memory_bytes", std::move(memory)},
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.fidelity)},
@@ -314,6 +330,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"program_hash", fmt::format("{:016x}", s.program_hash)},
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
       {"warnings", s.warnings}});
+  if (s.faults) out["faults"] = to_json(*s.faults);
   return out;
 }
 

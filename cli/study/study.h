@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -12,14 +13,18 @@
 #include <vector>
 
 #include "cli/study/collectives_used.h"
+#include "cli/study/saving.h"
 #include "cli/study/subject.h"
+#include "engine/execution/chrome_trace.h"
 #include "engine/execution/metrics.h"
+#include "engine/faults/event.h"
 #include "engine/job/job.h"
 #include "engine/planner/fit.h"
 
 namespace rehearse::cli {
 
 class Teller;
+struct FaultStudy;
 
 /// analytic: the dry run, without contention. fluid and chunk: the simulator (sim/executor.h).
 enum class Fidelity : std::uint8_t { analytic, fluid, chunk };
@@ -38,7 +43,10 @@ struct StudyOptions {
   /// File for a Chrome trace of the first seed's first two steady steps; empty: none.
   std::string trace = {};
   std::set<std::pair<Id, Id>> critical = {};  // TraceSelection::critical of that trace
-  Teller* teller = nullptr;                   // null: no progress is shown
+  /// The steps are also run with these events, and the trace is of that run, from the step of the
+  /// first event on; null: nothing breaks.
+  std::shared_ptr<const faults::Trace> faults = nullptr;
+  Teller* teller = nullptr;  // null: no progress is shown
 };
 
 /// How many steps a study ran, with the warm-up.
@@ -68,17 +76,23 @@ struct Study {
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
   bool automatic = true;  // the algorithms of collectives were chosen, not stated in the job
+  std::optional<Saving> saving = {};             // checkpoints behind training; nothing: none
   std::vector<planner::DeviceNeed> memory = {};  // by kind of device
   std::vector<std::string> idle_unknown = {};    // kinds of device with unknown idle power (0 W)
   std::uint64_t program_hash = 0, cluster_hash = 0;
   std::vector<std::string> warnings = {};
   /// Seconds of wall clock on this machine. Not part of to_json, which is deterministic.
   double compile_s = 0, link_s = 0, costs_s = 0, run_s = 0;
+  std::shared_ptr<const FaultStudy> faults = nullptr;  // null: no trace was replayed
 };
 
 /// Predicts the job. Throws InputError when the job cannot be compiled, does not fit into memory or
 /// gives a number that is not finite, and when the level needs SimGrid and this build has none.
 Study study(const job::Job& job, const StudyOptions& options);
+/// The ranks and steps of the trace file, from a step (from 0) on: all ranks if there are at most
+/// 64, or else the first ranks of each role.
+execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
+                                 int first_step);
 
 /// The JSON of `rehearse simulate`, documented in docs/cli.md. The same job, seeds and fidelity
 /// give the same bytes.

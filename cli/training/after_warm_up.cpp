@@ -27,15 +27,20 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
   const auto file = [&](const std::string& name) {
     return scratch ? scratch->file(name) : (std::filesystem::path(job.train.out) / name).string();
   };
+  const std::string observed = file("warm-up.profile.json");
   costs::Profile profile = profile_of(job).value_or(costs::Profile{});
-  replace_variances(profile, job.model.name, measured.variances);
-  write_file(file("warm-up.profile.json"), to_json(profile));
+  // A run that goes on with other ranks has observed nothing yet, but its warm-up has.
+  if (measured.variances.empty() && std::filesystem::is_regular_file(observed))
+    profile = costs::load_profile(observed);
+  else
+    replace_variances(profile, job.model.name, measured.variances);
+  write_file(observed, to_json(profile));
   std::vector<std::string> command{"timeout", fmt::format("{}", job.adaptive.plan_timeout.value),
                                    own_path(), "plan", path};
   for (const std::string& one : set) command.insert(command.end(), {"--set", one});
   command.insert(command.end(),
                  {"--set", fmt::format("cluster.world_size={}", job.plan.mesh.world_size()),
-                  "--profile", file("warm-up.profile.json"), "-o", file("plan.toml"), "--quiet"});
+                  "--profile", observed, "-o", file("plan.toml"), "--quiet"});
   const Finished planned = run_program(command, true);
   if (planned.status == timed_out)
     throw BackendError(

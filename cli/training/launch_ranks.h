@@ -3,10 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "runtime/control/launcher.h"
+
 namespace rehearse::cli {
 
-/// Starts `nproc` ranks with this command line without --nproc, waits for them and returns their
-/// exit status.
-int start_ranks(const std::vector<std::string>& arguments, int nproc);
+/// Starts ranks with this command line without --nproc, waits for them and returns their end.
+runtime::Launched start_ranks(const std::vector<std::string>& arguments,
+                              const runtime::LaunchOptions& options);
 
 }  // namespace rehearse::cli

@@ -15,13 +15,14 @@ namespace rehearse::cli {
 
 int profile_ranks(const Context& context, const ProfileOptions& options) {
   const model::ModelSpec model = model::load_model(options.model, options.seq_len);
-  if (options.nproc > 0) return start_ranks(context.arguments, options.nproc);
+  if (options.nproc > 0) return start_ranks(context.arguments, {.nproc = options.nproc}).status;
   runtime::ProfileSettings settings;
   settings.samples = options.samples;
   settings.tensor_parallel = options.tp;
   settings.optimizer = *from_name<plan::Optimizer>(options.optimizer);
   settings.threads = options.threads;
   settings.cluster = options.ranks_on;
+  settings.network = !options.no_network;
   const runtime::Environment environment = runtime::detect_environment();
   std::optional<Teller> teller;
   if (environment.rank == 0)

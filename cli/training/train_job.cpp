@@ -17,7 +17,8 @@
 #include "cli/study/rehearsal.h"
 #include "cli/study/study_migration.h"
 #include "cli/training/after_warm_up.h"
-#include "cli/training/launch_ranks.h"
+#include "cli/training/check_recovery.h"
+#include "cli/training/recover.h"
 #include "engine/base/errors.h"
 #include "engine/costs/profile.h"
 #include "engine/link/workspace.h"
@@ -26,6 +27,7 @@
 #include "engine/tensors/variance.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/control/agent.h"
 #include "runtime/control/environment.h"
 #include "runtime/training/train.h"
 
@@ -35,11 +37,6 @@ namespace {
 /// Throws InputError when --import or --export does not suit the job.
 void check_weights(const job::Job& job, const TrainFlags& options) {
   if (options.weights.empty() && options.out_weights.empty()) return;
-  const char* flag = options.weights.empty() ? "--export" : "--import";
-  if (job.model.family != model::Family::gpt)
-    throw InputError(
-        fmt::format("{}: only models of the family gpt have GPT-2's weights; {} is none", flag,
-                    job.model.name));
   if (!options.weights.empty() && options.resume)
     throw InputError(
         "--import and --resume exclude each other: a checkpoint has weights of its own");
@@ -54,13 +51,17 @@ struct Prepared {
 };
 
 Prepared prepare_run(const Context& context, const TrainFlags& options, int ranks, Teller* teller) {
-  Prepared out{.job = load_for(context, options.job, ranks)};
+  Context with = context;
+  if (!options.faults.empty())
+    with.set.push_back(fmt::format("faults.trace=\"{}\"", options.faults));
+  Prepared out{.job = load_for(with, options.job, ranks)};
   job::Job& job = out.job;
   if (job.model.software != software::Software{})
     throw InputError(fmt::format(
         "{}: software \"{}\" is not what `rehearse train` runs: leave [software] out, or simulate "
         "the job",
         options.job, job.model.software.name));
+  check_survival(job);
   const std::optional<plan::Decision> decided = decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.exchange.observe == 0)
     job.plan.exchange.observe = tensors::default_observe_stride;
@@ -86,19 +87,21 @@ void write_variances(const std::string& path, const job::Job& job,
 int launch_all(const Context& context, const TrainFlags& options) {
   // Errors are found here, before ranks start, so that they are printed once.
   auto teller = std::make_unique<Teller>(context);
-  const auto [job, run] = prepare_run(context, options, options.nproc, teller.get());
+  const int ranks = options.nproc * node_range(options.nnodes).second;
+  const auto [job, run] = prepare_run(context, options, ranks, teller.get());
   teller->say("checking the program");
   check_weights(job, options);
   if (options.rehearsed) check_rehearsal(job);
-  if (!options.resume && !options.overwrite && !job.train.out.empty())
+  replayed_faults(job);
+  // A node may come while the run is in train.out.
+  if (options.nnodes.empty() && !options.resume && !options.overwrite && !job.train.out.empty())
     runtime::check_unused(job.train.out);
   planner::check_memory(link::link(program_of(job), job.model), job.plan, job.model, job.cluster);
-  if (job.plan.mesh.world_size() != options.nproc)
+  if (job.plan.mesh.world_size() != ranks)
     throw InputError(fmt::format(
         "--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
         "as many, or set cluster.world_size",
-        options.nproc, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp,
-        job.plan.mesh.tp,
+        ranks, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.tp,
         job.plan.mesh.servers > 0 ? fmt::format(" + {} servers", job.plan.mesh.servers) : ""));
   if (run.warms_up) {
     job::Job first = job;
@@ -108,7 +111,7 @@ int launch_all(const Context& context, const TrainFlags& options) {
     check_migration(job, run.first);
   }
   teller.reset();  // from here on the ranks print
-  return start_ranks(context.arguments, options.nproc);
+  return launch_and_recover(context, options, job);
 }
 
 nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary& s) {
@@ -120,6 +123,8 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
   for (const runtime::Replacement& r : s.replacements)
     changes.push_back(
         {{"step", r.step}, {"plan", r.plan}, {"seconds", r.seconds}, {"bytes", r.bytes}});
+  nlohmann::ordered_json evaluated = nlohmann::ordered_json::object();
+  for (const auto& [folder, loss] : s.evaluated) evaluated[folder] = loss;
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
   add_subject(subject_of(job.model, job.cluster, job.plan), out);
   out.update(nlohmann::ordered_json{{"world_size", job.plan.mesh.world_size()},
@@ -128,6 +133,7 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
                                     {"first_loss", s.first_loss},  // NaN is written as null
                                     {"last_loss", s.last_loss},
                                     {"validation_loss", s.validation_loss},
+                                    {"evaluated", std::move(evaluated)},
                                     {"losses", s.losses},
                                     {"step_times_s", s.step_times},
                                     {"median_step_s", known(s.median_step_s)},
@@ -140,32 +146,104 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
   return out;
 }
 
-int run_rank(const Context& context, const TrainFlags& options) {
-  const runtime::Environment environment = runtime::detect_environment();
+/// One start of this rank. `agent` null: the launcher has none.
+runtime::TrainSummary run_start(const Context& context, const TrainFlags& options,
+                                const runtime::Environment& environment,
+                                const runtime::Agent* agent) {
   auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
   check_weights(job, options);
+  check_slow_rank(job, agent != nullptr);
   if (options.rehearsed) check_rehearsal(job);
   job::Job first = job;
   first.plan = std::move(run.first);
   if (run.warms_up && environment.rank == 0 && !context.quiet && !context.json)
     fmt::print("warms up for {} steps under {}: {}\n", job.adaptive.warmup_steps, first.plan.method,
                planner::summary_of(first.plan));
-  const runtime::TrainSummary summary = train(first, environment,
-                                              {.resume = options.resume,
-                                               .resume_from = options.resume_from,
-                                               .overwrite = options.overwrite,
-                                               .import_weights = options.weights,
-                                               .trace = options.trace,
-                                               .quiet = context.quiet || context.json,
-                                               .policy = std::move(run.policy)});
-  if (environment.rank == 0 && options.rehearsed) add_measured(job, summary.step_times);
-  if (environment.rank == 0 && !options.out_weights.empty())
-    runtime::export_gpt2(summary.checkpoint, job.model, options.out_weights);
-  if (environment.rank == 0 && !options.profile_out.empty() && !summary.losses.empty())
+  runtime::TrainOptions train_options{.resume = options.resume,
+                                      .resume_from = options.resume_from,
+                                      .overwrite = options.overwrite,
+                                      .import_weights = options.weights,
+                                      .trace = options.trace,
+                                      .quiet = context.quiet || context.json,
+                                      .faults = replayed_faults(job),
+                                      .policy = std::move(run.policy)};
+  if (agent != nullptr) {
+    train_options.began = [agent](std::int64_t step) {
+      agent->tell({.kind = runtime::ReportKind::began, .step = step});
+    };
+    train_options.evicted = [agent] { agent->tell({.kind = runtime::ReportKind::evicted}); };
+    train_options.unbalanced = [agent](const std::string& why, const std::vector<int>& shares) {
+      agent->tell({.kind = runtime::ReportKind::unbalanced, .text = why, .shares = shares});
+    };
+  }
+  runtime::TrainSummary summary = train(first, environment, train_options);
+  if (environment.rank != 0 || summary.drained) return summary;
+  if (options.rehearsed) add_measured(job, summary.step_times);
+  if (!options.out_weights.empty())
+    runtime::export_weights(summary.checkpoint, job.model, options.out_weights);
+  if (!options.profile_out.empty() && !summary.losses.empty())
     write_variances(options.profile_out, job, summary.variances, context.quiet || context.json);
-  if (environment.rank == 0 && context.json)
-    std::cout << with_header(context, to_json(job, summary)).dump(2) << "\n";
+  if (context.json) std::cout << with_header(context, to_json(job, summary)).dump(2) << "\n";
+  return summary;
+}
+
+int status_of(const runtime::TrainSummary& summary) {
   return summary.signal != 0 ? 128 + summary.signal : static_cast<int>(good);
+}
+
+/// Runs this rank's start. Nothing when it has failed or drained; `report` then says so.
+std::optional<int> try_start(const Context& context, const TrainFlags& options,
+                             const runtime::Environment& environment, const runtime::Agent& agent,
+                             runtime::Report& report) {
+  try {
+    const runtime::TrainSummary summary = run_start(context, options, environment, &agent);
+    if (!summary.drained) return status_of(summary);
+    report = {.kind = runtime::ReportKind::drained, .step = summary.end_step};
+  } catch (const BackendError& error) {
+    report = {.kind = runtime::ReportKind::failed, .text = error.what()};
+  }
+  return std::nullopt;
+}
+
+/// Runs start after start of this process, each as the rank that the launcher assigns.
+int run_starts(const Context& context, const TrainFlags& options, const runtime::Agent& agent) {
+  Context now = context;
+  TrainFlags flags = options;
+  std::optional<runtime::Environment> environment;
+  runtime::Report report{.kind = runtime::ReportKind::ready};
+  if (!agent.stands_by()) {
+    const runtime::Environment first = runtime::detect_environment();
+    environment = agent.environment_of({.rank = first.rank,
+                                        .world_size = first.world_size,
+                                        .local_rank = first.local_rank,
+                                        .local_world_size = first.local_world_size,
+                                        .address = first.master_address,
+                                        .port = first.master_port});
+  }
+  while (true) {
+    if (environment)
+      if (const auto status = try_start(now, flags, *environment, agent, report)) return *status;
+    const auto assignment = agent.next(report);
+    if (!assignment) return failed;
+    environment = agent.environment_of(*assignment);
+    now = context;
+    now.set.insert(now.set.end(), assignment->set.begin(), assignment->set.end());
+    flags = options;
+    if (assignment->first) continue;
+    if (assignment->resume_from.empty()) {
+      flags.overwrite = true;  // the steps that the failed start has written down
+    } else {
+      flags.resume = true;
+      flags.overwrite = false;
+      flags.resume_from = assignment->resume_from;
+      flags.weights.clear();
+    }
+  }
+}
+
+int run_rank(const Context& context, const TrainFlags& options) {
+  if (const auto agent = runtime::Agent::of_process()) return run_starts(context, options, *agent);
+  return status_of(run_start(context, options, runtime::detect_environment(), nullptr));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class Config {
   Seconds seconds(const std::string& key, std::optional<Seconds> fallback, Limits = {}) const;
   Bytes bytes(const std::string& key, std::optional<Bytes> fallback, Limits = {}) const;
   std::optional<Bytes> maybe_bytes(const std::string& key, Limits = {}) const;
+  std::optional<Seconds> maybe_seconds(const std::string& key, Limits = {}) const;
   BytesPerSecond bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                            Limits = {}) const;
   Flops flops(const std::string& key, std::optional<Flops> fallback, Limits = {}) const;

@@ -218,6 +218,10 @@ std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const
   ask(key, "size", "");
   return has(key) ? std::optional(bytes(key, Bytes(0), l)) : std::nullopt;
 }
+std::optional<Seconds> Config::maybe_seconds(const std::string& key, Limits l) const {
+  ask(key, "duration", "");
+  return has(key) ? std::optional(seconds(key, Seconds(0), l)) : std::nullopt;
+}
 BytesPerSecond Config::bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                                  Limits l) const {
   return quantity(key, fallback, l, "bandwidth", "B/s", parse_bandwidth);

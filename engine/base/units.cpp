@@ -92,9 +92,10 @@ double parse(std::string_view text, const Dimension& dimension) {
 }
 
 const Dimension duration{"duration",
-                         "ns, us, ms, s, min, h",
+                         "ns, us, ms, s, min, h, d",
                          {{"min", 60, "", false},
                           {"h", 3600, "", false},
+                          {"d", 86400, "", false},
                           {"s", 1, "num", false},
                           {"µs", 1e-6, "", false}}};
 const Dimension size{"size in bytes",

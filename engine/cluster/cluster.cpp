@@ -54,6 +54,8 @@ struct Cluster::Impl {
     software::Library library = {};
     std::set<Id> on_summing_switch = {};              // vertices of devices
     std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
+    std::vector<Host> hosts = {};                     // by node
+    Disk shared_disk = {};
   } data = {};
 
   // Caches of queries. A copy of the cluster starts with empty ones.
@@ -228,7 +230,7 @@ Id Cluster::add_vertex(std::string name, Id node, bool sums) {
 Id Cluster::vertex_of(Id device) const { return impl_->data.vertex_of[device]; }
 
 Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth,
-                    Seconds latency, bool nvlink) {
+                    Seconds latency, bool nvlink, int tcp_mtu) {
   Impl::Data& data = impl_->data;
   assert(vertex_a < data.vertices.size() && vertex_b < data.vertices.size());
   assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0);
@@ -236,8 +238,9 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
   const std::string &a = data.vertices[vertex_a].name, &b = data.vertices[vertex_b].name;
   std::string back = name.empty() ? b + ">" + a : name + ".back";
   data.ends.emplace_back(vertex_a, vertex_b);
-  data.links.push_back({name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink});
-  data.links.push_back({std::move(back), bandwidth, latency, nvlink});
+  data.links.push_back(
+      {name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink, tcp_mtu});
+  data.links.push_back({std::move(back), bandwidth, latency, nvlink, tcp_mtu});
   for (const auto& [one, other] : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
     if (data.vertices[one].device && data.vertices[other].sums) data.on_summing_switch.insert(one);
   if (data.vertices[vertex_a].device && data.vertices[vertex_b].device)
@@ -255,6 +258,27 @@ const DeviceKind& Cluster::kind_of(Id device) const {
   return impl_->data.kinds[impl_->data.devices[device].kind];
 }
 int Cluster::nodes() const { return impl_->data.nodes; }
+const Host& Cluster::host_of(Id node) const {
+  static const Host unknown;
+  return node < impl_->data.hosts.size() ? impl_->data.hosts[node] : unknown;
+}
+void Cluster::set_host(Id node, const Host& host) {
+  if (node >= impl_->data.hosts.size()) impl_->data.hosts.resize(node + std::size_t{1});
+  impl_->data.hosts[node] = host;
+}
+const Disk& Cluster::shared_disk() const { return impl_->data.shared_disk; }
+void Cluster::share_disk(const Disk& disk) { impl_->data.shared_disk = disk; }
+std::vector<BytesPerSecond> Cluster::networks() const {
+  const Impl::Data& data = impl_->data;
+  std::vector<BytesPerSecond> out(static_cast<std::size_t>(data.nodes));
+  for (std::size_t i = 0; i < data.links.size(); ++i) {
+    auto [from, to] = data.ends[i / 2];
+    if (i % 2 == 1) std::swap(from, to);
+    const Id node = data.vertices[from].node;
+    if (node != none && data.vertices[to].node != node) out[node] += data.links[i].bandwidth;
+  }
+  return out;
+}
 
 std::span<const Id> Cluster::path(Id a, Id b) const {
   assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "engine/cluster/storage.h"
 #include "engine/program/program.h"
 #include "engine/software/library.h"
 
@@ -61,6 +62,7 @@ struct Link {
   BytesPerSecond bandwidth = {};
   Seconds latency = {};
   bool nvlink = false;  // decides the library's latency of a hop, and which protocols it may use
+  int tcp_mtu = 0;      // bytes of its largest IP packets, if it carries TCP; 0: it does not
 };
 
 /// A path between two devices. A transfer that does not share it takes latency + bytes / bandwidth.
@@ -92,7 +94,7 @@ class Cluster {
   /// Adds a full-duplex cable: link NAME from a to b, and link NAME.back from b to a. An empty name
   /// means "a>b" and "b>a". Returns the first link; the second has the next index.
   Id connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth, Seconds latency,
-             bool nvlink = false);
+             bool nvlink = false, int tcp_mtu = 0);
 
   const std::string& name() const;
   void rename(std::string name);
@@ -106,6 +108,15 @@ class Cluster {
   /// Whether a cable joins the device to a switch that sums.
   bool on_summing_switch(Id device) const;
   int nodes() const;
+  /// Host memory and disk of a node; all 0 where the platform does not state them.
+  const Host& host_of(Id node) const;
+  void set_host(Id node, const Host& host);
+  /// The file system that all nodes share. A node reads and writes it at no more than its network.
+  const Disk& shared_disk() const;
+  void share_disk(const Disk& disk);
+  /// By node: the bandwidth of its links to other nodes together, in one direction. One pass over
+  /// all links.
+  std::vector<BytesPerSecond> networks() const;
   /// The paths from device a to device b that a transfer may take: each has a higher latency and a
   /// higher bandwidth than the one before. Empty when a == b. Computed at the first call and cached
   /// until the cluster changes. Throws InputError when there is no path.
@@ -132,8 +143,8 @@ class Cluster {
   void scale_links(std::span<const Id> links, double bandwidth, double latency);
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
-  /// A hash of the cluster. It leaves out what changes no time: the name, the `source` of device
-  /// kinds, and reserved memory.
+  /// A hash of the cluster. It leaves out what changes no step time: the name, the `source` of
+  /// device kinds, reserved memory, hosts' memory and disks.
   std::uint64_t hash() const;
 
  private:

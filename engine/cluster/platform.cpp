@@ -22,6 +22,7 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/base/limits.h"
+#include "engine/cluster/platform_storage.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -164,7 +165,17 @@ struct Cable {
   BytesPerSecond bandwidth = {};
   Seconds latency = {};
   bool nvlink = false;
+  int tcp_mtu = 0;
 };
+
+/// The share of a link's bandwidth that TCP's payload gets, if its largest IP packets have `mtu`
+/// bytes. A packet carries headers of IP (20 bytes) and TCP (20, and 12 of time stamps). On an
+/// Ethernet wire it also takes preamble (8), header (14), checksum (4) and the gap before the next
+/// frame (12).
+double tcp_payload_share(double mtu) {
+  constexpr double in_packet = 20 + 20 + 12, around_packet = 8 + 14 + 4 + 12;
+  return (mtu - in_packet) / (mtu + around_packet);
+}
 
 /// A node template. All templates are read before the first node is built.
 struct NodeTemplate {
@@ -173,6 +184,7 @@ struct NodeTemplate {
   std::vector<std::string> names = {};    // names of the devices, then of the parts
   std::vector<Cable> cables = {};
   std::set<std::string> sums = {};  // the parts that are switches which sum
+  Host host = {};
 };
 
 NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_device) {
@@ -215,20 +227,31 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       return found;
     };
     const std::vector<std::string> from = ends("from"), to = ends("to");
-    const BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
+    BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
+    constexpr std::int64_t least_mtu = 576;  // of IPv4
+    const std::int64_t mtu = link.integer("tcp_mtu", 0, between(0, 65535));
+    if (mtu > 0 && mtu < least_mtu)
+      throw link.error("tcp_mtu", fmt::format("must be 0 or at least {}", least_mtu));
+    if (mtu > 0) bandwidth = bandwidth * tcp_payload_share(static_cast<double>(mtu));
     const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
     const bool nvlink = link.flag("nvlink", false);
     if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
       throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
                                          from.size()));
     for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
-      const Cable cable{from[from.size() == 1 ? 0 : i], to[to.size() == 1 ? 0 : i], bandwidth,
-                        latency, nvlink};
+      const Cable cable{
+          from[from.size() == 1 ? 0 : i], to[to.size() == 1 ? 0 : i], bandwidth, latency, nvlink,
+          static_cast<int>(mtu)};
       if (cable.from == cable.to || cable.from.starts_with("fabric"))
         throw link.error("from", "must be a device or a part other than `to`");
       t.cables.push_back(cable);
     }
   }
+  BytesPerSecond widest;
+  for (const Cable& cable : t.cables)
+    if (!cable.nvlink && (cable.from == t.names[0] || cable.to == t.names[0]))
+      widest = std::max(widest, cable.bandwidth);
+  t.host = read_host(c, widest);
   return t;
 }
 
@@ -246,9 +269,14 @@ void build_node(const NodeTemplate& t, Id node, const std::map<std::string, Id>&
     cluster.connect(vertex.at(cable.from),
                     cable.to.starts_with("fabric") ? fabric.attach(cable.to, node, cable.bandwidth)
                                                    : vertex.at(cable.to),
-                    {}, cable.bandwidth, cable.latency, cable.nvlink);
+                    {}, cable.bandwidth, cable.latency, cable.nvlink, cable.tcp_mtu);
+  cluster.set_host(node, t.host);
 }
 
+Bytes host_memory() {
+  return Bytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+               static_cast<double>(sysconf(_SC_PAGE_SIZE)));
+}
 std::int64_t hardware_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
 Cluster read_cluster(const Config& file, const std::string& name,
@@ -271,6 +299,7 @@ Cluster read_cluster(const Config& file, const std::string& name,
     if (scales == "nodes" && c.has("count"))
       throw c.error("count", "is given by the cluster's name, as in \"dgx-a100:16\"");
     if (scales == "nodes") templates.back().count = *scale;
+    if (shares) templates.back().host.memory = host_memory();
   }
   if (templates.empty()) throw file.error("nodes", "must have at least one [[nodes]]");
   if (scales != "fixed" && templates.size() != 1)
@@ -286,13 +315,11 @@ Cluster read_cluster(const Config& file, const std::string& name,
       DeviceKind kind = pick(table, device, &complaint);
       if (!complaint.empty()) throw file.sections("nodes")[i].error("devices", complaint);
       // The ranks of one host share its memory equally.
-      if (shares)
-        kind.memory = Bytes(static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                            static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
-                            static_cast<double>(templates[i].devices.size()));
+      if (shares) kind.memory = host_memory() / static_cast<double>(templates[i].devices.size());
       kinds[device] = cluster.add_kind(std::move(kind));
     }
   Fabric fabric(file.section("fabric"), cluster);
+  cluster.share_disk(read_shared_disk(file));
   file.finish();
 
   Id node = 0;
@@ -330,6 +357,10 @@ std::vector<Config::Key> platform_keys() {
     [[nodes]]
     devices = ["any"]
     links = [{ from = "gpu0", to = "fabric", bandwidth = "1GB/s", latency = "1us" }]
+    disk = { read = "1GB/s", write = "1GB/s" }
+    [shared_disk]
+    read = "1GB/s"
+    write = "1GB/s"
     [[device]]
     name = "any"
     memory = "1GB"

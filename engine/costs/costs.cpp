@@ -8,13 +8,13 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 #include "engine/base/errors.h"
 #include "engine/costs/contention.h"
 #include "engine/costs/library_collective.h"
-#include "engine/costs/local_prices.h"
-#include "engine/costs/tensor_split.h"
+#include "engine/costs/local_costs.h"
 #include "engine/link/rendezvous.h"
 
 namespace rehearse::costs {
@@ -38,7 +38,7 @@ struct Costs::Impl {
   std::vector<double> slow;
   CollectivePrices* prices = nullptr;
   std::span<const double> pace = {};
-  LocalPrices local_prices{model, profile};
+  std::optional<LocalCosts> local_costs = {};  // set when the devices are known
 
   struct Entry {
     std::uint32_t seconds = 0, sent = 0, links = 0;  // index into rows, rows, link_rows
@@ -47,8 +47,7 @@ struct Costs::Impl {
   std::deque<std::vector<double>> rows = {};
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // each: (link, bytes)
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
-  std::vector<int> ranks_on_node = {};
-  std::map<std::array<std::int64_t, 7>, Entry> known = {};  // local ops
+  std::map<std::array<std::int64_t, 7>, Entry> known = {};         // local ops
   /// Channel and first role of an event (they determine its members); root, move, algorithm,
   /// elements, dtype.
   using CollectiveKey =
@@ -56,9 +55,6 @@ struct Costs::Impl {
   std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // [member]
   /// Role, peer, bytes; whether all ranks send together; whether it is a reply.
   std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
-  bool calibrated = true;
-  model::TensorSplit split = 1;
-  std::vector<bool> covered = {};  // [device kind]: the profile has times of it
 
   const program::Role& role(Id r) const { return linked.program.roles[r]; }
   Id device(Id r, Id place) const { return device_of[role(r).ranks[place]]; }
@@ -87,41 +83,6 @@ struct Costs::Impl {
                                      cluster.devices()[device_of[rank]].name));
       used[device_of[rank]] = true;
     }
-    ranks_on_node.assign(static_cast<std::size_t>(std::max(1, cluster.nodes())), 0);
-    for (Id d : device_of) ++ranks_on_node[cluster.devices()[d].node];
-  }
-
-  /// Factor on measured seconds: how busy the node's shared cores are with these ranks, relative to
-  /// the ranks of the measurement.
-  double crowding(Id device) const {
-    const int cores = cluster.shared_cores();
-    if (!profile || cores == 0) return 1;
-    auto load = [&](int ranks) {
-      return std::max(1.0, double(ranks) * std::max(1, profile->threads_per_rank) / cores);
-    };
-    return load(ranks_on_node[cluster.devices()[device].node]) / load(std::max(1, profile->ranks));
-  }
-  bool profiled(Id device) const { return profile && covered[cluster.devices()[device].kind]; }
-
-  double local_seconds(Id r, Id o, Id device) {
-    const program::Op& op = role(r).ops[o];
-    const link::LinkedOp& l = linked.roles[r].ops[o];
-    const cluster::DeviceKind& kind = cluster.kind_of(device);
-    const program::Ref* param = find(op, program::Slot::param);
-    const program::DType dtype =
-        param ? role(r).storages[role(r).views[param->view].storage].dtype : program::DType::f32;
-    const LocalPrice price = [&] {
-      if (const auto* c = std::get_if<program::Compute>(&op.work))
-        return local_prices.pass(kind, c->segment, c->pass, c->samples, split, dtype);
-      if (const auto* k = std::get_if<program::Kernel>(&op.work))
-        return local_prices.kernel(kind, k->kind, l.bytes);
-      return local_prices.update(kind, optimizer, dtype,
-                                 param ? elements_of(linked.program, role(r), *param) : 0, l.bytes);
-    }();
-    // A profile from a simulation is calibrated only if the device it simulated is.
-    if (!price.measured || profile->simulated)
-      calibrated = calibrated && kind.calibrated && model.software.measured.most_ranks > 0;
-    return price.measured ? price.seconds * crowding(device) : price.seconds;
   }
 
   /// All segments of one kind cost the same, so a pass of a role costs what its first pass of that
@@ -169,11 +130,10 @@ struct Costs::Impl {
     if (fresh) {
       std::vector<double> row;
       row.reserve(role(r).ranks.size());
-      std::map<std::pair<Id, int>, double> seconds;  // by kind, ranks on the node
+      std::map<std::pair<Id, int>, double> seconds;  // by LocalCosts::alike
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
-        const cluster::Device& d = cluster.devices()[device(r, i)];
-        auto [at, first] = seconds.try_emplace({d.kind, ranks_on_node[d.node]}, 0.0);
-        if (first) at->second = local_seconds(r, o, device(r, i));
+        auto [at, first] = seconds.try_emplace(local_costs->alike(op, device(r, i)), 0.0);
+        if (first) at->second = local_costs->seconds(r, o, device(r, i));
         row.push_back(at->second * (pace.empty() ? 1 : pace[role(r).ranks[i]]));
       }
       it->second = {add(std::move(row)), zero(), 0};
@@ -247,10 +207,10 @@ struct Costs::Impl {
       const bool alike = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
         return cluster.devices()[d].node == node && cluster.devices()[d].kind == kind;
       });
-      if (!alike || !profiled(devices[g][0]) || devices[g].size() < 2) continue;
+      if (!alike || !local_costs->profiled(devices[g][0]) || devices[g].size() < 2) continue;
       if (const auto measured = profile->collective_seconds(
               work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
-        cost.seconds[g] = *measured * crowding(devices[g][0]);
+        cost.seconds[g] = *measured * local_costs->crowding(devices[g][0]);
     }
     program::Algorithm chosen = work.algorithm;
     if (chosen == program::Algorithm::automatic && library_runs(cluster, chosen)) {
@@ -320,7 +280,7 @@ struct Costs::Impl {
 
   std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
     const cluster::Device &a = cluster.devices()[from], &b = cluster.devices()[to];
-    if (!profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
+    if (!local_costs->profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
     return profile->transfer_seconds(bytes, cluster.kinds()[a.kind].name);
   }
   double alone(Id from, Id to, std::int64_t bytes) const {
@@ -335,10 +295,8 @@ struct Costs::Impl {
 
   void build() {
     const program::Program& p = linked.program;
-    split = tensor_split(p);
-    for (const cluster::DeviceKind& kind : cluster.kinds())
-      covered.push_back(profile && profile->covers(kind.name));
     check_devices();
+    local_costs.emplace(linked, model, cluster, device_of, optimizer, profile);
     zero();
     for (const program::Role& who : p.roles) entries.emplace_back(who.ops.size());
     passes.resize(p.roles.size());
@@ -403,7 +361,7 @@ std::vector<double> Costs::link_bytes() const {
       for (const auto& [link, bytes] : impl_->link_rows[entry.links]) out[link] += bytes;
   return out;
 }
-bool Costs::calibrated() const { return impl_->calibrated; }
+bool Costs::calibrated() const { return impl_->local_costs->calibrated(); }
 std::span<const Id> Costs::rank_to_device() const { return impl_->device_of; }
 std::size_t Costs::classes() const {
   return impl_->known.size() + impl_->known_collectives.size() + impl_->known_transfers.size();

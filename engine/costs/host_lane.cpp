@@ -25,8 +25,9 @@ bool by_arrival(const program::Role& role) {
 /// Rewrites one role. Its new ops: before each op the host's, in the same order.
 class HostLane {
  public:
-  HostLane(const model::ModelSpec& model, int tp, program::Role& role)
-      : model_(model), how_(model.software), tp_(tp), role_(role) {
+  HostLane(const program::Program& program, const model::ModelSpec& model, int tp,
+           program::Role& role)
+      : program_(program), model_(model), how_(model.software), tp_(tp), role_(role) {
     for (const Op& op : role.ops)
       if (const auto* c = std::get_if<program::Compute>(&op.work))
         if (c->pass == program::Pass::forward)
@@ -43,6 +44,12 @@ class HostLane {
     bool updated = false;
     for (Id o = 0; o < old.size(); ++o) {
       Op& op = old[o];
+      // Checkpoints are rare: the host's part in them is not counted.
+      if (std::holds_alternative<program::Copy>(op.work) ||
+          std::holds_alternative<program::Save>(op.work)) {
+        new_id[o] = add(std::move(op));
+        continue;
+      }
       const bool first_update = std::holds_alternative<program::Update>(op.work) && !updated;
       if (first_update && how_.waits_for(HostWait::update)) {
         for (const program::After& after : op.after)
@@ -68,7 +75,7 @@ class HostLane {
     for (Id o = 0; o < old.size(); ++o) {
       Op& op = out_[new_id[o]];
       for (program::After& after : op.after) after.op = new_id[after.op];
-      op.after.push_back({host_of[o]});
+      if (host_of[o] != none) op.after.push_back({host_of[o]});
     }
     role_.ops = std::move(out_);
   }
@@ -97,7 +104,8 @@ class HostLane {
   double seconds(const Op& op, bool first_update) const {
     if (const auto* c = std::get_if<program::Compute>(&op.work)) {
       const auto launches =
-          launches_of(model_, c->segment, c->pass, c->samples, tp_, dtype_of(op)).size();
+          launches_of(model_, c->segment, c->pass, c->samples, tp_, dtype_of(op)).size() +
+          static_cast<std::size_t>(converted_gradients(program_, role_, op).groups);
       const bool backward = c->pass == program::Pass::backward;
       const double fixed = c->pass == program::Pass::forward && c->segment == first_segment_
                                ? how_.microbatch.value
@@ -116,6 +124,7 @@ class HostLane {
     return how_.waits_for(HostWait::transfers) && std::holds_alternative<program::Recv>(op.work);
   }
 
+  const program::Program& program_;
   const model::ModelSpec& model_;
   const software::Software& how_;
   const int tp_;
@@ -130,7 +139,7 @@ program::Program with_host_lane(program::Program program, const model::ModelSpec
   if (!model.software.busy_host()) return program;
   const int tp = tensor_split(program).ranks;
   for (program::Role& role : program.roles)
-    if (!by_arrival(role)) HostLane(model, tp, role).build();
+    if (!by_arrival(role)) HostLane(program, model, tp, role).build();
   return program;
 }
 

@@ -14,6 +14,14 @@ LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, progra
   return {compute_seconds(kind, *model_, segment, pass, samples, split, dtype), false};
 }
 
+double LocalPrices::conversion(const cluster::DeviceKind& kind, std::int64_t elements,
+                               program::DType dtype) const {
+  if (elements == 0) return 0;
+  return kernel(kind, program::KernelKind::cast,
+                elements * (size_of(dtype) + 2 * size_of(program::DType::f32)))
+      .seconds;
+}
+
 LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                                std::int64_t bytes) const {
   if (profile_ != nullptr)

@@ -14,6 +14,8 @@ namespace rehearse::costs {
 struct LocalPrice {
   double seconds = 0;
   bool measured = false;  // from the profile
+
+  LocalPrice operator+(double more) const { return {seconds + more, measured}; }
 };
 
 class LocalPrices {
@@ -26,6 +28,10 @@ class LocalPrices {
   /// when the profile has no such pass and the kind cannot compute in this dtype.
   LocalPrice pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass, int samples,
                   model::TensorSplit split, program::DType dtype) const;
+  /// Seconds to add `elements` gradients of this dtype to fp32 sums: each is read, and its sum is
+  /// read and written.
+  double conversion(const cluster::DeviceKind& kind, std::int64_t elements,
+                    program::DType dtype) const;
   /// A kernel that touches `bytes` (read plus written).
   LocalPrice kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                     std::int64_t bytes) const;

@@ -19,25 +19,19 @@
 namespace rehearse::execution {
 
 const char* kind_of(const program::Work& work) {
-  return std::visit(program::overloaded{[](const program::Compute&) { return "compute"; },
-                                        [](const program::Kernel&) { return "kernel"; },
-                                        [](const program::Update&) { return "update"; },
-                                        [](const program::Collective&) { return "collective"; },
-                                        [](const program::Send&) { return "send"; },
-                                        [](const program::Recv&) { return "recv"; },
-                                        [](const program::Put&) { return "put"; },
-                                        [](const program::Take&) { return "take"; },
-                                        [](const program::Issue&) { return "issue"; }},
-                    work);
+  return std::visit(
+      program::overloaded{
+          [](const program::Compute&) { return "compute"; },
+          [](const program::Kernel&) { return "kernel"; },
+          [](const program::Update&) { return "update"; },
+          [](const program::Collective&) { return "collective"; },
+          [](const program::Send&) { return "send"; }, [](const program::Recv&) { return "recv"; },
+          [](const program::Put&) { return "put"; }, [](const program::Take&) { return "take"; },
+          [](const program::Copy&) { return "copy"; }, [](const program::Save&) { return "save"; },
+          [](const program::Issue&) { return "issue"; }},
+      work);
 }
-bool communicates(const program::Work& work) {
-  return std::visit(program::overloaded{[](const program::Compute&) { return false; },
-                                        [](const program::Kernel&) { return false; },
-                                        [](const program::Update&) { return false; },
-                                        [](const program::Issue&) { return false; },
-                                        [](const auto&) { return true; }},
-                    work);
-}
+bool communicates(const program::Work& work) { return program::channel_of(work) != none; }
 
 namespace {
 
@@ -65,6 +59,8 @@ struct ChromeTrace::Impl {
   std::vector<Slice> slices = {};  // of this section
   std::optional<std::int64_t> origin = {};
   std::int64_t arrows = 0;
+  std::int64_t last = 0;  // when the last op so far ended
+  Id marks = 0;
   Id first_lane = 0, lanes = 0;  // first_lane: of this section; lanes: of all sections so far
 
   // The stream keeps its error state, which close() reports.
@@ -200,6 +196,7 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   const TraceSelection& s = t.selection;
   if (step < s.first_step || (s.last_step >= 0 && step > s.last_step)) return;
   const program::Role& who = t.linked->program.roles[role];
+  if (!program::due(program::every(who.ops[op].work), step)) return;
   for (std::size_t i = 0; i < starts.size(); ++i)
     if (const Id rank = who.ranks[first_place + i]; t.wants(rank))
       t.slices.push_back({.rank = rank,
@@ -216,12 +213,36 @@ void ChromeTrace::flush() {
   if (t.slices.empty()) return;
   std::ranges::stable_sort(
       t.slices, {}, [](const Slice& s) { return std::tuple(s.rank, s.lane, s.start, s.end); });
+  for (const Slice& s : t.slices) t.last = std::max(t.last, s.end);
   if (!t.origin) t.origin = std::ranges::min(t.slices, {}, &Slice::start).start;
   TraceLabels labels(*t.linked, t.model);
   t.write_slices(labels);
   t.write_rendezvous();
   t.write_waits();
   t.slices.clear();
+}
+
+void ChromeTrace::mark(const std::string& name, double start, double end) {
+  Impl& t = *impl_;
+  flush();
+  if (!t.origin) return;
+  const double until = std::min(end * 1e9, static_cast<double>(t.last));
+  const std::int64_t from = std::max<std::int64_t>(std::llround(start * 1e9), *t.origin);
+  if (start * 1e9 > static_cast<double>(t.last) || until < static_cast<double>(*t.origin)) return;
+  // A process of its own, with a track for each mark: marks may overlap.
+  const auto pid = static_cast<Id>(t.linked->program.world_size);
+  const std::string quoted = nlohmann::json(name).dump();
+  if (t.marks == 0) t.describe("process_name", pid, 0, "\"name\": \"faults\"");
+  const std::int64_t length = std::max<std::int64_t>(std::llround(until) - from, 1);
+  t.line(fmt::format(
+      "{{\"ph\": \"i\", \"s\": \"g\", \"name\": {}, \"cat\": \"fault\", \"pid\": {}, \"tid\": {}, "
+      "\"ts\": {}}}",
+      quoted, pid, t.marks, microseconds(from - *t.origin)));
+  t.line(fmt::format(
+      "{{\"ph\": \"X\", \"name\": {}, \"cat\": \"fault\", \"pid\": {}, \"tid\": {}, \"ts\": {}, "
+      "\"dur\": {}, \"args\": {{}}}}",
+      quoted, pid, t.marks, microseconds(from - *t.origin), microseconds(length)));
+  ++t.marks;
 }
 
 void ChromeTrace::close() {

@@ -37,6 +37,9 @@ class ChromeTrace : public TraceSink {
   ~ChromeTrace() override;  // closes but drops errors, so call close()
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
+  /// Marks an event from `start` to `end` seconds (infinite: for good) on a track of its own.
+  /// Before close().
+  void mark(const std::string& name, double start, double end);
   /// Flushes and finishes the JSON. Throws BackendError when anything could not be written.
   void close() override;
 

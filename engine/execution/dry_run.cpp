@@ -13,9 +13,11 @@ bool needs_events(const link::OrderedProgram& linked) {
 }
 
 DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
-               const cluster::Disturber& disturber, int steps, TraceSink& sink) {
-  return needs_events(linked) ? dry_run_events(linked, costs, disturber, steps, sink)
-                              : dry_run_max_plus(linked, costs, disturber, steps, sink);
+               const cluster::Disturber& disturber, int steps, TraceSink& sink,
+               FaultReplay* faults) {
+  return faults != nullptr || needs_events(linked)
+             ? dry_run_events(linked, costs, disturber, steps, sink, faults)
+             : dry_run_max_plus(linked, costs, disturber, steps, sink);
 }
 
 }  // namespace rehearse::execution

@@ -13,6 +13,7 @@
 
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
+#include "engine/execution/fault_replay.h"
 #include "engine/execution/trace.h"
 #include "engine/link/link.h"
 
@@ -28,15 +29,18 @@ struct DryRun {
 /// same arguments give the same calls of `sink` in the same order. Throws ProgramError, which names
 /// the waiting ops, when the program cannot make progress. In a linked program only mailboxes can
 /// cause this.
+/// With `faults`, ranks die, freeze and become slow, and the run may stop before its last step.
 DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
-               const cluster::Disturber& disturber, int steps, TraceSink& sink);
+               const cluster::Disturber& disturber, int steps, TraceSink& sink,
+               FaultReplay* faults = nullptr);
 
 /// The two engines behind dry_run, for tests. dry_run_max_plus throws ProgramError when
 /// needs_events.
 DryRun dry_run_max_plus(const link::OrderedProgram& linked, const costs::Costs& costs,
                         const cluster::Disturber& disturber, int steps, TraceSink& sink);
 DryRun dry_run_events(const link::OrderedProgram& linked, const costs::Costs& costs,
-                      const cluster::Disturber& disturber, int steps, TraceSink& sink);
+                      const cluster::Disturber& disturber, int steps, TraceSink& sink,
+                      FaultReplay* faults = nullptr);
 /// Whether the program has mailboxes, lanes by arrival or free-running roles.
 bool needs_events(const link::OrderedProgram& linked);
 

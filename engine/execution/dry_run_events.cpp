@@ -17,6 +17,7 @@
 #include <tuple>
 
 #include "engine/base/errors.h"
+#include "engine/execution/chrome_trace.h"
 #include "engine/execution/dry_run.h"
 #include "engine/link/readiness.h"
 #include "engine/link/rendezvous.h"
@@ -27,11 +28,13 @@ namespace {
 class Events {
  public:
   Events(const link::OrderedProgram& linked, const costs::Costs& costs,
-         const cluster::Disturber& disturber, int steps, TraceSink& sink)
+         const cluster::Disturber& disturber, int steps, TraceSink& sink, FaultReplay* faults)
       : linked_(linked),
         costs_(costs),
         disturber_(disturber),
         sink_(sink),
+        faults_(faults),
+        meet_(linked),
         readiness_(linked, steps) {
     senders_.resize(linked.program.channels.size());
   }
@@ -39,14 +42,23 @@ class Events {
   DryRun run() {
     for (Id lane = 0; lane < readiness_.lanes().size(); ++lane) woken_.push_back(lane);
     wake();
-    while (!queue_.empty() && !sink_.enough() && (!all_served() || queue_.top().time <= now_)) {
+    while (!sink_.enough() && !stopped() && (!queue_.empty() || faults_due()) &&
+           (!all_served() || queue_.top().time <= now_)) {
+      if (faults_due()) {
+        now_ = faults_->next();
+        faults_->reach(now_);
+        continue;
+      }
       const Done done = queue_.top();
       queue_.pop();
       now_ = done.time;
-      end(done);
+      if (!goes_on(done)) end(done);
       wake();
     }
-    if (!all_served() && !sink_.enough()) stuck();
+    if (!all_served() && !sink_.enough() && !stopped() &&
+        (faults_ == nullptr || !faults_->stop_stuck(now_)))
+      stuck();
+    if (stopped()) faults_->note_waiting(readiness_);
     out_.seconds = now_;
     return out_;
   }
@@ -57,8 +69,9 @@ class Events {
     std::uint64_t number = 0;
     Id lane = none, op = none;
     int step = 0;
-    double start = 0;
-    Id to_rank = none;  // a put's receiver
+    double start = 0, seconds = 0;
+    Id to_rank = none;    // a put's receiver
+    bool begins = false;  // the op begins only now, because its rank stood still
     bool operator>(const Done& other) const {
       return std::tie(time, number) > std::tie(other.time, other.number);
     }
@@ -88,15 +101,61 @@ class Events {
     }
   }
 
+  bool stopped() const { return faults_ != nullptr && faults_->stopped(); }
+  /// Whether the faults come next.
+  bool faults_due() const {
+    if (faults_ == nullptr || all_served() || faults_->next() == FaultReplay::never) return false;
+    return queue_.empty() || faults_->next() <= queue_.top().time;
+  }
+  /// Whether the op may not begin now, because its rank stands still. It begins later, or never.
+  bool must_wait(Id id, Id o, int step) {
+    if (faults_ == nullptr) return false;
+    const link::RankLane& lane = readiness_.lanes()[id];
+    const program::Work& work = role(lane.role).ops[o].work;
+    const double free = faults_->begins(role(lane.role).ranks[lane.place], work, step, now_);
+    if (free <= now_ || !communicates(work)) return false;
+    if (free < FaultReplay::never)
+      queue_.push(
+          {.time = free, .number = number_++, .lane = id, .op = o, .step = step, .begins = true});
+    return true;
+  }
+  /// Whether an op whose end was due goes on, because a rank stood still or was slow. It ends
+  /// later, or never.
+  bool goes_on(const Done& done) {
+    if (faults_ == nullptr) return false;
+    const link::RankLane& lane = readiness_.lanes()[done.lane];
+    if (done.begins) {
+      begin(done.lane, done.op, done.step);
+      return true;
+    }
+    const Id rank = role(lane.role).ranks[lane.place];
+    const program::Work& work = role(lane.role).ops[done.op].work;
+    double end = done.time;
+    if (!communicates(work)) {
+      end = faults_->end_of(rank, work, done.start, done.seconds);
+    } else if (faults_->any_stands() && !std::holds_alternative<program::Take>(work)) {
+      std::vector<Id> ranks = meet_.of(work, rank);
+      if (done.to_rank != none) ranks = {rank, done.to_rank};
+      end = faults_->end_of(ranks, done.start, done.seconds);
+    }
+    if (end <= done.time) return false;
+    Done later = done;
+    later.time = end;
+    if (end < FaultReplay::never) queue_.push(later);
+    return true;
+  }
+
   void schedule(Id lane, Id op, int step, double seconds, Id to_rank = none) {
-    queue_.push({now_ + seconds, number_++, lane, op, step, now_, to_rank});
+    queue_.push({now_ + seconds, number_++, lane, op, step, now_, seconds, to_rank});
   }
 
   void begin(Id id, Id o, int step) {
+    if (must_wait(id, o, step)) return;
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = role(lane.role).ops[o];
     const Id rank = role(lane.role).ranks[lane.place];
-    const double cost = costs_.seconds(lane.role, o, lane.place);
+    const double cost =
+        program::due(program::every(op.work), step) ? costs_.seconds(lane.role, o, lane.place) : 0;
     std::visit(program::overloaded{
                    [&](const program::Collective& work) { meet(id, o, step, work.channel); },
                    [&](const program::Send&) { meet(id, o, step, none); },
@@ -212,6 +271,8 @@ class Events {
   const costs::Costs& costs_;
   const cluster::Disturber& disturber_;
   TraceSink& sink_;
+  FaultReplay* faults_;
+  link::RanksThatMeet meet_;
   link::Readiness readiness_;
   std::priority_queue<Done, std::vector<Done>, std::greater<>> queue_ = {};
   std::deque<Id> woken_ = {};  // lanes that may begin an op
@@ -228,8 +289,9 @@ class Events {
 }  // namespace
 
 DryRun dry_run_events(const link::OrderedProgram& linked, const costs::Costs& costs,
-                      const cluster::Disturber& disturber, int steps, TraceSink& sink) {
-  return Events(linked, costs, disturber, steps, sink).run();
+                      const cluster::Disturber& disturber, int steps, TraceSink& sink,
+                      FaultReplay* faults) {
+  return Events(linked, costs, disturber, steps, sink, faults).run();
 }
 
 }  // namespace rehearse::execution

@@ -107,6 +107,7 @@ class MaxPlus {
     Id role = none, op = none;
     std::uint32_t lane = 0;  // index into tails_
     bool sends = false;
+    int every = 1;  // as program::every
     Ring* ring = nullptr;
     std::uint32_t wait = 0, waits_end = 0;  // index range in waits_
     std::span<const double> seconds = {};   // cost: by place, or one number for all places
@@ -171,6 +172,7 @@ class MaxPlus {
               .op = who.op,
               .lane = role.first_lane + op.lane,
               .sends = std::holds_alternative<program::Send>(op.work),
+              .every = program::every(op.work),
               .ring = &role.rings[who.op],
               .wait = static_cast<std::uint32_t>(waits_.size()),
               .seconds = seconds_of(who.role, who.op)};
@@ -249,7 +251,9 @@ class MaxPlus {
     const std::size_t n = role.places;
     const double* start = ready(who, step, start_);
     Ends* ends = role.pool.take(n);
-    const std::span<const double> seconds = who.seconds;
+    static constexpr double no_time = 0;
+    const std::span<const double> seconds =
+        program::due(who.every, step) ? who.seconds : std::span(&no_time, 1);
     const bool quiet = disturber_ == nullptr || disturber_->quiet_compute();
     if (quiet && n == 1) {
       ends->at[0] = *start + seconds[0];

@@ -55,6 +55,8 @@ std::string TraceLabels::name(Id role, Id op) const {
                           [](const program::Recv&) { return std::string("recv"); },
                           [](const program::Put&) { return std::string("put"); },
                           [](const program::Take&) { return std::string("take"); },
+                          [](const program::Copy&) { return std::string("copy"); },
+                          [](const program::Save&) { return std::string("save"); },
                           [](const program::Issue&) { return std::string("issue"); }},
       linked_.program.roles[role].ops[op].work);
 }

@@ -74,6 +74,12 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
           [&](const program::Take& t) {
             return WorkPart{PartKind::communication, fmt::format("{} take", axes_of(t.channel))};
           },
+          [&](const program::Copy&) {
+            return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+          },
+          [&](const program::Save&) {
+            return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+          },
           [&](const program::Issue&) {
             return WorkPart{PartKind::host, "issuing kernels"};
           }},

@@ -16,10 +16,18 @@ namespace rehearse::execution {
 
 /// compute: forward, backward and recompute passes. kernel: other work on gradients (casts, norms,
 /// sparsifiers). optimizer: updates. host: issuing kernels. waiting: for other ranks.
-enum class PartKind : std::uint8_t { compute, kernel, optimizer, host, communication, waiting };
+enum class PartKind : std::uint8_t {
+  compute,
+  kernel,
+  optimizer,
+  checkpoint,
+  host,
+  communication,
+  waiting
+};
 constexpr auto spellings(PartKind) {
   return std::to_array<const char*>(
-      {"compute", "kernel", "optimizer", "host", "communication", "waiting"});
+      {"compute", "kernel", "optimizer", "checkpoint", "host", "communication", "waiting"});
 }
 
 struct WorkPart {

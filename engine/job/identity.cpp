@@ -12,6 +12,21 @@ const char* name_of(model::Family family) {
   return family == model::Family::gpt ? "gpt" : family == model::Family::bert ? "bert" : "llama";
 }
 
+/// What most models have the default of: absent then, so that their hashes stay.
+std::string rare_keys(const model::ModelSpec& m) {
+  std::string text;
+  if (m.outputs > 0) text += fmt::format(" {}", m.outputs);
+  if (m.norm_epsilon != default_epsilon(m.family)) text += fmt::format(" norm {}", m.norm_epsilon);
+  if (m.window > 0) text += fmt::format(" window {}", m.window);
+  if (m.rope_theta != model::ModelSpec{}.rope_theta) text += fmt::format(" rope {}", m.rope_theta);
+  if (m.rope_scaling != model::RopeScaling{})
+    text += fmt::format(" {} {} {} {}", m.rope_scaling.factor, m.rope_scaling.low,
+                        m.rope_scaling.high, m.rope_scaling.positions);
+  if (m.software != software::Software{})
+    text += fmt::format(" {:016x}", software::hash_of(m.software));
+  return text;
+}
+
 }  // namespace
 
 std::uint64_t fnv1a(std::string_view text) {
@@ -24,11 +39,7 @@ std::uint64_t hash_of(const model::ModelSpec& m) {
   // build_model derives groups and segments from these fields.
   return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}{}", name_of(m.family), m.layers,
                            m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
-                           m.padded_vocab, m.kv_heads, m.dropout, m.tied,
-                           (m.outputs > 0 ? fmt::format(" {}", m.outputs) : std::string()) +
-                               (m.software == software::Software{}
-                                    ? std::string()
-                                    : fmt::format(" {:016x}", software::hash_of(m.software)))));
+                           m.padded_vocab, m.kv_heads, m.dropout, m.tied, rare_keys(m)));
 }
 
 std::uint64_t hash_of(const costs::Profile& profile) { return fnv1a(to_json(profile)); }

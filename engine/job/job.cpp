@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -226,6 +227,32 @@ void check_countable(const Config& train, const Job& job) {
                   std::max(1.0, job.plan.schedule.global_batch * (4e18 / bytes) - 1)));
 }
 
+/// The checkpoints that the program saves itself. Ranks that count their own steps have none:
+/// a run stops them for each checkpoint, also for one that goes to peers.
+plan::Checkpoints checkpoints_of(const Config& train, const Job& job) {
+  const Checkpoint& how = job.checkpoint;
+  const bool peer = how.kind == CheckpointKind::peer;
+  if (peer && !methods::cannot_save_behind(job.plan.method).empty()) return {};
+  if ((!peer && how.kind != CheckpointKind::async) || job.train.save_every == 0) return {};
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (job.train.save_every > most)
+    throw train.error("save_every", fmt::format("{} with checkpoint.kind = \"{}\"; at most {}",
+                                                job.train.save_every, name_of(how.kind), most));
+  const auto to = [&] {
+    if (peer) return program::Medium::peers;
+    switch (how.place) {
+      case CheckpointPlace::local:
+        return program::Medium::local_disk;
+      case CheckpointPlace::memory:
+        return program::Medium::memory;
+      default:
+        return program::Medium::shared_disk;
+    }
+  };
+  return {
+      .every = static_cast<int>(job.train.save_every), .to = to(), .group = peer ? how.group : 1};
+}
+
 void fill_job(const Config& file, Job& job, bool to_plan) {
   JobKeys keys = read_keys(file);
   for (const std::string& section : file.names())
@@ -266,6 +293,10 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.run = keys.run;
   check_transport(file.section("run"), job);
   job.disturb = std::move(keys.disturb);
+  job.faults = std::move(keys.faults);
+  job.checkpoint = keys.checkpoint;
+  job.recovery = keys.recovery;
+  job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
     if (job.disturb.stragglers[i].rank >= world)

@@ -6,6 +6,7 @@
 //   [cluster] -> Job::cluster           [run]      -> Job::run       timeouts, threads
 //   [method]  -> Job::plan              [disturb]  -> Job::disturb   jitter, slow ranks and links
 //                                       [adaptive] -> Job::adaptive  when the plan changes
+//   [faults], [checkpoint], [recovery] -> Job::faults, ...: what breaks, how the run survives it
 //
 // Defaults of keys that the file leaves out:
 //
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/config.h"
@@ -29,6 +31,7 @@
 #include "engine/base/units.h"
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
+#include "engine/job/survival.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 
@@ -56,9 +59,13 @@ struct Train {
   double clip = 0;              // largest allowed global gradient norm; 0: no clipping
   std::int64_t eval_every = 0;  // steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 8;
-  std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
-  std::string data = {};        // folder of token shards
-  std::string out = {};         // folder of checkpoints and metrics
+  std::int64_t save_every = 0;             // steps between checkpoints; 0: only at the end
+  std::string data = {};                   // folder of token shards
+  std::vector<std::string> evaluate = {};  // further such folders, to measure losses on
+  /// Positions [begin, end) of samples that each step draws besides the global batch and nobody
+  /// trains: those of lost replicas. In order.
+  std::vector<std::pair<int, int>> left_out = {};
+  std::string out = {};  // folder of checkpoints and metrics
 };
 
 /// [adaptive]: when a run changes its plan (planner/adaptive.h).
@@ -101,7 +108,8 @@ struct Run {
   Seconds heartbeat = Seconds(1);         // time between two heartbeats
   int threads = 0;  // for tensor work, per rank; 0: the machine's cores divided by its ranks
   Transport transport = Transport::sockets;
-  std::int64_t log_every = 1;  // steps
+  std::int64_t log_every = 1;    // steps
+  std::int64_t check_every = 0;  // steps between two comparisons of replicas' state; 0: none
 };
 
 struct Job {
@@ -117,6 +125,9 @@ struct Job {
   /// The place of each key that the file or an override states: "method.pp" -> "job.toml:7".
   std::map<std::string, std::string> where = {};
   Adaptive adaptive = {};
+  Faults faults = {};
+  Checkpoint checkpoint = {};
+  Recovery recovery = {};
 };
 
 /// Throws InputError (file, line, key) on a wrong job; this includes a model that does not fit the

@@ -1,8 +1,10 @@
 #include "engine/job/job_keys.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/job/survival_keys.h"
 
 namespace rehearse::job {
 
@@ -62,6 +65,7 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
+  plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");
   plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
   plan.exchange.selector = choose<program::Selector>(c, "selector");
@@ -93,6 +97,20 @@ void check_plan_alone(const Config& c, const JobKeys& keys) {
                                      keys.plan_file));
 }
 
+/// Pairs of positions: begin, end, begin, end, in order.
+std::vector<std::pair<int, int>> read_left_out(const Config& c) {
+  const std::vector<std::int64_t> ends = c.integers("left_out", natural);
+  if (ends.size() % 2 != 0 || !std::ranges::is_sorted(ends, std::less_equal<>{}))
+    throw c.error("left_out",
+                  fmt::format("[{}]: must be pairs of positions in rising order: begin, "
+                              "end, begin, end",
+                              fmt::join(ends, ", ")));
+  std::vector<std::pair<int, int>> out;
+  for (std::size_t i = 0; i < ends.size(); i += 2)
+    out.emplace_back(static_cast<int>(ends[i]), static_cast<int>(ends[i + 1]));
+  return out;
+}
+
 void read_train(const Config& c, JobKeys& keys) {
   Train& t = keys.train;
   const Limits part{.least = 0, .most = 1};
@@ -115,7 +133,9 @@ void read_train(const Config& c, JobKeys& keys) {
   t.eval_batches = c.integer("eval_batches", t.eval_batches, count);
   t.save_every = c.integer("save_every", t.save_every, natural);
   t.data = c.text("data", "");
+  t.evaluate = c.texts("evaluate");
   t.out = c.text("out", "out");
+  t.left_out = read_left_out(c);
 }
 
 void read_adaptive(const Config& c, Adaptive& a, std::optional<std::int64_t>& warmup_steps) {
@@ -135,6 +155,7 @@ void read_run(const Config& c, Run& run) {
                             {.least = 0, .most = limits::patience.most, .open = true});
   run.threads = static_cast<int>(c.integer("threads", 0, natural));
   run.log_every = c.integer("log_every", run.log_every, count);
+  run.check_every = c.integer("check_every", run.check_every, natural);
   run.transport = choose<Transport>(c, "transport");
   if (run.heartbeat > longest)
     throw c.error("heartbeat",
@@ -162,8 +183,8 @@ void read_disturb(const Config& c, cluster::Disturbance& d) {
 JobKeys read_keys(const Config& file) {
   JobKeys keys;
   // Touches every known section, so that file.finish() reports any other one as misspelt.
-  for (const char* known :
-       {"model", "cluster", "software", "method", "train", "adaptive", "run", "disturb"})
+  for (const char* known : {"model", "cluster", "software", "method", "train", "adaptive", "run",
+                            "disturb", "faults", "checkpoint", "recovery"})
     file.section(known);
   keys.model = file.section("model").text("name", std::nullopt);
   keys.model_changes = model::read_changes(file.section("model"));
@@ -179,6 +200,9 @@ JobKeys read_keys(const Config& file) {
   read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);
   read_run(file.section("run"), keys.run);
   read_disturb(file.section("disturb"), keys.disturb);
+  keys.faults = read_faults(file.section("faults"));
+  keys.checkpoint = read_checkpoint(file.section("checkpoint"));
+  keys.recovery = read_recovery(file.section("recovery"));
   file.finish();
   check_plan_alone(file.section("method"), keys);
   return keys;

@@ -28,6 +28,9 @@ struct JobKeys {
   Adaptive adaptive = {};
   Run run = {};
   cluster::Disturbance disturb = {};
+  Faults faults = {};
+  Checkpoint checkpoint = {};
+  Recovery recovery = {};
 };
 
 /// Reads every key. Throws InputError on unknown keys and on values of a wrong type or range.

@@ -151,7 +151,14 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.schedule.recompute = flag_at(c, "recompute");
   if (c.has("recompute_unit"))  // files of older versions have no unit
     plan.schedule.recompute_unit = choice_at<plan::RecomputeUnit>(c, "recompute_unit");
+  if (c.has("save_every")) {
+    plan.checkpoints.every = whole(c, "save_every", count);
+    plan.checkpoints.to = choice_at<program::Medium>(c, "save_to");
+    if (plan.checkpoints.to == program::Medium::peers)
+      plan.checkpoints.group = whole(c, "save_group", count);
+  }
   plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
+  plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
   plan.clip = flag_at(c, "clip");
   plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
   plan.exchange.s_min = c.number("s_min", std::nullopt, between(0, 1));

@@ -115,7 +115,14 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   // Not the default, so that the hashes of files of older versions stay.
   if (plan.schedule.recompute_unit != plan::RecomputeUnit::segment)
     w.choice("recompute_unit", plan.schedule.recompute_unit);
+  if (plan.checkpoints.every > 0) {  // see recompute_unit
+    w.number("save_every", plan.checkpoints.every);
+    w.choice("save_to", plan.checkpoints.to);
+    if (plan.checkpoints.to == program::Medium::peers)
+      w.number("save_group", plan.checkpoints.group);
+  }
   w.flag("keep_gathered", plan.exchange.keep_gathered);
+  if (plan.exchange.fp32_gradients) w.flag("fp32_gradients", true);  // see recompute_unit
   w.flag("clip", plan.clip);
   w.number("density", plan.exchange.density);
   w.number("s_min", plan.exchange.s_min), w.number("s_max", plan.exchange.s_max);

@@ -117,11 +117,12 @@ struct StorageUse {
   std::string name = {};
   std::int64_t bytes = 0;  // peak
 };
-/// Bytes that a rank of a role needs. The plan uses only the order that the program guarantees, so
-/// it does not depend on timing: two values share bytes only if every use of one precedes the first
-/// write of the other.
+/// Bytes that a rank of a role needs in its device's memory, and `host` bytes in its host's. The
+/// plan uses only the order that the program guarantees, so it does not depend on timing: two
+/// values share bytes only if every use of one precedes the first write of the other.
 struct RoleMemory {
   std::int64_t state = 0, buffer = 0, value = 0;
+  std::int64_t host = 0;                 // not in `total`
   std::vector<StorageUse> largest = {};  // largest first
   std::int64_t total() const { return state + buffer + value; }
 };

@@ -109,6 +109,10 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
     const program::Storage& storage = role.storages[s];
     if (storage.life == program::Life::value) continue;
     const std::int64_t bytes = bytes_of_storage(role, s) * storage.indices * storage.versions;
+    if (storage.place == program::Place::host) {
+      memory.host += bytes;
+      continue;
+    }
     (storage.life == program::Life::state ? memory.state : memory.buffer) += bytes;
     uses[storage.name] += bytes;
   }

@@ -35,6 +35,8 @@ class Readiness {
   Readiness(const OrderedProgram& linked, int steps);
 
   std::vector<RankLane>& lanes() { return lanes_; }
+  const std::vector<RankLane>& lanes() const { return lanes_; }
+  const program::Program& program() const { return linked_.program; }
   Id lane_id(Id role, Id place, Id lane) const {
     return roles_[role].first_lane + place * roles_[role].lanes + lane;
   }

@@ -21,7 +21,13 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
         compute->pass == program::Pass::recompute && find(op, program::Slot::output) != nullptr
             ? program::Pass::forward
             : compute->pass;
-    return workspace_bytes(model, compute->segment, pass, compute->samples, tp, dtype);
+    // The gradient of a weight is computed in the type of the weight, then added to its storage;
+    // the embedding converts the gradient of its output instead.
+    const std::int64_t converted =
+        converted_gradients(program, role, op).largest *
+        (model.segments[compute->segment].kind == model::SegmentKind::embedding ? 0
+                                                                                : size_of(dtype));
+    return converted + workspace_bytes(model, compute->segment, pass, compute->samples, tp, dtype);
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
     return kernel->kind == program::KernelKind::select ? select_workspace(*kernel) : 0;
@@ -60,11 +66,21 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
              (model.family == model::Family::bert ? 0 : masked);
     }
     case model::SegmentKind::attention: {
-      if (pass != program::Pass::backward) return unread;
-      // The gradients of attention's output, query, key and value are alive before the input's.
       const std::int64_t width = model.hidden / tp;
       const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
-      return std::max<std::int64_t>(0, 2 * tokens * (width + keys) * element + masked - activation);
+      // Of grouped queries, the kernel computes as many at a time as there are key-value heads; its
+      // backward copies their part of the output's gradient and makes three gradients.
+      const std::int64_t at_a_time = model.kv_heads < model.heads ? keys : 0;
+      // A window's mask, in the type of the activations; flags while it is made.
+      const std::int64_t scores = std::int64_t{model.seq_len} * model.seq_len;
+      const std::int64_t window = attended(model) < model.seq_len ? scores * (element + 3) : 0;
+      // What is alive before forward's output, or before the gradient of backward's input: in
+      // backward, the gradients of attention's output, query, key and value.
+      const std::int64_t columns =
+          pass == program::Pass::backward ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+      const std::int64_t before = tokens * columns * element + window - activation;
+      if (pass != program::Pass::backward) return std::max(unread, before + unread);
+      return std::max<std::int64_t>(0, before + masked);
     }
     case model::SegmentKind::mlp:
     case model::SegmentKind::head:

@@ -34,6 +34,14 @@ std::string unknown_method(const std::string& name) {
                      fmt::join(names, ", "));
 }
 
+std::string cannot_save_behind(const std::string& method) {
+  if (strategy_named(method).combines.lockstep) return "";
+  return fmt::format(
+      "async does not combine with method \"{}\", whose workers count their own steps; use "
+      "\"full\", \"sharded\" or \"peer\"",
+      method);
+}
+
 bool planned(const std::string& method) {
   const auto it = strategies().find(method);
   return it != strategies().end() && it->second.planned;
@@ -89,6 +97,8 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (!plan.exchange.layers.empty() && !can.sparse)
     refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
            "its gradients are summed whole");
+  if (plan.checkpoints.every > 0 && !can.lockstep)
+    throw Refused({"checkpoint.kind", "checkpoint.kind: " + cannot_save_behind(plan.method)});
   if (plan.schedule.staleness > 0 && !can.staleness)
     refuse("staleness", std::to_string(plan.schedule.staleness), "must be 0");
 }
@@ -111,11 +121,13 @@ LoweredProgram lower_stages(const plan::Plan& prepared, const model::ModelSpec& 
 
 program::Program compile(const plan::Plan& plan, const model::ModelSpec& model) {
   const plan::Plan ready = prepare(plan, model);
-  return infer_waits(strategy_named(ready.method).lower(ready, model));
+  return infer_waits(
+      save_states(strategy_named(ready.method).lower(ready, model), ready.checkpoints));
 }
 
 program::Program compile_with_all_waits(const plan::Plan& prepared, const model::ModelSpec& model) {
-  return infer_all_waits(strategy_named(prepared.method).lower(prepared, model));
+  return infer_all_waits(
+      save_states(strategy_named(prepared.method).lower(prepared, model), prepared.checkpoints));
 }
 
 }  // namespace rehearse::methods

@@ -33,8 +33,9 @@ struct Combines {
   bool interleave = false;  // virtual_stages > 1
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
-  bool shares = false;  // dp ranks with different numbers of samples
-  bool sparse = false;  // may exchange only chosen gradient entries, once a step even if sharded
+  bool shares = false;   // dp ranks with different numbers of samples
+  bool lockstep = true;  // all ranks are at the same step, so that one checkpoint has them all
+  bool sparse = false;   // may exchange only chosen gradient entries, once a step even if sharded
 };
 
 struct Strategy {
@@ -75,6 +76,8 @@ struct Register {
 const Strategy& strategy_named(const std::string& name);
 /// "unknown method ..., did you mean ...?; known: ..."; empty for a known method.
 std::string unknown_method(const std::string& name);
+/// Why a method cannot save checkpoints behind training (checkpoint.kind = async); empty: it can.
+std::string cannot_save_behind(const std::string& method);
 /// Whether the planner chooses the plan for jobs of this method.
 bool planned(const std::string& method);
 

@@ -75,7 +75,7 @@ class List {
     launches.push_back({.kind = Launch::Kind::attention,
                         .batch = z_.samples * z_.heads,
                         .rows = z_.seq,
-                        .columns = z_.seq,
+                        .columns = z_.attended,
                         .inner = inner});
   }
   void norm() { memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics()); }

@@ -186,6 +186,27 @@ void require(bool good, const ModelSpec& m, const char* key, auto value, const s
   if (!good) throw InputError(fmt::format("model {}: {} = {} {}", m.name, key, value, rule));
 }
 
+/// The keys that llama alone has.
+void check_positions(const ModelSpec& m) {
+  const bool llama = m.family == Family::llama;
+  require(m.window >= 0 && m.window <= 1 << 24, m, "window", m.window,
+          "must be at least 0 and at most 16777216");
+  require(llama || m.window == 0, m, "window", m.window, "must be 0: only llama has a window");
+  require(m.rope_theta >= 1 && m.rope_theta <= 1e9, m, "rope_theta", m.rope_theta,
+          "must be at least 1 and at most 1e9");
+  const RopeScaling& scaling = m.rope_scaling;
+  require(llama || (m.rope_theta == ModelSpec{}.rope_theta && scaling == RopeScaling{}), m,
+          "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
+  require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
+          "must be at least 1 and at most 1e6");
+  require(scaling.low > 0 && scaling.low <= 1e6, m, "rope_scaling.low", scaling.low,
+          "must be above 0 and at most 1e6");
+  require(scaling.high > scaling.low && scaling.high <= 1e6, m, "rope_scaling.high", scaling.high,
+          fmt::format("must be above low = {} and at most 1e6", scaling.low));
+  require(scaling.positions >= 1 && scaling.positions <= 1 << 24, m, "rope_scaling.positions",
+          scaling.positions, "must be at least 1 and at most 16777216");
+}
+
 void check(const ModelSpec& m) {
   // Within these limits, products of sizes fit into 64 bits.
   for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
@@ -223,6 +244,9 @@ void check(const ModelSpec& m) {
           "must be 0: llama has none");
   require(m.family != Family::llama || (m.hidden / m.heads) % 2 == 0, m, "heads", m.heads,
           "leaves an odd head dimension, which rotary positions cannot pair");
+  require(m.norm_epsilon > 0 && m.norm_epsilon <= 1, m, "norm_epsilon", m.norm_epsilon,
+          "must be above 0 and at most 1");
+  check_positions(m);
 }
 
 }  // namespace
@@ -233,6 +257,7 @@ ModelSpec build_model(ModelSpec m) {
   if (m.ffn == 0) m.ffn = std::min(m.hidden, 1 << 20) * 4;
   if (m.max_positions == 0) m.max_positions = m.seq_len;
   if (m.padded_vocab == 0) m.padded_vocab = (std::min(m.vocab, 1 << 24) + 127) / 128 * 128;
+  if (m.norm_epsilon == 0) m.norm_epsilon = default_epsilon(m.family);
   check(m);
   m.groups.clear();
   m.segments.clear();
@@ -248,6 +273,12 @@ ModelSpec build_model(ModelSpec m) {
       break;
   }
   return m;
+}
+
+double default_epsilon(Family family) { return family == Family::bert ? 1e-12 : 1e-5; }
+
+int attended(const ModelSpec& model) {
+  return model.window > 0 ? std::min(model.window, model.seq_len) : model.seq_len;
 }
 
 int tensor_divisor(const ModelSpec& model) {

@@ -24,7 +24,7 @@
 
 namespace rehearse::model {
 
-enum class Family : std::uint8_t { gpt, bert, llama };  // llama: no real execution
+enum class Family : std::uint8_t { gpt, bert, llama };
 enum class SegmentKind : std::uint8_t { embedding, attention, mlp, head };
 constexpr auto spellings(SegmentKind) {
   return std::to_array<const char*>({"embedding", "attention", "mlp", "head"});
@@ -56,6 +56,16 @@ struct Segment {
   std::vector<Id> groups = {};  // the group of a tied embedding is in the embedding and in the head
 };
 
+/// How Llama 3.1 stretches rotary positions to longer sequences than those it was trained on first:
+/// frequencies of fewer than `low` turns within `positions` are divided by `factor`, those of more
+/// than `high` stay, those between are interpolated.
+struct RopeScaling {
+  double factor = 1;  // 1: nothing is stretched
+  double low = 1, high = 4;
+  int positions = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
 /// How tensor parallelism divides a segment: over `ranks`, and with `sequence` (sequence
 /// parallelism) also what is computed for each token alone. An int is a number of ranks.
 struct TensorSplit {
@@ -73,21 +83,30 @@ struct ModelSpec {
   int kv_heads = 0;       // equals heads, except with grouped-query attention
   int outputs = 0;        // numbers per token that BERT's head computes (2: the span of an answer);
                           // 0: one for each word of the vocabulary. Others are only simulated
+  int window = 0;         // how many tokens a token attends to, itself included; 0: all before it
   double dropout = 0;     // probability
-  bool tied = true;       // the head uses the embedding's table
+  double norm_epsilon = 0;        // added to a norm's variance; 0: the family's published value
+  double rope_theta = 10'000;     // base of the rotary frequencies
+  RopeScaling rope_scaling = {};  // of the rotary frequencies
+  bool tied = true;               // the head uses the embedding's table
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
   software::Software software = {};  // what executes the segments
 };
 
-/// Fills groups and segments from the hyperparameters; 0 for kv_heads, ffn, max_positions or
-/// padded_vocab means the default. Throws InputError when the hyperparameters do not fit together.
+/// Fills groups and segments from the hyperparameters; 0 for kv_heads, ffn, max_positions,
+/// padded_vocab or norm_epsilon means the default. Throws InputError when the hyperparameters do
+/// not fit together.
 ModelSpec build_model(ModelSpec hyperparameters);
+/// The published value: 1e-12 in BERT, 1e-5 in the others.
+double default_epsilon(Family family);
+/// The most tokens that a token attends to.
+int attended(const ModelSpec& model);
 /// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,
 /// feed-forward width, padded vocabulary. tp must divide it.
 int tensor_divisor(const ModelSpec& model);
-/// Loads a spec by name (gpt2-124m: models/gpt2-124m.toml) or by the path of a TOML file. seq_len 0
-/// keeps the spec's own. Throws InputError.
+/// Loads a spec by name (gpt2-124m: models/gpt2-124m.toml), by the path of a TOML file, or by that
+/// of a Hugging Face config.json. seq_len 0 keeps the spec's own. Throws InputError.
 ModelSpec load_model(const std::string& name_or_path, int seq_len);
 std::vector<std::string> known_models();
 
@@ -112,7 +131,7 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
 /// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: hidden,
-/// s: sequence length.
+/// s: sequence length, at most the window.
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
 }  // namespace rehearse::model

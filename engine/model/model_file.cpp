@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include "engine/base/data_dir.h"
+#include "engine/model/config_json.h"
 
 namespace rehearse::model {
 namespace {
+
+/// Above 0, at most `most`.
+Limits open(double most) { return {.least = 0, .most = most, .open = true}; }
 
 ModelSpec read_model(const Config& file, const std::string& name) {
   const Limits whole = between(1, 1 << 30);  // build_model checks the real limits
@@ -32,6 +36,15 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.outputs = maybe("outputs");
   m.dropout = file.number("dropout", 0.0, between(0, 1));
   m.tied = file.flag("tied", true);
+  m.window = maybe("window");
+  m.norm_epsilon = file.number("norm_epsilon", default_epsilon(m.family), open(1));
+  m.rope_theta = file.number("rope_theta", m.rope_theta, between(1, 1e9));
+  const Config scaling = file.section("rope_scaling");
+  m.rope_scaling.factor = scaling.number("factor", 1.0, between(1, 1e6));
+  m.rope_scaling.low = scaling.number("low", 1.0, open(1e6));
+  m.rope_scaling.high = scaling.number("high", 4.0, open(1e6));
+  m.rope_scaling.positions =
+      static_cast<int>(scaling.integer("positions", m.rope_scaling.positions, whole));
   file.finish();
   return m;
 }
@@ -72,9 +85,11 @@ ModelSpec load_model(const std::string& name_or_path, int seq_len) {
 }
 
 ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelChanges& changes) {
-  const auto path = find_data("models", name_or_path, "model");
-  const Config file = Config::load(path.string());
-  ModelSpec m = read_model(file, path.stem().string());
+  std::filesystem::path path = name_or_path;
+  const bool json = path.extension() == ".json";
+  if (!json) path = find_data("models", name_or_path, "model");
+  ModelSpec m = json ? read_config_json(name_or_path)
+                     : read_model(Config::load(path.string()), path.stem().string());
   for (const auto& [key, value] : changes.sizes) {
     change(m, key, value);
     name_change(m, key, value);

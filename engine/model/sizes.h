@@ -7,8 +7,8 @@ namespace rehearse::model {
 /// `element`: bytes of an activation; `table`: elements of the vocabulary shard; `vocab`: outputs
 /// of the head; `transform`: BERT's dense layer before the vocabulary.
 struct Sizes {
-  double samples = 0, tokens = 0, own_tokens = 0, seq = 0, hidden = 0, heads = 0, query = 0,
-         key = 0, ffn = 0, vocab = 0;
+  double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attended = 0, hidden = 0, heads = 0,
+         query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false;
 
@@ -17,6 +17,7 @@ struct Sizes {
         tokens(double(samples) * m.seq_len),
         own_tokens(tokens / (split.sequence && m.software.divides_tokens ? split.ranks : 1)),
         seq(m.seq_len),
+        attended(model::attended(m)),
         hidden(m.hidden),
         heads(double(m.heads) / split.ranks),
         query(double(m.hidden) / split.ranks),

@@ -75,6 +75,9 @@ struct Schedule {
 struct Exchange {
   int zero = 0;                // ZeRO stage, 0 to 3
   bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
+  /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
+  /// accumulate-allreduce-grads-in-fp32).
+  bool fp32_gradients = false;
   Bytes bucket = Bytes(25e6);
   program::Algorithm collective = program::Algorithm::automatic;
   double density = 0.1;              // part of a gradient's entries that a select keeps
@@ -98,6 +101,13 @@ struct Placement {
   std::vector<Id> node_of = {};              // by rank, for two-level reductions
 };
 
+/// Checkpoints that the program saves behind training.
+struct Checkpoints {
+  int every = 0;  // steps between two of them; 0: none
+  program::Medium to = program::Medium::shared_disk;
+  int group = 1;  // program::Save::group
+};
+
 struct Plan {
   std::string method = "ddp";
   Mesh mesh = {};
@@ -107,7 +117,12 @@ struct Plan {
   program::DType precision = program::DType::f32;
   bool clip = false;  // clip gradients by their global norm, which takes an all-reduce
   Optimizer optimizer = Optimizer::adamw;
+  Checkpoints checkpoints = {};
 
+  /// The type in which gradients are accumulated and summed.
+  program::DType gradient_type() const {
+    return exchange.fp32_gradients ? program::DType::f32 : precision;
+  }
   /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)

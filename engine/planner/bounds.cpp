@@ -171,13 +171,13 @@ double Bounds::network_seconds(const plan::Plan& plan, int stage) {
   const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
   switch (plan.exchange.zero) {
     case 0:
-      return fastest(group, program::Move::all_reduce, elements, plan.precision);
+      return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
     case 3:
       return (plan.exchange.keep_gathered ? 1 : 2 * plan.schedule.micro_batches) *
              fastest(group, program::Move::all_gather, elements, plan.precision);
     default:
       return (plan.exchange.zero == 2 ? plan.schedule.micro_batches : 1) *
-             fastest(group, program::Move::reduce_scatter, elements, plan.precision);
+             fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
   }
 }
 
@@ -208,9 +208,10 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
   const double element = static_cast<double>(size_of(plan.precision)), dp = plan.mesh.dp;
   const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8.0 : 4.0) +
                            (plan.precision == program::DType::f32 ? 0.0 : 4.0);
-  const double each = element / (plan.exchange.zero >= 3 ? dp : 1) +
-                      element / (plan.exchange.zero >= 2 ? dp : 1) +
-                      optimizer / (plan.exchange.zero >= 1 ? dp : 1);
+  const double each =
+      element / (plan.exchange.zero >= 3 ? dp : 1) +
+      static_cast<double>(size_of(plan.gradient_type())) / (plan.exchange.zero >= 2 ? dp : 1) +
+      optimizer / (plan.exchange.zero >= 1 ? dp : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {

@@ -284,6 +284,7 @@ std::string summary_of(const plan::Plan& plan) {
                         : std::string(name_of(plan.schedule.pipeline)));
   if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
   if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");
   if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");
   if (const std::string gradients = gradients_text(plan); gradients != "whole")

@@ -29,6 +29,34 @@ const DeviceNeed* fullest(const std::vector<DeviceNeed>& needs) {
   return worst;
 }
 
+/// How many times a rank's snapshot is in a host's memory: itself, and the last two checkpoints if
+/// nodes keep them there, with the parts of the other nodes of a group.
+int copies_in_memory(const plan::Checkpoints& how) {
+  const bool keeps = how.to == program::Medium::memory || how.to == program::Medium::peers;
+  return 1 + (keeps ? 2 * how.group : 0);
+}
+
+/// Throws InputError when the snapshots of a node's ranks do not fit into its host's memory.
+void check_host_memory(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                       const plan::Plan& plan) {
+  const std::vector<Id>& rank_to_device = plan.placement.rank_to_device;
+  std::map<Id, std::int64_t> need;  // by node
+  for (Id r = 0; r < linked.program.roles.size(); ++r)
+    for (const Id rank : linked.program.roles[r].ranks)
+      if (linked.memory[r].host > 0) {
+        const Id device = rank_to_device.empty() ? rank : rank_to_device[rank];
+        need[cluster.devices()[device].node] +=
+            linked.memory[r].host * copies_in_memory(plan.checkpoints);
+      }
+  for (const auto& [node, bytes] : need)
+    if (const Bytes memory = cluster.host_of(node).memory;
+        memory.value > 0 && static_cast<double>(bytes) > memory.value)
+      throw InputError(fmt::format(
+          "memory: the host of node {} has {}, the checkpoints of its ranks need {}: use "
+          "checkpoint.kind = \"sharded\", which needs none",
+          node, to_text(memory), text(bytes)));
+}
+
 /// A changed plan, and its changes in the form of --set.
 struct Trial {
   plan::Plan plan = {};
@@ -268,6 +296,7 @@ std::string capacity_text(std::int64_t capacity, std::int64_t reserve) {
 
 void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
                   const model::ModelSpec& model, const cluster::Cluster& cluster) {
+  check_host_memory(linked, cluster, plan);
   const auto needs = device_needs(linked, cluster, plan.placement.rank_to_device);
   const DeviceNeed* worst = fullest(needs);
   if (worst == nullptr) return;

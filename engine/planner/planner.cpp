@@ -440,8 +440,15 @@ std::string feasible_without_a_key(const job::Job& job, const costs::Profile* pr
 
 plan::Decision decide(const job::Job& job, const costs::Profile* profile,
                       const PlannerOptions& options) {
-  Planner planner(job, profile, options);
-  if (planner.search()) return planner.decision();
+  // Checkpoints behind training are the same in all plans, and rare.
+  job::Job without = job;
+  without.plan.checkpoints = {};
+  Planner planner(without, profile, options);
+  if (planner.search()) {
+    plan::Decision decision = planner.decision();
+    decision.plan.checkpoints = job.plan.checkpoints;
+    return decision;
+  }
   throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
 }
 

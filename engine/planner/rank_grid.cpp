@@ -55,7 +55,7 @@ double gradient_bytes(const model::ModelSpec& model, const plan::Plan& plan,
   double elements = 0;
   for (Id group : groups)
     elements += static_cast<double>(elements_of(model.groups[group], plan.mesh.tp));
-  return elements * static_cast<double>(size_of(plan.precision));
+  return elements * static_cast<double>(size_of(plan.gradient_type()));
 }
 
 std::vector<RankTraffic> traffic_of(const model::ModelSpec& model, const plan::Plan& plan) {

@@ -221,7 +221,7 @@ class Prices {
   /// Adds the seconds of exchange x for a gradient of n elements.
   void price(int stage, const plan::LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
     const Groups& g = groups(stage);
-    const std::int64_t width = size_of(plan_.precision);
+    const std::int64_t width = size_of(plan_.gradient_type());
     const bool zero = plan_.exchange.zero > 0;
     const program::Move dense = zero ? program::Move::reduce_scatter : program::Move::all_reduce;
     if (x.reduction == plan::Reduction::dense) {

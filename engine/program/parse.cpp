@@ -168,6 +168,14 @@ Work parse_work(TextLine& line, const Names& names) {
     return m;
   }
   if (word == "take") return Take{.channel = names.channels.find(line, line.take())};
+  if (word == "copy") return Copy{line.number<int>(line.value("every"))};
+  if (word == "save") {
+    const int every = line.number<int>(line.value("every"));
+    const auto to = line.named<Medium>(line.value("to"));
+    return Save{.every = every,
+                .to = to,
+                .group = to == Medium::peers ? line.number<int>(line.value("group")) : 1};
+  }
   line.fail(fmt::format("unknown work '{}'", word));
 }
 
@@ -330,6 +338,7 @@ class Reader {
     s.elements = line.number<std::int64_t>(line.take());
     s.indices = line.number<int>(line.value("indices"));
     s.versions = line.number<int>(line.value("versions"));
+    if (auto v = line.optional("place")) s.place = line.named<Place>(*v);
     line.check([&] { check_storage(*role_, s); });
     role_->storages.push_back(std::move(s));
   }

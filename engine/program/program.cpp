@@ -23,6 +23,21 @@ std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) 
          size_of(role.storages[role.views[ref.view].storage].dtype);
 }
 
+ConvertedGradients converted_gradients(const Program& program, const Role& role, const Op& op) {
+  ConvertedGradients out;
+  const auto type_of = [&](const Ref& ref) {
+    return role.storages[role.views[ref.view].storage].dtype;
+  };
+  const Ref* const param = find(op, Slot::param);
+  if (param == nullptr || !std::holds_alternative<Compute>(op.work)) return out;
+  for (const Ref& ref : op.refs) {
+    if (ref.slot != Slot::grad || type_of(ref) == type_of(*param)) continue;
+    const std::int64_t elements = elements_of(program, role, ref);
+    ++out.groups, out.elements += elements, out.largest = std::max(out.largest, elements);
+  }
+  return out;
+}
+
 GroupOfRank group_of_rank(const Program& program, const Channel& channel) {
   const std::vector<Id>& colours = channel.group.colour;
   if (!colours.empty()) {  // groups in the order of their colours
@@ -76,10 +91,17 @@ const Ref* find(const Op& op, Slot slot) {
   return nullptr;
 }
 
+int every(const Work& work) {
+  if (const auto* copy = std::get_if<Copy>(&work)) return copy->every;
+  if (const auto* save = std::get_if<Save>(&work)) return save->every;
+  return 1;
+}
+
 Id channel_of(const Work& work) {
   return std::visit(
       overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
-                 [](const Update&) { return none; }, [](const Issue&) { return none; },
+                 [](const Update&) { return none; }, [](const Copy&) { return none; },
+                 [](const Save&) { return none; }, [](const Issue&) { return none; },
                  [](const auto& op) { return op.channel; }},
       work);
 }

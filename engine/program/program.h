@@ -61,6 +61,10 @@ constexpr std::int64_t size_of(DType t) {
 enum class Life : std::uint8_t { state, buffer, value };
 constexpr auto spellings(Life) { return std::to_array<const char*>({"state", "buffer", "value"}); }
 
+/// Where the bytes of a storage are: in the memory of the rank's device, or in that of its host.
+enum class Place : std::uint8_t { device, host };
+constexpr auto spellings(Place) { return std::to_array<const char*>({"device", "host"}); }
+
 /// How a tensor is distributed over the mesh: sharded over the axes in `shard`, a partial sum over
 /// those in `partial`, equal copies over the rest. An all-reduce turns partial into copy, a
 /// reduce-scatter partial into shard, an all-gather shard into copy. An Update refuses partial.
@@ -78,6 +82,7 @@ struct Storage {
   DType dtype = DType::f32;
   std::int64_t elements = 0;  // per rank and instance
   int indices = 1, versions = 1;
+  Place place = Place::device;  // only Copy and Save use storages of other places
 };
 
 /// The interval [begin, end) of a storage, in elements. Example: a bucket is one storage, and the
@@ -277,12 +282,31 @@ struct Put {
 struct Take {
   Id channel = none;
 };
+/// Where a checkpoint is written: the file system that all nodes share, each node's own disk, the
+/// memory of its host, or that and the memory of the other nodes of a group.
+enum class Medium : std::uint8_t { shared_disk, local_disk, memory, peers };
+constexpr auto spellings(Medium) {
+  return std::to_array<const char*>({"shared_disk", "local_disk", "memory", "peers"});
+}
+/// source -> target, which are of equal type and size and may be in different places: a snapshot of
+/// weights in host memory. Only every so many-th step copies (see `due`).
+struct Copy {
+  int every = 1;
+};
+/// Writes all sources to the checkpoint after this step, in every so many-th step. The checkpoint
+/// is complete when every rank has written its part.
+struct Save {
+  int every = 1;
+  Medium to = Medium::shared_disk;
+  int group = 1;  // peers: nodes that hold each other's parts
+};
 /// The host issues the kernels of ops. Only predictions contain it (engine/costs/host_lane.h): no
 /// method writes it, no program text contains it, and no real rank runs it.
 struct Issue {
   double seconds = 0;
 };
-using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take, Issue>;
+using Work =
+    std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take, Copy, Save, Issue>;
 
 /// A wait for the instance of `op` that serves step - lag. A `throttle` protects no data. It only
 /// keeps a lane from running too far ahead (a receive or prefetch that would occupy memory early).
@@ -348,6 +372,13 @@ std::uint64_t hash_of(const Program& program);
 /// Elements (bytes) that a ref touches on one rank; of a sliced view, one rank's part.
 std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref);
 std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref);
+/// Gradients that a backward pass computes in the type of its parameters and adds to storages of
+/// another type (fp32 gradients under 16-bit weights).
+struct ConvertedGradients {
+  int groups = 0;
+  std::int64_t elements = 0, largest = 0;  // of all groups together; of the largest
+};
+ConvertedGradients converted_gradients(const Program& program, const Role& role, const Op& op);
 /// The number of ranks in a group whose members differ along `axes`; ignores bits beyond the mesh.
 int size_of(const Program& program, Axes axes);
 /// The members of each group of a channel, in rank order. A rank's place in its group is its
@@ -361,6 +392,11 @@ struct GroupOfRank {
 GroupOfRank group_of_rank(const Program& program, const Channel& channel);
 /// The first ref of `op` with this slot; nullptr when there is none.
 const Ref* find(const Op& op, Slot slot);
+/// How often an op works: in every so many-th step. In the other steps a Copy or Save takes no time
+/// and does nothing.
+int every(const Work& work);
+/// Whether an op that works in every so many-th step works in this one (from 0).
+constexpr bool due(int every, std::int64_t step) { return every == 1 || (step + 1) % every == 0; }
 /// The channel of a communication op; none for local ops.
 Id channel_of(const Work& work);
 /// How many of `elements` entries an observe kernel reads: the first and every stride-th after it.

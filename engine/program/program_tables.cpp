@@ -61,6 +61,7 @@ void check_numbers(const Program& p, const Role& role, Id o) {
   };
   const Op& op = role.ops[o];
   must(op.shift <= most_shift, "the shift", int{op.shift}, fmt::format("at most {}", most_shift));
+  must(every(op.work) >= 1, "every", every(op.work), "at least 1");
   if (const auto* compute = std::get_if<Compute>(&op.work)) {
     must(compute->samples >= 1, "n", compute->samples, "at least 1");
     constexpr int most = decltype(Ref::index)::most;
@@ -114,8 +115,25 @@ void check_operands(const Program& p, const Role& role, Id o) {
             needs(Slot::source), needs(Slot::target);
             check_observation(p, role, o, kernel);
           },
-          [](const Compute&) {}, [](const Issue&) {}},
+          [&](const Copy&) {
+            needs(Slot::source), needs(Slot::target);
+            const Ref &source = *find(op, Slot::source), &target = *find(op, Slot::target);
+            const auto type_of = [&](const Ref& ref) {
+              return role.storages[role.views[ref.view].storage].dtype;
+            };
+            if (elements_of(p, role, source) != elements_of(p, role, target) ||
+                type_of(source) != type_of(target))
+              refuse(p, role, o, "copies between views of different type or size");
+          },
+          [&](const Save&) { needs(Slot::source); }, [](const Compute&) {}, [](const Issue&) {}},
       op.work);
+  if (std::holds_alternative<Copy>(op.work) || std::holds_alternative<Save>(op.work)) return;
+  for (const Ref& ref : op.refs)
+    if (const Storage& s = role.storages[role.views[ref.view].storage]; s.place != Place::device)
+      refuse(p, role, o,
+             fmt::format("only copy and save may use '{}', which is in the memory of "
+                         "the {}",
+                         s.name, name_of(s.place)));
 }
 
 }  // namespace

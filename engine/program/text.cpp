@@ -76,6 +76,11 @@ std::string work_text(const Program& p, const Work& work) {
             return out;
           },
           [&](const Take& t) { return fmt::format("take {}", p.channels[t.channel].name); },
+          [](const Copy& c) { return fmt::format("copy every={}", c.every); },
+          [](const Save& s) {
+            return fmt::format("save every={} to={}{}", s.every, name_of(s.to),
+                               s.to == Medium::peers ? fmt::format(" group={}", s.group) : "");
+          },
           [](const Issue& i) { return fmt::format("issue {}", to_text(Seconds(i.seconds))); }},
       work);
 }
@@ -128,8 +133,10 @@ std::string to_text(const Program& p) {
     for (const Lane& lane : role.lanes)
       out += fmt::format("lane {} {}\n", lane.name, name_of(lane.order));
     for (const Storage& s : role.storages)
-      out += fmt::format("storage {} {} {} {} indices={} versions={}\n", s.name, name_of(s.life),
-                         name_of(s.dtype), s.elements, s.indices, s.versions);
+      out +=
+          fmt::format("storage {} {} {} {} indices={} versions={}{}\n", s.name, name_of(s.life),
+                      name_of(s.dtype), s.elements, s.indices, s.versions,
+                      s.place == Place::device ? "" : fmt::format(" place={}", name_of(s.place)));
     for (const View& v : role.views)
       out += fmt::format("view {} {} {} {}{}\n", v.name, role.storages[v.storage].name, v.begin,
                          v.end, v.slice ? " slice=" + axes_text(p, v.slice) : "");

@@ -7,6 +7,7 @@
 #include <ranges>
 #include <utility>
 
+#include "engine/base/choose.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
@@ -14,26 +15,9 @@
 namespace rehearse::software {
 namespace {
 
-/// The value that the key names; of a missing key, `present`.
-template <class E>
-E choose(const Config& c, const std::string& key, E present) {
-  return *from_name<E>(c.text(key, std::string(name_of(present)), names_of<E>()));
-}
-
 std::vector<HostWait> read_waits(const Config& c, const std::vector<HostWait>& present) {
-  if (!c.has("waits")) {
-    c.texts("waits");
-    return present;
-  }
-  std::vector<HostWait> out;
-  for (const std::string& name : c.texts("waits")) {
-    const auto wait = from_name<HostWait>(name);
-    if (!wait)
-      throw c.error("waits", fmt::format("\"{}\" is not known; known: {}", name,
-                                         fmt::join(names_of<HostWait>(), ", ")));
-    out.push_back(*wait);
-  }
-  return out;
+  const std::vector<HostWait> waits = choose_all<HostWait>(c, "waits");
+  return c.has("waits") ? waits : present;
 }
 
 /// The keys of [communication] on top of `present`. A library's name replaces its protocols.

@@ -207,6 +207,9 @@ class Mapper {
             [](const program::Recv&) { return false; },
             [](const program::Put&) { return false; },
             [](const program::Take&) { return false; },
+            // The parts of a snapshot are those of the state that it is a copy of.
+            [](const program::Copy&) { return false; },
+            [](const program::Save&) { return false; },
             [](const program::Issue&) { return false; },
         },
         op.work);

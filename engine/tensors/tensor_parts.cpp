@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -52,8 +53,11 @@ std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model:
     // Observations belong to one warm-up on one mesh. A resumed run starts new ones.
     if (storage.life != program::Life::state || is_observation(role, s)) continue;
     const StorageMap& mapped = map.storages[s];
+    const bool own = mapped.kind == StorageKind::other;  // of the rank itself, not of a tensor
+    if (mapped.pieces.empty() && !own && mapped.kind != StorageKind::scale)
+      continue;  // a shard behind the end of its bucket: nothing but padding
     for (int age = 1; age <= storage.versions; ++age) {
-      if (mapped.kind == StorageKind::scale || mapped.pieces.empty()) {
+      if (mapped.pieces.empty()) {
         // All ranks share the loss scale. Other storages without tensors are each rank's own.
         const bool shared = mapped.kind == StorageKind::scale;
         parts.push_back(
@@ -104,6 +108,78 @@ std::vector<std::vector<TensorPart>> owned_parts(const link::LinkedProgram& link
       if (taken.insert(part.key).second) owned[rank].push_back(std::move(part));
     }
   return owned;
+}
+
+std::vector<std::vector<TensorPart>> shared_parts(const link::LinkedProgram& linked,
+                                                  const model::ModelSpec& model,
+                                                  const std::vector<RankMap>& maps) {
+  constexpr std::int64_t least = 1024;  // elements of a share: a file names each of them
+  struct Holder {
+    Id rank = none;
+    TensorPart part = {};
+  };
+  std::map<PartKey, std::vector<Holder>> holders;
+  for (Id rank = 0; rank < maps.size(); ++rank)
+    for (TensorPart& part : parts_of(linked, model, maps, rank)) {
+      if (part.key.kind == StorageKind::param && !maps[rank].storages[part.storage].updated)
+        continue;
+      // Of several copies on one rank, the first is saved.
+      std::vector<Holder>& all = holders[part.key];
+      if (all.empty() || all.back().rank != rank) all.push_back({rank, std::move(part)});
+    }
+  std::vector<std::vector<TensorPart>> saved(maps.size());
+  std::size_t small = 0;  // parts that were not divided so far
+  for (const auto& [key, all] : holders) {
+    const std::int64_t size = key.end - key.begin;
+    const auto shares = static_cast<std::int64_t>(all.size());
+    if (size < least * shares) {
+      const Holder& one = all[small++ % all.size()];
+      saved[one.rank].push_back(one.part);
+      continue;
+    }
+    for (std::int64_t i = 0; i < shares; ++i) {
+      TensorPart share = all[static_cast<std::size_t>(i)].part;
+      const std::int64_t begin = size * i / shares;
+      share.begin += begin;
+      share.key.begin = key.begin + begin;
+      share.key.end = key.begin + size * (i + 1) / shares;
+      saved[all[static_cast<std::size_t>(i)].rank].push_back(std::move(share));
+    }
+  }
+  return saved;
+}
+
+std::vector<std::vector<TensorPart>> snapshot_parts(const link::LinkedProgram& linked,
+                                                    const model::ModelSpec& model,
+                                                    const std::vector<RankMap>& maps) {
+  std::vector<std::vector<TensorPart>> saved(maps.size());
+  std::set<PartKey> taken;
+  for (Id rank = 0; rank < maps.size(); ++rank) {
+    const program::Role& role = linked.program.roles[linked.role_of[rank]];
+    const std::vector<TensorPart> parts = parts_of(linked, model, maps, rank);
+    for (const program::Op& op : role.ops) {
+      if (!std::holds_alternative<program::Copy>(op.work)) continue;
+      const program::Ref& from = *find(op, program::Slot::source);
+      const program::Ref& to = *find(op, program::Slot::target);
+      const Id state = role.views[from.view].storage;
+      const Extent copied = extent_of(linked.program, role, from.view, rank);
+      for (const TensorPart& part : parts) {
+        if (part.storage != state || part.key.age != from.age + 1) continue;
+        if (part.key.kind == StorageKind::param && !maps[rank].storages[state].updated) continue;
+        const std::int64_t size = part.key.end - part.key.begin;
+        const std::int64_t begin = std::max(part.begin, copied.begin);
+        const std::int64_t end = std::min(part.begin + size, copied.end);
+        if (begin >= end) continue;
+        TensorPart mine = part;
+        mine.storage = role.views[to.view].storage;
+        mine.begin = begin - copied.begin;
+        mine.key.end = part.key.begin + end - part.begin;
+        mine.key.begin += begin - part.begin;
+        if (taken.insert(mine.key).second) saved[rank].push_back(std::move(mine));
+      }
+    }
+  }
+  return saved;
 }
 
 std::int64_t elements_of(const model::TensorSpec& spec) {

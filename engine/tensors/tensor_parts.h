@@ -50,6 +50,18 @@ std::vector<std::vector<TensorPart>> owned_parts(const link::LinkedProgram& link
                                                  const model::ModelSpec& model,
                                                  const std::vector<RankMap>& maps);
 
+/// The same, but the ranks that have equal parts save an equal share of each. Of parts that are too
+/// small to divide, each rank saves some.
+std::vector<std::vector<TensorPart>> shared_parts(const link::LinkedProgram& linked,
+                                                  const model::ModelSpec& model,
+                                                  const std::vector<RankMap>& maps);
+
+/// The parts that each rank saves by the program's own ops (program::Save). `storage` and `begin`
+/// are those of the snapshot in host memory, whose instance is `key.age` - 1.
+std::vector<std::vector<TensorPart>> snapshot_parts(const link::LinkedProgram& linked,
+                                                    const model::ModelSpec& model,
+                                                    const std::vector<RankMap>& maps);
+
 /// Copies elements between a whole tensor and elements [begin, end) of the flat part of tp rank
 /// `tp_rank` of `tp_size`. `part` points to element `begin` of that part. `width`: bytes of an
 /// element. `split`: whether the tensor's group is split.

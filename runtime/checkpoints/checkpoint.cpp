@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <functional>
+#include <list>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <thread>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/collect.h"
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/checkpoints/safetensors.h"
 #include "runtime/control/together.h"
@@ -20,8 +27,6 @@ namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kept_checkpoints = 2;
 
 // The text by which a rank tells rank 0 the length and checksum of its file.
 std::string text_of(const FileSum& sum) {
@@ -32,11 +37,40 @@ FileSum sum_of(const std::string& text) {
   return {.bytes = std::stoll(text), .checksum = std::stoull(text.substr(space), nullptr, 16)};
 }
 
-Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor& executor,
+// The text by which a rank tells the others what has changed of its parts.
+std::string text_of(const Change& change) {
+  return fmt::format("{} {} {:.17g} {:.17g}", change.bytes, change.changed_bytes, change.error,
+                     change.relative_error);
+}
+Change change_of(const std::string& text) {
+  Change change;
+  std::istringstream in(text);
+  in >> change.bytes >> change.changed_bytes >> change.error >> change.relative_error;
+  return change;
+}
+
+/// Runs a read or a write, and then waits until it has taken so many times as long.
+void slowed(double times, const std::function<void()>& io) {
+  const auto began = std::chrono::steady_clock::now();
+  io();
+  if (times > 1)
+    std::this_thread::sleep_for(
+        (times - 1) * std::chrono::duration<double>(std::chrono::steady_clock::now() - began));
+}
+
+/// What is written: the parts of all ranks, and this rank's bytes of each.
+struct State {
+  std::vector<std::vector<tensors::TensorPart>> parts = {};  // by rank
+  std::function<std::span<const std::byte>(const tensors::TensorPart&)> bytes = {};
+  std::int64_t skipped_updates = 0;
+  std::optional<std::int64_t> own_step = {};
+};
+
+Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& state,
                      const std::vector<std::string>& sums, const PlanRecord& record,
                      const std::vector<std::string>& own_steps) {
   Manifest m{.step = step,
-             .skipped_updates = executor.skipped_updates(),
+             .skipped_updates = state.skipped_updates,
              .own_steps = {},
              .method = c.plan.method,
              .model = c.model.name,
@@ -52,12 +86,10 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const Executor
     m.own_steps.emplace_back();
     if (!own.empty()) m.own_steps.back() = std::stoll(own);
   }
-  const std::vector<std::vector<tensors::TensorPart>> owned =
-      owned_parts(c.linked, c.model, executor.maps());
-  for (Id rank = 0; rank < owned.size(); ++rank) {
-    if (owned[rank].empty()) continue;
+  for (Id rank = 0; rank < state.parts.size(); ++rank) {
+    if (state.parts[rank].empty()) continue;
     ShardRecord shard{.file = shard_name(rank), .sum = sum_of(sums[c.wiring.process(rank)])};
-    for (const tensors::TensorPart& part : owned[rank]) shard.parts.push_back(part.key);
+    for (const tensors::TensorPart& part : state.parts[rank]) shard.parts.push_back(part.key);
     m.shards.push_back(std::move(shard));
   }
   return m;
@@ -89,14 +121,68 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartK
   return whole;
 }
 
-}  // namespace
+/// Sends this rank's file to its peers and receives theirs. `sums`: by process.
+void copy_to_peers(const SaveTarget& target, const fs::path& folder,
+                   const std::vector<std::string>& sums, const ExecutorContext& c) {
+  const auto has_file = [&](Id rank) { return !sums[c.wiring.process(rank)].empty(); };
+  const auto process = [&](Id rank) { return static_cast<Id>(c.wiring.process(rank)); };
+  std::exception_ptr failed;
+  std::thread sender([&] {
+    try {
+      for (const Id rank : target.to)
+        if (has_file(c.rank))
+          send_file(*target.between, (folder / shard_name(c.rank)).string(), process(rank));
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  });
+  try {
+    for (const Id rank : target.from)
+      if (has_file(rank))
+        receive_file(*target.between, (folder / shard_name(rank)).string(),
+                     sum_of(sums[process(rank)]).bytes, process(rank));
+  } catch (...) {
+    sender.join();
+    throw;
+  }
+  sender.join();
+  if (failed) std::rethrow_exception(failed);
+}
 
-void save_checkpoint(const std::string& folder, std::int64_t step, const ExecutorContext& c,
-                     Executor& executor, const PlanRecord& record) {
-  const fs::path final_path = fs::path(folder) / fmt::format("step-{:08}", step);
+BaseRecord base_record(const IncrementBase& base, int bits,
+                       const std::vector<std::string>& changes) {
+  Change all;
+  for (const std::string& one : changes) all.add(change_of(one));
+  return {.step = base.step,
+          .checksum = base.checksum,
+          .bits = bits,
+          .changed = static_cast<double>(all.changed_bytes) / static_cast<double>(all.bytes),
+          .error = all.error,
+          .relative_error = all.relative_error};
+}
+
+/// Whether what is written is an increment: every rank's base is there, and so is the checkpoint
+/// itself.
+bool is_increment(const SaveTarget& target, std::int64_t step, const ExecutorContext& c) {
+  if (target.base == nullptr || target.base->step < 0 || target.base->step >= step) return false;
+  const fs::path base = checkpoint_path(target.folder, target.base->step);
+  const std::vector<std::string> seen =
+      c.control.gather(fmt::format("base of checkpoint {}", step),
+                       !target.leads || fs::exists(base / manifest_name) ? "there" : "missing");
+  return std::ranges::count(seen, "missing") == 0;
+}
+
+/// Writes a checkpoint. Every rank calls it.
+SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const ExecutorContext& c,
+                      const program::Role& role, const State& state, const PlanRecord& record) {
+  const std::string& folder = target.folder;
+  const fs::path final_path = checkpoint_path(folder, step);
   const fs::path beside = final_path.string() + ".part";
   const std::string what = fmt::format("checkpoint {}", step);
-  const bool leader = c.rank == 0;
+  const bool leader = target.leads;
+  const bool increment = is_increment(target, step, c);
+  if (target.base != nullptr && !increment) *target.base = {};
+  SavedCheckpoint saved;
   together(c.control, what + " folder", [&] {
     if (leader) {
       std::error_code error;
@@ -108,54 +194,109 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const Executo
     }
   });
   std::string mine;
+  Change changed;
   try {
     together(c.control, what + " shard", [&] {
-      const std::vector<std::vector<tensors::TensorPart>> owned =
-          owned_parts(c.linked, c.model, executor.maps());
       TensorTable table;
-      for (const tensors::TensorPart& part : owned[c.rank]) {
-        const program::DType dtype = executor.role().storages[part.storage].dtype;
+      std::list<std::vector<std::byte>> kept;
+      for (const tensors::TensorPart& part : state.parts[c.rank]) {
+        const program::DType dtype = role.storages[part.storage].dtype;
         const std::int64_t count = part.key.end - part.key.begin;
-        table[part.key.text()] = {
-            .dtype = dtype,
-            .shape = {count},
-            .data = executor.state(part.storage, step, part.key.age)
-                        .subspan(part.begin * size_of(dtype), count * size_of(dtype))};
+        const std::span<const std::byte> bytes =
+            state.bytes(part).subspan(part.begin * size_of(dtype), count * size_of(dtype));
+        if (increment) {
+          changed.add(add_changes(part.key, dtype, bytes, target.base->parts.at(part.key),
+                                  target.bits, table, kept));
+          continue;
+        }
+        table[part.key.text()] = {.dtype = dtype, .shape = {count}, .data = bytes};
+        if (target.base != nullptr) target.base->keep(part.key, dtype, bytes, target.bits);
       }
-      if (!table.empty())
+      if (state.parts[c.rank].empty()) return;
+      slowed(target.slowdown, [&] {
         mine = text_of(write_safetensors((beside / shard_name(c.rank)).string(), table));
+      });
     });
-    c.control.agree(what + " skipped updates", std::to_string(executor.skipped_updates()));
-    const std::optional<std::int64_t> own = executor.own_step();
+    c.control.agree(what + " skipped updates", std::to_string(state.skipped_updates));
+    const std::optional<std::int64_t> own = state.own_step;
     const std::vector<std::string> own_steps =
         c.control.gather(what + " own steps", own ? std::to_string(*own) : std::string());
     const std::vector<std::string> sums = c.control.gather(what + " sums", mine);
+    for (const std::string& sum : sums)
+      if (!sum.empty()) saved.bytes += sum_of(sum).bytes;
+    if (increment)
+      saved.base = base_record(*target.base, target.bits,
+                               c.control.gather(what + " changes", text_of(changed)));
+    if (target.between != nullptr)
+      together(c.control, what + " copies", [&] { copy_to_peers(target, beside, sums, c); });
     together(c.control, what + " manifest", [&] {
       if (!leader) return;
-      write_durably((beside / manifest_name).string(),
-                    to_text(manifest_of(step, c, executor, sums, record, own_steps)));
-      sync_folder(beside.string());
+      Manifest manifest = manifest_of(step, c, state, sums, record, own_steps);
+      manifest.base = saved.base;
+      const std::string text = to_text(manifest);
+      if (target.base != nullptr && !increment) target.base->checksum = checksum_in(text);
+      slowed(target.slowdown, [&] {
+        write_durably((beside / manifest_name).string(), text);
+        sync_folder(beside.string());
+      });
       std::error_code error;
       fs::remove_all(final_path, error);
       fs::rename(beside, final_path, error);
       if (error)
         throw BackendError(fmt::format("{}: cannot rename: {}", beside.string(), error.message()));
       sync_folder(folder);
-      std::vector<std::string> all = checkpoints_in(folder);
-      while (all.size() > kept_checkpoints) {
-        fs::remove_all(all.front(), error);
-        all.erase(all.begin());
-      }
+      keep_newest(folder);
     });
   } catch (...) {
     std::error_code ignored;
     if (leader) fs::remove_all(beside, ignored);
     throw;
   }
+  if (target.base != nullptr && !increment) target.base->step = step;
+  return saved;
+}
+
+}  // namespace
+
+SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
+                                const ExecutorContext& c, Executor& executor,
+                                const PlanRecord& record) {
+  return save_checkpoint(SaveTarget{.folder = folder, .leads = c.rank == 0}, step, c, executor,
+                         record);
+}
+
+SavedCheckpoint save_checkpoint(const SaveTarget& target, std::int64_t step,
+                                const ExecutorContext& c, Executor& executor,
+                                const PlanRecord& record) {
+  return write(target, step, c, executor.role(),
+               {.parts = target.divides ? shared_parts(c.linked, c.model, executor.maps())
+                                        : owned_parts(c.linked, c.model, executor.maps()),
+                .bytes =
+                    [&](const tensors::TensorPart& part) {
+                      return executor.state(part.storage, step, part.key.age);
+                    },
+                .skipped_updates = executor.skipped_updates(),
+                .own_step = executor.own_step()},
+               record);
+}
+
+void save_snapshot(const SaveTarget& target, std::int64_t step, const ExecutorContext& c,
+                   Executor& executor, std::int64_t skipped, const PlanRecord& record) {
+  write(target, step, c, executor.role(),
+        {.parts = snapshot_parts(c.linked, c.model, executor.maps()),
+         .bytes =
+             [&](const tensors::TensorPart& part) {
+               return executor.snapshot(part.storage, part.key.age - 1);
+             },
+         .skipped_updates = skipped},
+        record);
 }
 
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& c,
-                             Executor& executor) {
+                             Executor& executor, const LoadOptions& options) {
+  const auto left = [&](job::LeftState what) {
+    return std::ranges::find(options.without, what) != options.without.end();
+  };
   CheckpointReader reader(checkpoint);
   const Manifest& manifest = reader.manifest();
   const std::string path = (fs::path(checkpoint) / manifest_name).string();
@@ -166,11 +307,18 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   // before the run goes on.
   const auto rank = static_cast<std::size_t>(c.control.environment().rank);
   const auto ranks = static_cast<std::size_t>(c.control.environment().world_size);
-  for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
-    reader.verify(shard);
+  slowed(options.slowdown, [&] {
+    for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
+      reader.verify(shard);
+  });
   const std::int64_t step = manifest.step;
   executor.skipped_updates(manifest.skipped_updates);
-  executor.own_step(reader.own_step(static_cast<Id>(rank)));
+  // With other workers, no rank has the samples that it had: each goes on with those of this step.
+  const program::Program& now = c.linked.program;
+  const bool same_ranks =
+      manifest.world_size == now.world_size &&
+      std::ranges::equal(manifest.mesh, now.mesh, {}, &program::Axis::size, &program::Axis::size);
+  executor.own_step(same_ranks ? reader.own_step(static_cast<Id>(rank)) : step);
   struct Known {
     const model::TensorSpec* tensor = nullptr;
     Id group = none;
@@ -185,15 +333,23 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     const program::DType dtype = executor.role().storages[part.storage].dtype;
     const auto spec = specs.find(part.key.tensor);
     const bool known = spec != specs.end();
+    const bool moment = part.key.kind == tensors::StorageKind::moment1 ||
+                        part.key.kind == tensors::StorageKind::moment2;
+    if ((moment && left(job::LeftState::moments)) ||
+        (part.key.kind == tensors::StorageKind::residual && left(job::LeftState::residuals)))
+      continue;
     tensors::PartKey whole = part.key;
+    if (left(job::LeftState::versions)) whole.age = 1;
     whole.tp_rank = whole.begin = whole.end = 0;
     if (last.first != whole || last.second.empty()) {
       const int copies =
           known && part.key.kind == tensors::StorageKind::residual
               ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
               : 0;
-      last = {whole,
-              tensor_for(reader, part.key, known ? spec->second.tensor : nullptr, dtype, copies)};
+      slowed(options.slowdown, [&] {
+        last = {whole,
+                tensor_for(reader, whole, known ? spec->second.tensor : nullptr, dtype, copies)};
+      });
     }
     // Missing residuals and rank-local state keep their initial values: a layer that was sent whole
     // has no residual, and a rank that is new has no threshold of a select.

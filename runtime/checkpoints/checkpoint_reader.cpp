@@ -5,17 +5,64 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <list>
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "runtime/checkpoints/increment.h"
+#include "runtime/checkpoints/run_folder.h"
 
 namespace rehearse::runtime {
 
 CheckpointReader::CheckpointReader(const std::string& folder)
-    : folder_(folder), manifest_(read_manifest(folder)), files_(manifest_.shards.size()) {
+    : CheckpointReader(folder, read_manifest(folder)) {
+  if (manifest_.base) open_base();
+}
+
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
+    : folder_(folder), manifest_(std::move(manifest)), files_(manifest_.shards.size()) {
   for (std::size_t shard = 0; shard < manifest_.shards.size(); ++shard)
     for (const tensors::PartKey& key : manifest_.shards[shard].parts)
       places_[{key.kind, key.tensor}].push_back({key, shard});
+}
+
+template <class F>
+auto CheckpointReader::of_base(F read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    throw InputError(
+        fmt::format("{}/{}: it has what changed since step {}, which cannot be read: {}", folder_,
+                    manifest_name, manifest_.base->step, error.what()));
+  }
+}
+
+void CheckpointReader::open_base() {
+  std::filesystem::path here = std::filesystem::path(folder_).lexically_normal();
+  if (!here.has_filename()) here = here.parent_path();
+  const std::string beside = here.has_parent_path() ? here.parent_path().string() : ".";
+  const std::string path = checkpoint_path(beside, manifest_.base->step);
+  of_base([&] {
+    Manifest found = read_manifest(path);
+    const auto refuse = [&](const char* why) {
+      throw InputError(fmt::format("{}/{}: {}", path, manifest_name, why));
+    };
+    if (found.checksum != manifest_.base->checksum)
+      refuse("it is not the checkpoint that was there: its checksum is another one");
+    if (found.base) refuse("it is no whole checkpoint");
+    if (!std::ranges::equal(found.shards, manifest_.shards,
+                            [](const ShardRecord& one, const ShardRecord& other) {
+                              return one.file == other.file && one.parts == other.parts;
+                            }))
+      refuse("it has other parts");
+    base_.reset(new CheckpointReader(path, std::move(found)));
+  });
+}
+
+void CheckpointReader::verify(std::size_t shard) {
+  file_of(shard);
+  if (base_ != nullptr) of_base([&] { base_->file_of(shard); });
 }
 
 std::int64_t CheckpointReader::own_step(Id rank) const {
@@ -31,11 +78,12 @@ std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const 
   const int width = static_cast<int>(size_of(dtype));
   // Checks every part before it allocates the whole, because the manifest may say anything.
   std::vector<std::pair<tensors::PartKey, TensorEntry>> parts;
+  std::list<std::vector<std::byte>> changed;
   std::int64_t elements = spec != nullptr ? tensors::elements_of(*spec) : 0, filled = 0;
   for (const Place& place : found->second) {
     if (place.key.age != age || place.key.copy != copy) continue;
     if (spec == nullptr && parts.empty()) elements = place.key.end;
-    const TensorEntry entry = read(place);
+    const TensorEntry entry = read(place, changed.emplace_back());
     const std::int64_t count = place.key.end - place.key.begin;
     if (entry.dtype != dtype)
       throw InputError(fmt::format(
@@ -75,7 +123,8 @@ int CheckpointReader::copies(tensors::StorageKind kind, const std::string& tenso
 
 program::DType CheckpointReader::dtype_of(tensors::StorageKind kind, const std::string& tensor) {
   const auto found = places_.find({kind, tensor});
-  return found == places_.end() ? program::DType::f32 : read(found->second.front()).dtype;
+  std::vector<std::byte> changed;
+  return found == places_.end() ? program::DType::f32 : read(found->second.front(), changed).dtype;
 }
 
 std::string CheckpointReader::path_of(std::size_t shard) const {
@@ -89,7 +138,15 @@ const SafetensorsFile& CheckpointReader::file_of(std::size_t shard) {
   return *file;
 }
 
-TensorEntry CheckpointReader::read(const Place& place) {
+TensorEntry CheckpointReader::read(const Place& place, std::vector<std::byte>& changed) {
+  if (base_ == nullptr) return entry_of(place);
+  TensorEntry entry = of_base([&] { return base_->entry_of(place); });
+  changed = with_changes(place.key, entry, file_of(place.shard).tensors(), path_of(place.shard));
+  entry.data = changed;
+  return entry;
+}
+
+const TensorEntry& CheckpointReader::entry_of(const Place& place) {
   const TensorTable& tensors = file_of(place.shard).tensors();
   const auto found = tensors.find(place.key.text());
   if (found == tensors.end())

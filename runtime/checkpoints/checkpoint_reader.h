@@ -1,5 +1,6 @@
 // Reads a checkpoint as whole logical tensors, whatever mesh saved it. A file is opened, and its
-// checksum compared, when it is first needed.
+// checksum compared, when it is first needed. An incremental checkpoint is read together with its
+// base; an error about the base names both.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -16,7 +17,8 @@ namespace rehearse::runtime {
 
 class CheckpointReader {
  public:
-  /// Reads the manifest. Throws InputError as read_manifest does.
+  /// Reads the manifest, and that of its base. Throws InputError as read_manifest does, and when
+  /// the base is missing, damaged or another one.
   explicit CheckpointReader(const std::string& folder);
 
   const Manifest& manifest() const { return manifest_; }
@@ -33,23 +35,31 @@ class CheckpointReader {
   int copies(tensors::StorageKind kind, const std::string& tensor) const;
   /// The dtype that a tensor was saved in; f32 when there is none.
   program::DType dtype_of(tensors::StorageKind kind, const std::string& tensor);
-  /// Checks the checksum of a shard, given by its index in the manifest. Throws InputError that
-  /// names the file.
-  void verify(std::size_t shard) { file_of(shard); }
+  /// Checks the checksum of a shard, given by its index in the manifest, and of its base. Throws
+  /// InputError that names the file.
+  void verify(std::size_t shard);
 
  private:
+  CheckpointReader(const std::string& folder, Manifest manifest);
+  void open_base();
+  /// Runs `read` on the base; an error says whose base it is.
+  template <class F>
+  auto of_base(F read);
   struct Place {
     tensors::PartKey key = {};
     std::size_t shard = 0;
   };
   std::string path_of(std::size_t shard) const;
   const SafetensorsFile& file_of(std::size_t shard);
-  TensorEntry read(const Place& place);
+  const TensorEntry& entry_of(const Place& place);
+  /// The elements of a part. `changed`: memory for those of an incremental checkpoint.
+  TensorEntry read(const Place& place, std::vector<std::byte>& changed);
 
   std::string folder_;
   Manifest manifest_;
   std::map<std::pair<tensors::StorageKind, std::string>, std::vector<Place>> places_ = {};
   std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};  // by shard; null: not opened yet
+  std::unique_ptr<CheckpointReader> base_ = {};  // with the same shards; null: this one is whole
 };
 
 }  // namespace rehearse::runtime

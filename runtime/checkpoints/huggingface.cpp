@@ -6,57 +6,23 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <numeric>
-#include <optional>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
 #include <vector>
 
 #include "engine/base/errors.h"
+#include "engine/base/json_reader.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/outer_names.h"
 #include "runtime/checkpoints/safetensors.h"
 #include "runtime/execution/rank_memory.h"
 
 namespace rehearse::runtime {
 namespace {
-
-constexpr std::string_view prefix = "transformer.";
-
-bool transposed(const std::string& name) {
-  for (const char* layer :
-       {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"})
-    if (name.ends_with(layer)) return true;
-  return false;
-}
-bool vocabulary(const std::string& name) {
-  return name.ends_with("wte.weight") || name == "lm_head.weight";
-}
-
-void need_gpt(const model::ModelSpec& model) {
-  if (model.family != model::Family::gpt)
-    throw InputError(
-        fmt::format("model {}: only GPT models have Hugging Face's GPT-2 layout", model.name));
-}
-
-/// Dimensions (out, in) of one of our matrices. c_attn's out is (q, k, v) x heads x head_dim and
-/// attn.c_proj's in is heads x head_dim, in the same order as in Hugging Face's.
-std::pair<std::int64_t, std::int64_t> matrix_of(const model::TensorSpec& spec) {
-  const std::int64_t all = tensors::elements_of(spec);
-  const std::int64_t out =
-      spec.name.ends_with("c_attn.weight") ? all / spec.shape.back() : spec.shape.front();
-  return {out, all / out};
-}
-
-/// The tensor's shape in Hugging Face's file.
-std::vector<std::int64_t> outer_shape(const model::ModelSpec& model,
-                                      const model::TensorSpec& spec) {
-  if (vocabulary(spec.name)) return {model.vocab, spec.shape[1]};
-  if (transposed(spec.name)) {
-    const auto [out, in] = matrix_of(spec);
-    return {in, out};
-  }
-  if (spec.name.ends_with("c_attn.bias")) return {tensors::elements_of(spec)};
-  return spec.shape;
-}
 
 at::Tensor wrap(std::span<const std::byte> bytes, const std::vector<std::int64_t>& shape,
                 program::DType type) {
@@ -64,11 +30,76 @@ at::Tensor wrap(std::span<const std::byte> bytes, const std::vector<std::int64_t
   return at::from_blob(const_cast<std::byte*>(bytes.data()), shape, scalar_type(type));
 }
 
+/// The tensors of a file, or of all files that an index names.
+class WeightFiles {
+ public:
+  explicit WeightFiles(const std::string& path) : path_(path) {
+    std::set<std::string> names = {std::filesystem::path(path).filename().string()};
+    if (path.ends_with(".json")) names = files_of_index();
+    for (const std::string& name : names) {
+      files_.push_back(std::make_unique<SafetensorsFile>(
+          (std::filesystem::path(path).parent_path() / name).string()));
+      for (const auto& [tensor, entry] : files_.back()->tensors())
+        if (!entries_.try_emplace(tensor, &entry).second)
+          throw InputError(fmt::format("{}: tensor {} is in more than one file", path, tensor));
+    }
+  }
+  /// Null: the files have none of the names.
+  const TensorEntry* find(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      if (const auto found = entries_.find(name); found != entries_.end()) return found->second;
+    return nullptr;
+  }
+  const std::map<std::string, const TensorEntry*>& entries() const { return entries_; }
+
+ private:
+  std::set<std::string> files_of_index() const {
+    std::ifstream in(path_);
+    const auto json = JsonReader::Json::parse(in, nullptr, false);
+    if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path_));
+    JsonReader reader(json, path_);
+    const JsonReader::Json& map = reader.at("weight_map");
+    if (!map.is_object()) reader.fail("\"weight_map\" must be an object");
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : map.items()) {
+      if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+        reader.fail(fmt::format("weight_map: \"{}\": must be the name of a file", tensor));
+      names.insert(file.get<std::string>());
+    }
+    return names;
+  }
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};
+  std::map<std::string, const TensorEntry*> entries_ = {};
+};
+
+/// Refuses a tensor that the model does not have: the file is of another model.
+void refuse_extra(const WeightFiles& files, const std::string& path,
+                  const model::ModelSpec& model) {
+  std::set<std::string> known;
+  for (const model::ParamGroup& group : model.groups)
+    for (const model::TensorSpec& spec : group.tensors)
+      for (const std::string& name : outer_names(model, spec.name)) known.insert(name);
+  const TiedNames tied = tied_names(model);
+  for (const auto& [name, entry] : files.entries()) {
+    if (known.count(name) > 0 || is_beside(model, name)) continue;
+    const TensorEntry* const table = files.find(outer_names(model, tied.table));
+    if (!model.tied || name != tied.head || table == nullptr)
+      throw InputError(
+          fmt::format("{}: model {} has no tensor {}, which the file has", path, model.name, name));
+    if (!std::equal(entry->data.begin(), entry->data.end(), table->data.begin(), table->data.end()))
+      throw InputError(
+          fmt::format("{}: its {} differs from its {}, and model {} has one table for "
+                      "both: set tied = false in the model's file",
+                      path, name, tied.table, model.name));
+  }
+}
+
 }  // namespace
 
-void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
-                 const std::string& path) {
-  need_gpt(model);
+void export_weights(const std::string& checkpoint, const model::ModelSpec& model,
+                    const std::string& path) {
   CheckpointReader reader(checkpoint);
   if (const std::string& saved = reader.manifest().model; saved != model.name)
     throw InputError(
@@ -81,14 +112,11 @@ void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
       const std::vector<std::byte> bytes =
           reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, type);
       if (bytes.empty()) throw InputError(fmt::format("{}: it has no {}", checkpoint, spec.name));
+      const OuterTensor outer = outer_tensor(model, spec);
       at::Tensor tensor = wrap(bytes, spec.shape, type);
-      // (padded vocab, H) -> (vocab, H)
-      if (vocabulary(spec.name)) tensor = tensor.narrow(0, 0, model.vocab);
-      if (transposed(spec.name)) {
-        const auto [out, in] = matrix_of(spec);
-        tensor = tensor.reshape({out, in}).t();
-      }
-      kept.push_back(tensor.reshape(outer_shape(model, spec)).clone(at::MemoryFormat::Contiguous));
+      if (outer.padded) tensor = tensor.narrow(0, 0, model.vocab);
+      if (outer.transposed) tensor = tensor.reshape({outer.shape[1], outer.shape[0]}).t();
+      kept.push_back(tensor.reshape(outer.shape).clone(at::MemoryFormat::Contiguous));
       table[spec.name] = {
           .dtype = type,
           .shape = kept.back().sizes().vec(),
@@ -97,22 +125,23 @@ void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
   write_safetensors(path, table, {{"format", "pt"}});
 }
 
-void import_gpt2(const std::string& path, const ExecutorContext& context, Executor& executor) {
+void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor) {
   const model::ModelSpec& model = context.model;
-  need_gpt(model);
-  const SafetensorsFile file(path);
+  const WeightFiles files(path);
+  refuse_extra(files, path, model);
   const auto find = [&](const model::TensorSpec& spec) -> const TensorEntry& {
-    auto found = file.tensors().find(spec.name);
-    if (found == file.tensors().end() && spec.name.starts_with(prefix))
-      found = file.tensors().find(spec.name.substr(prefix.size()));
-    if (found == file.tensors().end())
-      throw InputError(fmt::format("{}: it has no tensor {}", path, spec.name));
-    if (found->second.shape != outer_shape(model, spec))
+    const TensorEntry* const found = files.find(outer_names(model, spec.name));
+    if (found == nullptr) throw InputError(fmt::format("{}: it has no tensor {}", path, spec.name));
+    const std::vector<std::int64_t> shape = outer_tensor(model, spec).shape;
+    if (found->shape != shape)
       throw InputError(fmt::format("{}: {} has shape [{}], model {} needs [{}]", path, spec.name,
-                                   fmt::join(found->second.shape, ", "), model.name,
-                                   fmt::join(outer_shape(model, spec), ", ")));
-    return found->second;
+                                   fmt::join(found->shape, ", "), model.name,
+                                   fmt::join(shape, ", ")));
+    return *found;
   };
+  // All of them, so that every rank finds what is wrong with another rank's part.
+  for (const model::ParamGroup& group : model.groups)
+    for (const model::TensorSpec& spec : group.tensors) find(spec);
   const tensors::RankMap& map = executor.maps()[context.rank];
   for (Id s = 0; s < map.storages.size(); ++s) {
     const tensors::StorageKind kind = map.storages[s].kind;
@@ -128,11 +157,11 @@ void import_gpt2(const std::string& path, const ExecutorContext& context, Execut
         if (begin >= end) continue;
         const model::TensorSpec& spec = *slot.spec;
         const TensorEntry& entry = find(spec);
+        const OuterTensor outer = outer_tensor(model, spec);
         at::Tensor tensor =
             wrap(entry.data, entry.shape, entry.dtype).to(scalar_type(storage.dtype));
-        if (transposed(spec.name)) tensor = tensor.t();
-        if (vocabulary(spec.name)) {
-          // (vocab, H) -> (padded vocab, H); the rows that are no token become 0.
+        if (outer.transposed) tensor = tensor.t();
+        if (outer.padded) {  // (vocab, ..) -> (padded vocab, ..); rows that are no token become 0
           const at::Tensor padded = at::zeros(spec.shape, tensor.options());
           padded.narrow(0, 0, model.vocab).copy_(tensor);
           tensor = padded;

@@ -1,6 +1,7 @@
-// Imports and exports GPT-2 weights under Hugging Face's names (model.safetensors of
-// GPT2LMHeadModel). Two things differ: its linear layers are "Conv1D", stored (in, out), and ours
-// (out, in); our vocabulary table is padded with rows that are no token.
+// Imports and exports weights under Hugging Face's names, as GPT2LMHeadModel, BertForMaskedLM,
+// LlamaForCausalLM and MistralForCausalLM have them in model.safetensors. What differs from ours:
+// heads are not a dimension of their own; our vocabulary tables are padded with rows that are no
+// token; GPT-2's linear layers are "Conv1D", stored (in, out), and ours (out, in).
 #pragma once
 #include <string>
 
@@ -9,14 +10,15 @@
 
 namespace rehearse::runtime {
 
-/// Writes the weights of a GPT model's checkpoint, in the dtype in which they were saved. Throws
-/// InputError for another model family or a damaged checkpoint, BackendError when it cannot write.
-void export_gpt2(const std::string& checkpoint, const model::ModelSpec& model,
-                 const std::string& path);
+/// Writes the weights of a checkpoint, in the dtype in which they were saved. Throws InputError for
+/// another model's or a damaged checkpoint, BackendError when it cannot write.
+void export_weights(const std::string& checkpoint, const model::ModelSpec& model,
+                    const std::string& path);
 
-/// Fills weights (and fp32 masters) from a GPT-2 file in f32, f16 or bf16. The rest of the state
-/// must be as `initialise` left it. Names may lack the prefix "transformer.", as in OpenAI's files.
-/// Throws InputError that names a tensor that is missing or has another shape than the model's.
-void import_gpt2(const std::string& path, const ExecutorContext& context, Executor& executor);
+/// Fills weights (and fp32 masters) from a file in f32, f16 or bf16, or from the files that an
+/// index (model.safetensors.index.json) names. The rest of the state must be as `initialise` left
+/// it. Throws InputError that names a tensor that is missing, that has another shape than the
+/// model's, or that the model does not have.
+void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor);
 
 }  // namespace rehearse::runtime

@@ -97,6 +97,20 @@ std::vector<program::Axis> read_mesh(JsonReader& in, int ranks) {
   return mesh;
 }
 
+BaseRecord read_base(const Json& json, const std::string& path, std::int64_t step) {
+  JsonReader in(json, path + ": base");
+  BaseRecord base{.step = in.integer<std::int64_t>("step", 0, most_steps),
+                  .checksum = read_hex(in, "checksum"),
+                  .bits = in.integer("bits", 0, 16),
+                  .changed = in.number("changed"),
+                  .error = in.number("error"),
+                  .relative_error = in.number("relative_error")};
+  if (base.step >= step)
+    in.fail(fmt::format("\"step\" = {}: must be before {}, the checkpoint's own", base.step, step));
+  in.done();
+  return base;
+}
+
 std::vector<std::optional<std::int64_t>> read_own_steps(JsonReader& in, int ranks) {
   const Json& list = in.at("own_steps");
   if (!list.is_array() || list.size() != static_cast<std::size_t>(ranks))
@@ -139,25 +153,36 @@ std::string to_text(const Manifest& m) {
                       {"checksum", hex(shard.sum.checksum)},
                       {"parts", std::move(parts)}});
   }
-  const Json json = {{"format", format_name},
-                     {"version", checkpoint_version},
-                     {"step", m.step},
-                     {"skipped_updates", m.skipped_updates},
-                     {"own_steps", std::move(own_steps)},
-                     {"method", m.method},
-                     {"model", m.model},
-                     {"mesh", std::move(mesh)},
-                     {"world_size", m.world_size},
-                     {"program_hash", hex(m.program_hash)},
-                     {"seed", m.seed},
-                     {"global_batch", m.global_batch},
-                     {"seq_len", m.seq_len},
-                     {"placements", m.record.placements},
-                     {"plan", m.record.plan},
-                     {"shards", std::move(shards)}};
+  Json json = {{"format", format_name},
+               {"version", checkpoint_version},
+               {"step", m.step},
+               {"skipped_updates", m.skipped_updates},
+               {"own_steps", std::move(own_steps)},
+               {"method", m.method},
+               {"model", m.model},
+               {"mesh", std::move(mesh)},
+               {"world_size", m.world_size},
+               {"program_hash", hex(m.program_hash)},
+               {"seed", m.seed},
+               {"global_batch", m.global_batch},
+               {"seq_len", m.seq_len},
+               {"placements", m.record.placements},
+               {"plan", m.record.plan}};
+  if (m.base)
+    json["base"] = {{"step", m.base->step},   {"checksum", hex(m.base->checksum)},
+                    {"bits", m.base->bits},   {"changed", m.base->changed},
+                    {"error", m.base->error}, {"relative_error", m.base->relative_error}};
+  json["shards"] = std::move(shards);
   std::string content = json.dump(1);
   content.resize(content.size() - 2);  // "\n}"
   return fmt::format("{}{}{}{}", content, mark, sum_text(content), end);
+}
+
+std::uint64_t checksum_in(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const begin = text.data() + text.size() - end.size() - digits;
+  std::from_chars(begin, begin + digits, value, 16);
+  return value;
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
@@ -183,8 +208,8 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path) 
   if (const int version = in.integer("version"); version != checkpoint_version)
     in.fail(fmt::format("checkpoint format version {}; this program reads version {} only", version,
                         checkpoint_version));
-  in.text("checksum");
   Manifest m;
+  m.checksum = read_hex(in, "checksum");
   m.step = in.integer<std::int64_t>("step", 0, most_steps);
   m.skipped_updates = in.integer<std::int64_t>("skipped_updates", 0, most_steps);
   m.world_size = in.integer("world_size", 1, most_ranks);
@@ -200,6 +225,7 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path) 
   if ((m.record.placements > 0) == m.record.plan.empty())
     in.fail(fmt::format("\"placements\" = {}: {} plan", m.record.placements,
                         m.record.plan.empty() ? "there is no" : "there is a"));
+  if (json.contains("base")) m.base = read_base(in.at("base"), path, m.step);
   in.list("shards", [&](JsonReader& shard) {
     m.shards.push_back(read_shard(shard, m.world_size));
     if (m.shards.size() > 1 &&

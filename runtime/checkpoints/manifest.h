@@ -29,6 +29,18 @@ struct PlanRecord {
   std::string plan = {};  // text of a plan file; empty: the job's plan
 };
 
+/// Of an incremental checkpoint: the whole one, in the same folder, from which it tells what has
+/// changed.
+struct BaseRecord {
+  std::int64_t step = 0;
+  std::uint64_t checksum = 0;  // of its manifest
+  int bits = 0;                // of quantised differences; 0: all are exact
+  double changed = 0;          // part of the state's bytes, by chunks
+  /// Largest difference from the state that quantising has made in an element; the same divided by
+  /// the largest number of the element's part, at most.
+  double error = 0, relative_error = 0;
+};
+
 struct ShardRecord {
   std::string file = {};  // name in the manifest's folder
   FileSum sum = {};
@@ -46,6 +58,8 @@ struct Manifest {
   std::uint64_t program_hash = 0, seed = 1;
   int global_batch = 1, seq_len = 1;
   PlanRecord record = {};
+  std::optional<BaseRecord> base = {};  // none: the checkpoint is whole
+  std::uint64_t checksum = 0;           // of the text, from parse_manifest
   std::vector<ShardRecord> shards = {};
 };
 
@@ -55,6 +69,9 @@ inline constexpr const char* manifest_name = "manifest.json";
 
 /// The manifest's text, with its checksum.
 std::string to_text(const Manifest& manifest);
+
+/// The checksum in a text that to_text wrote.
+std::uint64_t checksum_in(const std::string& text);
 
 /// The inverse of to_text. Throws InputError that names `path` when the text is damaged, of another
 /// version, or has an impossible value.

@@ -77,12 +77,28 @@ std::int64_t steps_told(const std::string& folder) {
   return 0;
 }
 
-bool whole(const std::string& checkpoint) {
+/// The complete checkpoints that the run's checks cover, oldest first.
+std::vector<std::string> checked_checkpoints_in(const std::string& folder) {
+  std::vector<std::string> all = checkpoints_in(folder);
+  if (const auto until = checked_until(folder))
+    std::erase_if(all, [&](const fs::path& path) { return step_of(path) > *until; });
+  return all;
+}
+
+bool undamaged(const std::string& checkpoint) {
   try {
     CheckpointReader reader(checkpoint);
     for (std::size_t shard = 0; shard < reader.manifest().shards.size(); ++shard)
       reader.verify(shard);
     return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+bool is_whole(const std::string& checkpoint) {
+  try {
+    return !read_manifest(checkpoint).base;
   } catch (const InputError&) {
     return false;
   }
@@ -107,12 +123,31 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   return {paths.begin(), paths.end()};
 }
 
+std::optional<std::int64_t> checked_until(const std::string& folder) {
+  for (const std::string& line : lines_of(metrics_path(folder)) | std::views::reverse) {
+    const json row = json::parse(line, nullptr, false);
+    if (row.is_object() && row.contains("checked"))
+      if (const auto step = step_of(row)) return step;
+  }
+  return std::nullopt;
+}
+
 std::string find_checkpoint(const std::string& folder_or_checkpoint) {
   if (fs::exists(fs::path(folder_or_checkpoint) / manifest_name)) return folder_or_checkpoint;
-  const std::vector<std::string> all = checkpoints_in(folder_or_checkpoint);
-  if (all.empty())
+  const std::vector<std::string> all = checked_checkpoints_in(folder_or_checkpoint);
+  if (!all.empty()) return all.back();
+  if (checkpoints_in(folder_or_checkpoint).empty())
     throw InputError(fmt::format("{}: no checkpoint there to resume from", folder_or_checkpoint));
-  return all.back();
+  throw InputError(fmt::format(
+      "{}: each checkpoint there was saved after the last passed check (run.check_every); "
+      "--resume-from names one nevertheless",
+      folder_or_checkpoint));
+}
+
+std::string newest_whole_checkpoint(const std::string& folder) {
+  for (const std::string& path : checked_checkpoints_in(folder) | std::views::reverse)
+    if (undamaged(path)) return path;
+  return "";
 }
 
 bool lies_in(const std::string& checkpoint, const std::string& folder) {
@@ -149,7 +184,18 @@ void remove_run(const std::string& folder) {
   remove_half_written(folder);
 }
 
-void rewind_run(const std::string& folder, std::int64_t step) {
+void keep_newest(const std::string& folder) {
+  constexpr int most = 2;
+  int newest = 0, whole = 0;
+  for (const std::string& path : checkpoints_in(folder) | std::views::reverse) {
+    const bool counts = whole < most && is_whole(path);
+    whole += counts ? 1 : 0;
+    std::error_code ignored;
+    if (++newest > most && !counts) fs::remove_all(path, ignored);
+  }
+}
+
+void rewind_run(const std::string& folder, std::int64_t step, bool checked) {
   for (const std::string& path : checkpoints_in(folder) | std::views::reverse)
     if (step_of(fs::path(path)) > step) drop(path);
   remove_half_written(folder);
@@ -160,17 +206,18 @@ void rewind_run(const std::string& folder, std::int64_t step) {
     const json row = json::parse(line, nullptr, false);
     const auto told = step_of(row);
     // A change of plan after this step will be decided again, so its line goes too.
-    if (told && (row.contains("plan") ? *told < step : *told <= step)) kept += line + '\n';
+    if (!told || (!checked && row.contains("checked"))) continue;
+    if (row.contains("plan") ? *told < step : *told <= step) kept += line + '\n';
   }
   write_durably(path, kept);
 }
 
 std::string undamaged_checkpoint_before(const std::string& checkpoint) {
-  if (whole(checkpoint)) return "";
+  if (undamaged(checkpoint)) return "";
   const fs::path path = checkpoint;
   const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();
   for (const std::string& other : checkpoints_in(folder) | std::views::reverse)
-    if (step_of(fs::path(other)) < step_of(path) && whole(other))
+    if (step_of(fs::path(other)) < step_of(path) && undamaged(other))
       return fmt::format("; the one before it is whole: --resume-from {}", other);
   return "";
 }

@@ -3,6 +3,7 @@
 // on from step k first removes what was written after it, so that every step is there once.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,14 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
 /// The complete checkpoints in a folder, oldest first.
 std::vector<std::string> checkpoints_in(const std::string& folder);
-/// The newest complete checkpoint in a folder, or the argument itself if it is a checkpoint. Throws
-/// InputError when there is none.
+/// The step of the newest passed check of the run in a folder (run.check_every): what was saved
+/// after it may hold wrong numbers. Nothing when the run is not checked.
+std::optional<std::int64_t> checked_until(const std::string& folder);
+/// The newest complete checkpoint in a folder that the run's checks cover, or the argument itself
+/// if it is a checkpoint. Throws InputError when there is none.
 std::string find_checkpoint(const std::string& folder_or_checkpoint);
+/// The same, whose files all have their checksums; empty: none.
+std::string newest_whole_checkpoint(const std::string& folder);
 /// Whether a checkpoint lies in this folder.
 bool lies_in(const std::string& checkpoint, const std::string& folder);
 
@@ -24,9 +30,13 @@ bool lies_in(const std::string& checkpoint, const std::string& folder);
 void check_unused(const std::string& folder);
 /// Removes the run in a folder: metrics and checkpoints, nothing else.
 void remove_run(const std::string& folder);
+/// Removes the checkpoints in a folder but the last two, and the last two whole ones: an
+/// incremental one is read together with the last whole one before it.
+void keep_newest(const std::string& folder);
 /// Removes what a run wrote after `step` steps: later lines of the metrics (the file is replaced by
-/// one rename), later checkpoints, and half-written checkpoints.
-void rewind_run(const std::string& folder, std::int64_t step);
+/// one rename), later checkpoints, and half-written checkpoints. `checked` false: its checks too,
+/// because what follows is not checked.
+void rewind_run(const std::string& folder, std::int64_t step, bool checked);
 
 /// The end of an error about a damaged checkpoint: the newest undamaged checkpoint before it in its
 /// folder. Empty when there is none, or when `checkpoint` is not damaged.

@@ -111,19 +111,27 @@ class Communicator {
   int member_;
 };
 
+/// What a Take got: the sender's rank (`none`: every sender has closed and no message is left), and
+/// whether the sender marked the message as its last one to this rank.
+struct Delivery {
+  Id from = none;
+  bool last = false;
+};
+
 /// A channel whose messages are taken in order of arrival, whoever sent them (parameter servers).
 /// Any thread may put; one thread takes.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
   /// Copies the payload and returns. It waits only while unsent messages fill the mailbox's bound,
-  /// and throws BackendError when that lasts too long.
-  virtual void put(Buffer payload, Id to_rank) = 0;
-  /// Waits for the next message, copies it to `target` and returns the sender's rank; `none` when
-  /// every sender has closed and no message is left. Throws BackendError when the sizes differ.
-  virtual Id take(Buffer target) = 0;
+  /// and throws BackendError when that lasts too long. `last`: a mark for the receiver (Delivery).
+  virtual void put(Buffer payload, Id to_rank, bool last) = 0;
+  void put(Buffer payload, Id to_rank) { put(payload, to_rank, false); }
+  /// Waits for the next message and copies it to `target`. Throws BackendError when the sizes
+  /// differ.
+  virtual Delivery take(Buffer target) = 0;
   /// As take, but does not wait: also returns `none` when no message is there now.
-  virtual Id try_take(Buffer target) = 0;
+  virtual Delivery try_take(Buffer target) = 0;
   /// This rank puts no more. Tells every receiver, and returns when all messages are handed to the
   /// kernel. Does nothing the second time, or on a rank that is no sender.
   virtual void close() = 0;

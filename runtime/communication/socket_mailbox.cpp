@@ -57,11 +57,12 @@ std::vector<std::byte> SocketMailbox::buffer_of(std::size_t bytes) {
   return buffer;
 }
 
-void SocketMailbox::put(Buffer payload, Id to_rank) {
+void SocketMailbox::put(Buffer payload, Id to_rank, bool last) {
   MailboxMessage letter;
   letter.from = static_cast<Id>(control_.environment().rank);
   const auto bytes = static_cast<std::size_t>(payload.bytes());
   letter.header.bytes = bytes;
+  letter.header.last = last ? 1 : 0;
   {
     std::unique_lock lock(mutex_);
     const auto room = [&] {
@@ -118,7 +119,7 @@ void SocketMailbox::hand_over(MailboxMessage letter) {
 bool SocketMailbox::nothing_can_come() const { return inbox_.empty() && ended_ >= senders_.size(); }
 
 /// Copies the first letter of the inbox to `target`. Called with the mutex held and a letter there.
-Id SocketMailbox::pop_message(Buffer target) {
+Delivery SocketMailbox::pop_message(Buffer target) {
   MailboxMessage letter = std::move(inbox_.front());
   inbox_.pop_front();
   const std::size_t bytes = letter.header.bytes;
@@ -130,16 +131,16 @@ Id SocketMailbox::pop_message(Buffer target) {
   inbox_bytes_ -= bytes;
   if (spare_.size() < spare_buffers) spare_.push_back(std::move(letter.payload));
   notify(wake_.get());  // the thread may have stopped reading for lack of room
-  return letter.from;
+  return {.from = letter.from, .last = letter.header.last != 0};
 }
 
-Id SocketMailbox::take(Buffer target) {
+Delivery SocketMailbox::take(Buffer target) {
   std::unique_lock lock(mutex_);
   const bool came = changed_.wait_for(lock, to_duration(patience_), [&] {
     return !inbox_.empty() || nothing_can_come() || verdict_ || !failure_.empty();
   });
   if (!inbox_.empty()) return pop_message(target);
-  if (nothing_can_come()) return none;
+  if (nothing_can_come()) return {};
   const std::string what =
       !failure_.empty() ? failure_
       : came            ? std::string()
@@ -148,10 +149,10 @@ Id SocketMailbox::take(Buffer target) {
   control_.blame(what);
 }
 
-Id SocketMailbox::try_take(Buffer target) {
+Delivery SocketMailbox::try_take(Buffer target) {
   const std::lock_guard lock(mutex_);
   control_.check();
-  return inbox_.empty() ? none : pop_message(target);
+  return inbox_.empty() ? Delivery() : pop_message(target);
 }
 
 void SocketMailbox::close() {

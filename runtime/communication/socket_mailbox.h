@@ -28,9 +28,9 @@ class SocketMailbox : public Mailbox {
                 std::vector<Id> senders, std::vector<Id> receivers, Bytes bound, Seconds patience);
   ~SocketMailbox() override;
 
-  void put(Buffer payload, Id to_rank) override;
-  Id take(Buffer target) override;
-  Id try_take(Buffer target) override;
+  void put(Buffer payload, Id to_rank, bool last) override;
+  Delivery take(Buffer target) override;
+  Delivery try_take(Buffer target) override;
   void close() override;
   Traffic traffic() const override;
 
@@ -38,7 +38,7 @@ class SocketMailbox : public Mailbox {
   enum class FrameKind : std::uint32_t { letter = 0x5248544c, end = 0x52485445 };
   struct Header {
     FrameKind sort = FrameKind::letter;
-    std::uint32_t unused = 0;
+    std::uint32_t last = 0;  // 1: the sender's last letter to this receiver
     std::uint64_t bytes = 0;
   };
   struct MailboxMessage {
@@ -60,7 +60,7 @@ class SocketMailbox : public Mailbox {
   void post(MailboxMessage letter, Id to);
   std::vector<std::byte> buffer_of(std::size_t bytes);
   void hand_over(MailboxMessage letter);
-  Id pop_message(Buffer target);
+  Delivery pop_message(Buffer target);
   bool nothing_can_come() const;
   void run();
   void turn();

@@ -147,13 +147,17 @@ void Control::interrupt(int signal) noexcept {
   notify(impl_->wake.get());
 }
 
-bool Control::begin_step(std::int64_t step, bool free_running) {
-  std::unique_lock lock(impl_->mutex);
+void Control::start_at(std::int64_t first, bool free_running) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->begun = first - 1;
   impl_->free_running = free_running;
-  impl_->changed.wait(
-      lock, [&] { return impl_->verdict || impl_->last || !impl_->voting || free_running; });
+}
+
+bool Control::begin_step(std::int64_t step) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [&] { return impl_->verdict || impl_->last || !impl_->voting; });
   if (impl_->verdict) throw BackendError(*impl_->verdict);
-  if (impl_->last && !free_running && step > *impl_->last) return false;
+  if (impl_->last && step > *impl_->last) return false;
   impl_->begun = step;
   return true;
 }

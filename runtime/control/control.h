@@ -8,7 +8,8 @@
 //
 // The supervisor decides who is to blame when the run stops:
 //   - a connection closes without `finish`: that rank was killed or crashed;
-//   - no heartbeat within the timeout: that rank is stopped, or its machine is down;
+//   - no heartbeat within the timeout: that rank is stopped, or its machine is down. If all other
+//     hosts fell silent together, the network of rank 0's host is cut;
 //   - heartbeats, but one lane works on one op for longer than the timeout: that rank hangs.
 //     A lane that waits for communication is not to blame; the rank that has not arrived is.
 // Every rank gets the verdict, which wakes whatever blocks there (see `failure_fd`). Errors then
@@ -117,11 +118,14 @@ class Control {
   /// Ends every process of the run at once with status 128 + signal, without blame (second SIGINT).
   /// Async-signal-safe.
   void interrupt(int signal) noexcept;
-  /// Call before issuing a step. Returns false when the run ends before this step. Blocks while the
-  /// ranks vote on the last step. A free-running rank counts its own steps: its vote does not
-  /// count, and it goes on until the ranks that it works for have ended. Throws BackendError after
-  /// a verdict.
-  bool begin_step(std::int64_t step, bool free_running = false);
+  /// Call once before the first step, and let all ranks meet before any of them begins it. A
+  /// free-running rank counts its own steps, so its vote does not count. The last step is then one
+  /// that no other rank has begun: from its first answer on it tells free-running ranks to end.
+  void start_at(std::int64_t first, bool free_running);
+  /// Call before issuing a step; on a free-running rank, with the step from which the other ranks
+  /// go on. Returns false when the run ends before this step. Blocks while the ranks vote on the
+  /// last step. Throws BackendError after a verdict.
+  bool begin_step(std::int64_t step);
   /// The last step of the run, once the ranks have voted to end early.
   std::optional<std::int64_t> last_step() const;
 

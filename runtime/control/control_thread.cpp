@@ -15,12 +15,6 @@
 namespace rehearse::runtime {
 namespace {
 
-std::string host_name() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 [[noreturn]] void end_interrupted(int signal) {
   fmt::print(stderr, "rehearse: interrupted by a second SIG{} before the run had saved and ended\n",
              sigabbrev_np(signal));

@@ -74,7 +74,8 @@ void read_ranks(const Dialect& dialect, const Variables& variable, Environment& 
 
 std::uint16_t default_port(const Dialect& dialect, const Variables& variable) {
   // A port from the job's id, so that two jobs on a node differ; below the ephemeral range.
-  const auto job = variable(&dialect == &slurm ? "SLURM_JOB_ID" : "OMPI_MCA_ess_base_jobid");
+  auto job = variable(&dialect == &slurm ? "SLURM_JOB_ID" : "OMPI_MCA_ess_base_jobid");
+  if (!job) job = variable("PMIX_NAMESPACE");  // Open MPI 5
   unsigned hash = 0;
   for (const char c : job.value_or("")) hash = hash * 31 + static_cast<unsigned char>(c);
   return static_cast<std::uint16_t>(20000 + hash % 10000);
@@ -143,6 +144,12 @@ Environment detect_environment(const Variables& variable) {
     dialect = &openmpi;
   } else if (variable(slurm.rank)) {  // SLURM_NTASKS alone: a shell in an allocation
     dialect = &slurm;
+  }
+  if (dialect == nullptr && variable("PMIX_RANK")) {
+    throw InputError(
+        "environment variable PMIX_RANK is set, but none says how many ranks there are: start the "
+        "ranks with Open MPI's mpirun or with srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT");
   }
   if (dialect == nullptr) return out;
   read_ranks(*dialect, variable, out);

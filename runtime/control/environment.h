@@ -1,7 +1,8 @@
 // Which rank this process is, read from the environment variables of the launcher: torchrun (RANK,
 // WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; our own launcher sets the
 // same), Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_JOB_NODELIST) or Open MPI
-// (OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE).
+// (OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE). Open MPI 5 starts ranks through
+// PMIx, which names the job (PMIX_NAMESPACE).
 #pragma once
 #include <cstdint>
 #include <functional>

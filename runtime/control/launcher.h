@@ -1,7 +1,13 @@
 // `--nproc N`: starts N local ranks of this program with torchrun's variables and watches them. The
 // launcher listens on a free port itself and rank 0 inherits the socket, so no port is guessed.
 // Ranks are killed when the launcher dies (PR_SET_PDEATHSIG).
+//
+// With `LaunchOptions::recover`, a failure need not end the run: the processes that are left wait
+// (runtime/control/agent.h), and each becomes a rank of the next start.
 #pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,9 +15,60 @@
 
 namespace rehearse::runtime {
 
+/// How a start of ranks ended.
+struct Launched {
+  int status = 0;              // exit status of the run
+  int ranks = 0;               // of this start; 0: there was none yet
+  int recoveries = 0;          // elastic: of the run so far
+  std::vector<int> died = {};  // ranks that a signal from elsewhere ended
+  int standing_by = 0;         // processes that stand by and can become ranks
+  bool interrupted = false;    // by a signal to the launcher
+  bool drained = false;        // because a process that stands by can join, or of `rebalanced`
+  /// Drained: the ranks should go on with other shares of the batch, and why.
+  struct Rebalance {
+    std::string why = {};
+    std::vector<int> shares = {};
+  };
+  std::optional<Rebalance> rebalanced = {};
+};
+
+/// The next start of a run.
+struct NextStart {
+  int ranks = 1;
+  bool anew = false;              // all processes end and others start in their places
+  std::vector<int> leaving = {};  // ranks that are left but have no rank now: they stand by
+  /// Processes to start that stand by and, when one is ready, drain the run (Launched::drained).
+  int joining = 0;
+  Seconds joining_after = {};
+  std::string resume_from = {};       // Assignment
+  std::vector<std::string> set = {};  // Assignment
+  bool first_start = false;           // Assignment
+  // The part of this launcher.
+  int first = 0;                      // the lowest rank here
+  int here = -1;                      // ranks here; -1: all
+  std::string address = "127.0.0.1";  // of rank 0's node
+  std::uint16_t port = 0;             // where rank 0 listens; 0: here
+};
+
+/// A run on nodes that come and go, each with a launcher (runtime/control/rendezvous.h).
+struct ElasticOptions {
+  std::string folder = {};         // that all launchers share
+  int least = 1, most = 1;         // nodes
+  Seconds silence = Seconds(5);    // a launcher that is silent for so long is dead
+  Seconds patience = Seconds(60);  // for as many nodes as are needed
+};
+
 struct LaunchOptions {
   int nproc = 1;
   Seconds grace = Seconds(10);  // from the first failure to SIGKILL for the other ranks
+  int spares = 0;               // processes that stand by from the beginning
+  std::optional<ElasticOptions> elastic = {};
+  /// Called when a start has failed or drained. Nothing: the run ends. Empty: every end is the
+  /// last.
+  std::function<std::optional<NextStart>(const Launched&)> recover = {};
+  /// Called when the first rank of a later start is about to run its first step, `down_s` after
+  /// the failure (or after the processes had drained).
+  std::function<void(std::int64_t step, double down_s)> began = {};
 };
 
 /// Runs `arguments` (the program, found as execvp does, then its arguments without --nproc) as N
@@ -25,8 +82,14 @@ struct LaunchOptions {
 ///   whatever other ranks report.
 /// - Exit status otherwise: 0 when all ranks returned 0, else the largest below 128, else the
 ///   largest. A rank killed by a signal that the launcher did not get counts as 1.
-/// Throws InputError when nproc < 1, BackendError when a rank cannot be started.
-int launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
+/// After a failure or a drain with `recover`: the processes that are left keep their ranks when the
+/// next start has as many ranks, and are numbered in their order otherwise. Processes that stand by
+/// take the other places, then new ones. Those that are too many stand by.
+/// With `elastic`: as many ranks as `recover` chooses for the nodes that are there, of which this
+/// launcher starts at most nproc. `recover` is called by one launcher, also for the first start.
+/// Throws InputError when nproc < 1, BackendError when a rank cannot be started. An error that
+/// `recover` throws ends all processes.
+Launched launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
 
 /// True in a process that `launch` started.
 bool launched();

@@ -97,6 +97,12 @@ int milliseconds_until(Deadline deadline, int at_most) {
   return static_cast<int>(std::clamp<long long>(left, 0, at_most));
 }
 
+std::string host_name() {
+  std::array<char, 256> name = {};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
 std::string error_text(int error) { return std::generic_category().message(error); }
 
 Fd listen_on(std::uint16_t port) {

@@ -45,6 +45,9 @@ class Fd {
 /// Text of an errno value.
 std::string error_text(int error);
 
+/// The name of this machine.
+std::string host_name();
+
 /// Listens on a port of all interfaces (0: any free port). Throws BackendError that names the port
 /// when it is in use.
 Fd listen_on(std::uint16_t port);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <ctime>
 
+#include "runtime/control/agent.h"
+
 namespace rehearse::runtime {
 namespace {
 
@@ -13,6 +15,7 @@ namespace {
 std::atomic<Control*> aim = nullptr;
 std::atomic<int> first_signal = 0;
 std::atomic<std::int64_t> first_at = 0;
+std::atomic<bool> drain = false;
 
 std::int64_t nanoseconds() {
   timespec now = {};
@@ -33,21 +36,31 @@ void on_signal(int signal) {
   }
 }
 
+void on_drain(int /*signal*/) {
+  Control* const control = aim.load();
+  drain = true;
+  if (control != nullptr) control->request_stop();
+}
+
 }  // namespace
 
 StopOnSignal::StopOnSignal(Control& control) {
   first_signal = 0;
   first_at = 0;
+  drain = false;
   aim = &control;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, &old_int_);
   sigaction(SIGTERM, &action, &old_term_);
+  action.sa_handler = on_drain;
+  sigaction(drain_signal, &action, &old_drain_);
 }
 
 StopOnSignal::~StopOnSignal() {
   aim = nullptr;
+  sigaction(drain_signal, &old_drain_, nullptr);
   // The same request may come a second time while the process ends.
   if (first_at != 0) return;
   sigaction(SIGINT, &old_int_, nullptr);
@@ -55,5 +68,6 @@ StopOnSignal::~StopOnSignal() {
 }
 
 int StopOnSignal::first() const { return first_signal; }
+bool StopOnSignal::drained() { return drain; }
 
 }  // namespace rehearse::runtime

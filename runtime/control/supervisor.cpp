@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 #include <ranges>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -140,9 +141,14 @@ struct Supervisor::Impl {
     if (!voting || decided || !std::ranges::all_of(members, &Member::voted)) return;
     decided = true;
     std::int64_t last = -1;
+    bool any_free = false;
     for (const Member& m : members) {
-      if (!m.free_running) last = std::max(last, m.begun);
+      if (m.free_running)
+        any_free = true;
+      else
+        last = std::max(last, m.begun);
     }
+    if (any_free) ++last;
     broadcast(Message(MessageKind::last).put(last));
   }
 
@@ -249,9 +255,7 @@ struct Supervisor::Impl {
     std::vector<RankView> views;
     for (std::size_t r = 0; r < members.size(); ++r) {
       if (now - members[r].heard > to_duration(options.timeout)) {
-        judge_rank(r, fmt::format("has been silent for {:.1f} s: it is stopped, its machine is "
-                                  "down or the network is cut",
-                                  seconds_since(members[r].heard)));
+        judge_silent(r, now);
         return;
       }
       views.push_back(members[r].view);
@@ -263,6 +267,32 @@ struct Supervisor::Impl {
         judge_rank(blame->rank, blame->what);
       }
     }
+  }
+
+  /// Rank r has been silent for the timeout. If all other hosts fell silent with it, the cause is
+  /// the network of this host.
+  void judge_silent(std::size_t first, Deadline now) {
+    const auto about = to_duration(options.timeout) - 2 * to_duration(options.heartbeat);
+    std::vector<std::size_t> like;
+    std::set<std::string> silent, speaking;
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      const bool quiet = now - members[r].heard > about;
+      (quiet ? silent : speaking).insert(members[r].host);
+      if (quiet && r != first) like.push_back(r);
+    }
+    const std::string seconds = fmt::format("{:.1f} s", seconds_since(members[first].heard));
+    if (silent.size() > 1 && speaking == std::set<std::string>{members[0].host}) {
+      judge_rank(0,
+                 fmt::format("has heard from no other host for {}: its network is cut", seconds));
+      return;
+    }
+    const std::string others =
+        like.empty()
+            ? ""
+            : fmt::format(", like rank{} {}", like.size() > 1 ? "s" : "", fmt::join(like, ", "));
+    judge_rank(first, fmt::format("has been silent for {}{}: it is stopped, its machine is down or "
+                                  "the network is cut",
+                                  seconds, others));
   }
 
   /// Time in which this process was suspended counts against no rank.

@@ -7,7 +7,8 @@
 //     |----- stop ------>|                   |
 //     |                  |----- propose ---->|  begin_step blocks
 //     |                  |<---- vote --------|  the last step that this rank has begun
-//     |                  |----- last ------->|  the maximum: every rank ends after it
+//     |                  |----- last ------->|  the maximum: every rank ends after it; with
+//     |                  |                   |  free-running ranks one step later (start_at)
 #pragma once
 #include <memory>
 #include <string>

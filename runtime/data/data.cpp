@@ -37,14 +37,14 @@ Shards open_training(const DataSettings& settings) {
   std::error_code error;
   if (!fs::is_directory(settings.path, error))
     throw InputError(
-        fmt::format("train.data = \"{}\": no such folder; make one with data/prepare.py TEXT -o {}",
-                    settings.path, settings.path));
+        fmt::format("{} = \"{}\": no such folder; make one with data/prepare.py TEXT -o {}",
+                    settings.key, settings.path, settings.path));
   const std::vector<std::string> files = files_of(settings.path, "train");
   if (files.empty())
     throw InputError(fmt::format(
-        "train.data = \"{}\": the folder has no token shard named *train*.bin (llm.c's format); "
+        "{} = \"{}\": the folder has no token shard named *train*.bin (llm.c's format); "
         "data/prepare.py makes them",
-        settings.path));
+        settings.key, settings.path));
   return Shards(files, settings.seq_len);
 }
 
@@ -84,7 +84,10 @@ std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key) 
 }
 
 Data::Data(DataSettings settings)
-    : settings_(std::move(settings)), train_(open_training(settings_)) {
+    : settings_(std::move(settings)),
+      drawn_(settings_.global_batch),
+      train_(open_training(settings_)) {
+  for (const auto& [begin, end] : settings_.left_out) drawn_ += end - begin;
   if (const std::vector<std::string> files = files_of(settings_.path, "val"); !files.empty())
     validation_ = std::make_unique<Shards>(files, settings_.seq_len);
   const nlohmann::json manifest = manifest_of(settings_.path);
@@ -92,18 +95,19 @@ Data::Data(DataSettings settings)
       manifest.is_object() && vocab != manifest.end() && vocab->is_number_integer() &&
       vocab->get<std::int64_t>() > settings_.vocab)
     throw InputError(fmt::format(
-        "train.data = \"{}\": its tokenizer has {} entries, the model's vocabulary {}; choose a "
+        "{} = \"{}\": its tokenizer has {} entries, the model's vocabulary {}; choose a "
         "model with a larger vocabulary or data/prepare.py --vocab-size {}",
-        settings_.path, vocab->get<std::int64_t>(), settings_.vocab, settings_.vocab));
+        settings_.key, settings_.path, vocab->get<std::int64_t>(), settings_.vocab,
+        settings_.vocab));
   if (settings_.objective == Objective::masked) {
     const nlohmann::json special =
         manifest.is_object() ? manifest.value("special_token_ids", nlohmann::json::object())
                              : nlohmann::json::object();
     if (!special.is_object() || !special.contains("mask") || !special["mask"].is_number_integer())
       throw InputError(fmt::format(
-          "train.data = \"{}\": a masked language model needs the mask token's id "
+          "{} = \"{}\": a masked language model needs the mask token's id "
           "(manifest.json, special_token_ids.mask); make the data with data/prepare.py --masked-lm",
-          settings_.path));
+          settings_.key, settings_.path));
     mask_token_ = special["mask"].get<std::int64_t>();
   }
 }
@@ -118,9 +122,8 @@ void Data::fill(const Shards& shards, std::int64_t window, std::uint64_t key, st
   const int length = settings_.seq_len;
   for (const std::uint16_t token : text)
     if (token >= settings_.vocab)
-      throw InputError(
-          fmt::format("train.data = \"{}\": token {} is outside the model's vocabulary of {}",
-                      settings_.path, token, settings_.vocab));
+      throw InputError(fmt::format("{} = \"{}\": token {} is outside the model's vocabulary of {}",
+                                   settings_.key, settings_.path, token, settings_.vocab));
   if (settings_.objective == Objective::causal) {
     std::copy_n(text.begin(), length, tokens);
     std::copy_n(text.begin() + 1, length, labels);
@@ -147,11 +150,17 @@ std::int64_t Data::labels_of(std::uint64_t key) const {
   return count;
 }
 
+std::int64_t Data::sample_at(std::int64_t step, std::int64_t place) const {
+  for (const auto& [begin, end] : settings_.left_out)
+    if (place >= begin) place += end - begin;
+  return step * drawn_ + place;
+}
+
 void Data::training(std::int64_t step, std::int64_t first, int samples, std::int64_t* tokens,
                     std::int64_t* labels) const {
   const std::int64_t windows = train_.windows();
   for (int i = 0; i < samples; ++i) {
-    const std::int64_t sample = step * settings_.global_batch + first + i;
+    const std::int64_t sample = sample_at(step, first + i);
     const std::uint64_t epoch = sample / windows;
     const std::int64_t window =
         permute(sample % windows, windows, hash(hash(settings_.seed, order_stream), epoch));
@@ -174,7 +183,7 @@ std::int64_t Data::training_labels(std::int64_t step) const {
     return std::int64_t{settings_.global_batch} * settings_.seq_len;
   std::int64_t count = 0;
   for (int i = 0; i < settings_.global_batch; ++i)
-    count += labels_of(hash(hash(settings_.seed, mask_stream), step * settings_.global_batch + i));
+    count += labels_of(hash(hash(settings_.seed, mask_stream), sample_at(step, i)));
   return std::max<std::int64_t>(count, 1);
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rehearse::runtime {
@@ -49,10 +50,14 @@ class Shards {
 enum class Objective : std::uint8_t { causal, masked };
 
 struct DataSettings {
-  std::string path = {};  // a folder with *train*.bin and *val*.bin
+  std::string key = "train.data";  // of the job that names the folder, for messages
+  std::string path = {};           // a folder with *train*.bin and *val*.bin
   Objective objective = Objective::causal;
   int seq_len = 0, global_batch = 0, vocab = 0;
   std::uint64_t seed = 0;
+  /// Positions [begin, end) of samples that are drawn but that nobody trains: those of lost
+  /// replicas. In order. `global_batch` does not count them.
+  std::vector<std::pair<int, int>> left_out = {};
 };
 
 /// Label of a position without one; torch's cross_entropy ignores it too.
@@ -80,11 +85,14 @@ class Data {
   std::int64_t validation_windows() const;
 
  private:
+  /// The sample of the whole sequence at a place of a step's batch.
+  std::int64_t sample_at(std::int64_t step, std::int64_t place) const;
   void fill(const Shards& shards, std::int64_t window, std::uint64_t key, std::int64_t* tokens,
             std::int64_t* labels) const;
   std::int64_t labels_of(std::uint64_t key) const;
 
   DataSettings settings_;
+  std::int64_t drawn_ = 0;  // samples of a step, with those that are left out
   Shards train_;
   std::unique_ptr<Shards> validation_;  // null: no validation shards
   std::int64_t mask_token_ = -1;

@@ -13,6 +13,7 @@
 
 #include "engine/base/errors.h"
 #include "models/block.h"
+#include "runtime/execution/fault_injector.h"
 #include "runtime/execution/forward_slice.h"
 #include "runtime/execution/operations.h"
 #include "runtime/execution/rank_memory.h"
@@ -31,6 +32,9 @@ bool waits_for_others(const program::Work& work) {
                         [](const program::Recv&) { return true; },
                         [](const program::Put&) { return true; },
                         [](const program::Take&) { return true; },
+                        [](const program::Copy&) { return false; },
+                        // The checkpoint is complete when all ranks have written their parts.
+                        [](const program::Save&) { return true; },
                         [](const program::Issue&) { return false; },
                     },
                     work);
@@ -73,9 +77,13 @@ struct Executor::Impl {
         LaneRunner::Hooks{
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
             .begin_step =
-                [this](std::int64_t step) { return c.control.begin_step(step, role.free_running); },
+                [this](std::int64_t step) {
+                  return c.control.begin_step(role.free_running ? run_first : step);
+                },
             .failed = [this](const std::string& what) { c.control.fail(what); },
         });
+    if (c.faults != nullptr)
+      c.faults->on_corruption([this](double factor, std::int64_t step) { corrupt(factor, step); });
     slice = forward_slice(c.linked)[role_id];
     std::vector<TaskLane> forward = lanes_of(c.linked, role_id, slice);
     attach_progress(forward);
@@ -100,13 +108,19 @@ struct Executor::Impl {
     const c10::AutoGradMode no_grad(false);
     const program::Op& what = role.ops[op];
     const bool others = waits_for_others(what.work);
+    if (c.faults != nullptr) {
+      // A rank that does not come to a meeting is at work on something else.
+      progress[what.lane]->enter(LaneState::working, step, op);
+      c.faults->before(what.work, step);
+    }
     progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
     const auto began = std::chrono::steady_clock::now();
-    if (!operations.execute(op, step)) return false;
+    const bool goes_on = operations.execute(op, step);
     // A sleep can only make an op slower, so factors below 1 have no effect.
-    const double factor = others || c.disturber == nullptr
-                              ? 1
-                              : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
+    double factor = others || c.disturber == nullptr
+                        ? 1
+                        : c.disturber->compute_factor(c.rank, static_cast<int>(step), op);
+    if (c.faults != nullptr && !others) factor *= c.faults->slowdown();
     if (factor > 1)
       std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
     if (std::holds_alternative<program::Compute>(what.work))
@@ -115,11 +129,13 @@ struct Executor::Impl {
       const StepLoss loss = operations.take_loss(step);
       (*on_step)(step, loss);
     }
-    return true;
+    return goes_on;
   }
 
   void clear();
   void initialise();
+  /// A weight of this rank becomes wrong: one that its Update writes, if it has any.
+  void corrupt(double factor, std::int64_t step);
 
   ExecutorContext c;
   Id role_id;
@@ -131,11 +147,39 @@ struct Executor::Impl {
   std::atomic<std::chrono::steady_clock::rep> busy = 0;
   Id step_end = none;
   std::optional<std::int64_t> own_step = {};  // next step of a free-running role
+  std::int64_t run_first = 0;                 // the first step of this `run`
   std::vector<bool> slice = {};               // [op]: whether evaluation runs it
   std::vector<LaneProgress*> progress = {};
   std::unique_ptr<LaneRunner> training, evaluation;
   const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
 };
+
+void Executor::Impl::corrupt(double factor, std::int64_t step) {
+  const program::Ref* weights = nullptr;
+  tensors::Extent most;
+  for (const bool updates : {true, false}) {  // of a rank without updates, what its passes read
+    for (const program::Op& op : role.ops) {
+      if (updates != std::holds_alternative<program::Update>(op.work)) continue;
+      const program::Ref* ref = find(op, program::Slot::master);
+      if (ref == nullptr) ref = find(op, program::Slot::param);
+      if (ref == nullptr ||
+          role.storages[role.views[ref->view].storage].life == program::Life::value)
+        continue;
+      const tensors::Extent extent = tensors::extent_of(c.linked.program, role, ref->view, c.rank);
+      if (extent.size() > most.size()) weights = ref, most = extent;
+    }
+    if (weights != nullptr) break;
+  }
+  if (weights == nullptr) return;
+  const at::Tensor number = memory.state(role.views[weights->view].storage, step, 1)
+                                .narrow(0, most.begin + most.size() / 2, 1);
+  if (factor != 1) {
+    number.mul_(factor);
+  } else {  // the highest bit of the exponent
+    auto* const bytes = static_cast<unsigned char*>(number.data_ptr());
+    bytes[number.element_size() - 1] ^= 0x40U;
+  }
+}
 
 void Executor::Impl::clear() {
   for (Id s = 0; s < role.storages.size(); ++s) {
@@ -195,7 +239,12 @@ const Wiring& Executor::wiring() const { return impl_->c.wiring; }
 std::int64_t Executor::run(std::int64_t first, std::int64_t last,
                            const std::function<void(std::int64_t step, const StepLoss&)>& on_step) {
   impl_->on_step = on_step ? &on_step : nullptr;
-  impl_->operations.begin({.data = &impl_->c.data});
+  impl_->run_first = first;
+  // Knowing of an early end (last_step) later than at the step's begin changes nothing: the vote
+  // leaves a step that no rank has begun.
+  impl_->operations.begin({.data = &impl_->c.data, .ends_after = [this, last](std::int64_t step) {
+                             return step + 1 == last || step == impl_->c.control.last_step();
+                           }});
   const std::int64_t end = impl_->training->run(own_step().value_or(first), last);
   own_step(end);
   impl_->operations.end();
@@ -203,10 +252,10 @@ std::int64_t Executor::run(std::int64_t first, std::int64_t last,
   return end;
 }
 
-double Executor::evaluate(std::int64_t step, std::int64_t batches) {
+double Executor::evaluate(std::int64_t step, std::int64_t batches, const Data& data) {
   double sum = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
-    impl_->operations.begin({.data = &impl_->c.data, .training = false, .evaluation = batch});
+    impl_->operations.begin({.data = &data, .training = false, .evaluation = batch});
     impl_->evaluation->run(step, step + 1);
     impl_->memory.drop_values();
     sum += impl_->operations.take_loss(step).sum;
@@ -226,6 +275,14 @@ std::span<std::byte> Executor::state(Id storage, std::int64_t step, int age) {
 
 std::int64_t Executor::skipped_updates() const { return impl_->operations.skipped_updates(); }
 void Executor::skipped_updates(std::int64_t count) { impl_->operations.skipped_updates(count); }
+
+std::span<std::byte> Executor::snapshot(Id storage, int index) {
+  const at::Tensor tensor = impl_->memory.instance(storage, index);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+void Executor::on_save(std::function<void(std::int64_t, std::int64_t)> save) {
+  impl_->operations.on_save(std::move(save));
+}
 
 void Executor::keep_stamps(std::size_t ops_per_lane) { impl_->training->keep_stamps(ops_per_lane); }
 const std::vector<std::vector<OpTimes>>& Executor::stamps() const {

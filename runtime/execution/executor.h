@@ -41,6 +41,8 @@ struct Wiring {
   }
 };
 
+class FaultInjector;
+
 /// All references must outlive the executor.
 struct ExecutorContext {
   const link::LinkedProgram& linked;
@@ -53,6 +55,7 @@ struct ExecutorContext {
   Control& control;
   const cluster::Disturber* disturber = nullptr;  // slows down local ops; null: no disturbance
   Wiring wiring = {};
+  FaultInjector* faults = nullptr;  // null: none
 };
 
 class Executor {
@@ -77,10 +80,10 @@ class Executor {
   std::int64_t run(std::int64_t first, std::int64_t last,
                    const std::function<void(std::int64_t step, const StepLoss&)>& on_step);
 
-  /// Sum of -log p over this rank's labels of the first `batches` validation batches, with the
-  /// weights that step `step` would use; 0 where not `counts()`. Every rank calls it, between two
-  /// `run`s.
-  double evaluate(std::int64_t step, std::int64_t batches);
+  /// Sum of -log p over this rank's labels of the first `batches` validation batches of `data`,
+  /// with the weights that step `step` would use; 0 where not `counts()`. Every rank calls it,
+  /// between two `run`s.
+  double evaluate(std::int64_t step, std::int64_t batches, const Data& data);
 
   /// Whether this rank's losses count: all tensor-parallel ranks compute the same loss, so only
   /// tensor rank 0 counts.
@@ -91,6 +94,13 @@ class Executor {
   const program::Role& role() const;
   /// The bytes of a state storage that an op of step `step` reads with age `age` (>= 1).
   std::span<std::byte> state(Id storage, std::int64_t step, int age);
+
+  /// The bytes of an instance of a storage in host memory to which the program copies state.
+  std::span<std::byte> snapshot(Id storage, int index);
+  /// What a Save op does with the snapshot of the state before step `step`; `skipped`: as
+  /// skipped_updates() then. Called on another thread while training goes on, on every rank for the
+  /// same steps. Empty: nothing.
+  void on_save(std::function<void(std::int64_t step, std::int64_t skipped)> save);
 
   /// How many steps so far skipped their update because the gradient was not finite; the same on
   /// every rank. State of the run that lies in no storage.

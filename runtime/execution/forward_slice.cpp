@@ -15,6 +15,8 @@ bool ends_slice(const program::Work& work) {
                         [](const program::Recv&) { return false; },
                         [](const program::Put&) { return true; },
                         [](const program::Take&) { return true; },
+                        [](const program::Copy&) { return true; },
+                        [](const program::Save&) { return true; },
                         [](const program::Issue&) { return true; },
                     },
                     work);

@@ -150,8 +150,9 @@ bool LaneRunner::run_in_order(std::size_t index) {
         if (stopped_) return false;
         continue;
       }
-      if (!satisfied(task, step) && !wait_for(lane, task, step)) return false;
-      if (!perform(index, task, step)) return false;
+      if (!satisfied(task, step)) wait_for(lane, task, step);
+      if (stopped_) return false;
+      if (step < end_) perform(index, task, step);  // else what it waited for has ended the run
     }
   return true;
 }
@@ -166,8 +167,8 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
       if (!open(next[i])) continue;
       any_left = true;
       const Task& task = lane.tasks[i];
-      if (!satisfied(task, next[i])) continue;
-      if (!perform(index, task, next[i]++)) return false;
+      if (!satisfied(task, next[i]) || next[i] >= end_) continue;
+      perform(index, task, next[i]++);
       any_ran = true;
     }
     if (!any_left) return true;
@@ -177,14 +178,11 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
   }
 }
 
-bool LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
+void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
   std::vector<OpTimes>& stamps = stamps_[lane];
   const bool stamp = stamps.size() < stamps.capacity();
   const std::int64_t start = stamp ? now() : 0;
-  if (!hooks_.execute(task.op, step)) {
-    end_before(step);
-    return false;
-  }
+  if (!hooks_.execute(task.op, step)) end_after(step);
   if (stamp) stamps.push_back({.step = step, .start = start, .end = now(), .op = task.op});
   std::atomic<std::int32_t>& counter = completed_[task.op].value;
   counter.fetch_add(2, std::memory_order_release);
@@ -193,7 +191,6 @@ bool LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
     pulse_.fetch_add(1, std::memory_order_release);
     pulse_.notify_all();
   }
-  return true;
 }
 
 bool LaneRunner::open(std::int64_t step) {
@@ -221,7 +218,7 @@ bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
   return true;
 }
 
-bool LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
+void LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
   if (lane.progress != nullptr) lane.progress->enter(LaneState::dependent, step, task.op);
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
@@ -230,14 +227,13 @@ bool LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t s
     while (value / 2 < needed) {
       counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps
       value = counter.load(std::memory_order_acquire);
-      if (step >= end_) return false;
+      if (step >= end_) return;
     }
   }
-  return !stopped_;
 }
 
-void LaneRunner::end_before(std::int64_t step) {
-  end_ = std::min(end_.load(), step);
+void LaneRunner::end_after(std::int64_t step) {
+  end_ = std::min(end_.load(), step + 1);
   for (std::size_t i = 0; i < ops_; ++i) {
     completed_[i].value.fetch_xor(1);
     completed_[i].value.notify_all();

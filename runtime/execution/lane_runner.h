@@ -51,7 +51,8 @@ class LaneRunner {
  public:
   /// Callbacks; each lane calls them from its own thread.
   struct Hooks {
-    /// Runs an op. False: the data that the op needs will never come; the run ends before `step`.
+    /// Runs an op. False: the run ends after `step`. No op of a later step that waits for this op
+    /// runs.
     std::function<bool(Id op, std::int64_t step)> execute = {};
     /// Called once per step, in step order, before the step's first op. False ends the run before
     /// that step. Null: always true.
@@ -79,16 +80,17 @@ class LaneRunner {
   };
 
   void run_lane(std::size_t lane);
-  // run_in_order, run_by_arrival, perform, open, wait_for return false when the run was stopped or
-  // ends before the step; the lane then ends.
+  // Both return false when the run was stopped.
   bool run_in_order(std::size_t lane);
   bool run_by_arrival(std::size_t lane);
-  bool perform(std::size_t lane, const Task& task, std::int64_t step);
+  void perform(std::size_t lane, const Task& task, std::int64_t step);
+  /// Whether the run has this step, as far as is known now.
   bool open(std::int64_t step);
   bool satisfied(const Task& task, std::int64_t step) const;
-  bool wait_for(const TaskLane& lane, const Task& task, std::int64_t step);
+  /// Returns when the task may run, the run ends before the step, or it was stopped.
+  void wait_for(const TaskLane& lane, const Task& task, std::int64_t step);
   void stop(std::exception_ptr error, const std::string& what);
-  void end_before(std::int64_t step);
+  void end_after(std::int64_t step);
 
   std::vector<TaskLane> lanes_;
   std::size_t main_lane_;

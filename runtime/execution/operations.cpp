@@ -1,12 +1,14 @@
 #include "runtime/execution/operations.h"
 
 #include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
 
+#include "engine/base/errors.h"
 #include "runtime/execution/prepared.h"
 #include "runtime/kernels/cast.h"
 #include "runtime/kernels/optimizer.h"
@@ -30,19 +32,39 @@ bool Operations::execute(Id id, std::int64_t step) {
           },
           [&](const program::Put& put) {
             mailboxes_[p.mailbox]->put(payload(p.need(program::Slot::source), step),
-                                       put.reply == none ? p.peer_rank : last_sender_[put.reply]);
+                                       put.reply == none ? p.peer_rank : last_sender_[put.reply],
+                                       ends_others_ && put.reply != none && feed_.ends_after(step));
           },
           [&](const program::Take& take) {
-            const Id sender =
+            const Delivery got =
                 mailboxes_[p.mailbox]->take(place(p.need(program::Slot::target), step));
-            last_sender_[take.channel] = sender;
-            goes_on = sender != none;
+            if (got.from == none)
+              throw BackendError(
+                  fmt::format("channel {}: step {} needs a message, but every sender "
+                              "has ended",
+                              program_.channels[take.channel].name, step));
+            last_sender_[take.channel] = got.from;
+            goes_on = !got.last;
           },
+          [&](const program::Copy& work) { copy(p, work, step); },
+          [&](const program::Save& work) { save(work, step); },
           [](const program::Issue&) {},
       },
       p.op->work);
   for (const Operand& dying : p.dies) memory_.release(dying, step);
   return goes_on;
+}
+
+void Operations::copy(Prepared& p, const program::Copy& copy, std::int64_t step) {
+  if (!program::due(copy.every, step)) return;
+  // The first copy of a step runs after an update of this step and before all of the next one.
+  if (std::exchange(copied_step_, step) != step) copied_skipped_ = skipped_updates_;
+  memory_.write(p.need(program::Slot::target), step)
+      .copy_(memory_.read(p.need(program::Slot::source), step));
+}
+
+void Operations::save(const program::Save& save, std::int64_t step) {
+  if (program::due(save.every, step) && on_save_) on_save_(step + 1, copied_skipped_);
 }
 
 Buffer Operations::payload(const Operand& operand, std::int64_t step) {

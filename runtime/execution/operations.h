@@ -25,6 +25,8 @@ struct BatchSource {
   const Data* data = nullptr;
   bool training = true;
   std::int64_t evaluation = 0;  // number of the validation batch, if not training
+  /// Of a training run: whether a step, which has begun, is the last one.
+  std::function<bool(std::int64_t step)> ends_after = {};
 };
 
 class Operations {
@@ -37,13 +39,13 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  /// Runs an op for a step, on the thread of its lane. False: the op takes from a mailbox to which
-  /// no rank will put any more.
+  /// Runs an op for a step, on the thread of its lane. False: the op took the answer after which
+  /// this free-running rank begins no further step of this run.
   bool execute(Id op, std::int64_t step);
 
   /// Call before a run. In evaluation the head's backward only adds up the loss.
-  void begin(BatchSource feed);
-  /// Call after a run. Closes this rank's mailboxes, so that ranks that take from them can end.
+  void begin(const BatchSource& feed);
+  /// Call after a run. Closes this rank's mailboxes.
   void end();
   /// Returns loss and norm of a step that this rank has run, and forgets them.
   StepLoss take_loss(std::int64_t step);
@@ -52,6 +54,11 @@ class Operations {
   /// correction counts updates, not steps, so checkpoints keep this number.
   std::int64_t skipped_updates() const { return skipped_updates_; }
   void skipped_updates(std::int64_t count) { skipped_updates_ = count, last_skipped_ = -1; }
+
+  /// What a Save does with the snapshot before step `step`; `skipped`: skipped_updates() then.
+  /// Called on the thread of the Save's lane. Empty: nothing.
+  using OnSave = std::function<void(std::int64_t step, std::int64_t skipped)>;
+  void on_save(OnSave save) { on_save_ = std::move(save); }
 
   /// Payload bytes sent so far, over all communicators and mailboxes.
   std::int64_t bytes_sent() const;
@@ -87,6 +94,8 @@ class Operations {
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
+  void copy(Prepared& p, const program::Copy& copy, std::int64_t step);
+  void save(const program::Save& save, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
   StepLoss& loss(std::int64_t step);
@@ -111,11 +120,14 @@ class Operations {
   std::int64_t bytes_put_ = 0;                                             // in earlier runs
   int run_ = 0;                  // number of the run; every run gets new mailboxes
   std::vector<Id> last_sender_;  // by channel: sender of the last message taken
+  bool ends_others_;             // its answers tell free-running ranks when to end
   std::vector<MicroBatch> microbatches_;
   std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // (step, loss), at step modulo size
   std::mutex loss_lock_;
   SelectScratch select_scratch_;  // one is enough: all selects of a role are on one lane
   std::int64_t skipped_updates_ = 0, last_skipped_ = -1;
+  std::int64_t copied_step_ = -1, copied_skipped_ = 0;  // the last snapshot's step, and its count
+  OnSave on_save_ = {};
 };
 
 }  // namespace rehearse::runtime

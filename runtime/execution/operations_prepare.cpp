@@ -31,6 +31,20 @@ std::vector<Id> members_of(const program::Program& program, const program::Chann
       fmt::format("rank {} uses channel {} but is in none of its groups", rank, channel.name));
 }
 
+/// The role whose answers tell free-running ranks when to end: one of several servers, because each
+/// server sees another order of gradients. It is the last one, whose weights a worker's next step
+/// needs first, so that nothing of that step has run before the answer came. `none`: no role
+/// answers.
+Id ending_role(const program::Program& program) {
+  Id last = none;
+  for (Id r = 0; r < program.roles.size(); ++r)
+    for (const program::Op& op : program.roles[r].ops)
+      if (const auto* put = std::get_if<program::Put>(&op.work);
+          put != nullptr && put->reply != none)
+        last = r;
+  return last;
+}
+
 }  // namespace
 
 Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec& model,
@@ -54,6 +68,7 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
       communicators_(role_.lanes.size()),
       mailboxes_(program_.channels.size()),
       last_sender_(program_.channels.size(), none),
+      ends_others_(role_id_ == ending_role(program_)),
       losses_(steps_under_way, {-1, {}}) {
   for (auto& lane : communicators_) lane.resize(program_.channels.size());
   find_samples();
@@ -85,7 +100,7 @@ void Operations::find_samples() {
   }
 }
 
-void Operations::begin(BatchSource feed) {
+void Operations::begin(const BatchSource& feed) {
   feed_ = feed;
   memory_.forget_last_users();
   for (const auto& op : ops_)
@@ -115,6 +130,8 @@ void Operations::prepare(Id id) {
             p->peer_rank = wiring_.process(peer.ranks[linked_.place_of[rank_] % peer.ranks.size()]);
           },
           [&](const program::Take& take) { p->mailbox = take.channel; },
+          [](const program::Copy&) {},
+          [](const program::Save&) {},
           [](const program::Issue&) { throw ProgramError("an op of a prediction cannot run"); },
       },
       p->op->work);

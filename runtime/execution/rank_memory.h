@@ -69,6 +69,10 @@ class RankMemory {
 
   /// The version of a state storage that a read with age `age` at step `step` sees.
   at::Tensor state(Id storage, std::int64_t step, int age) const;
+  /// An instance of a storage with one version.
+  at::Tensor instance(Id storage, int index) const {
+    return storages_[storage].tensors.at(static_cast<std::size_t>(index));
+  }
 
  private:
   struct Instances {

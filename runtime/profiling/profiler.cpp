@@ -88,7 +88,7 @@ std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
 
 costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
                                const Environment& environment) {
-  if (model.family == model::Family::llama || model.outputs > 0)
+  if (model.outputs > 0)
     throw InputError(
         fmt::format("model {}: it is simulated only: there is nothing to measure", model.name));
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -110,8 +110,9 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
       for (const int samples : settings.samples)
         profile_model(model, samples, tp, settings, control, profile);
     profile_kernels(control, profile);
-    profile_network(settings, control, network, profile);
-    if (cluster && environment.world_size > 1) profile_pairs(*cluster, control, network, profile);
+    if (settings.network) profile_network(settings, control, network, profile);
+    if (settings.network && cluster && environment.world_size > 1)
+      profile_pairs(*cluster, control, network, profile);
     control.finish();
     set_device_kind(profile, cluster ? cluster->kind_of(0).name : "CPU core");
     return profile;

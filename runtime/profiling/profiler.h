@@ -19,6 +19,7 @@ struct ProfileSettings {
   std::vector<int> tensor_parallel = {1};
   program::DType dtype = program::DType::f32;
   plan::Optimizer optimizer = plan::Optimizer::adamw;
+  bool network = true;                     // time collectives, transfers and pairs
   std::string cluster = {};                // the cluster that the ranks are on; empty: this host
   int threads = 0;                         // per rank; 0: cores / ranks
   Seconds segment_time = Seconds(1.5);     // spent on each number of samples and each tp

@@ -49,7 +49,8 @@ PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
               parts.network,
               parts.control,
               &disturber,
-              wiring_of(*plan, number)},
+              wiring_of(*plan, number),
+              parts.faults},
       executor(context) {}
 
 MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,

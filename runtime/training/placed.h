@@ -33,8 +33,9 @@ struct RunParts {
   const Data& data;
   Network& network;
   Control& control;
-  std::vector<Id> devices;  // by process: its device
-  TraceFile* trace;         // null: no trace
+  std::vector<Id> devices;          // by process: its device
+  TraceFile* trace;                 // null: no trace
+  FaultInjector* faults = nullptr;  // null: none
 };
 
 struct PlacedPlan {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/base/numbers.h"
@@ -20,6 +21,9 @@
 
 namespace rehearse::runtime {
 namespace {
+
+/// The key under which rank 0 publishes which rank is too slow, and its factor.
+constexpr const char* evicted = "evicted";
 
 /// The peak rate of this run's devices, or why it is not known.
 struct Peak {
@@ -73,6 +77,8 @@ Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const
     silent_ = !linked.program.roles[linked.role_of[control.environment().rank]].free_running;
   }
   if (!leader_) return;
+  if (job.recovery.slow_factor > 0 && !by_arrival_)
+    slow_.emplace(linked.role_of, job.recovery.slow_factor);
   const Peak peak = peak_of(job, linked);
   peak_flops_ = peak.flops;
   no_mfu_ = peak.unknown;
@@ -80,20 +86,50 @@ Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const
 }
 
 void Progress::open(const std::string& folder) {
-  const std::string path = metrics_path(folder);
-  metrics_.open(path, std::ios::app);
-  if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", path));
+  metrics_file_ = metrics_path(folder);
+  metrics_.open(metrics_file_, std::ios::app);
+  if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", metrics_file_));
+}
+
+void Progress::write(const nlohmann::json& row) {
+  if (!metrics_.is_open()) return;
+  metrics_ << row.dump() << '\n' << std::flush;
+  if (!metrics_) throw BackendError(fmt::format("{}: cannot write it", metrics_file_));
 }
 
 double Progress::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
+std::optional<std::string> Progress::eviction() const {
+  if (job_.recovery.slow_factor == 0) return std::nullopt;
+  const auto found = control_.lookup(evicted);
+  if (!found || std::stoi(*found) != control_.environment().rank) return std::nullopt;
+  return slowness(std::stod(found->substr(found->find(' ') + 1)), job_.recovery.slow_factor);
+}
+
+std::optional<SlowRank> Progress::overloaded() {
+  if (!leader_ || job_.recovery.slow_factor == 0) return std::nullopt;
+  const std::lock_guard lock(lock_);
+  return std::exchange(overloaded_, std::nullopt);
+}
+
+void Progress::look_for_slow_rank(const StepReport& report) {
+  auto slow = slow_->add(report.rank, report.values.at(2));
+  if (!slow) return;
+  if (job_.recovery.slow_rank == job::SlowRankPolicy::evict)
+    control_.publish(evicted, fmt::format("{} {:.1f}", slow->rank, slow->factor));
+  else
+    overloaded_ = std::move(slow);
+  slow_.reset();  // this start ends
+}
+
+void Progress::step(std::int64_t step, const StepLoss& loss, bool counts, double computed_s) {
   if (silent_) return;
-  const double values[] = {counts ? loss.sum : 0.0, loss.square_norm};
+  const double values[] = {counts ? loss.sum : 0.0, loss.square_norm, computed_s};
   control_.report(step, values);
   if (!leader_) return;
+  const std::lock_guard lock(lock_);
   if (!by_arrival_) ended_[step] = now();
   collect();
 }
@@ -101,8 +137,7 @@ void Progress::step(std::int64_t step, const StepLoss& loss, bool counts) {
 void Progress::collect() {
   while (const std::optional<StepReport> report = control_.next_report()) {
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
-    // Ignore reports of steps beyond the end of the run.
-    if (by_arrival_ && step >= limit_) continue;
+    if (slow_) look_for_slow_rank(*report);
     PendingStep& told = open_[step];
     told.sum += report->values.at(0);
     told.square_norm = std::max(told.square_norm, report->values.at(1));
@@ -119,17 +154,16 @@ void Progress::collect() {
 void Progress::drain(std::int64_t end) {
   if (!leader_) return;
   const double deadline = now() + control_.options().timeout.value;
-  while (first_ >= 0 && static_cast<std::int64_t>(losses_.size()) < end - first_) {
-    collect();
+  for (;;) {
+    {
+      const std::lock_guard lock(lock_);
+      if (first_ < 0 || static_cast<std::int64_t>(losses_.size()) >= end - first_) break;
+      collect();
+    }
     control_.check();
-    // Free-running ranks have already sent all their reports.
-    if (by_arrival_ || now() > deadline) break;
+    if (now() > deadline) break;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  if (!by_arrival_ || first_ < 0) return;
-  collect();
-  arrived_ = (end - first_) * reports_a_step_;
-  open_.clear();
 }
 
 void Progress::tell(std::int64_t step, const PendingStep& told) {
@@ -148,16 +182,14 @@ void Progress::tell(std::int64_t step, const PendingStep& told) {
   const double tokens = double(job_.plan.schedule.global_batch) * job_.model.seq_len;
   const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
-  if (metrics_.is_open()) {
-    nlohmann::json j = {{"step", step + 1},  // the number of steps done, as in all other lines
+  nlohmann::json row = {{"step", step + 1},  // the number of steps done, as in all other lines
                         {"loss", loss},
                         {"lr", learning_rate(job_.train, step)},
                         {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
-    if (seconds > 0) j["step_time_s"] = seconds, j["tokens_per_s"] = tokens / seconds;
-    if (mfu > 0) j["mfu"] = mfu;
-    if (!std::isnan(norm)) j["grad_norm"] = norm;
-    metrics_ << j.dump() << '\n' << std::flush;
-  }
+  if (seconds > 0) row["step_time_s"] = seconds, row["tokens_per_s"] = tokens / seconds;
+  if (mfu > 0) row["mfu"] = mfu;
+  if (!std::isnan(norm)) row["grad_norm"] = norm;
+  write(row);
   std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
@@ -183,33 +215,56 @@ void Progress::validation(std::int64_t step, double loss, double seconds) {
   if (!leader_) return;
   // The time of the validation belongs to no step.
   ended_.clear();
-  if (metrics_.is_open())
-    metrics_ << nlohmann::json{{"step", step}, {"validation_loss", loss}}.dump() << '\n'
-             << std::flush;
+  write({{"step", step}, {"validation_loss", loss}});
   line(fmt::format("step {}/{}  validation loss {:.4f}  perplexity {:.2f}  ({})", step,
                    job_.train.steps, loss, std::exp(loss), to_text(Seconds(seconds))),
        true);
 }
 
-void Progress::saved(std::int64_t step, const std::string& path, double seconds) {
+void Progress::evaluated(std::int64_t step, const std::string& folder, double loss,
+                         double seconds) {
   if (!leader_) return;
   ended_.clear();
-  line(fmt::format("step {}/{}  saved {}  ({})", step, job_.train.steps, path,
-                   to_text(Seconds(seconds))),
+  write({{"step", step}, {"evaluated", folder}, {"evaluated_loss", loss}});
+  line(fmt::format("step {}/{}  loss on {} {:.4f}  perplexity {:.2f}  ({})", step, job_.train.steps,
+                   folder, loss, std::exp(loss), to_text(Seconds(seconds))),
        true);
+}
+
+void Progress::saved(std::int64_t step, const std::string& path, double seconds, bool stopped,
+                     const std::optional<BaseRecord>& base) {
+  if (!leader_) return;
+  const std::lock_guard lock(lock_);
+  if (stopped) ended_.clear();  // the time of the save belongs to no step
+  std::string more;
+  if (base) {
+    more = fmt::format(", {} has changed since step {}", percent(base->changed, 1), base->step);
+    if (base->bits > 0) more += fmt::format(", rounded by {:.2g} at most", base->error);
+    write({{"step", step},
+           {"base", base->step},
+           {"changed", base->changed},
+           {"error", base->error},
+           {"relative_error", base->relative_error}});
+  }
+  line(fmt::format("step {}/{}  saved {}  ({}{})", step, job_.train.steps, path,
+                   to_text(Seconds(seconds)), more),
+       true);
+}
+
+void Progress::checked(std::int64_t step) {
+  if (!leader_) return;
+  ended_.clear();  // the time of the check belongs to no step
+  write({{"step", step}, {"checked", true}});
 }
 
 void Progress::replaced(const Replacement& r) {
   if (!leader_) return;
+  slow_.reset();  // the new plan divides the work in another way
   ended_.clear();
-  if (metrics_.is_open())
-    metrics_ << nlohmann::json{{"step", r.step},
-                               {"plan", r.plan},
-                               {"migration_s", r.seconds},
-                               {"migration_bytes", r.bytes}}
-                    .dump()
-             << '\n'
-             << std::flush;
+  write({{"step", r.step},
+         {"plan", r.plan},
+         {"migration_s", r.seconds},
+         {"migration_bytes", r.bytes}});
   line(fmt::format("step {}/{}  goes on under another plan: {}  ({} sent, {})", r.step,
                    job_.train.steps, r.plan, to_text(Bytes(static_cast<double>(r.bytes))),
                    to_text(Seconds(r.seconds))),

@@ -21,13 +21,25 @@ plan::Plan plan_from(const std::string& text, const std::string& where, const jo
 }
 
 PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job) {
-  PlanRecord record = read_manifest(checkpoint).record;
-  if (record.placements == 0 || record.plan.empty()) return {};
-  const plan::Plan plan = plan_from(record.plan, checkpoint + "/manifest.json", job);
-  if (plan.mesh.world_size() != job.plan.mesh.world_size() ||
-      plan.schedule.global_batch != job.plan.schedule.global_batch)
+  Manifest manifest = read_manifest(checkpoint);
+  if (manifest.record.placements == 0 || manifest.record.plan.empty() ||
+      manifest.world_size != job.plan.mesh.world_size() ||
+      manifest.global_batch != job.plan.schedule.global_batch)
     return {};
-  return record;
+  return std::move(manifest.record);
+}
+
+std::optional<std::vector<int>> balanced_shares(const SlowRank& slow, const PlacedPlan& current) {
+  const job::Job& job = current.plan->job;
+  planner::Measured measured;
+  for (Id rank = 0; rank < slow.seconds.size(); ++rank)
+    measured.busy.push_back(slow.seconds[current.context.wiring.process(rank)]);
+  const auto plan = planner::BalanceLoad(1, job.adaptive.balance_bound).observe(measured, job.plan);
+  if (!plan) return std::nullopt;
+  std::vector<int> shares;
+  for (int replica = 0; replica < plan->mesh.dp; ++replica)
+    shares.push_back(plan->samples(replica));
+  return shares;
 }
 
 std::optional<plan::Plan> consult(planner::Policy& policy, const PlacedPlan& current,

@@ -4,10 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/planner/policy.h"
 #include "runtime/checkpoints/manifest.h"
 #include "runtime/training/placed.h"
+#include "runtime/training/slow_ranks.h"
 
 namespace rehearse::runtime {
 
@@ -21,6 +23,10 @@ plan::Plan plan_from(const std::string& text, const std::string& where, const jo
 /// run had changed its plan by then and the world size and global batch are the job's. Otherwise
 /// the record is empty (0 placements), and the run resumes with the job's plan.
 PlanRecord resumed_plan(const std::string& checkpoint, const job::Job& job);
+
+/// Samples of a micro-batch by replica that follow the speeds of the window in which a rank was
+/// found slow. Nothing: they would not shorten steps by adaptive.balance_bound.
+std::optional<std::vector<int>> balanced_shares(const SlowRank& slow, const PlacedPlan& current);
 
 /// Asks the policy. Every rank calls it, before a step at which the policy is due. Returns the new
 /// plan; nothing: the run keeps its plan. `measured`: rank 0's is used; its `busy` is filled in

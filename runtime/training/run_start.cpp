@@ -1,9 +1,13 @@
 #include "runtime/training/run_start.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "engine/base/errors.h"
 #include "runtime/checkpoints/manifest.h"
@@ -14,6 +18,15 @@ namespace rehearse::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The step of the newest checkpoint in a folder; -1: there is none that counts.
+std::int64_t newest_step(const std::string& folder) {
+  try {
+    return read_manifest(find_checkpoint(folder)).step;
+  } catch (const InputError&) {
+    return -1;
+  }
+}
 
 void check_folder(const job::Job& job, const TrainOptions& options, const RunStart& start) {
   std::error_code error;
@@ -28,6 +41,24 @@ void check_folder(const job::Job& job, const TrainOptions& options, const RunSta
 
 }  // namespace
 
+void set_threads(const job::Job& job, const Environment& environment) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  at::set_num_threads(job.run.threads > 0 ? job.run.threads
+                                          : std::max(1, cores / environment.local_world_size));
+  // Activations are allocated and freed in every step. Keep their pages instead of requesting them
+  // from the kernel each time.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked) {
+  if (job.recovery.slow_factor > 0 && linked.mailboxes)
+    throw InputError(
+        fmt::format("recovery.slow_factor: {:g}: workers of method \"{}\" do not wait for each "
+                    "other, so a slow one only does fewer steps; leave it out",
+                    job.recovery.slow_factor, job.plan.method));
+}
+
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read) {
   try {
     read();
@@ -36,9 +67,23 @@ void reading_checkpoint(const std::string& checkpoint, const std::function<void(
   }
 }
 
-RunStart find_start(const job::Job& job, const TrainOptions& options, Control& control) {
+RunStart find_start(const job::Job& job, const TrainOptions& options, const NodeStore& store,
+                    Control& control) {
   RunStart start;
-  if (options.resume) {
+  const bool from_nodes = options.resume_from.empty() || options.resume_from == store.root();
+  if (options.resume && store.used() && from_nodes) {
+    start.held = gather_held(store, checked_until(job.train.out), control);
+    const bool first = control.environment().rank == 0 && options.resume_from.empty();
+    const std::vector<std::string> on_disk = control.gather(
+        "newest step in train.out", first ? std::to_string(newest_step(job.train.out)) : "-1");
+    if (start.held.newest && start.held.newest->step < std::stoll(on_disk[0]))
+      start.held.newest.reset();
+  }
+  if (start.held.newest) {
+    const auto rank = static_cast<Id>(control.environment().rank);
+    start.checkpoint = checkpoint_path(store.folder_of(rank), start.held.newest->step);
+    start.within = true;
+  } else if (options.resume) {
     std::string step;
     together(control, "checkpoint to go on from", [&] {
       start.checkpoint =

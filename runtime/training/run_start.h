@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/job/job.h"
+#include "runtime/checkpoints/collect.h"
 #include "runtime/control/control.h"
 #include "runtime/training/train.h"
 
@@ -13,12 +14,21 @@ namespace rehearse::runtime {
 struct RunStart {
   std::string checkpoint = {};  // to resume from; empty: the run begins at step 0
   bool within = false;  // the checkpoint belongs to the run in train.out, which is continued
+  HeldByAll held =
+      {};  // its newest is the checkpoint, which must be collected first; or it has none
 };
 
 /// Every rank calls it. Throws the same InputError on all ranks when there is no checkpoint to
 /// resume from, its manifest is damaged, or train.out cannot be written or holds another run. May
 /// create the folder train.out.
-RunStart find_start(const job::Job& job, const TrainOptions& options, Control& control);
+RunStart find_start(const job::Job& job, const TrainOptions& options, const NodeStore& store,
+                    Control& control);
+
+/// How many threads kernels of this rank use, and how its process keeps memory.
+void set_threads(const job::Job& job, const Environment& environment);
+/// Throws InputError when recovery.slow_factor is set and ranks of the program do not wait for each
+/// other.
+void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked);
 
 /// Runs `read`, which reads a checkpoint. If `read` throws InputError because the checkpoint is
 /// damaged, adds to the message which checkpoint to use instead.

@@ -1,17 +1,14 @@
 #include "runtime/training/train.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <numeric>
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
@@ -25,71 +22,29 @@
 #include "runtime/control/together.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"
+#include "runtime/execution/fault_injector.h"
 #include "runtime/execution/variance.h"
+#include "runtime/training/checker.h"
+#include "runtime/training/evaluation.h"
+#include "runtime/training/node_death.h"
+#include "runtime/training/op_names.h"
 #include "runtime/training/placed.h"
 #include "runtime/training/progress.h"
 #include "runtime/training/replan.h"
 #include "runtime/training/run_start.h"
+#include "runtime/training/saver.h"
 
 namespace rehearse::runtime {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void set_threads(const job::Job& job, const Environment& environment) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  at::set_num_threads(job.run.threads > 0 ? job.run.threads
-                                          : std::max(1, cores / environment.local_world_size));
-  // Activations are allocated and freed in every step. Keep their pages instead of requesting them
-  // from the kernel each time.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, -1);
-}
-
-DataSettings data_settings(const job::Job& job) {
-  return {
-      .path = job.train.data,
-      .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
-      .seq_len = job.model.seq_len,
-      .global_batch = job.plan.schedule.global_batch,
-      .vocab = job.model.vocab,
-      .seed = job.train.seed};
-}
-
-/// Names ops of the current plan for messages of the control plane, which runs on another thread.
-class OpNames {
- public:
-  void set(std::shared_ptr<const LinkedPlan> plan) {
-    const std::lock_guard lock(mutex_);
-    plan_ = std::move(plan);
-  }
-  std::string operator()(Id process, Id op) const {
-    const std::lock_guard lock(mutex_);
-    if (plan_ == nullptr) return "";
-    const link::LinkedProgram& linked = plan_->linked;
-    const program::Role& role =
-        linked.program.roles.at(linked.role_of.at(plan_->plays.at(process)));
-    return op < role.ops.size() ? to_text(linked.program, role, op) : std::string();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const LinkedPlan> plan_ = {};
-};
-
-ControlOptions control_options(const job::Job& job, const OpNames& described) {
-  return {.timeout = job.run.timeout,
-          .heartbeat = job.run.heartbeat,
-          .join = job.run.connect_timeout,
-          .describe = [&described](Id process, Id op) { return described(process, op); }};
-}
-
 /// The next step before which the run stops to evaluate or save, or the end of the run.
-std::int64_t next_boundary(const job::Train& train, std::int64_t step) {
+std::int64_t next_boundary(const job::Job& job, std::int64_t step) {
+  const job::Train& train = job.train;
   std::int64_t next = train.steps;
-  for (const std::int64_t every : {train.eval_every, train.save_every})
+  // The program's own checkpoints do not stop training, unless each is checked.
+  const bool stops = job.plan.checkpoints.every == 0 || job.run.check_every > 0;
+  const std::int64_t save_every = stops ? train.save_every : 0;
+  for (const std::int64_t every : {train.eval_every, save_every, job.run.check_every})
     if (every > 0) next = std::min(next, (step / every + 1) * every);
   return next;
 }
@@ -97,46 +52,71 @@ std::int64_t next_boundary(const job::Train& train, std::int64_t step) {
 class Trainer {
  public:
   Trainer(const job::Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
-          int placements, const RunStart& start, const Data& data, Control& control,
-          const StopOnSignal& stop, OpNames& described)
+          int placements, const RunStart& start, const NodeStore& store, const EvaluationData& data,
+          Control& control, const StopOnSignal& stop, OpNames& described)
       : job_(job),
         options_(options),
         start_(start),
-        data_(data),
+        store_(store),
         control_(control),
         stop_(stop),
         described_(described),
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
-        parts_{data, network_, control, job.plan.placement.rank_to_device,
-               traced() ? &trace_ : nullptr},
+        faults_(options.faults == nullptr
+                    ? nullptr
+                    : std::make_unique<FaultInjector>(*options.faults, place_of(job, rank()),
+                                                      job.train.out)),
+        parts_{data.own,
+               network_,
+               control,
+               job.plan.placement.rank_to_device,
+               traced() ? &trace_ : nullptr,
+               faults_.get()},
         current_(std::make_unique<PlacedPlan>(std::move(plan), placements, parts_)),
-        progress_(job, current_->plan->linked, data, control, options.quiet) {}
+        progress_(job, current_->plan->linked, data.own, control, options.quiet),
+        evaluation_(job, data, control, progress_),
+        checker_(job, control),
+        between_(network_.communicator("files of checkpoints", all_ranks(control))),
+        saver_(job, store, *between_, progress_, faults_.get()) {
+    saver_.use(*current_);
+    if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
+  }
 
   TrainSummary run() {
     const job::Train& train = job_.train;
     TrainSummary summary;
     std::int64_t step = begin();
+    control_.start_at(step, current_->executor.role().free_running);
     prepare_folder(step);
+    check(step);
     keep_stamps();
+    if (options_.began && control_.environment().rank == 0) options_.began(step);
     summary.first_step = observed_from_ = step;
     if (start_.within) summary.checkpoint = start_.checkpoint;
     bool ended = step >= train.steps;
     while (!ended) {
       const std::int64_t boundary = next_stop(step);
-      const std::int64_t end = replan(step, summary) ? run_until(step, boundary) : step;
+      const std::int64_t end = replan(step, summary) ? run_until(step, boundary, summary) : step;
       progress_.drain(end);
       ended = end < boundary || end >= train.steps;
       step = end;
-      if (at(train.eval_every, step) || (ended && end == train.steps))
-        summary.validation_loss = validate(step);
+      if (at(job_.run.check_every, step) || at(train.save_every, step) || ended) check(step);
+      if (at(train.eval_every, step) || (ended && end == train.steps)) evaluate(step, summary);
       // A resumed run that has not run a step yet still has the checkpoint it was resumed from.
       const bool moved = step > summary.first_step || !start_.within;
-      if ((at(train.save_every, step) || ended) && moved) save(step, summary);
+      if ((at(train.save_every, step) || ended) && moved) saver_.save(step, ended, summary);
+    }
+    if (leads_node() && !train.out.empty()) {
+      std::error_code ignored;  // with what nodes have left here that are not in the run any more
+      std::filesystem::remove_all(store_.root(), ignored);
     }
     summary.end_step = step;
     gather_observed(step, summary);
-    summary.signal = control_.last_step() ? stop_.first() : 0;
+    if (control_.last_step()) {
+      summary.signal = stop_.first();
+      summary.drained = step < train.steps && asked_to_drain();
+    }
     add_trace();
     trace_.close();
     summary.bytes_sent = sent_before_ + current_->executor.bytes_sent();
@@ -146,20 +126,34 @@ class Trainer {
   }
 
  private:
+  Id rank() const { return static_cast<Id>(control_.environment().rank); }
+  bool leads_node() const { return store_.used() && store_.leader_of(rank()) == rank(); }
+  static std::vector<Id> all_ranks(const Control& control) {
+    std::vector<Id> ranks(static_cast<std::size_t>(control.environment().world_size));
+    std::iota(ranks.begin(), ranks.end(), Id{0});
+    return ranks;
+  }
   bool traced() const { return !options_.trace.empty() || options_.sink != nullptr; }
   static bool at(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
   /// Fills the state from the seed, a checkpoint or imported weights. Returns the first step.
   std::int64_t begin() {
     std::int64_t step = 0;
-    current_->executor.initialise();
+    // A checkpoint has all weights: drawing them as well would take seconds for a large model.
+    Executor& executor = current_->executor;
+    start_.checkpoint.empty() ? executor.initialise() : executor.clear();
     together(control_, "state to begin with", [&] {
+      if (start_.held.newest) collect(store_, start_.held, control_, *between_);
       if (!start_.checkpoint.empty()) {
         reading_checkpoint(start_.checkpoint, [&] {
-          step = load_checkpoint(start_.checkpoint, current_->context, current_->executor);
+          if (faults_ != nullptr && start_.within)
+            faults_->recovering(read_manifest(start_.checkpoint).step);
+          const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
+          step = load_checkpoint(start_.checkpoint, current_->context, executor,
+                                 {.without = job_.recovery.without, .slowdown = slow});
         });
       } else if (!options_.import_weights.empty()) {
-        import_gpt2(options_.import_weights, current_->context, current_->executor);
+        import_weights(options_.import_weights, current_->context, current_->executor);
       }
     });
     return step;
@@ -170,18 +164,26 @@ class Trainer {
   void prepare_folder(std::int64_t step) {
     const std::string& folder = job_.train.out;
     together(control_, "begin of the run", [&] {
-      if (folder.empty() || control_.environment().rank != 0) return;
+      if (leads_node()) rewind_node(store_.folder_of(rank()), start_.within ? step : -1);
+      if (folder.empty() || rank() != 0) return;
       if (start_.within)
-        rewind_run(folder, step);
+        rewind_run(folder, step, job_.run.check_every > 0);
       else if (options_.overwrite)
         remove_run(folder);
       progress_.open(folder);
     });
   }
 
+  /// Compares what replicas hold, before anything of it is saved.
+  void check(std::int64_t step) {
+    if (job_.run.check_every == 0) return;
+    checker_.check(step, *current_);
+    progress_.checked(step);
+  }
+
   /// The next step before which the run stops to evaluate, to save or to ask the policy.
   std::int64_t next_stop(std::int64_t step) const {
-    std::int64_t next = next_boundary(job_.train, step);
+    std::int64_t next = next_boundary(job_, step);
     if (options_.policy == nullptr) return next;
     if (const auto due = options_.policy->next(step + 1, current_->number))
       next = std::min(next, *due);
@@ -239,15 +241,18 @@ class Trainer {
     return true;
   }
 
-  std::int64_t run_until(std::int64_t step, std::int64_t boundary) {
-    // A free-running rank has no last step: it runs until the ranks that it works for have ended.
+  std::int64_t run_until(std::int64_t step, std::int64_t boundary, TrainSummary& summary) {
+    // A free-running rank has no last step: it runs until an answer tells it to end.
     Executor& executor = current_->executor;
     const bool free = executor.role().free_running;
-    progress_.begin(step, boundary);
+    progress_.begin(step);
+    saver_.use(*current_);
     const std::int64_t end =
         executor.run(step, free ? std::numeric_limits<std::int32_t>::max() : boundary,
                      [&](std::int64_t done, const StepLoss& loss) {
-                       progress_.step(done, loss, executor.counts());
+                       saver_.tell(summary);
+                       progress_.step(done, loss, executor.counts(), executor.compute_seconds());
+                       mind_slow_ranks();
                      });
     if (!current_->plan->linked.mailboxes) return end;
     // The ranks that are not free-running count the run's steps; take the end from the first of
@@ -260,29 +265,31 @@ class Trainer {
     return end;
   }
 
-  double validate(std::int64_t step) {
-    if (data_.validation_windows() == 0) return std::numeric_limits<double>::quiet_NaN();
-    const double began = now();
-    const std::int64_t batches = job_.train.eval_batches;
-    const double mine = current_->executor.evaluate(step, batches);
-    double sum = 0;
-    for (const std::string& one :
-         control_.gather(fmt::format("validation {}", step), fmt::format("{:.17g}", mine)))
-      sum += std::stod(one);
-    const double loss = sum / static_cast<double>(data_.validation_labels(
-                                  0, batches * job_.plan.schedule.global_batch));
-    progress_.validation(step, loss, now() - began);
-    return loss;
+  void mind_slow_ranks() {
+    if (const auto why = progress_.eviction()) {
+      if (options_.evicted) options_.evicted();
+      throw BackendError(*why);
+    }
+    const auto slow = progress_.overloaded();
+    if (!slow) return;
+    const std::string why =
+        fmt::format("rank {}: {}", slow->rank, slowness(slow->factor, job_.recovery.slow_factor));
+    if (const auto shares = balanced_shares(*slow, *current_))
+      options_.unbalanced(why, *shares);
+    else
+      progress_.say(why + "; other shares would not make steps shorter");
   }
 
-  void save(std::int64_t step, TrainSummary& summary) {
-    if (job_.train.out.empty()) return;
-    const double began = now();
-    PlanRecord record{.placements = current_->number};
-    if (record.placements > 0) record.plan = plan_text(current_->plan->job.plan, job_);
-    save_checkpoint(job_.train.out, step, current_->context, current_->executor, record);
-    summary.checkpoint = checkpoint_path(job_.train.out, step);
-    progress_.saved(step, summary.checkpoint, now() - began);
+  void evaluate(std::int64_t step, TrainSummary& summary) const {
+    Losses losses = evaluation_.run(step, current_->executor);
+    summary.validation_loss = losses.validation;
+    summary.evaluated = std::move(losses.others);
+  }
+
+  /// Whether the launcher has asked any rank to drain: its signal may reach another one too late.
+  bool asked_to_drain() {
+    const auto all = control_.gather("drained", StopOnSignal::drained() ? "yes" : "no");
+    return std::ranges::count(all, "yes") > 0;
   }
 
   /// Traces the first steps under the current plan.
@@ -299,15 +306,20 @@ class Trainer {
   const job::Job& job_;
   const TrainOptions& options_;
   const RunStart& start_;
-  const Data& data_;
+  const NodeStore& store_;
   Control& control_;
   const StopOnSignal& stop_;
   OpNames& described_;
   Network network_;
   TraceFile trace_;
+  std::unique_ptr<FaultInjector> faults_;
   RunParts parts_;
   std::unique_ptr<PlacedPlan> current_;
   Progress progress_;
+  Evaluation evaluation_;
+  Checker checker_;
+  std::unique_ptr<Communicator> between_;
+  Saver saver_;
   std::int64_t sent_before_ = 0;    // bytes sent under earlier plans and by migrations
   std::int64_t asked_step_ = 0;     // the step at which the policy was last asked
   std::int64_t observed_from_ = 0;  // the first step under the current plan
@@ -331,17 +343,19 @@ TrainSummary train(const job::Job& job, const Environment& environment,
     plan = std::make_shared<const LinkedPlan>(job, first, job.plan.placement.rank_to_device);
   };
   link_first();
+  check_slow_factor(job, plan->linked);
   if (job.train.data.empty())
     throw InputError(
         "train.data is missing: the folder of token shards that data/prepare.py makes");
-  const Data data(data_settings(job));
+  const EvaluationData data(job);
 
   OpNames described;
   described.set(plan);
   Control control(environment, control_options(job, described));
   const StopOnSignal stop(control);
   try {
-    const RunStart start = find_start(job, options, control);
+    const NodeStore store(job);
+    const RunStart start = find_start(job, options, store, control);
     if (!start.checkpoint.empty() && options.policy != nullptr)
       if (const PlanRecord record = resumed_plan(start.checkpoint, job); record.placements > 0) {
         placements = record.placements;
@@ -351,7 +365,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
       }
     control.agree("program", fmt::format("{:016x}", plan->linked.hash));
     TrainSummary summary =
-        Trainer(job, options, plan, placements, start, data, control, stop, described).run();
+        Trainer(job, options, plan, placements, start, store, data, control, stop, described).run();
     control.finish();
     return summary;
   } catch (const std::exception& error) {

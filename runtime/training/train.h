@@ -3,13 +3,16 @@
 // it fills or loads the weights, runs steps, evaluates and saves. Rank 0 prints the progress.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/costs/profile.h"
 #include "engine/execution/trace.h"
+#include "engine/faults/event.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "engine/planner/policy.h"
@@ -22,14 +25,23 @@ struct TrainOptions {
   std::string resume_from = {};  // a checkpoint or a folder of them; empty: train.out
   bool overwrite = false;        // replace a run in train.out; false: such a run is an error
   std::string import_weights =
-      {};                  // GPT-2's model.safetensors to start from; empty: random weights
+      {};                  // Hugging Face's model.safetensors to start from; empty: random weights
   std::string trace = {};  // path of a Chrome trace of all ranks; empty: none
   int trace_steps = 10;    // how many steps under each plan are traced
   execution::TraceSink* sink = nullptr;  // rank 0: gets the trace of the first plan; null: none
   bool quiet = false;                    // no progress on standard output
+  /// Faults that the ranks inject into themselves, events that not_replayed() accepts; null: none.
+  std::shared_ptr<const faults::Trace> faults = {};
   /// Decides when and how the run changes its plan; null: the run keeps the job's plan. Every rank
   /// has a policy object of its own; the one of rank 0 decides.
   std::shared_ptr<planner::Policy> policy = {};
+  /// Rank 0: called before the first step, with its number; empty: nobody wants to know.
+  std::function<void(std::int64_t step)> began = {};
+  /// Called when this rank is about to leave because it is too slow; empty: the same.
+  std::function<void()> evicted = {};
+  /// Rank 0: called once when a rank is too slow and the run should drain and go on with other
+  /// method.shares; `why` names the rank. Needed with recovery.slow_rank = "rebalance".
+  std::function<void(const std::string& why, const std::vector<int>& shares)> unbalanced = {};
 };
 
 /// A change of plan.
@@ -46,8 +58,9 @@ struct TrainSummary {
   std::int64_t first_step = 0, end_step = 0;         // ran [first_step, end_step)
   double first_loss = unknown, last_loss = unknown;  // mean per label of a step; NaN: no step
   double validation_loss = unknown;                  // the last one measured; NaN: none was
-  std::vector<double> losses = {};                   // by step
-  std::vector<double> grad_norms = {};               // by step; NaN: not measured
+  std::vector<std::pair<std::string, double>> evaluated = {};  // the same on train.evaluate's
+  std::vector<double> losses = {};                             // by step
+  std::vector<double> grad_norms = {};                         // by step; NaN: not measured
   /// Seconds of the steps whose time is known: all but the first one, and the first one after a
   /// validation, a checkpoint or a change of plan.
   std::vector<double> step_times = {};
@@ -58,6 +71,7 @@ struct TrainSummary {
   std::vector<Replacement> replacements = {};
   std::vector<tensors::LayerVariance> variances = {};  // gradient variances; empty: not observed
   int signal = 0;                                      // the signal that ended the run; 0: none
+  bool drained = false;                                // the launcher asked for its end
 };
 
 /// Trains. Before the first step, throws InputError for anything wrong with job, data, checkpoint

@@ -14,6 +14,7 @@ ENGINE = [
     "engine/model",
     "engine/plan",
     "engine/cluster",
+    "engine/faults",
     "engine/collectives",
     "engine/link",
     "engine/tensors",
@@ -24,6 +25,7 @@ ENGINE = [
     "engine/execution",
     "engine/migration",
     "engine/planner",
+    "engine/goodput",
 ]
 RUNTIME = [
     "models",
@@ -37,7 +39,7 @@ RUNTIME = [
     "runtime/profiling",
     "runtime/training",
 ]
-CLI = ["cli/console", "cli/study", "cli/commands", "cli/training", "cli"]
+CLI = ["cli/console", "cli/study", "cli/chaos", "cli/commands", "cli/training", "cli"]
 ROOMS = [*ENGINE, "sim", *RUNTIME, *CLI]
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

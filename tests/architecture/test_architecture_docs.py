@@ -21,7 +21,7 @@ WRITTEN = {
     "plan.toml": "cli/training/after_warm_up.cpp",
 }
 SUFFIXES = r"\.(?:h|cuh|cpp|cu|py|md|toml|txt|program)$"
-SECTIONS = "model|cluster|method|train|adaptive|run|disturb"
+SECTIONS = "model|cluster|method|train|adaptive|run|disturb|faults|checkpoint|recovery"
 DECLARED = re.compile(r"^\s*(?:class|struct|union|enum class|enum|using)\s+(\w+)", re.M)
 # What follows these on a line that is not indented: a function, a constant.
 OUTERMOST = re.compile(r"(\w+)\s*[(=;{]")

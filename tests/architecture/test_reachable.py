@@ -17,9 +17,11 @@ FOR_TESTS = {
     "known_libraries": "the shipped library files, each of which a test loads",
     "known_software": "the shipped software files, each of which a test loads",
     "library_keys": "docs/software.md is held to it",
+    "model_file_keys": "docs/faults.md is held to it",
     "model_keys": "docs/model.md is held to it",
     "platform_keys": "docs/platforms.md is held to it",
     "software_keys": "docs/software.md is held to it",
+    "trace_keys": "docs/faults.md is held to it",
 }
 DECLARED = re.compile(r"(?<![\w.:>(~])([a-z_]\w*)\s*\(")
 KEYWORDS = {"alignas", "catch", "decltype", "defined", "explicit", "for", "if", "noexcept", "operator", "requires", "return"}

@@ -1,5 +1,5 @@
-"""Replacements of torchrun, srun and mpirun for a machine without them: starts the ranks of a command line, all on this host, with only
-the variables that docs/multi-host.md lists. The first argument selects the launcher."""
+"""A replacement of torchrun without a store of its own, which no real one can be told to be here: starts the ranks of a command line,
+all on this host, with only the variables that docs/multi-host.md lists."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ def arguments(**kinds):
         how = {"action": "store_true"} if kind is bool else {"type": kind}
         parser.add_argument(dashes + name.replace("_", "-"), dest=name, required=True, **how)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    return parser.parse_args(sys.argv[2:])
+    return parser.parse_args(sys.argv[1:])
 
 
 def run(command, ranks):
@@ -49,44 +49,5 @@ def torchrun():
     )
 
 
-def srun():
-    given = arguments(nodes=int, ntasks_per_node=int)
-    each = given.ntasks_per_node
-    common = {
-        "SLURM_NTASKS": f"{given.nodes * each}",
-        "SLURM_NTASKS_PER_NODE": f"{each}",
-        "SLURM_JOB_ID": f"{os.getpid()}",
-        "SLURM_JOB_NODELIST": ",".join(["localhost"] * given.nodes),
-        "SLURM_STEP_NODELIST": ",".join(["localhost"] * given.nodes),
-    }
-    return run(
-        given.command,
-        [common | {"SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % each}"} for rank in range(given.nodes * each)],
-    )
-
-
-def mpirun():
-    given = arguments(np=int, host=str, x=str)
-    slots = [int(host.split(":")[1]) for host in given.host.split(",")]
-    places = [(i, each) for each in slots for i in range(each)][: given.np]
-    common = {
-        "OMPI_COMM_WORLD_SIZE": f"{given.np}",
-        "OMPI_MCA_ess_base_jobid": f"{os.getpid()}",
-        **dict([given.x.split("=")]),
-    }
-    return run(
-        given.command,
-        [
-            common
-            | {
-                "OMPI_COMM_WORLD_RANK": f"{rank}",
-                "OMPI_COMM_WORLD_LOCAL_RANK": f"{i}",
-                "OMPI_COMM_WORLD_LOCAL_SIZE": f"{each}",
-            }
-            for rank, (i, each) in enumerate(places)
-        ],
-    )
-
-
 if __name__ == "__main__":
-    sys.exit({"torchrun": torchrun, "srun": srun, "mpirun": mpirun}[sys.argv[1]]())
+    sys.exit(torchrun())

@@ -109,6 +109,19 @@ class Trained(CliTestCase):
         self.assertEqual((resumed["first_step"], resumed["end_step"], resumed["plan_changes"]), (8, 12, []))
         self.assertEqual(resumed["losses"], whole["losses"][8:])
 
+    def test_fewer_ranks_go_on_with_a_plan_of_their_own(self):
+        """A rank dies after the run has planned again. The others plan for their number, with the variances of the warm-up."""
+        trace = self.tmp / "fault.toml"
+        trace.write_text('version = 1\n[[event]]\nkind = "rank_dies"\nrank = 2\nstep = 8\n')
+        keys = ["recovery.policy=shrink", "recovery.restarts=1", "train.save_every=3", "adaptive.warmup_steps=4", "train.global_batch=6"]
+        sets = [word for key in keys for word in ("--set", key)]
+        one = self.json("train", self.job(self.text), "--nproc", 3, *sets, "--faults", trace)
+        self.assertEqual((one["world_size"], one["first_step"], one["end_step"]), (2, 6, 12))
+        self.assertEqual([change["step"] for change in one["plan_changes"]], [6])
+        self.assertRegex(one["plan_changes"][0]["plan"], "dp 2 .*gradients sparse")
+        observed = json.loads((self.tmp / "out/warm-up.profile.json").read_text())["variances"]
+        self.assertEqual({layer["steps"] for layer in observed}, {4})
+
     def test_gradients_that_are_not_numbers(self):
         """Exit status 1, because the run failed; it is not a refused plan."""
         done = self.train("--set", "train.lr=1e25", "--set", "train.optimizer=sgd", expect=1)

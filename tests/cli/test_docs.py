@@ -10,8 +10,8 @@ import unittest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 
 UPDATE = os.environ.get("REHEARSE_UPDATE") == "1"
-# These commands train; the tests of train and profile run them with small data.
-TRAINS = {"train", "profile"}
+# These commands train; tests of their own run them with small data.
+TRAINS = {"train", "profile", "chaos"}
 
 
 class Documents(CliTestCase):

@@ -18,11 +18,12 @@ ENDLESS = 100000
 
 
 def ranks_of(launcher):
-    """rank -> pid of the processes that `--nproc` has started."""
+    """rank -> pid of the processes that `--nproc` has started; the rank is the first one of each."""
     found = {}
     for child in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
+            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
     return found
 
 

@@ -66,6 +66,10 @@ class Installed(TrainingCase):
         self.assertIn("zero3", self.run_it("compare", job, "--methods", "ddp,zero3", "--seeds", 1).stdout)
         self.assertIn("predicted", self.run_it("plan", job, "--budget", 20, "--no-rescore").stdout)
 
+    def test_failure_models(self):
+        job = self.experiments / "paper-ddp.toml"
+        self.assertIn("machine lost", self.run_it("faults", job, "--duration", "100d", "--set", "faults.model=opt-175b").stdout)
+
     def test_train(self):
         job = self.job(steps=2)
         trained = json.loads(self.run_it("train", job, "--nproc", 2, "--json").stdout)

@@ -10,6 +10,8 @@ import unittest
 from cli_test_case import ROOT, CliTestCase
 
 SCRIPT = ROOT / "experiments/own-runs/own_runs.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import own_runs  # noqa: E402 - found by the line above
 
 
 class OwnRuns(CliTestCase):
@@ -36,6 +38,20 @@ class OwnRuns(CliTestCase):
         self.assertEqual(whole["summary"]["runs"], 2)
         self.assertAlmostEqual(whole["summary"]["median_abs_error"], statistics.median(errors))
         self.assertIn("median error", done.stdout)
+
+    def test_kept_runs(self):
+        """The documents print what the kept file says, all twelve runs of the script are in it, and the figures follow from the values."""
+        kept = json.loads((SCRIPT.parent / "expected/predictions.json").read_text())
+        self.assertEqual([one["name"] for one in kept["runs"]], list(own_runs.RUNS))
+        text = (ROOT / "docs/experiments.md").read_text()
+        for one in kept["runs"]:
+            was = one["measured_step_time_s"]
+            self.assertEqual(was["median"], statistics.median(was["values"]))
+            self.assertGreaterEqual(len(was["values"]), 25)
+        self.assertEqual(kept["summary"], own_runs.summary(kept["runs"]))
+        self.assertIn(own_runs.table(kept["runs"]), text)
+        sentence = "**median error of {median_abs_error:.1%}**, a mean of {mean_abs_error:.1%} and a worst of {worst:.1%}"
+        self.assertIn(sentence.format(**kept["summary"]), text.replace("\n", " "))
 
     def test_refusals(self):
         self.assertIn("known are ddp-demo", self.script("--only", "ddp", status=2).stderr)

@@ -61,6 +61,26 @@ class Profile(CliTestCase):
         pairs.write_text(json.dumps(found))
         self.refused("profile", "-o", both, "--merge", f"{times},{path},{pairs}", says=["pair 0 to 1", "pairs.json"])
 
+    def test_without_a_network(self):
+        """The profile has times of work alone, and fits a cluster that it was not measured on."""
+        path = self.tmp / "work.json"
+        self.rehearse("profile", "-o", path, "--nproc", 2, "--threads", 1, "--model", "gpt-tiny", "--samples", 2, "--no-network")
+        found = json.loads(path.read_text())
+        self.assertTrue(found["segments"] and found["updates"] and found["kernels"])
+        self.assertEqual([found[key] for key in ("collectives", "transfers", "pairs")], [[], [], []])
+        nodes = self.tmp / "nodes.toml"
+        step = {}
+        for rate in ("10Mb/s", "20Mb/s"):
+            link = f'{{ from = "gpu0", to = "fabric", bandwidth = "{rate}", latency = "1us" }}'
+            nodes.write_text(f'summary = "s"\n[[nodes]]\ncount = 2\ndevices = ["CPU core"]\nlinks = [{link}]\n')
+            job = self.tmp / "job.toml"
+            job.write_text(f'model.name = "gpt-tiny"\ncluster.name = "{nodes}"\nmethod.name = "ddp"\ntrain.global_batch = 4\n')
+            one = self.json("simulate", job, "--set", f"cluster.profile={path}")
+            self.assertIs(one["calibrated"], True)
+            step[rate] = one["step_time_s"]["mean"]
+        self.assertTrue(1.8 < step["10Mb/s"] / step["20Mb/s"] <= 2, step)
+        self.refused("profile", "-o", path, "--cluster", "paper", "--no-network", says=["--no-network"])
+
     def test_refusals(self):
         given = ["profile", "-o", self.tmp / "p.json", "--cluster"]
         self.refused(*given, "papper", says=['"paper"'])

@@ -56,6 +56,10 @@ class WhatIsWritten(TrainingCase):
         )
         explained, marked = self.tmp / "explained.json", self.tmp / "marked.json"
         self.rehearse("simulate", self.job(), "--explain", "--seeds", 1, "-o", explained, "--trace", marked)
+        trace, faulted = self.tmp / "faults.toml", self.tmp / "faulted.json"
+        events = ('kind = "freezes"\nduration = "1ms"\n', 'kind = "wrong_numbers"\n')  # the second one has no effect on times
+        trace.write_text("version = 1\n" + "".join(f"[[event]]\nrank = 0\nstep = 3\n{event}" for event in events))
+        self.rehearse("simulate", self.job(), "--faults", trace, "--seeds", 1, "-o", faulted)
         pictures = self.drawn("plan", adaptive, "--profile", profile, "--no-rescore")
         self.assertIn("placement.json", [path.name for path in pictures])
         asked = {}
@@ -68,9 +72,10 @@ class WhatIsWritten(TrainingCase):
             return get(item, key, default)
 
         with mock.patch.object(inputs.Checked, "get", remembering):
-            given = inputs.load([str(path) for path in (metrics, real, compared, explained, marked, *pictures)])
-        # `compare` explains nothing.
-        self.assertEqual([key for key, there in asked.items() if not there and key != ".results[].explain"], [])
+            given = inputs.load([str(path) for path in (metrics, real, compared, explained, marked, faulted, *pictures)])
+        # `compare` explains nothing and replays no faults.
+        elsewhere = {".results[].explain", ".results[].faults"}
+        self.assertEqual([key for key, there in asked.items() if not there and key not in elsewhere], [])
         for kind in (given.results, given.traces, given.losses, given.placements):
             self.assertTrue(kind)
         for key in (".validation_loss", ".traceEvents[].args.micro_batch", ".placement.layers[].variance"):

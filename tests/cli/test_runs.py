@@ -70,6 +70,31 @@ class Runs(TrainingCase):
         self.assertEqual(told, [(r["step"], r["validation_loss"]) for r in self.rows(self.tmp / "straight") if "validation_loss" in r])
         self.assertEqual(list((self.tmp / "out").glob("*.part")) + list((self.tmp / "out").glob("*.new")), [])
 
+    def test_losses_on_other_texts(self):
+        other = self.tmp / "other"
+        other.mkdir()
+        shard = (self.tokens / "train_000000.bin").read_bytes()
+        for name in ("train_000000.bin", "val_000000.bin"):
+            (other / name).write_bytes(shard)
+        folders = [str(self.tokens), str(other)]
+        evaluate = ["--set", f"train.evaluate={json.dumps(folders)}", "--set", "train.eval_every=2"]
+        one = self.json("train", self.job(4), *TWO, *evaluate)
+        self.assertEqual(list(one["evaluated"]), folders)
+        self.assertEqual(one["evaluated"][folders[0]], one["validation_loss"])
+        self.assertNotEqual(one["evaluated"][folders[1]], one["validation_loss"])
+        told = [(r["step"], r["evaluated"], r["evaluated_loss"]) for r in self.rows() if "evaluated" in r]
+        self.assertEqual([(step, folder) for step, folder, _ in told], [(2, folders[0]), (2, folders[1]), (4, folders[0]), (4, folders[1])])
+        self.assertEqual(told[-1][2], one["evaluated"][folders[1]])
+        alone = self.json(
+            "train", self.job(4), *TWO, "--set", f"train.data={other}", "--set", f"train.out={self.tmp}/b", "--set", "train.lr=1e-30"
+        )
+        again = self.json("train", self.job(4), *TWO, *evaluate, "--set", f"train.out={self.tmp}/c", "--set", "train.lr=1e-30")
+        self.assertEqual(again["evaluated"][folders[1]], alone["validation_loss"])
+        (other / "val_000000.bin").unlink()
+        for folder, why in ((other, "*val*.bin"), (self.tmp / "none", "no such folder")):
+            says = ["train.evaluate", str(folder), why]
+            self.refused("train", self.job(4), *TWO, "--overwrite", "--set", f'train.evaluate=["{folder}"]', says=says)
+
     def test_nothing_to_do(self):
         job = self.job(4)
         self.rehearse("train", job, *TWO)

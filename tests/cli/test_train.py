@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from cli_test_case import REHEARSE, CliTestCase
+from cli_test_case import REHEARSE, ROOT, CliTestCase
 from cli_test_train_data import TrainingCase
 
 
@@ -36,7 +36,9 @@ class Profile(CliTestCase):
         self.refused("profile", "-o", self.tmp / "none/p.json", says=["-o", "does not exist"])
         given = ["-o", self.tmp / "p.json", "--model"]
         self.refused("profile", *given, "gpt-tinny", says=['mean "gpt-tiny"?'])
-        self.refused("profile", *given, "llama-7b", says=["llama-7b"])
+        answers = self.tmp / "answers.toml"
+        answers.write_text((ROOT / "models/bert-tiny.toml").read_text() + "outputs = 2\n")
+        self.refused("profile", *given, answers, says=["answers", "simulated only"])
 
 
 class Train(TrainingCase):
@@ -102,8 +104,21 @@ class Train(TrainingCase):
         self.refused("train", job, "--nproc", "2", "--import", "none", says=["--import none"])
         both = ["--import", path, "--resume"]
         self.refused("train", job, "--nproc", "2", *both, says=["exclude each other"])
-        bert = ["--set", "model.name=bert-tiny", "--export", path]
-        self.refused("train", job, "--nproc", "2", *bert, says=["--export", "bert-tiny"])
+        bert = ["--set", "model.name=bert-tiny", "--overwrite", "--import", path]
+        self.refused("train", job, "--nproc", "2", *bert, says=["model bert-tiny has no tensor"])
+
+    def test_llama_learns(self):
+        """Grouped queries over tensor-parallel ranks, stages and shards, in fp32 and bf16."""
+        job = self.job(8)
+        for keys in (
+            ("method.name=zero2", "method.precision=bf16"),
+            ("method.name=megatron", "method.dp=1", "method.tp=2", "method.sequence_parallel=true", "method.recompute=true"),
+            ("method.name=1f1b", "method.dp=1", "method.pp=2", "method.micro_batches=2"),
+        ):
+            with self.subTest(keys=keys):
+                sets = [f"--set={key}" for key in ("model.name=llama-tiny", *keys)]
+                one = self.json("train", job, "--nproc", "2", "--overwrite", *sets)
+                self.assertLess(one["last_loss"], one["first_loss"] - 0.2)
 
     def test_weights_of_an_impossible_shape_are_refused(self):
         job, path = self.job(), self.tmp / "model.safetensors"

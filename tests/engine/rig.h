@@ -27,7 +27,7 @@ struct Rig {
                         const cluster::Disturbance& d = {}, bool events = false) const {
     const cluster::Disturber disturber(d, linked.program.world_size);
     return (events ? execution::dry_run_events : execution::dry_run)(linked, costs, disturber,
-                                                                     steps, sink);
+                                                                     steps, sink, nullptr);
   }
   execution::Metrics metrics(execution::Steps steps, const cluster::Disturbance& d = {},
                              int samples = 1, execution::Stopping stopping = {}) const {

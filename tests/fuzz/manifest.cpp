@@ -1,9 +1,11 @@
 // Fuzz target for manifests of checkpoints. Parses the input as it is. Then parses its content
 // without the checksum, gives it the checksum of a real shard, and reads tensors from that
-// checkpoint.
+// checkpoint; if it is an incremental one, together with a base of the same parts.
+#include <filesystem>
 #include <span>
 
 #include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/run_folder.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
@@ -20,6 +22,20 @@ runtime::FileSum shard() {
                                       {{key.text(), entry}});
   }();
   return sum;
+}
+
+/// Puts a whole checkpoint with the same parts where the manifest's base must be.
+void write_base(runtime::Manifest& increment) {
+  runtime::Manifest whole = increment;
+  whole.base.reset();
+  whole.step = increment.base->step = 0;
+  const std::string text = to_text(whole), below = runtime::checkpoint_path("", 0) + "/";
+  std::filesystem::create_directories(folder() + "/" + below);
+  write_input(text, below + runtime::manifest_name);
+  std::filesystem::copy_file(folder() + "/" + runtime::shard_name(0),
+                             folder() + "/" + below + runtime::shard_name(0),
+                             std::filesystem::copy_options::overwrite_existing);
+  increment.base->checksum = runtime::checksum_in(text);
 }
 
 void read_tensors(const std::string& checkpoint) {
@@ -43,11 +59,17 @@ void manifest(std::string_view input) {
   accepts([&] {
     runtime::Manifest read = runtime::parse_manifest_content(input, "manifest.json");
     for (runtime::ShardRecord& record : read.shards) record.sum = shard();
+    if (read.base) write_base(read);
     const std::string text = to_text(read);
     expect(to_text(runtime::parse_manifest(text, "again")) == text,
            "a manifest is read as it was written");
-    write_input(text, runtime::manifest_name);
-    read_tensors(folder());
+    const std::string checkpoint = runtime::checkpoint_path("", 1);
+    std::filesystem::create_directories(folder() + "/" + checkpoint);
+    write_input(text, checkpoint + "/" + runtime::manifest_name);
+    std::filesystem::copy_file(folder() + "/" + runtime::shard_name(0),
+                               folder() + "/" + checkpoint + "/" + runtime::shard_name(0),
+                               std::filesystem::copy_options::overwrite_existing);
+    read_tensors(folder() + "/" + checkpoint);
   });
 }
 

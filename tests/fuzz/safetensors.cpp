@@ -1,6 +1,8 @@
-// Fuzz target for safetensors files: opens a file and reads every tensor.
+// Fuzz target for safetensors files: opens a file, reads every tensor, and takes the file for what
+// has changed of a part of a checkpoint.
 #include "runtime/checkpoints/safetensors.h"
 
+#include "runtime/checkpoints/increment.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
@@ -20,6 +22,14 @@ void safetensors(std::string_view input) {
       expect(runtime::checksum_of(tensor.data) == runtime::checksum_of(tensor.data),
              "bytes can be read");
     }
+    const std::vector<float> whole(600, 1.0F);
+    const tensors::PartKey key{.age = 1, .tensor = "wte.weight", .begin = 0, .end = 600};
+    const runtime::TensorEntry base{
+        .dtype = program::DType::f32, .shape = {600}, .data = std::as_bytes(std::span(whole))};
+    accepts([&] {
+      expect(runtime::with_changes(key, base, file.tensors(), path).size() == 2400,
+             "a part keeps its length");
+    });
   });
 }
 

@@ -27,11 +27,13 @@ void program(std::string_view input);
 void safetensors(std::string_view input);
 void manifest(std::string_view input);
 void shards(std::string_view input);
+void faults(std::string_view input);
 
-inline constexpr Target targets[]{
-    {"job", job},      {"platform", platform}, {"model", model},       {"profile", profile},
-    {"plan", plan},    {"program", program},   {"manifest", manifest}, {"safetensors", safetensors},
-    {"shards", shards}};
+inline constexpr Target targets[]{{"job", job},           {"platform", platform},
+                                  {"model", model},       {"profile", profile},
+                                  {"plan", plan},         {"program", program},
+                                  {"manifest", manifest}, {"safetensors", safetensors},
+                                  {"shards", shards},     {"faults", faults}};
 
 /// Calls `f`. Returns true if it succeeds, and false if it throws one of the three errors above.
 template <class F>

@@ -1,6 +1,7 @@
-// Compares blocks with plain autograd: the loss and every gradient, for GPT and BERT, tied and not,
-// with and without dropout, with tensor parallelism 1, 2 and 4. Also compares the bytes that blocks
-// keep with the engine's count, and checks that rules broken on purpose change the gradients.
+// Compares blocks with plain autograd: the loss and every gradient, for GPT, BERT and LLaMA, tied
+// and not, with and without dropout, with tensor parallelism 1, 2 and 4. Also compares the bytes
+// that blocks keep with the engine's count, and checks that rules broken on purpose change the
+// gradients.
 #include <gtest/gtest.h>
 
 #include "engine/base/errors.h"
@@ -34,8 +35,8 @@ struct Case {
   int tp = 1;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << (c.family == model::Family::gpt ? "gpt" : "bert") << (c.tied ? "" : " untied")
-             << " dropout " << c.dropout << " tp " << c.tp;
+  const auto name = std::array{"gpt", "bert", "llama"}[std::size_t(c.family)];
+  return out << name << (c.tied ? "" : " untied") << " dropout " << c.dropout << " tp " << c.tp;
 }
 class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
  protected:
@@ -95,11 +96,37 @@ INSTANTIATE_TEST_SUITE_P(All, Blocks,
                                                           Case{model::Family::bert, true, 0, 1},
                                                           Case{model::Family::bert, true, 0.1, 2},
                                                           Case{model::Family::bert, true, 0, 4},
-                                                          Case{model::Family::bert, false, 0.1, 4}),
+                                                          Case{model::Family::bert, false, 0.1, 4},
+                                                          Case{model::Family::llama, true, 0, 1},
+                                                          Case{model::Family::llama, false, 0, 2},
+                                                          Case{model::Family::llama, false, 0, 4}),
                                           testing::Values(Way::by_size, Way::of_the_large)));
 
+TEST(BlocksWindow, HidesOlderTokens) {
+  // Longer than the blocks of the fused kernel, so that whole blocks are hidden.
+  model::ModelSpec m = small(model::Family::llama);
+  m.seq_len = 1100;
+  m.layers = 1;
+  m.window = 7;
+  m = build_model(m);
+  Ranks ranks(m, 2, program::DType::f32, seed);
+  const reference::Weights weights = ranks.weights();
+  const Batch batch = random_batch(m, 1, 1, seed);
+  const double loss = ranks.step(batch);
+  EXPECT_NEAR(loss / reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>(), 1,
+              1e-6);
+  const Worst w = worst(ranks.gradients(), reference::gradients(m, weights, batch.tokens,
+                                                                batch.labels, batch.loss_scale));
+  EXPECT_LE(w.difference, 3e-6) << w.name;
+  model::ModelSpec all = m;
+  all.window = 0;
+  EXPECT_GT(std::fabs(Ranks(build_model(all), 2, program::DType::f32, seed).step(batch) / loss - 1),
+            1e-6);
+}
+
 TEST(BlocksLowPrecision, StayNearF32) {
-  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
+  for (const model::Family family :
+       {model::Family::gpt, model::Family::bert, model::Family::llama}) {
     for (const auto& [dtype, tolerance] :
          {std::pair{program::DType::bf16, 0.06}, {program::DType::f16, 0.01}}) {
       const model::ModelSpec m = small(family);
@@ -126,7 +153,8 @@ TEST(BlocksLowPrecision, StayNearF32) {
 }
 
 TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
-  for (const model::Family family : {model::Family::gpt, model::Family::bert}) {
+  for (const model::Family family :
+       {model::Family::gpt, model::Family::bert, model::Family::llama}) {
     for (const bool tied : {true, false}) {
       const model::ModelSpec m = small(family, tied);
       for (const program::DType dtype :
@@ -164,9 +192,6 @@ TEST(BlocksBroken, RefuseWhatDoesNotFit) {
   const model::ModelSpec m = small(model::Family::gpt);
   EXPECT_THROW(make_block(m, 1, 8, 0, program::DType::f32), InputError);
   EXPECT_THROW(make_block(m, 1, 1, 0, program::DType::i32), InputError);
-  model::ModelSpec llama = m;
-  llama.family = model::Family::llama;
-  EXPECT_THROW(make_block(llama, 1, 1, 0, program::DType::f32), InputError);
   const auto block = make_block(m, 1, 1, 0, program::DType::f32);
   const std::vector<at::Tensor> wrong = {at::zeros({10}), at::zeros({10})};
   EXPECT_THROW(block->forward(wrong, at::zeros({1, 20, 48}), {}, nullptr), ProgramError);

@@ -155,6 +155,7 @@ model::ModelSpec small(model::Family family, bool tied, double dropout) {
   m.layers = 2;
   m.hidden = 48;
   m.heads = 4;
+  if (family == model::Family::llama) m.heads = 8, m.kv_heads = 4;
   m.ffn = 160;
   m.vocab = 201;
   m.padded_vocab = 216;

@@ -20,11 +20,14 @@ struct Net {
   const Tensor& get(const std::string& name) const { return w.at(name); }
 
   Tensor norm(const Tensor& x, const std::string& name) const {
-    const double epsilon = m.family == model::Family::bert ? 1e-12 : 1e-5;
     const Tensor mean = x.mean(-1, true);
     const Tensor centred = x - mean;
     const Tensor variance = (centred * centred).mean(-1, true);
-    return centred / (variance + epsilon).sqrt() * get(name + ".weight") + get(name + ".bias");
+    return centred / (variance + m.norm_epsilon).sqrt() * get(name + ".weight") +
+           get(name + ".bias");
+  }
+  Tensor rms(const Tensor& x, const std::string& name) const {
+    return x / ((x * x).mean(-1, true) + m.norm_epsilon).sqrt() * get(name + ".weight");
   }
   Tensor drop(const Tensor& x, const std::string& site, int layer) const {
     const auto found = masks.at.find({site, layer});
@@ -38,7 +41,26 @@ struct Net {
       scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril().logical_not(),
                                   -std::numeric_limits<float>::infinity());
     }
+    if (m.window > 0) {
+      scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril(-m.window),
+                                  -std::numeric_limits<float>::infinity());
+    }
     return at::einsum("bhqk,bkhd->bqhd", {at::softmax(scores, -1), v});
+  }
+  /// x (B, T, heads, d): the pair (x[i], x[i + d / 2]) as a complex number, times e^(i t theta_i).
+  Tensor rotated(const Tensor& x) const {
+    const std::int64_t pairs = x.size(3) / 2;
+    const Tensor index = at::arange(pairs, at::kDouble);
+    const Tensor frequency = at::pow(m.rope_theta, index * (-1.0 / double(pairs)));
+    const Tensor angle = at::outer(at::arange(x.size(1), at::kDouble), frequency);
+    const Tensor c = angle.cos().to(at::kFloat).unsqueeze(1);
+    const Tensor s = angle.sin().to(at::kFloat).unsqueeze(1);
+    const Tensor a = x.slice(3, 0, pairs), b = x.slice(3, pairs);
+    return at::cat({a * c - b * s, a * s + b * c}, 3);
+  }
+  /// x (.., H) through a weight (out.., H); the out.. become one dimension.
+  Tensor linear(const Tensor& x, const std::string& name) const {
+    return at::matmul(x, get(name + ".weight").reshape({-1, x.size(-1)}).t());
   }
   /// x (.., H) through a weight (out.., H) and a bias (out..); the out.. become one dimension.
   Tensor affine(const Tensor& x, const std::string& name) const {
@@ -102,15 +124,53 @@ Tensor bert_logits(const Net& n, const Tensor& tokens) {
          n.get("cls.predictions.bias");
 }
 
+Tensor llama_logits(const Net& n, const Tensor& tokens) {
+  const model::ModelSpec& m = n.m;
+  const Tensor& table = n.get("model.embed_tokens.weight");
+  Tensor x = table.index({tokens});
+  for (int i = 0; i < m.layers; ++i) {
+    const std::string l = "model.layers." + std::to_string(i) + ".";
+    const Tensor y = n.rms(x, l + "input_layernorm");
+    const auto part = [&](const char* p, int heads) {
+      const Tensor flat = n.linear(y, l + "self_attn." + p);
+      return flat.reshape({x.size(0), x.size(1), heads, m.hidden / m.heads});
+    };
+    const auto for_each_query = [&](const Tensor& t) {
+      return at::repeat_interleave(t, m.heads / m.kv_heads, 2);
+    };
+    const Tensor a = n.attention(n.rotated(part("q_proj", m.heads)),
+                                 for_each_query(n.rotated(part("k_proj", m.kv_heads))),
+                                 for_each_query(part("v_proj", m.kv_heads)), true);
+    const Tensor out = n.get(l + "self_attn.o_proj.weight");
+    x = x + at::matmul(a.flatten(2), out.reshape({out.size(0), -1}).t());
+    const Tensor z = n.rms(x, l + "post_attention_layernorm");
+    const Tensor gate = n.linear(z, l + "mlp.gate_proj");
+    const Tensor f = gate * at::sigmoid(gate) * n.linear(z, l + "mlp.up_proj");
+    x = x + n.linear(f, l + "mlp.down_proj");
+  }
+  return at::matmul(n.rms(x, "model.norm"), (m.tied ? table : n.get("lm_head.weight")).t());
+}
+
+Tensor logits(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
+              const Masks& masks) {
+  const Net net{model, weights, masks};
+  switch (model.family) {
+    case model::Family::gpt:
+      return gpt_logits(net, tokens);
+    case model::Family::bert:
+      return bert_logits(net, tokens);
+    case model::Family::llama:
+      return llama_logits(net, tokens);
+  }
+  return {};
+}
+
 }  // namespace
 
 Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
                 const Tensor& labels, const Masks& masks) {
-  const Net net{model, weights, masks};
-  const Tensor logits =
-      model.family == model::Family::bert ? bert_logits(net, tokens) : gpt_logits(net, tokens);
-  const Tensor log_p =
-      at::log_softmax(logits.slice(2, 0, model.vocab).reshape({-1, model.vocab}), 1);
+  const Tensor all = logits(model, weights, tokens, masks);
+  const Tensor log_p = at::log_softmax(all.slice(2, 0, model.vocab).reshape({-1, model.vocab}), 1);
   const Tensor flat = labels.reshape({-1});
   const Tensor counted = flat.ge(0).nonzero().reshape({-1});
   return -log_p.index_select(0, counted)

@@ -1,6 +1,6 @@
 // A second, independent implementation of the models, with which tests compare the blocks: a whole
-// GPT or BERT with LibTorch's autograd over named tensors, written from the papers with elementary
-// operations. It uses nothing of models/.
+// GPT, BERT or LLaMA with LibTorch's autograd over named tensors, written from the papers with
+// elementary operations. It uses nothing of models/.
 #pragma once
 #include <ATen/ATen.h>
 

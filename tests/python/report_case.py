@@ -59,6 +59,26 @@ CURVE = {
     "library": "nccl-2.20",
     "sizes": [{"bytes": size, **WAYS[0], "bus_bandwidth": size / 1e-5, "ways": WAYS} for size in (1024, 2048)],
 }
+LONG_RUN = {
+    "schema_version": 1,
+    "method": "ddp",
+    "model": "gpt-tiny",
+    "cluster": "paper",
+    "step_time_s": 2.0,
+    "duration_s": 1000.0,
+    "failures": "llama3-h100",
+    "policy": "restart",
+    "checkpoint": {"kind": "sharded", "every_s": 60.0},
+    "goodput": {"mean": 0.9, "values": [0.88, 0.92]},
+    "lost_s": {
+        name: seconds for seconds, name in enumerate(("detection", "restart", "rework", "checkpoint", "degraded", "replanning", "waiting"))
+    },
+    "intervals": {
+        "young_s": 50.0,
+        "daly_s": 45.0,
+        "curve": [{"seconds": 30.0, "goodput": 0.85}, {"seconds": 60.0, "goodput": 0.9}, {"seconds": 120.0, "goodput": 0.8}],
+    },
+}
 VALIDATION = {
     "schema_version": 1,
     "sets": [
@@ -74,6 +94,13 @@ VALIDATION = {
         }
     ],
 }
+
+
+def faulted(**more):
+    """The value of "faults" as `rehearse simulate --faults` writes it."""
+    event = {"event": 1, "kind": "freezes", "text": "freezes rank 1 for 1 s", "struck_s": 1.5, "step": 2, "until_s": 2.5, "cost_s": 1}
+    one = {"step_times_s": [1, 2, 1], "undisturbed_step_times_s": [1, 1, 1], "stop": None}
+    return {**one, "events": [{**event, "together_with": [], "no_effect": None}], **more}
 
 
 def explained(**more):

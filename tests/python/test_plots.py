@@ -6,7 +6,7 @@ import copy
 import unittest
 from xml.etree import ElementTree
 
-from report_case import CURVE, VALIDATION, PageText, ReportTest, explained, metrics, placement, result, run, trace
+from report_case import CURVE, LONG_RUN, VALIDATION, PageText, ReportTest, explained, faulted, metrics, placement, result, run, trace
 
 from plots import explain, inputs, report
 
@@ -14,7 +14,9 @@ from plots import explain, inputs, report
 class Reports(ReportTest):
     def everything(self):
         return [
-            self.compare(result("ddp", 1842, explain=explained()), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})),
+            self.compare(
+                result("ddp", 1842, explain=explained(), faults=faulted()), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})
+            ),
             self.file("predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}),
             self.file("placement.json", placement()),
             "simulated=" + self.file("a.json", trace()),
@@ -22,6 +24,7 @@ class Reports(ReportTest):
             self.file("run.jsonl", metrics()),
             self.file("collective.json", CURVE),
             self.file("validate.json", VALIDATION),
+            self.file("goodput.json", LONG_RUN),
         ]
 
     def test_a_full_report_is_self_contained_repeatable_and_says_everything(self):

@@ -7,9 +7,9 @@ import unittest
 import matplotlib.colors
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from report_case import CURVE, VALIDATION
+from report_case import CURVE, LONG_RUN, VALIDATION
 
-from plots import accuracy, collective, figure2, inputs, style, table2
+from plots import accuracy, collective, figure2, goodput, inputs, style, table2
 
 
 def sample(mean, ci95=0.1):
@@ -50,6 +50,39 @@ FIGURE = {
         trained("printed, 10% kept", None, 5),
     ],
 }
+
+
+class LongRuns(unittest.TestCase):
+    def read(self, **more):
+        return goodput.read(inputs.Checked({**LONG_RUN, **more}, "goodput.json"))
+
+    def test_a_run_shows_its_parts_its_seeds_and_both_formulas(self):
+        (one,) = self.read()
+        self.assertEqual(one.lost["rework"], 0.002)
+        self.assertEqual((one.every, one.young, one.daly), (60, 50, 45))
+        where, seeds, intervals = goodput.draw([one]).axes
+        self.assertAlmostEqual(sum(bar.get_width() for bar in where.patches), 100 * 21 / 1000)
+        self.assertEqual([label.get_text() for label in where.get_yticklabels()], list(goodput.LOSSES))
+        self.assertEqual(list(seeds.lines[0].get_xdata()), [88, 92])
+        self.assertEqual(list(intervals.lines[0].get_xdata()), [0.5, 1, 2])
+        self.assertEqual([text.get_text() for text in intervals.get_legend().get_texts()], ["restart, sharded", "Young", "Daly"])
+
+    def test_a_comparison_has_a_row_for_each_run(self):
+        whole = {"schema_version": 1, "long_runs": [LONG_RUN, {**LONG_RUN, "label": "spare, peer"}]}
+        runs = goodput.read(inputs.Checked(whole, "compare.json"))
+        self.assertEqual([run.label for run in runs], ["restart, sharded", "spare, peer"])
+        where = goodput.draw(runs).axes[0]
+        self.assertEqual(len({bar.get_facecolor() for bar in where.patches}), len(goodput.LOSSES))
+        self.assertEqual([label.get_text() for label in where.get_yticklabels()], ["restart, sharded", "spare, peer"])
+
+    def test_nothing_fails_and_there_is_no_curve(self):
+        (one,) = self.read(intervals={"young_s": None, "daly_s": None, "curve": []}, checkpoint={"kind": "full", "every_s": 0})
+        self.assertIsNone(one.every)
+        self.assertEqual(len(goodput.draw([one]).axes[2].lines), 0)
+
+    def test_a_missing_part_is_named(self):
+        with self.assertRaisesRegex(inputs.InputError, "goodput.json.lost_s: the key 'detection' is missing"):
+            self.read(lost_s={})
 
 
 class Measurements(unittest.TestCase):

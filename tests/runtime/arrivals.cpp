@@ -71,6 +71,7 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
         };
         rank.executor.run(0, works ? std::numeric_limits<std::int32_t>::max() : job.train.steps,
                           on_step);
+        if (turn) turns.end(*turn);  // the last one, which no further step ends
         rank.control.barrier("served");
         const ExecutorContext context{linked,
                                       job.model,

@@ -40,9 +40,10 @@ void RankRun::steps(std::int64_t first, std::int64_t last) {
   control.barrier(fmt::format("steps {} to {}", first, last));
 }
 
-job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps) {
+job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps,
+                         const std::string& model_name) {
   job::Job job;
-  model::ModelSpec model = model::load_model("gpt-tiny", 16);
+  model::ModelSpec model = model::load_model(model_name, 16);
   model.layers = 4;  // one for each model chunk of an interleaved schedule
   model.groups.clear();
   model.segments.clear();

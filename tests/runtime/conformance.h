@@ -30,9 +30,10 @@ struct RankRun {
   Executor executor;
 };
 
-/// A job over `data` that neither evaluates nor saves: gpt-tiny with 4 layers, sequences of 16
-/// tokens and several buckets.
-job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps);
+/// A job over `data` that neither evaluates nor saves: a tiny model with 4 layers, sequences of
+/// 16 tokens and several buckets.
+job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t steps,
+                         const std::string& model_name = "gpt-tiny");
 /// Writes training shards, and none for validation.
 void write_training_data(const ScratchFolder& folder);
 

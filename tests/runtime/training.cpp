@@ -90,13 +90,14 @@ std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& 
   });
 }
 
-reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model) {
+reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model,
+                              tensors::StorageKind kind) {
   CheckpointReader reader(checkpoint);
   reference::Weights weights;
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
       const std::vector<std::byte> bytes =
-          reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, program::DType::f32);
+          reader.whole(kind, spec.name, 1, 0, &spec, program::DType::f32);
       if (bytes.empty()) {
         ADD_FAILURE() << spec.name << " is not in " << checkpoint;
         continue;

@@ -34,8 +34,10 @@ TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options =
 std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& options,
                                        const std::function<void(int rank)>& before = {});
 
-/// All weights of a checkpoint by tensor name, in fp32, padding rows included.
-reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model);
+/// All weights of a checkpoint by tensor name, in fp32, padding rows included. master: the fp32
+/// copies of 16-bit weights.
+reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model,
+                              tensors::StorageKind kind = tensors::StorageKind::param);
 
 /// The weights of the single-process reference and their optimizer, written with tensor operations.
 class ReferenceOptimizer {

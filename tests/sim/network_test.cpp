@@ -43,7 +43,7 @@ std::vector<double> ends_of(const std::vector<Flow>& flows, std::vector<double> 
                             bool bypass = true) {
   return isolated([&] {
     const cluster::Cluster cluster = star(4);
-    SharedNetwork network(cluster, slow, bypass);
+    SharedNetwork network(cluster, slow, {.bypass = bypass});
     std::vector<double> ends(flows.size(), -1);
     std::vector<Id> routes;
     for (const Flow& flow : flows) routes.push_back(network.route(flow.from, flow.to, flow.bytes));

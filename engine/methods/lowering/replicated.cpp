@@ -6,16 +6,15 @@ namespace rehearse::methods {
 
 void Replicated::declare(Stage& stage, Bucket& b) const {
   program::RoleBuilder& role = stage.role();
-  const program::DType dtype = stage.plan().precision;
   b.views.weight = b.views.own_weight = role.storage({.name = "W." + b.name,
                                                       .life = program::Life::state,
-                                                      .dtype = dtype,
+                                                      .dtype = stage.plan().precision,
                                                       .elements = b.elements,
                                                       .versions = weight_versions(stage.plan())});
   b.views.grad = b.views.sum =
       role.storage({.name = "G." + b.name,
                     .life = program::Life::buffer,
-                    .dtype = dtype,
+                    .dtype = stage.plan().gradient_type(),
                     .elements = b.elements,
                     .versions = grad_versions(stage.plan(), stage.model())});
   stage.declare_groups(b);

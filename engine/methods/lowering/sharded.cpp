@@ -48,13 +48,13 @@ class Sharded final : public GradientSync {
     stage.declare_weights_of_groups(b);
     views.grad = role.storage({.name = "G." + b.name,
                                .life = level_ >= 2 ? program::Life::value : program::Life::buffer,
-                               .dtype = dtype,
+                               .dtype = plan.gradient_type(),
                                .elements = b.elements,
                                .indices = level_ >= 2 ? plan.schedule.micro_batches : 1});
     stage.declare_grads_of_groups(b);
     views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
                                             .life = program::Life::buffer,
-                                            .dtype = dtype,
+                                            .dtype = plan.gradient_type(),
                                             .elements = shard})
                             : stage.own_part(views.grad, b);
     stage.optimizer().declare(b, shard);

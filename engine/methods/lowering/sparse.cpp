@@ -51,17 +51,17 @@ class Sparse final : public GradientSync {
     views.grad = views.sum = role.storage(
         {.name = "G." + b.name,
          .life = plan.exchange.zero == 2 && zero ? program::Life::value : program::Life::buffer,
-         .dtype = plan.precision,
+         .dtype = plan.gradient_type(),
          .elements = b.elements});
     stage.declare_groups(b);
     if (zero) views.own_weight = stage.own_part(views.weight, b);
     const BucketExchange x = exchange_of(stage, b);
-    if (x.reduction != plan::Reduction::dense && plan.precision != program::DType::f32)
+    if (x.reduction != plan::Reduction::dense && plan.gradient_type() != program::DType::f32)
       views.sum = role.storage({.name = "S." + b.name, .elements = shard});
     else if (zero && plan.exchange.zero == 2)
       views.sum = role.storage({.name = "S." + b.name,
                                 .life = program::Life::buffer,
-                                .dtype = plan.precision,
+                                .dtype = plan.gradient_type(),
                                 .elements = shard});
     else if (zero)
       views.sum = stage.own_part(views.grad, b);

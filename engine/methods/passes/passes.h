@@ -5,9 +5,13 @@
 #include "engine/cluster/cluster.h"
 #include "engine/costs/collective_prices.h"
 #include "engine/methods/lowering/lowered_program.h"
+#include "engine/plan/plan.h"
 #include "engine/program/program.h"
 
 namespace rehearse::methods {
+
+/// Adds ops that save the state of all roles behind training (save_states.cpp).
+LoweredProgram save_states(LoweredProgram lowered, const plan::Checkpoints& how);
 
 /// Adds exactly the waits between lanes that the ops' refs imply: read after write, write after
 /// read and write after write, within a step and across steps. A wait that lane order or other

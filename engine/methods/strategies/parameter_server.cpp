@@ -119,7 +119,7 @@ Bucket shard_of(program::RoleBuilder& role, OptimizerOps& optimizer, const plan:
   optimizer.declare(shard, bucket.elements);
   shard.views.sum = role.storage({.name = "G." + bucket.name,
                                   .life = program::Life::buffer,
-                                  .dtype = plan.precision,
+                                  .dtype = plan.gradient_type(),
                                   .elements = bucket.elements});
   return shard;
 }
@@ -202,14 +202,17 @@ void check(const plan::Plan& plan, const model::ModelSpec&) {
 
 template <bool AtOnce>
 Strategy parameter_server(const char* summary, const char* source, bool staleness = false) {
-  return {
-      .summary = summary,
-      .source = source,
-      .combines = {.servers = true, .staleness = staleness, .clip = false, .low_precision = false},
-      .defaults = [](plan::Plan& plan) { plan.mesh.servers = std::max(plan.mesh.servers, 1); },
-      .check = check<AtOnce>,
-      .sync = AtOnce ? at_once : in_step,
-      .lower = serve<AtOnce>};
+  return {.summary = summary,
+          .source = source,
+          .combines = {.servers = true,
+                       .staleness = staleness,
+                       .clip = false,
+                       .low_precision = false,
+                       .lockstep = !AtOnce && !staleness},
+          .defaults = [](plan::Plan& plan) { plan.mesh.servers = std::max(plan.mesh.servers, 1); },
+          .check = check<AtOnce>,
+          .sync = AtOnce ? at_once : in_step,
+          .lower = serve<AtOnce>};
 }
 
 const Register sync("ps-sync", parameter_server<false>("parameter servers, all workers every step",

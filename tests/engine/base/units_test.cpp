@@ -37,6 +37,7 @@ TEST(Units, TimesRatesAndPower) {
   EXPECT_DOUBLE_EQ(parse_seconds("7ns").value, 7e-9);
   EXPECT_DOUBLE_EQ(parse_seconds("1.5 ms").value, 1.5e-3);
   EXPECT_DOUBLE_EQ(parse_seconds("2min").value, 120);
+  EXPECT_DOUBLE_EQ(parse_seconds("54d").value, 54 * 86400.0);
   EXPECT_DOUBLE_EQ(parse_seconds("1h").value, 3600);
   EXPECT_DOUBLE_EQ(parse_flop_rate("82.6TFLOP/s").value, 82.6e12);
   EXPECT_DOUBLE_EQ(parse_flop_rate("1PFLOPS").value, 1e15);
@@ -53,7 +54,7 @@ TEST(Units, ErrorsNameWhatWouldFit) {
             "\"24Gb\" is not a size in bytes: unit \"Gb\" does not fit; units that fit: "
             "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB (b would be bits)");
   EXPECT_EQ(test::message_of([] { parse_seconds("2"); }),
-            "\"2\" is not a duration: it has no unit; units that fit: ns, us, ms, s, min, h");
+            "\"2\" is not a duration: it has no unit; units that fit: ns, us, ms, s, min, h, d");
   for (const char* bad : {"", "s", "nans", "1e999s", "infs", "2 m s", "2ks", "2minn", "-"})
     EXPECT_THROW(parse_seconds(bad), InputError) << bad;
   for (const char* bad : {"1iB", "1miB", "1Ki", "1TTB", "1B/s", "GB"})

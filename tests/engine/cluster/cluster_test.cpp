@@ -257,6 +257,19 @@ TEST(Platform, FatTreeOversubscription) {
   EXPECT_NEAR(tree.latency(0, 5).value, 2.6e-6, 1e-12);
 }
 
+TEST(Platform, HeadersOfTcpTakeTheirShare) {
+  const auto bandwidth = [](const std::string& key) {
+    const std::string text =
+        "summary = \"s\"\n[[nodes]]\ncount = 2\ndevices = [\"H100\"]\nlinks = [{ from = \"gpu0\", "
+        "to "
+        "= \"fabric\", bandwidth = \"1Gb/s\", latency = \"1us\"";
+    return load_cluster(write_platform(text + key + " }]\n")).bandwidth(0, 1).value;
+  };
+  EXPECT_DOUBLE_EQ(bandwidth(""), 125e6);
+  EXPECT_DOUBLE_EQ(bandwidth(", tcp_mtu = 1500"), 125e6 * 1448 / 1538);
+  EXPECT_DOUBLE_EQ(bandwidth(", tcp_mtu = 9000"), 125e6 * 8948 / 9038);
+}
+
 TEST(Platform, ThisMachineSharesItsCoresAndMemory) {
   const Cluster c = load_cluster("this-machine:4");
   EXPECT_EQ(c.devices().size(), 4U);
@@ -341,6 +354,9 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
   EXPECT_THAT(error_of(node + link("{ from = \"gpu0\", to = \"fabric\", bandwidth = \"1B/s\", "
                                    "latency = \"1us\" }")),
               HasSubstr("must be from 1000 to 1e+16"));
+  EXPECT_THAT(error_of(node + link("{ from = \"gpu0\", to = \"fabric\", bandwidth = \"1GB/s\", "
+                                   "latency = \"1us\", tcp_mtu = 100 }")),
+              HasSubstr("must be 0 or at least 576"));
   EXPECT_THAT(error_of(node + "coutn = 2\n"),
               HasSubstr(":4: key \"nodes[0].coutn\": unknown; did you mean \"count\"?"));
   EXPECT_THAT(error_of(node + "[fabric]\noversubscription = 2\n"),

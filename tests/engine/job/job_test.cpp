@@ -178,7 +178,7 @@ TEST(Job, UnknownKeysAndWrongUnits) {
             "--set model.seq_len=128: key \"model.seq_len\": unknown; did you mean "
             "\"train.seq_len\"?");
   EXPECT_THAT(error_of({"method.bucket=25Mb"}), HasSubstr("units that fit: B, kB, MB"));
-  EXPECT_THAT(error_of({"run.timeout=30"}), HasSubstr("units that fit: ns, us, ms, s, min, h"));
+  EXPECT_THAT(error_of({"run.timeout=30"}), HasSubstr("units that fit: ns, us, ms, s, min, h, d"));
   EXPECT_THAT(error_of({"method.precision=fp8"}), HasSubstr("is not one of fp32, bf16, fp16"));
   EXPECT_THAT(error_of({"method.order=pp,tp"}), HasSubstr("is not one of pp,dp,tp, pp,tp,dp"));
   EXPECT_THAT(error_of({"method.density=0"}), HasSubstr("must be above 0 and at most 1"));

@@ -25,12 +25,14 @@ using testing::HasSubstr;
 /// All members of a plan. This function does not compile when a plan has a new member: list it here
 /// and write it to the file.
 auto members_of(const plan::Plan& plan) {
-  const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer] = plan;
+  const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer,
+               checkpoints] = plan;
+  const auto& [save_every, save_to, save_group] = checkpoints;
   const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
                recompute_unit] = schedule;
-  const auto& [zero, keep_gathered, bucket, collective, density, s_min, s_max, selector, feedback,
-               reduction, coding, layers, observe] = exchange;
+  const auto& [zero, keep_gathered, fp32_gradients, bucket, collective, density, s_min, s_max,
+               selector, feedback, reduction, coding, layers, observe] = exchange;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
@@ -56,7 +58,11 @@ auto members_of(const plan::Plan& plan) {
                     precision,
                     recompute,
                     recompute_unit,
+                    save_every,
+                    save_every > 0 ? save_to : program::Medium::shared_disk,
+                    save_every > 0 ? save_group : 1,
                     keep_gathered,
+                    fp32_gradients,
                     clip,
                     density,
                     s_min,
@@ -93,8 +99,11 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.mesh.order = draw.coin() ? "tp,dp,pp" : "dp,pp,tp";
   p.mesh.servers = draw(0, 2), p.exchange.zero = draw(0, 3);
   p.mesh.sequence_parallel = draw.coin(), p.schedule.recompute = draw.coin(),
-  p.exchange.keep_gathered = draw.coin();
+  p.exchange.keep_gathered = draw.coin(), p.exchange.fp32_gradients = draw.coin();
   p.schedule.recompute_unit = static_cast<plan::RecomputeUnit>(draw(0, 1));
+  p.checkpoints.every = draw(0, 3);
+  p.checkpoints.to = static_cast<program::Medium>(draw(0, 3));
+  if (p.checkpoints.to == program::Medium::peers) p.checkpoints.group = draw(2, 9);
   p.clip = draw.coin();
   p.schedule.micro_batches = draw(1, 9), p.schedule.global_batch = draw(1, 999),
   p.schedule.virtual_stages = draw(1, 3);

@@ -184,6 +184,24 @@ TEST_P(Volumes, EqualTheFormula) {
   refusals.expect(GetParam(), {{"interleaved", 511}, {"pipedream-2bw", 144}});
 }
 
+// Gradients in fp32 under 16-bit weights: each sum of gradients sends twice the bytes, each gather
+// of weights the same.
+TEST(Fp32Gradients, SendTwiceTheBytesOfGradients) {
+  const model::ModelSpec model = model_of(8);
+  const auto bytes = [&](const char* method, bool fp32_gradients) {
+    const plan::Plan plan{.method = method,
+                          .mesh = {.dp = 4},
+                          .schedule = {.global_batch = 8, .micro_batches = 2},
+                          .exchange = {.fp32_gradients = fp32_gradients, .bucket = Bytes(1e12)},
+                          .precision = program::DType::bf16};
+    return static_cast<double>(test::sent_bytes(link::link(compile(plan, model))));
+  };
+  EXPECT_EQ(bytes("ddp", true) / bytes("ddp", false), 2.0);
+  EXPECT_EQ(bytes("zero1", true) / bytes("zero1", false), 3.0 / 2);  // of 2 units, 1 of gradients
+  EXPECT_EQ(bytes("zero2", true) / bytes("zero2", false), 5.0 / 3);  // of M + 1 units, M
+  EXPECT_EQ(bytes("zero3", true) / bytes("zero3", false), 8.0 / 6);  // of 3 M units, M
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(test::all_methods()), test::method_name);
 
 }  // namespace

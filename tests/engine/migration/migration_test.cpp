@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/base/errors.h"
 #include "engine/methods/lowering/stage.h"
@@ -198,6 +199,28 @@ TEST(Migration, BringsEveryPlanToEveryOther) {
       EXPECT_EQ(to_text(program::parse_program(to_text(m.linked.program))),
                 to_text(m.linked.program));
     }
+}
+
+TEST(Migration, ShardsOfPaddingAreNoState) {
+  const model::ModelSpec model = test::small_model(4);
+  const plan::Plan whole{.method = "ddp", .mesh = {.dp = 30}, .schedule = {.global_batch = 30}};
+  for (const char* method : {"zero1", "zero3"}) {
+    SCOPED_TRACE(method);
+    plan::Plan sharded = whole;
+    sharded.method = method;
+    sharded.exchange.bucket = Bytes(1);  // a bucket for each segment
+    const Moved m = moved(whole, sharded, model);
+    if (HasFailure()) return;
+    const auto moments = [&](Id rank) {
+      std::set<Id> storages;
+      for (const tensors::TensorPart& part : m.new_parts[rank])
+        if (part.key.kind == tensors::StorageKind::moment1) storages.insert(part.storage);
+      return storages.size();
+    };
+    EXPECT_LT(moments(29), moments(0)) << "no shard is nothing but padding";
+    expect_arrived(m, model);
+    expect_arrived(moved(sharded, whole, model), model);
+  }
 }
 
 TEST(Migration, MovesSixteenBitsWithTheirMasters) {

@@ -212,7 +212,10 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
                                                          {"bert-large", 335'174'458},
                                                          {"bert-1.3b", 1'279'423'744},
                                                          {"llama-7b", 6'738'415'616},
-                                                         {"llama3-8b", 8'030'261'248}}) {
+                                                         {"llama2-70b", 68'976'648'192},
+                                                         {"llama3-8b", 8'030'261'248},
+                                                         {"llama3-405b", 405'853'388'800},
+                                                         {"mistral-7b", 7'241'732'096}}) {
     EXPECT_EQ(without_padding(load_model(name, 0)), parameters) << name;
   }
   EXPECT_NEAR(double(parameters_of(load_model("gpt3-175b", 0))), 175e9, 1e9);
@@ -220,6 +223,21 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
   EXPECT_NEAR(double(parameters_of(load_model("bert-paper-110m", 0))), 110e6, 1.5e6);
   EXPECT_GE(known_models().size(), 11U);
   for (const std::string& name : known_models()) EXPECT_EQ(load_model(name, 0).name, name);
+}
+
+TEST(ModelFile, OfAWindowCountsWhatATokenAttendsTo) {
+  ModelSpec m = load_model("mistral-7b", 0);
+  const Flops windowed = model_flops(m, 1),
+              pass = work_of(m, 1, program::Pass::forward, 1, 1, program::DType::bf16).flops;
+  EXPECT_EQ(attended(m), 4096);
+  m.window = 0;
+  // 12 L h s a token, and 4 h s for the two products of a segment's forward.
+  EXPECT_NEAR(model_flops(m, 1).value - windowed.value, 12.0 * 32 * 4096 * 4096, 1e4);
+  EXPECT_NEAR(
+      work_of(m, 1, program::Pass::forward, 1, 1, program::DType::bf16).flops.value - pass.value,
+      4.0 * 4096 * 4096 * 8192, 1e6);
+  // A window longer than the sequence changes nothing.
+  EXPECT_EQ(attended(load_model("mistral-7b", 2048)), 2048);
 }
 
 TEST(ModelFile, TakesAnotherSequenceLength) {
@@ -256,6 +274,27 @@ TEST(ModelFile, NamesWhatIsWrong) {
                       "seq_len = 64\n"),
               testing::AllOf(testing::HasSubstr("mine.toml"),
                              testing::HasSubstr("heads = 5 does not divide hidden = 64")));
+}
+
+TEST(ModelFile, PositionsAreOfRotaryModels) {
+  const auto message = [](const std::string& family, const std::string& more) -> std::string {
+    const std::string path = testing::TempDir() + "/positions.toml";
+    std::ofstream(path) << "family = \"" << family
+                        << "\"\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq_len = 64\n"
+                        << more;
+    try {
+      load_model(path, 0);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* more : {"window = 8\n", "rope_theta = 500000\n", "rope_scaling.factor = 8\n"}) {
+    EXPECT_EQ(message("llama", more), "") << more;
+    EXPECT_THAT(message("gpt", more), testing::HasSubstr("only llama has")) << more;
+  }
+  EXPECT_THAT(message("llama", "rope_scaling = { low = 4, high = 4 }\n"),
+              testing::HasSubstr("rope_scaling.high = 4 must be above low = 4"));
 }
 
 TEST(ModelFile, EveryNumberHasARange) {

@@ -29,6 +29,12 @@ Manifest small() {
              .global_batch = 8,
              .seq_len = 16,
              .record = {.placements = 1, .plan = "version = 1\n[plan]\n"},
+             .base = BaseRecord{.step = 2,
+                                .checksum = 0xab,
+                                .bits = 8,
+                                .changed = 0.1,
+                                .error = 1e-9,
+                                .relative_error = 0.015625},
              .shards = {}};
   for (Id rank = 0; rank < 2; ++rank)
     m.shards.push_back({.file = shard_name(rank),
@@ -50,6 +56,13 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(to_text(m), text);
   EXPECT_EQ(m.own_steps, small().own_steps);
   EXPECT_EQ(m.seed, small().seed);
+  ASSERT_TRUE(m.base);
+  EXPECT_EQ(m.base->checksum, 0xabU);
+  EXPECT_EQ(m.base->error, 1e-9);
+  EXPECT_EQ(m.checksum, checksum_in(text));
+  Manifest whole = small();
+  whole.base.reset();
+  EXPECT_FALSE(parse_manifest(to_text(whole), path).base);
   ASSERT_EQ(m.shards.size(), 2U);
   EXPECT_EQ(m.shards[1].parts, small().shards[1].parts);
   EXPECT_EQ(m.shards[1].sum.checksum, small().shards[1].sum.checksum);
@@ -122,6 +135,12 @@ INSTANTIATE_TEST_SUITE_P(
         Impossible{"batch", "\"global_batch\": 8", "\"global_batch\": 0", "\"global_batch\" ="},
         Impossible{"length", "\"seq_len\": 16", "\"seq_len\": 4294967312", "\"seq_len\" ="},
         Impossible{"placements", "\"placements\": 1", "\"placements\": 0", "there is a plan"},
+        Impossible{"base_step", "  \"step\": 2", "  \"step\": 4",
+                   "base: \"step\" = 4: must be before 4"},
+        Impossible{"base_checksum", "00000000000000ab", "ab", "base: \"checksum\" ="},
+        Impossible{"base_bits", "\"bits\": 8", "\"bits\": 64", "base: \"bits\" ="},
+        Impossible{"base_error", "\"error\": 1e-09", "\"error\": -1", "base: \"error\" ="},
+        Impossible{"base_key", "\"changed\"", "\"change\"", "base: \"changed\" is missing"},
         Impossible{"folder", "rank-00001.safetensors", "../../rank-00001.safetensors", "shards[1]"},
         Impossible{"foreign_rank", "rank-00001.safetensors", "rank-00002.safetensors",
                    "of 2 ranks"},

@@ -63,7 +63,7 @@ TEST_F(RunFolder, RewindingKeepsEveryStepOnce) {
   for (const std::int64_t step : {1, 2, 4}) checkpoint(step);
   fs::create_directories(folder_.file("step-00000003.part"));
   write_text(folder_.file("plan.toml"), "kept");
-  rewind_run(folder_.path(), 2);
+  rewind_run(folder_.path(), 2, true);
   EXPECT_EQ(metrics(), first);
   EXPECT_THAT(checkpoints_in(folder_.path()), ElementsAre(at(1), at(2)));
   EXPECT_FALSE(fs::exists(folder_.file("step-00000003.part")));
@@ -72,6 +72,23 @@ TEST_F(RunFolder, RewindingKeepsEveryStepOnce) {
   EXPECT_FALSE(fs::exists(metrics_path(folder_.path())));
   EXPECT_TRUE(checkpoints_in(folder_.path()).empty());
   EXPECT_TRUE(fs::exists(folder_.file("plan.toml")));
+}
+
+TEST_F(RunFolder, WhatNoCheckCoversIsNotGoneOnWith) {
+  for (const std::int64_t step : {4, 8}) checkpoint(step);
+  metrics("{\"step\":4,\"loss\":3.0}\n");
+  EXPECT_EQ(find_checkpoint(folder_.path()), at(8));  // no run of checks
+  const std::string checks = "{\"checked\":true,\"step\":0}\n{\"checked\":true,\"step\":4}\n";
+  metrics(checks + "{\"step\":8,\"loss\":3.0}\n");
+  EXPECT_EQ(checked_until(folder_.path()), 4);
+  EXPECT_EQ(find_checkpoint(folder_.path()), at(4));
+  EXPECT_EQ(find_checkpoint(at(8)), at(8));  // who names it wants it
+  metrics("{\"checked\":true,\"step\":0}\n");
+  EXPECT_THAT(test::message_of([&] { find_checkpoint(folder_.path()); }),
+              AllOf(HasSubstr("after the last passed check"), HasSubstr("--resume-from")));
+  metrics(checks);
+  rewind_run(folder_.path(), 4, false);  // what follows is not checked
+  EXPECT_EQ(checked_until(folder_.path()), std::nullopt);
 }
 
 TEST_F(RunFolder, KnowsItsOwnCheckpoints) {

@@ -36,7 +36,7 @@ std::string serve_and_work(const Environment& environment) {
     if (environment.rank == 0) {
       std::vector<std::int32_t> sum(elements, 0);
       std::vector<int> from(4, 0);
-      for (Id worker = 0; (worker = pushes->take(buffer)) != none;) {
+      for (Id worker = 0; (worker = pushes->take(buffer).from) != none;) {
         ++from[worker];
         for (std::size_t i = 0; i < x.size(); ++i) sum[i] += x[i];
         pulls->put({sum.data(), elements, program::DType::i32}, worker);
@@ -54,12 +54,12 @@ std::string serve_and_work(const Environment& environment) {
         std::fill(x.begin(), x.end(), environment.rank);
         pushes->put(buffer, 0);
         std::fill(x.begin(), x.end(), -1);
-        require(pulls->take(buffer) == 0, "sender");
+        require(pulls->take(buffer).from == 0, "sender");
         require(x.front() == x.back() && x.front() >= last + environment.rank, "reply");
         last = x.front();
       }
       pushes->close();
-      require(pulls->take(buffer) == none, "the end");
+      require(pulls->take(buffer).from == none, "the end");
     }
   }
   control.finish();
@@ -90,9 +90,9 @@ TEST(CommMailbox, PutDoesNotWaitForTheReceiver) {
         // Takes nothing before all is put, so a put that waited for the receiver would never end.
         control.await("all put");
         for (int i = 0; i < 8; ++i) {
-          require(box->take(buffer) == 1 && x[0] == static_cast<float>(i), "order");
+          require(box->take(buffer).from == 1 && x[0] == static_cast<float>(i), "order");
         }
-        require(box->take(buffer) == none && box->try_take(buffer) == none, "the end");
+        require(box->take(buffer).from == none && box->try_take(buffer).from == none, "the end");
       }
     }
     control.finish();
@@ -124,7 +124,7 @@ TEST(CommMailbox, MemoryIsBounded) {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         // At most 20 MB on either side, one message read beyond that, and the sockets' buffers.
         require(!control.lookup("put 9").has_value(), "100 MB were put into mailboxes of 20");
-        for (int i = 0; i < 12; ++i) require(box->take(buffer) == 1, "message");
+        for (int i = 0; i < 12; ++i) require(box->take(buffer).from == 1, "message");
       }
     }
     control.finish();
@@ -133,10 +133,12 @@ TEST(CommMailbox, MemoryIsBounded) {
   for (const Ended& rank : ended) EXPECT_EQ(rank.status, 0) << rank.text;
 }
 
-TEST(CommMailbox, FreeRunningWorkersServeUntilTheServersEnd) {
+TEST(CommMailbox, FreeRunningWorkersWorkUntilAnAnswerIsTheLast) {
   // Rank 0 counts steps of two messages each. One of the workers asks for the end.
   const auto ended = run_ranks(3, [](const Environment& environment) {
     Control control(environment, fast());
+    control.start_at(0, environment.rank > 0);
+    control.barrier("start");
     std::int64_t step = 0;
     {
       Network network(control);
@@ -146,18 +148,22 @@ TEST(CommMailbox, FreeRunningWorkersServeUntilTheServersEnd) {
       const Buffer buffer = {&x, 1};
       if (environment.rank == 0) {
         for (; control.begin_step(step); ++step) {
-          for (int i = 0; i < 2; ++i) pulls->put(buffer, pushes->take(buffer));
+          for (int i = 0; i < 2; ++i) {
+            const Id worker = pushes->take(buffer).from;
+            pulls->put(buffer, worker, control.last_step() == step);
+          }
         }
+        require(pushes->take(buffer).from == none, "a gradient was left over");
         pulls->close();
       } else {
-        for (std::int64_t own = 0; control.begin_step(own, true); ++own) {
+        bool last = false;
+        for (int own = 0; !last && control.begin_step(0); ++own) {
           if (environment.rank == 2 && own == 10) control.request_stop();
           pushes->put(buffer, 0);
-          if (pulls->take(buffer) == none) break;
+          last = pulls->take(buffer).last;
         }
+        require(last, "the end came without an answer");
         pushes->close();
-        while (pulls->take(buffer) != none) {
-        }
       }
       control.barrier("end");
     }

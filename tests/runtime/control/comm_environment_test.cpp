@@ -85,6 +85,23 @@ TEST(CommEnvironment, OpenMpi) {
   EXPECT_NE(e.master_port, 0);
 }
 
+TEST(CommEnvironment, OpenMpi5NamesTheJobThroughPmix) {
+  Values values = {{"OMPI_COMM_WORLD_RANK", "0"},
+                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                   {"PMIX_RANK", "0"},
+                   {"PMIX_NAMESPACE", "prterun-node0-1234@1"}};
+  const Environment e = detect(values);
+  EXPECT_EQ(e.launcher, "openmpi");
+  values["OMPI_COMM_WORLD_RANK"] = values["OMPI_COMM_WORLD_LOCAL_RANK"] = values["PMIX_RANK"] = "1";
+  EXPECT_EQ(detect(values).master_port, e.master_port) << "every rank of a job means one port";
+  values["PMIX_NAMESPACE"] = "prterun-node0-1235@1";
+  EXPECT_NE(detect(values).master_port, e.master_port) << "two jobs on a node do not meet";
+  EXPECT_THAT(error_of({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "a"}}),
+              HasSubstr("none says how many ranks there are"));
+}
+
 TEST(CommEnvironment, OurLauncherHandsOverASocket) {
   Values values = {{"RANK", "0"},
                    {"WORLD_SIZE", "2"},

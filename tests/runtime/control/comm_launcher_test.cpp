@@ -61,7 +61,7 @@ Launched start(const std::string& script, int nproc, double grace = 1) {
         chdir(launched.folder.c_str()) != 0) {
       _exit(99);
     }
-    _exit(launch({"sh", "-c", script}, {nproc, Seconds(grace)}));
+    _exit(launch({"sh", "-c", script}, {.nproc = nproc, .grace = Seconds(grace)}).status);
   }
   return launched;
 }
@@ -206,7 +206,7 @@ TEST(CommLauncher, NoOrphansWhenTheLauncherIsKilled) {
 TEST(CommLauncher, AProgramThatIsNotThere) {
   const Launched run = start("exec /nonexistent/program", 1);
   EXPECT_EQ(run.wait(), 127);
-  EXPECT_THROW(launch({"true"}, {0, Seconds(1)}), InputError);
+  EXPECT_THROW(launch({"true"}, {.nproc = 0}), InputError);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -128,18 +129,26 @@ TEST(LaneRunner, AnErrorInOneLaneEndsTheOthersAndIsTheOneThrown) {
   EXPECT_EQ(told, "the disk is gone");
 }
 
-TEST(LaneRunner, AnOpThatNothingReachesAnyMoreEndsTheRun) {
-  // A server that takes gradients on lane 0 and applies them on lane 1. The seventh never comes.
-  int applied = 0;
-  LaneRunner runner(2,
+TEST(LaneRunner, AnAnswerEndsTheRunAfterItsWholeStep) {
+  // A worker: lane 0 computes with the answers of two servers, lanes 1 and 2 send to them and wait
+  // for the answers. The seventh answer of the first server is its last one. The other server is
+  // slow: it must still get and answer the seventh gradient, and no op of an eighth step may run.
+  constexpr std::int64_t steps = 7;
+  std::atomic<int> done[3] = {};
+  LaneRunner runner(3,
                     {{.tasks = {{.op = 0, .waits = {{.op = 1, .lag = 1}}}}},
-                     {.tasks = {{.op = 1, .waits = {{.op = 0}}}}}},
+                     {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
+                     {.tasks = {{.op = 2, .waits = {{.op = 0}}}}}},
                     0, {.execute = [&](Id op, std::int64_t step) {
-                      if (op == 1) ++applied;
-                      return op == 1 || step < 6;
+                      if (op == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                      ++done[op];
+                      return op != 1 || step + 1 < steps;
                     }});
-  EXPECT_EQ(runner.run(0, 1'000'000), 6);
-  EXPECT_EQ(applied, 6);
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    for (std::atomic<int>& count : done) count = 0;
+    EXPECT_EQ(runner.run(0, 1'000'000), steps);
+    for (const std::atomic<int>& count : done) EXPECT_EQ(count, steps);
+  }
 }
 
 TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {

@@ -57,8 +57,9 @@ std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& li
   return all;
 }
 
-job::Job memory_job(plan::Plan plan, const std::string& data) {
-  job::Job job = conformance_job(plan, data, 3);
+job::Job memory_job(plan::Plan plan, const std::string& data,
+                    const std::string& model = "gpt-tiny") {
+  job::Job job = conformance_job(plan, data, 3, model);
   job.model.seq_len = 64;
   job.model.groups.clear();
   job.model.segments.clear();
@@ -75,15 +76,22 @@ struct MemoryCase {
   plan::Plan plan = {};
   double least = 0.95, most = 1.0001;  // limits of measured / planned peak
   double slow = 1;                     // factor on the duration of rank 0's ops
+  std::string model = "gpt-tiny";
 };
 std::ostream& operator<<(std::ostream& out, const MemoryCase& c) { return out << c.name; }
+
+MemoryCase of_llama(MemoryCase c) {
+  c.name += "_of_llama";
+  c.model = "llama-tiny";
+  return c;
+}
 
 class PlannedMemory : public testing::TestWithParam<MemoryCase> {};
 
 TEST_P(PlannedMemory, IsThePlans) {
   ScratchFolder data;
   write_training_data(data);
-  job::Job job = memory_job(GetParam().plan, data.path());
+  job::Job job = memory_job(GetParam().plan, data.path(), GetParam().model);
   if (GetParam().slow > 1) job.disturb.stragglers.push_back({.rank = 0, .factor = GetParam().slow});
   const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const std::vector<Measured> all = measure(job, linked);
@@ -142,6 +150,19 @@ INSTANTIATE_TEST_SUITE_P(
          {.method = "pipedream-2bw", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
         {"topk_sync", {.method = "topk-sync", .mesh = {.dp = 2}}},
         {"ps_sync", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}},
+        of_llama({"ddp", {.method = "ddp", .mesh = {.dp = 2}}}),
+        of_llama({"ddp_recomputing",
+                  {.method = "ddp", .mesh = {.dp = 2}, .schedule = {.recompute = true}}}),
+        of_llama({"ddp_bf16",
+                  {.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::bf16},
+                  0.95,
+                  1.05}),
+        of_llama({"zero3", {.method = "zero3", .mesh = {.dp = 2}}, 0.85}),
+        of_llama({"megatron_tp2", {.method = "megatron", .mesh = {.tp = 2}}}),
+        of_llama({"one_f_one_b_pp2",
+                  {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}},
+                  0.95,
+                  1.02}),  // the peak is in attention, whose fused kernel has a small buffer
     }),
     [](const auto& info) { return info.param.name; });
 

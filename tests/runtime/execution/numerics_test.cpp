@@ -3,6 +3,7 @@
 // old, sparse gradients with error feedback, or gradients applied in order of arrival.
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@ constexpr double tolerance = 1e-5;
 struct Case {
   std::string name = {};
   plan::Plan plan = {};
+  std::string model = "gpt-tiny";
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -185,6 +187,9 @@ std::vector<Case> all_cases() {
   };
   for (const std::string& method : test::all_methods())
     for (Case& one : cases_of(method)) all.push_back(std::move(one));
+  // The same with another family's blocks.
+  for (std::size_t i = 0, count = all.size(); i < count; ++i)
+    all.push_back({all[i].name + " of llama", all[i].plan, "llama-tiny"});
   return all;
 }
 
@@ -196,6 +201,7 @@ std::vector<int> an_order(std::int64_t steps) {
     if (static_cast<std::int64_t>(order.size()) < 2 * steps) order.push_back(worker);
   while (static_cast<std::int64_t>(order.size()) < 2 * steps)
     order.push_back(static_cast<int>(order.size() % 3) / 2);
+  order.back() = 1 - order[order.size() - 2];  // in the last step each worker has one turn
   return order;
 }
 
@@ -205,8 +211,7 @@ void expect_follows_in_order(const job::Job& job, const std::string& folder) {
   if (testing::Test::HasFailure()) return;
   const ServedRun reference = reference_in_order(job, order);
   for (std::size_t worker = 0; worker < run.losses.size(); ++worker) {
-    // When the run ends, each worker has begun one more step.
-    ASSERT_EQ(run.losses[worker].size(), reference.losses[worker].size() + 1);
+    ASSERT_EQ(run.losses[worker].size(), reference.losses[worker].size());
     for (std::size_t step = 0; step < reference.losses[worker].size(); ++step)
       EXPECT_NEAR(run.losses[worker][step] / reference.losses[worker][step], 1, tolerance)
           << "worker " << worker << " step " << step;
@@ -228,7 +233,7 @@ class Method : public testing::TestWithParam<Case> {};
 TEST_P(Method, FollowsItsReference) {
   const ScratchFolder data, out;
   write_data(data);
-  job::Job job = small_job(GetParam().plan, data.path(), out.path());
+  job::Job job = small_job(GetParam().plan, data.path(), out.path(), GetParam().model);
   if (job.plan.clip) job.train.clip = 0.5;
   const program::Program program = program_of(job);
   const auto any_op = [&](const auto& is) {
@@ -237,6 +242,8 @@ TEST_P(Method, FollowsItsReference) {
     });
   };
   if (serves_by_arrival(program)) {
+    // Stale gradients make rounding errors grow, for LLaMA beyond the tolerance after 20 steps.
+    if (GetParam().model == "llama-tiny") job.train.steps = 12;
     expect_follows_in_order(job, out.path());
     return;
   }
@@ -346,6 +353,58 @@ TEST(Numerics, SixteenBitsFollowFullPrecisionRoughly) {
     // fp16 starts with a loss scale of 65536 and may skip the updates of the first steps.
     for (std::size_t step = 0; step < 3; ++step) EXPECT_NEAR(half[step] / full[step], 1, 0.02);
     EXPECT_LT(half.back(), 0.9 * half.front());
+  }
+}
+
+// The same sum of gradients, over micro-batches of one rank or over ranks: with fp32 gradients the
+// two runs differ far less than with sums in bf16.
+TEST(Numerics, Fp32GradientsKeepTheSumsOfBf16) {
+  ScratchFolder data, out;
+  write_data(data);
+  const auto weights = [&](int dp, bool fp32_gradients) {
+    const job::Job job =
+        small_job({.method = "ddp",
+                   .mesh = {.dp = dp},
+                   .schedule = {.micro_batches = 4 / dp},
+                   .exchange = {.fp32_gradients = fp32_gradients},
+                   .precision = program::DType::bf16,
+                   .optimizer = plan::Optimizer::sgd},
+                  data.path(), fmt::format("{}/{}-{}", out.path(), dp, fp32_gradients));
+    return weights_of(train_in_processes(job).checkpoint, job.model, tensors::StorageKind::master);
+  };
+  const auto difference = [&](bool fp32_gradients) {
+    const auto by_micro_batches = weights(1, fp32_gradients), by_ranks = weights(4, fp32_gradients);
+    return worst_difference(by_micro_batches, by_ranks).first;
+  };
+  const double rounded = difference(false), kept = difference(true);
+  if (HasFailure()) return;
+  EXPECT_GT(rounded, 0);
+  EXPECT_LT(kept, 0.2 * rounded);
+}
+
+TEST(Numerics, Fp32GradientsWithEveryKindOfSum) {
+  ScratchFolder data, out;
+  write_data(data);
+  for (const plan::Plan& with : std::vector<plan::Plan>{
+           {.method = "zero1", .mesh = {.dp = 2}},
+           {.method = "zero2", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}},
+           {.method = "zero3", .mesh = {.dp = 2}, .schedule = {.micro_batches = 2}, .clip = true},
+           {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 2}},
+           {.method = "megatron", .mesh = {.dp = 2, .tp = 2}},
+           {.method = "topk-sync", .mesh = {.dp = 2}},
+           {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}}) {
+    SCOPED_TRACE(with.method);
+    const auto losses = [&](program::DType precision) {
+      plan::Plan plan = with;
+      plan.precision = precision, plan.exchange.fp32_gradients = true;
+      return train_in_processes(small_job(plan, data.path(), "")).losses;
+    };
+    const std::vector<double> full = losses(program::DType::f32);
+    const std::vector<double> half = losses(program::DType::bf16);
+    if (HasFailure()) return;
+    ASSERT_EQ(half.size(), full.size());
+    for (std::size_t step = 0; step < 3; ++step) EXPECT_NEAR(half[step] / full[step], 1, 0.02);
+    EXPECT_LT(half.back(), 0.97 * half.front());
   }
 }
 

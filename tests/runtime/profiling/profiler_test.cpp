@@ -63,7 +63,9 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
 }
 
 TEST(Profiler, RefusesAModelWithoutBlocks) {
-  model::ModelSpec model = model::load_model("llama-7b", 0);
+  model::ModelSpec model = model::load_model("bert-tiny", 0);
+  model.outputs = 2;
+  model = build_model(model);
   EXPECT_THROW(measure_profile(model, {}, {}), InputError);
 }
 

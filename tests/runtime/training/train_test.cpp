@@ -152,7 +152,7 @@ TEST(HuggingFace, WeightsGoOutAndComeBack) {
   const TrainedRun first = train_in_processes(job);
   if (HasFailure()) return;
   const std::string file = out.file("model.safetensors");
-  export_gpt2(first.checkpoint, job.model, file);
+  export_weights(first.checkpoint, job.model, file);
   const SafetensorsFile exported(file);
   const std::int64_t h = job.model.hidden;
   EXPECT_EQ(exported.tensors().at("transformer.wte.weight").shape,

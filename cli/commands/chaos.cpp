@@ -1,0 +1,111 @@
+// `rehearse chaos`: a campaign of real runs in which something goes wrong. Its work is in
+// cli/chaos/.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "cli/chaos/campaign.h"
+#include "cli/chaos/interruption.h"
+#include "cli/commands/training.h"
+#include "cli/console/command.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "engine/base/errors.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Options : CampaignOptions {
+  std::string kind_list = "all";
+};
+
+/// The folder of the runs: the user's, or a new one that is removed unless runs in it are kept.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& given) : path_(given), own_(given.empty()) {
+    namespace fs = std::filesystem;
+    if (own_) path_ = (fs::temp_directory_path() / fmt::format("rehearse-chaos-{}", getpid()));
+    std::error_code error;
+    fs::create_directories(path_, error);
+    if (error)
+      throw InputError(fmt::format("--folder {}: cannot be made: {}", path_, error.message()));
+    path_ = fs::absolute(path_).string();
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    if (own_ && !kept_) std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  std::string path_;
+  bool own_, kept_ = false;
+};
+
+int run_chaos(const Context& context, const Options& given) {
+  training();  // says how to get LibTorch where it is missing
+  CampaignOptions options = given;
+  options.kinds = parse_mishaps(given.kind_list);
+  options.set = context.set;
+  Scratch scratch(given.folder);
+  options.folder = scratch.path();
+  const Interruption interruption;
+  Teller teller(context);
+  const CampaignResult result = run_campaign(context, options, teller);
+  teller.done();
+  const bool wrong = result.count(Verdict::wrong) > 0;
+  if (wrong && options.keep) scratch.keep();
+  if (context.json)
+    std::cout << text_of(with_header(context, to_json(result, options)));
+  else
+    std::cout << describe(result);
+  if (Interruption::signal() != 0) {
+    fmt::print(stderr, "rehearse: interrupted\n");
+    return 128 + Interruption::signal();
+  }
+  return wrong ? failed : good;
+}
+
+}  // namespace
+
+void add_chaos(CLI::App& app, Context& context) {
+  CLI::App* command = add_command(
+      app, "chaos", "Break real runs on purpose and judge how they end",
+      "  rehearse chaos job.toml --trials 20 --nproc 2\n"
+      "  rehearse chaos job.toml --kinds kill,hang,wrong-numbers --methods ddp,zero3\n"
+      "  rehearse chaos job.toml --trials 1 --kinds kill --methods ddp --seed 7 --keep");
+  auto options = std::make_shared<Options>();
+  add_job(*command, options->job);
+  command
+      ->add_option("--trials", options->trials,
+                   "How many runs are broken; default: each kind once with each method")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--nproc", options->nproc, "Ranks of each run; default: the job's")
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--kinds", options->kind_list,
+                   "What goes wrong, as in kill,hang (docs/faults.md); all: everything")
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      ->add_option("--methods", options->methods,
+                   "Methods, as of `rehearse compare`; default: the job's")
+      ->type_name("LIST");
+  command->add_option("--seed", options->seed, "Of the first trial; the others have those after it")
+      ->capture_default_str();
+  command
+      ->add_option("--folder", options->folder, "Where the runs write; default: a temporary folder")
+      ->type_name("DIR");
+  command->add_flag("--keep", options->keep, "Keep the runs that went wrong");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_chaos(context, *options); };
+  });
+}
+
+}  // namespace rehearse::cli

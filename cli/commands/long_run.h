@@ -1,0 +1,26 @@
+// `rehearse simulate --duration` and `rehearse compare --duration`: a job over weeks in which
+// things break.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/console/context.h"
+#include "cli/study/study_options.h"
+
+namespace rehearse::cli {
+
+struct LongRunFlags {
+  std::string duration = {};                   // empty: a step is predicted, no long run
+  std::string recovery = {}, checkpoint = {};  // of compare: comma-separated; empty: the job's
+};
+
+/// Adds --duration.
+CLI::Option* add_duration(CLI::App& command, std::string& duration);
+/// "54d" of --duration. Throws InputError.
+Seconds parse_duration(const std::string& text);
+
+int run_long(const Context& context, const StudyFlags& flags, const LongRunFlags& how);
+/// One row for each policy with each kind of checkpoint.
+int compare_long(const Context& context, const StudyFlags& flags, const LongRunFlags& how);
+
+}  // namespace rehearse::cli

@@ -1,0 +1,88 @@
+#include "engine/costs/local_costs.h"
+
+#include <algorithm>
+
+#include "engine/costs/tensor_split.h"
+
+namespace rehearse::costs {
+
+LocalCosts::LocalCosts(const link::OrderedProgram& linked, const model::ModelSpec& model,
+                       const cluster::Cluster& cluster, std::vector<Id> rank_to_device,
+                       plan::Optimizer optimizer, const Profile* profile)
+    : linked_(linked),
+      model_(model),
+      cluster_(cluster),
+      device_of_(std::move(rank_to_device)),
+      optimizer_(optimizer),
+      profile_(profile),
+      split_(tensor_split(linked.program)),
+      prices_(model, profile),
+      ranks_on_node_(static_cast<std::size_t>(std::max(1, cluster.nodes()))) {
+  for (const Id device : device_of_) ++ranks_on_node_[devices()[device].node];
+  for (const cluster::DeviceKind& kind : cluster.kinds())
+    covered_.push_back(profile != nullptr && profile->covers(kind.name));
+}
+
+double LocalCosts::crowding(Id device) const {
+  const int cores = cluster_.shared_cores();
+  if (!profile_ || cores == 0) return 1;
+  const auto load = [&](int ranks) {
+    return std::max(1.0, double(ranks) * std::max(1, profile_->threads_per_rank) / cores);
+  };
+  return load(ranks_on_node_[devices()[device].node]) / load(std::max(1, profile_->ranks));
+}
+
+const StoragePrices& LocalCosts::storage() {
+  if (!storage_) storage_.emplace(cluster_, device_of_);
+  return *storage_;
+}
+
+namespace {
+
+bool stores(const program::Op& op) {
+  return std::holds_alternative<program::Copy>(op.work) ||
+         std::holds_alternative<program::Save>(op.work);
+}
+
+}  // namespace
+
+std::pair<Id, int> LocalCosts::alike(const program::Op& op, Id device) const {
+  const cluster::Device& d = devices()[device];
+  return stores(op) ? std::pair(d.node, -1) : std::pair(d.kind, ranks_on_node_[d.node]);
+}
+
+LocalPrice LocalCosts::price(Id r, Id o, Id device) {
+  const program::Role& role = linked_.program.roles[r];
+  const program::Op& op = role.ops[o];
+  const std::int64_t bytes = linked_.roles[r].ops[o].bytes;
+  const cluster::DeviceKind& kind = cluster_.kind_of(device);
+  const Id node = devices()[device].node;
+  const program::Ref* param = find(op, program::Slot::param);
+  const program::DType dtype =
+      param ? role.storages[role.views[param->view].storage].dtype : program::DType::f32;
+  if (const auto* c = std::get_if<program::Compute>(&op.work))
+    return prices_.pass(kind, c->segment, c->pass, c->samples, split_, dtype) +
+           prices_.conversion(
+               kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
+  if (const auto* k = std::get_if<program::Kernel>(&op.work))
+    return prices_.kernel(kind, k->kind, bytes);
+  if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
+    return {.seconds = storage().copy(node, bytes / 2)};
+  if (const auto* save = std::get_if<program::Save>(&op.work))
+    return {.seconds = storage().save(node, bytes, *save)};
+  return prices_.update(kind, optimizer_, dtype,
+                        param ? elements_of(linked_.program, role, *param) : 0, bytes);
+}
+
+double LocalCosts::seconds(Id role, Id op, Id device) {
+  const LocalPrice found = price(role, op, device);
+  // The rates of hosts and disks are those of the platform file; no device decides them.
+  if (stores(linked_.program.roles[role].ops[op])) return found.seconds;
+  // A profile from a simulation is calibrated only if the device it simulated is.
+  if (!found.measured || profile_->simulated)
+    calibrated_ = calibrated_ && cluster_.kind_of(device).calibrated &&
+                  model_.software.measured.most_ranks > 0;
+  return found.measured ? found.seconds * crowding(device) : found.seconds;
+}
+
+}  // namespace rehearse::costs

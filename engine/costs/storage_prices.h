@@ -1,0 +1,38 @@
+// Seconds of checkpoints: copies to host memory and writes to disks. A rank that saves shares what
+// it writes to with the ranks that save at the same moment, which are all of them:
+//
+//   copy          bytes / host_link of the node
+//   local disk    bytes x ranks of the node / write rate of the node's disk
+//   shared disk   bytes x ranks of the node / min(the node's network, write rate / nodes)
+//   memory        as copy
+//   peers         the longer of copy and (group - 1) x bytes x ranks of the node / its network
+//
+// The rates come from the platform file (engine/cluster/storage.h).
+#pragma once
+#include <span>
+#include <vector>
+
+#include "engine/cluster/cluster.h"
+#include "engine/program/program.h"
+
+namespace rehearse::costs {
+
+class StoragePrices {
+ public:
+  /// `rank_to_device`: by rank. `cluster` must outlive this object.
+  StoragePrices(const cluster::Cluster& cluster, std::span<const Id> rank_to_device);
+
+  /// A device of the node copies `bytes` to or from host memory. Throws InputError when the
+  /// platform does not say how fast.
+  double copy(Id node, std::int64_t bytes) const;
+  /// A rank on the node writes `bytes`. Throws InputError when the platform does not say how fast.
+  double save(Id node, std::int64_t bytes, const program::Save& save) const;
+
+ private:
+  const cluster::Cluster& cluster_;
+  std::vector<int> ranks_on_ = {};  // by node
+  int nodes_ = 0;                   // with ranks
+  std::vector<BytesPerSecond> networks_ = {};
+};
+
+}  // namespace rehearse::costs

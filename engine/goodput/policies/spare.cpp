@@ -1,0 +1,25 @@
+// Spare: nodes stand by with their processes started. One takes the role of a dead node, with the
+// state of a surviving replica where there is one, else with that of the newest checkpoint. The
+// other processes keep running (warm standby of ByteRobust, arXiv 2509.16293; TorchPass).
+#include "engine/goodput/policy.h"
+
+namespace rehearse::goodput {
+namespace {
+
+Decision recover(const Situation& s) {
+  if (s.empty_slots > s.spares) return {.waits = true};
+  const bool survivors = s.survivors_know();
+  return {
+      .spares = s.empty_slots,
+      .replicas = s.setting.replicas,
+      .survivors = survivors,
+      .restarting = s.setting.takeover + (survivors ? s.setting.copy : s.setting.checkpoint.load)};
+}
+
+const Register spare(job::RecoveryPolicy::spare,
+                     {.summary = "a node that stands by takes the place of a dead one",
+                      .source = "ByteRobust, arXiv 2509.16293; TorchPass",
+                      .recover = recover});
+
+}  // namespace
+}  // namespace rehearse::goodput

@@ -1,0 +1,63 @@
+// What a run does after a failure. Each policy is one file in policies/: it says with which nodes
+// and from which state the run goes on, and how long that takes. It registers under its name in
+// the job file. No other file names a policy.
+#pragma once
+#include <map>
+#include <string>
+
+#include "engine/goodput/setting.h"
+#include "engine/job/survival.h"
+
+namespace rehearse::goodput {
+
+/// What is left when the failure has been noticed.
+struct Situation {
+  const Setting& setting;
+  int alive_ranks = 0;        // on slots whose node is up
+  int empty_slots = 0;        // whose node died and was not replaced
+  int spares = 0;             // nodes that stand by
+  int whole_replicas = 0;     // data-parallel replicas none of whose processes or nodes were struck
+  int standing_replicas = 0;  // those whose nodes are up, or would be if spares took empty slots
+  bool corrupt = false;       // the state of all replicas is wrong
+
+  /// Whether a surviving replica has the state of the last step.
+  bool survivors_know() const { return setting.replicated && whole_replicas > 0 && !corrupt; }
+  bool enough(int replicas) const {
+    return replicas > 0 && setting.ranks_with(replicas) >= setting.min_ranks;
+  }
+};
+
+struct Decision {
+  bool waits = false;      // until a node returns: with these nodes the run cannot go on
+  int spares = 0;          // that take the place of dead nodes now
+  int replicas = 0;        // with which the run goes on
+  bool survivors = false;  // the state comes from them; else from the newest checkpoint
+  Ticks replacing = 0, replanning = 0, restarting = 0;
+  Ticks rejoins = 0;  // units: after so long a replica whose nodes are up joins again
+};
+
+struct Policy {
+  std::string summary = {};
+  std::string source = {};  // paper or program
+  /// Decides when a failure has been noticed, and again when another one strikes before the run
+  /// goes on.
+  Decision (*recover)(const Situation&) = nullptr;
+  /// Nodes that return join a run that goes on without them, between two steps. Otherwise they
+  /// join at the next failure.
+  bool grows = false;
+  /// A replica is a unit of failure: the others go on without its samples, and it joins again.
+  bool units = false;
+};
+
+std::map<job::RecoveryPolicy, Policy>& policies();
+const Policy& policy_named(job::RecoveryPolicy name);
+
+struct Register {
+  Register(job::RecoveryPolicy name, const Policy& policy);
+};
+
+/// All slots filled by spares and all processes started anew, from the newest checkpoint: what
+/// `restart` does, and other policies where they cannot do better.
+Decision start_anew(const Situation& situation);
+
+}  // namespace rehearse::goodput

@@ -1,0 +1,13 @@
+// Reads [faults], [checkpoint] and [recovery] of a job file. Internal to engine/job.
+#pragma once
+#include "engine/base/config.h"
+#include "engine/job/survival.h"
+
+namespace rehearse::job {
+
+/// They throw InputError for values of a wrong type or range, and for keys that contradict.
+Faults read_faults(const Config& c);
+Checkpoint read_checkpoint(const Config& c);
+Recovery read_recovery(const Config& c);
+
+}  // namespace rehearse::job

@@ -1,0 +1,158 @@
+// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig and MistralConfig.
+#include "engine/model/config_json.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/json_reader.h"
+
+namespace rehearse::model {
+namespace {
+
+using Json = JsonReader::Json;
+
+/// An object of the file in which a key that is null counts as absent.
+class Keys {
+ public:
+  Keys(const Json& json, const std::string& where) : json_(json), reader_(json, where) {}
+
+  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  bool stated(const char* key) const { return json_.contains(key); }
+  const Json& at(const char* key) { return reader_.at(key); }
+  int count(const char* key) { return reader_.integer<int>(key, 1, 1 << 30); }
+  int count(const char* key, int fallback) { return has(key) ? count(key) : fallback; }
+  double number(const char* key, double fallback) {
+    return has(key) ? reader_.number(key) : fallback;
+  }
+  bool truth(const char* key, bool fallback) { return has(key) ? reader_.truth(key) : fallback; }
+  std::string text(const char* key, const std::string& fallback) {
+    return has(key) ? reader_.text(key) : fallback;
+  }
+  /// Refuses any other value than those that the blocks compute; the first is the key's default.
+  void must_be(const char* key, const std::vector<Json>& computed) {
+    if (!has(key)) return;
+    const Json& value = json_.at(key);
+    if (std::find(computed.begin(), computed.end(), value) != computed.end()) return;
+    std::vector<std::string> texts;
+    for (const Json& one : computed) texts.push_back(one.dump());
+    reader_.fail(fmt::format("\"{}\" = {}: must be {}: nothing else is computed here", key,
+                             value.dump(), fmt::join(texts, " or ")));
+  }
+  [[noreturn]] void fail(const std::string& what) const { reader_.fail(what); }
+
+ private:
+  const Json& json_;
+  JsonReader reader_;
+};
+
+void read_gpt2(Keys& file, ModelSpec& m) {
+  m.family = Family::gpt;
+  m.layers = file.count("n_layer");
+  m.hidden = file.count("n_embd");
+  m.heads = file.count("n_head");
+  m.ffn = file.count("n_inner", 0);
+  m.max_positions = file.count("n_positions");
+  m.tied = file.truth("tie_word_embeddings", true);
+  m.norm_epsilon = file.number("layer_norm_epsilon", 0);
+  m.dropout = file.number("resid_pdrop", 0.1);
+  if (file.number("embd_pdrop", 0.1) != m.dropout)
+    file.fail(
+        fmt::format("\"embd_pdrop\" = {}: must equal \"resid_pdrop\" = {}: a model has one "
+                    "dropout here",
+                    file.number("embd_pdrop", 0.1), m.dropout));
+  file.must_be("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  file.must_be("scale_attn_weights", {true});
+  file.must_be("scale_attn_by_inverse_layer_idx", {false});
+  file.must_be("add_cross_attention", {false});
+}
+
+void read_bert(Keys& file, ModelSpec& m) {
+  m.family = Family::bert;
+  m.layers = file.count("num_hidden_layers");
+  m.hidden = file.count("hidden_size");
+  m.heads = file.count("num_attention_heads");
+  m.ffn = file.count("intermediate_size");
+  m.max_positions = file.count("max_position_embeddings");
+  m.tied = file.truth("tie_word_embeddings", true);
+  m.norm_epsilon = file.number("layer_norm_eps", 0);
+  m.dropout = file.number("hidden_dropout_prob", 0.1);
+  file.must_be("hidden_act", {"gelu"});
+  file.must_be("position_embedding_type", {"absolute"});
+  file.must_be("type_vocab_size", {2});
+  file.must_be("is_decoder", {false});
+  file.must_be("add_cross_attention", {false});
+}
+
+/// The base of the frequencies, and how they are scaled: in one object "rope_parameters" since
+/// transformers 5, in two keys before.
+void read_rotary(Keys& file, const std::string& where, ModelSpec& m) {
+  m.rope_theta = file.number("rope_theta", m.rope_theta);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!file.has(key)) continue;
+    Keys rope(file.at(key), fmt::format("{}: {}", where, key));
+    m.rope_theta = rope.number("rope_theta", m.rope_theta);
+    const char* const name = rope.has("rope_type") ? "rope_type" : "type";
+    rope.must_be(name, {"default", "llama3"});
+    rope.must_be("partial_rotary_factor", {1.0});
+    if (rope.text(name, "default") == "default") continue;
+    m.rope_scaling.factor = rope.number("factor", 0);
+    m.rope_scaling.low = rope.number("low_freq_factor", 0);
+    m.rope_scaling.high = rope.number("high_freq_factor", 0);
+    m.rope_scaling.positions = rope.count("original_max_position_embeddings");
+  }
+  file.must_be("partial_rotary_factor", {1.0});
+}
+
+void read_llama(Keys& file, const std::string& where, bool mistral, ModelSpec& m) {
+  m.family = Family::llama;
+  m.layers = file.count("num_hidden_layers");
+  m.hidden = file.count("hidden_size");
+  m.heads = file.count("num_attention_heads");
+  m.kv_heads = file.count("num_key_value_heads", mistral ? 8 : m.heads);
+  m.ffn = file.count("intermediate_size");
+  m.seq_len = file.count("max_position_embeddings");
+  m.tied = file.truth("tie_word_embeddings", false);
+  m.norm_epsilon = file.number("rms_norm_eps", 1e-6);
+  file.must_be("hidden_act", {"silu"});
+  file.must_be("attention_bias", {false});
+  file.must_be("mlp_bias", {false});
+  file.must_be("attention_dropout", {0.0});
+  if (const int size = file.count("head_dim", m.hidden / m.heads); size != m.hidden / m.heads)
+    file.fail(fmt::format("\"head_dim\" = {}: must be hidden_size / num_attention_heads = {}", size,
+                          m.hidden / m.heads));
+  read_rotary(file, where, m);
+  // Mistral's layers have a window of 4,096 tokens unless the file says null.
+  if (mistral && !file.stated("sliding_window")) m.window = 4096;
+  if (mistral && file.has("sliding_window")) m.window = file.count("sliding_window");
+}
+
+}  // namespace
+
+ModelSpec read_config_json(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw InputError(fmt::format("model file \"{}\" does not exist", path));
+  const Json json = Json::parse(in, nullptr, false);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
+  Keys file(json, path);
+  const std::string type = file.text("model_type", "");
+  const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral"};
+  if (std::find(known.begin(), known.end(), type) == known.end()) {
+    const std::string near = nearest(type, known);
+    file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
+                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+  }
+  ModelSpec m;
+  m.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename().string();
+  m.vocab = file.count("vocab_size");
+  if (type == "gpt2") read_gpt2(file, m);
+  if (type == "bert") read_bert(file, m);
+  if (type == "llama" || type == "mistral") read_llama(file, path, type == "mistral", m);
+  if (m.seq_len == 0) m.seq_len = m.max_positions;
+  return m;
+}
+
+}  // namespace rehearse::model

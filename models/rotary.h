@@ -1,0 +1,22 @@
+// Rotary positions (Su et al. 2021) in Hugging Face's convention: element i of a head is paired
+// with element i + head_dim / 2, and the pair is rotated by position x frequency i.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace rehearse::models {
+
+/// Radians a token, one for each pair of a head: theta^(-2 i / head_dim), scaled as the model says.
+std::vector<float> rotary_frequencies(const model::ModelSpec& model);
+
+enum class Turn : std::uint8_t { forward, back };
+/// Rotates each head of x (B, T, heads, head_dim) in place; `back` is the inverse, through which
+/// gradients go. x may be a slice of wider rows.
+void rotate(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn);
+/// The same by tensor operations. For devices other than the CPU, and for tests.
+void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn);
+
+}  // namespace rehearse::models

@@ -1,0 +1,103 @@
+#include "runtime/checkpoints/collect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/errors.h"
+#include "runtime/checkpoints/run_folder.h"
+#include "runtime/control/together.h"
+
+namespace rehearse::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+Buffer bytes_of(std::vector<char>& bytes) {
+  return {.data = bytes.data(),
+          .elements = static_cast<std::int64_t>(bytes.size()),
+          .dtype = program::DType::u8};
+}
+
+const HeldCheckpoint* find(const std::vector<HeldCheckpoint>& all, std::uint64_t identity) {
+  const auto found = std::ranges::find(all, identity, &HeldCheckpoint::identity);
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void send_file(Communicator& between, const std::string& path, Id to) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> bytes(fs::file_size(path));
+  if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+    throw BackendError(fmt::format("{}: cannot be read", path));
+  between.send(bytes_of(bytes), static_cast<int>(to));
+}
+
+void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from) {
+  std::vector<char> text(static_cast<std::size_t>(bytes));
+  between.recv(bytes_of(text), static_cast<int>(from));
+  std::ofstream out(path, std::ios::binary);
+  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())).flush())
+    throw BackendError(fmt::format("{}: cannot be written", path));
+}
+
+HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until, Control& control) {
+  const auto rank = static_cast<Id>(control.environment().rank);
+  const bool leads = store.leader_of(rank) == rank;
+  HeldByAll held;
+  for (const std::string& text :
+       control.gather("checkpoints that nodes keep", leads ? to_json(held_in(store.root())) : "[]"))
+    held.of_rank.push_back(held_from_json(text));
+  const std::string mine = until ? std::to_string(*until) : "";
+  const std::string first = control.gather("last passed check", mine).front();
+  held.newest =
+      newest_of(held.of_rank, first.empty() ? std::nullopt : std::optional(std::stoll(first)));
+  return held;
+}
+
+void collect(const NodeStore& store, const HeldByAll& held, Control& control,
+             Communicator& between) {
+  const auto rank = static_cast<Id>(control.environment().rank);
+  std::vector<Id> leaders;
+  std::map<std::string, std::int64_t> files;
+  std::map<std::string, Id> source;  // the lowest leader that sees the file
+  for (Id r = 0; r < held.of_rank.size(); ++r) {
+    if (store.leader_of(r) != r) continue;
+    leaders.push_back(r);
+    const HeldCheckpoint* const seen = find(held.of_rank[r], held.newest->identity);
+    if (seen == nullptr) continue;
+    files = seen->files;
+    for (const auto& [file, path] : seen->paths) source.emplace(file, r);
+  }
+  const auto seen_by = [&](Id leader, const std::string& file) {
+    const HeldCheckpoint* const seen = find(held.of_rank[leader], held.newest->identity);
+    const auto path = seen == nullptr ? decltype(seen->paths.end()){} : seen->paths.find(file);
+    return seen == nullptr || path == seen->paths.end() ? std::string() : path->second;
+  };
+  // The manifest comes last: a folder without one is no checkpoint.
+  std::vector<std::string> order;
+  for (const auto& [file, bytes] : files)
+    if (file != manifest_name) order.push_back(file);
+  order.emplace_back(manifest_name);
+  together(control, "checkpoint from nodes", [&] {
+    for (const Id leader : leaders) {
+      const fs::path folder = checkpoint_path(store.folder_of(leader), held.newest->step);
+      if (leader == rank) fs::create_directories(folder);
+      for (const std::string& file : order) {
+        const fs::path path = folder / file;
+        const std::string here = seen_by(leader, file);
+        if (here.empty() && rank == source.at(file))
+          send_file(between, seen_by(rank, file), leader);
+        else if (here.empty() && rank == leader)
+          receive_file(between, path.string(), files.at(file), source.at(file));
+        else if (rank == leader && here != path.string())
+          fs::copy_file(here, path, fs::copy_options::overwrite_existing);
+      }
+    }
+  });
+}
+
+}  // namespace rehearse::runtime

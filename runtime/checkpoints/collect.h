@@ -1,0 +1,31 @@
+// Brings a checkpoint that nodes keep in parts together on every node that runs ranks.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoints/node_store.h"
+#include "runtime/communication/communicator.h"
+#include "runtime/control/control.h"
+
+namespace rehearse::runtime {
+
+/// What the leaders of all nodes see, and the newest checkpoint among it.
+struct HeldByAll {
+  std::vector<std::vector<HeldCheckpoint>> of_rank = {};  // empty for ranks that lead no node
+  std::optional<NewestHeld> newest = {};
+};
+/// Every rank calls it. `until`: that of rank 0 counts (see newest_of).
+HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until, Control& control);
+
+/// Puts every file of `held.newest` into the folder of every node: a copy of what the host sees,
+/// else a transfer from the lowest leader that sees it. Every rank calls it; `between` has all
+/// ranks. Throws BackendError when a file cannot be written.
+void collect(const NodeStore& store, const HeldByAll& held, Control& control,
+             Communicator& between);
+
+/// Sends a file to one member of a communicator, and receives one of `bytes`.
+void send_file(Communicator& between, const std::string& path, Id to);
+void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from);
+
+}  // namespace rehearse::runtime

@@ -1,0 +1,81 @@
+#include "runtime/checkpoints/outer_names.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/tensors/tensor_parts.h"
+
+namespace rehearse::runtime {
+namespace {
+
+bool ends_with_any(const std::string& name, const auto& endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](const char* ending) { return name.ends_with(ending); });
+}
+
+/// Whether the tensor's first dimension is the vocabulary.
+bool vocabulary(const std::string& name) {
+  return ends_with_any(name, std::array{"wte.weight", "embed_tokens.weight", "lm_head.weight",
+                                        "word_embeddings.weight", "cls.predictions.decoder.weight",
+                                        "cls.predictions.bias"});
+}
+
+}  // namespace
+
+OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec& spec) {
+  OuterTensor outer;
+  outer.padded = vocabulary(spec.name);
+  const std::int64_t all = tensors::elements_of(spec);
+  if (!spec.decay) {  // a bias or a norm: one dimension
+    outer.shape = {outer.padded ? model.vocab : all};
+    return outer;
+  }
+  // Heads are dimensions of a matrix's rows; of its columns, where they are the middle of three.
+  const bool heads_in_columns = spec.shape.size() == 3 && spec.split == 1;
+  const std::int64_t rows = heads_in_columns ? spec.shape.front() : all / spec.shape.back();
+  outer.shape = {outer.padded ? model.vocab : rows, all / rows};
+  outer.transposed = model.family == model::Family::gpt && spec.name.starts_with("transformer.h.");
+  if (outer.transposed) std::swap(outer.shape[0], outer.shape[1]);
+  return outer;
+}
+
+std::vector<std::string> outer_names(const model::ModelSpec& model, const std::string& name) {
+  std::vector<std::string> names = {name};
+  const std::string prefix = "transformer.";
+  // OpenAI's GPT-2 files have no prefix.
+  if (model.family == model::Family::gpt && name.starts_with(prefix))
+    names.push_back(name.substr(prefix.size()));
+  // Google's BERT files have TensorFlow's names in norms.
+  const std::size_t norm = name.rfind("LayerNorm.");
+  if (model.family == model::Family::bert && norm != std::string::npos)
+    names.push_back(name.substr(0, norm) +
+                    (name.ends_with("weight") ? "LayerNorm.gamma" : "LayerNorm.beta"));
+  return names;
+}
+
+bool is_beside(const model::ModelSpec& model, const std::string& name) {
+  switch (model.family) {
+    case model::Family::gpt:  // masks of attention
+      return ends_with_any(name, std::array{".attn.bias", ".attn.masked_bias"});
+    case model::Family::bert:  // next-sentence head, position numbers, a copy of predictions.bias
+      return name.starts_with("bert.pooler.") || name.starts_with("cls.seq_relationship.") ||
+             name == "bert.embeddings.position_ids" || name == "cls.predictions.decoder.bias";
+    case model::Family::llama:
+      return name.ends_with(".rotary_emb.inv_freq");
+  }
+  return false;
+}
+
+TiedNames tied_names(const model::ModelSpec& model) {
+  switch (model.family) {
+    case model::Family::gpt:
+      return {"lm_head.weight", "transformer.wte.weight"};
+    case model::Family::bert:
+      return {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"};
+    case model::Family::llama:
+      break;
+  }
+  return {"lm_head.weight", "model.embed_tokens.weight"};
+}
+
+}  // namespace rehearse::runtime

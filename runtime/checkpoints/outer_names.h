@@ -1,0 +1,32 @@
+// How Hugging Face's files name and shape the tensors of a model. Internal to runtime/checkpoints.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace rehearse::runtime {
+
+/// A tensor of a model as the files have it.
+struct OuterTensor {
+  std::vector<std::int64_t> shape = {};
+  bool transposed = false;  // a matrix that is stored (in, out)
+  bool padded = false;      // ours has rows after the vocabulary's that are no token
+};
+OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec& spec);
+
+/// All names under which files of some age have the tensor, the present one first.
+std::vector<std::string> outer_names(const model::ModelSpec& model, const std::string& name);
+
+/// Whether files of this family have such a tensor beside the weights of the model: buffers, heads
+/// for other tasks, copies.
+bool is_beside(const model::ModelSpec& model, const std::string& name);
+
+/// The name under which files repeat the table of a tied embedding for the head, and the table's.
+struct TiedNames {
+  std::string head = {}, table = {};
+};
+TiedNames tied_names(const model::ModelSpec& model);
+
+}  // namespace rehearse::runtime

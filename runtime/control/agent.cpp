@@ -1,0 +1,135 @@
+#include "runtime/control/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+
+namespace rehearse::runtime {
+namespace {
+
+constexpr std::size_t longest = 64 << 10;  // bytes of a packet; a longer error text is cut
+
+void send_packet(int fd, const nlohmann::json& packet) {
+  const std::string text = packet.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // A launcher or process that has just ended is noticed elsewhere.
+  while (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+std::optional<nlohmann::json> receive_packet(int fd) {
+  std::string text(longest + 4096, '\0');
+  ssize_t n = 0;
+  while ((n = recv(fd, text.data(), text.size(), 0)) < 0 && errno == EINTR) {
+  }
+  if (n <= 0) return std::nullopt;
+  text.resize(static_cast<std::size_t>(n));
+  auto packet = nlohmann::json::parse(text, nullptr, false);
+  if (!packet.is_object()) throw BackendError("a broken message between launcher and rank");
+  return packet;
+}
+
+}  // namespace
+
+void send(int fd, const Assignment& a) {
+  send_packet(fd, {{"rank", a.rank},
+                   {"world_size", a.world_size},
+                   {"local_rank", a.local_rank},
+                   {"local_world_size", a.local_world_size},
+                   {"address", a.address},
+                   {"port", a.port},
+                   {"first", a.first},
+                   {"resume_from", a.resume_from},
+                   {"set", a.set},
+                   {"over", a.over}});
+}
+
+void send(int fd, const Report& report) {
+  send_packet(fd, {{"kind", name_of(report.kind)},
+                   {"text", report.text.substr(0, longest / 8)},
+                   {"step", report.step},
+                   {"shares", report.shares}});
+}
+
+std::optional<Assignment> receive_assignment(int fd) {
+  const auto packet = receive_packet(fd);
+  if (!packet) return std::nullopt;
+  return Assignment{.rank = packet->at("rank"),
+                    .world_size = packet->at("world_size"),
+                    .local_rank = packet->at("local_rank"),
+                    .local_world_size = packet->at("local_world_size"),
+                    .address = packet->at("address"),
+                    .port = packet->at("port"),
+                    .first = packet->at("first"),
+                    .resume_from = packet->at("resume_from"),
+                    .set = packet->at("set"),
+                    .over = packet->at("over")};
+}
+
+std::optional<Report> receive_report(int fd) {
+  const auto packet = receive_packet(fd);
+  if (!packet) return std::nullopt;
+  const auto kind = from_name<ReportKind>(packet->value("kind", ""));
+  if (!kind) throw BackendError("a broken message from a rank to its launcher");
+  return Report{.kind = *kind,
+                .text = packet->value("text", ""),
+                .step = packet->value("step", 0),
+                .shares = packet->value("shares", std::vector<int>{})};
+}
+
+std::string Agent::value(int line, int listener, int output, bool stands_by) {
+  return fmt::format("{},{},{},{}", line, listener, output, stands_by ? 1 : 0);
+}
+
+std::optional<Agent> Agent::of_process(const Variables& look_up) {
+  const auto text = look_up(variable);
+  if (!text) return std::nullopt;
+  std::array<int, 4> numbers = {};
+  if (std::sscanf(text->c_str(), "%d,%d,%d,%d", numbers.data(), &numbers[1], &numbers[2],
+                  &numbers[3]) != 4)
+    throw InputError(fmt::format("environment variable {}: \"{}\" is not what a launcher sets",
+                                 variable, *text));
+  Agent agent;
+  // Processes that this one starts (the planner of adaptive runs) get none of the descriptors.
+  for (int i = 0; i < 3; ++i) fcntl(numbers[static_cast<std::size_t>(i)], F_SETFD, FD_CLOEXEC);
+  unsetenv(variable);
+  std::signal(drain_signal, SIG_IGN);  // until training listens to it
+  agent.line_ = Fd(numbers[0]);
+  agent.listener_ = Fd(numbers[1]);
+  agent.output_ = Fd(numbers[2]);
+  agent.stands_by_ = numbers[3] != 0;
+  return agent;
+}
+
+std::optional<Assignment> Agent::next(const Report& report) const {
+  tell(report);
+  std::optional<Assignment> assignment = receive_assignment(line_.get());
+  if (assignment && assignment->over) return std::nullopt;
+  return assignment;
+}
+
+Environment Agent::environment_of(const Assignment& a) const {
+  std::cout.flush();
+  const bool first = a.rank == 0;
+  const Fd none(first ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC));
+  dup2(first ? output_.get() : none.get(), STDOUT_FILENO);
+  return {.rank = a.rank,
+          .world_size = a.world_size,
+          .local_rank = a.local_rank,
+          .local_world_size = a.local_world_size,
+          .master_address = a.address,
+          .master_port = a.port,
+          .launcher = "rehearse",
+          .listener = first ? fcntl(listener_.get(), F_DUPFD_CLOEXEC, 3) : -1};
+}
+
+}  // namespace rehearse::runtime

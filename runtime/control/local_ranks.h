@@ -1,0 +1,88 @@
+// The processes of one launcher: its ranks, and those that stand by. Starts them, passes on signals
+// and output, notices how they end, and gives them their ranks of the next start.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/control/agent.h"
+#include "runtime/control/launcher.h"
+#include "runtime/control/rank_output.h"
+#include "runtime/control/rank_process.h"
+#include "runtime/control/signal_queue.h"
+#include "runtime/control/socket.h"
+
+namespace rehearse::runtime {
+
+class LocalRanks {
+ public:
+  /// Both must outlive this object.
+  LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options)
+      : arguments_(arguments), options_(options), ranks_(options.nproc) {}
+
+  /// Starts all ranks of a run that has no other launcher, and the spares.
+  void start_all();
+  void start_spare();
+  /// Gives every process that is left its rank of the next start, and fills the other ranks.
+  void go_on(const NextStart& next);
+  /// Waits for something to happen, at most so long (none: as long as it takes), and reacts.
+  void turn(std::optional<Seconds> at_most = {});
+  /// Every rank has ended or waits for its next assignment.
+  bool settled() const;
+  Launched outcome();
+  /// Asks all ranks to end after a step that all of them reach, and to wait.
+  void drain();
+  /// The start has failed, here or elsewhere: ranks that do not end or report within `grace`, since
+  /// they hang or are stopped, are killed.
+  void fail();
+  /// Ends the processes that wait or stand by.
+  void end_all();
+  void kill_all(int signal);
+
+  bool draining() const { return draining_; }
+  /// Whether rank 0 is here and runs steps.
+  bool began() const { return began_; }
+  /// The signal that asked this launcher to stop; 0: none.
+  int signal() const { return signal_; }
+  std::uint16_t port() const { return port_of(listener_.get()); }
+
+ private:
+  RankProcess& start(int rank, int ranks, bool stands_by);
+  /// The place of a process among those that are left and stay.
+  int place_of(const RankProcess& process, const std::vector<int>& leaving) const;
+  /// A process that stands by, or a new one. Takes it down in `places`.
+  RankProcess& spare_or_new(int rank, std::size_t place, std::vector<std::size_t>& places);
+  int ready_spares() const;
+  /// Drains once the processes that are to join are ready.
+  void drain_if_due();
+  void hear(RankProcess& process);
+  int gravest() const;
+  bool interrupted() const;
+  void pass_on(int signal);
+  void reap();
+
+  const std::vector<std::string>& arguments_;
+  const LaunchOptions& options_;
+  SignalQueue signals_ = {};
+  // Stays open to the end. When rank 0 ends before it serves the socket, ranks that join wait
+  // silently until the launcher ends them, and rank 0's error stays the only one shown.
+  Fd listener_ = listen_on(0);
+  RankOutput output_ = {};
+  std::vector<RankProcess> processes_ = {};
+  int ranks_ = 0;  // of this start, those of other launchers as well
+  std::optional<Deadline> deadline_ = {};
+  bool failed_ = false, killed_ = false;  // killed_: by the launcher, after `grace`
+  bool draining_ = false, began_ = false;
+  bool ending_ = false;                      // all processes are to end
+  std::optional<Deadline> failed_at_ = {};   // or drained
+  std::optional<Deadline> down_since_ = {};  // until the next start runs its first step
+  int joining_ = 0;                          // processes that are to join this start
+  std::optional<Deadline> joins_at_ = {};    // when to start them; none: they are started
+  std::vector<int> died_ = {};
+  std::optional<Launched::Rebalance> rebalance_ = {};
+  int signal_ = 0;  // the first signal to this process; 0: none
+  Deadline signalled_at_ = {};
+  bool at_once_ = false;  // a second request came
+};
+
+}  // namespace rehearse::runtime

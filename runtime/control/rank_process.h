@@ -1,0 +1,39 @@
+// A process that the launcher starts: its variables, its standard error as a pipe, the line to its
+// agent.
+#pragma once
+#include <sys/types.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/control/socket.h"
+
+namespace rehearse::runtime {
+
+struct RankProcess {
+  pid_t pid = -1;
+  int rank = -1;   // -1: it stands by
+  Fd errors = {};  // its standard error; a pipe for rank 0 too, so that errors are shown once
+  Fd agent = {};   // the line to its agent; empty: it has none
+  std::string text = {};           // what it has written and nobody was shown yet
+  std::optional<int> status = {};  // exit status, 128 + n after a signal; none: it has not ended
+  bool waiting = false;            // for its next assignment
+  bool ready = false;              // it stands by, and can become a rank at once
+};
+
+struct RankStart {
+  const std::vector<std::string>& arguments;
+  int rank = 0, world_size = 1;
+  int listener = -1;
+  bool agent = false;      // it gets the line, and may be another rank later
+  bool stands_by = false;  // it waits for an assignment; implies `agent`
+  sigset_t signals = {};   // its signal mask
+};
+
+/// Starts a process: a process group of its own, which ends when the launcher dies. Throws
+/// BackendError when it cannot be started.
+RankProcess start_process(const RankStart& start);
+
+}  // namespace rehearse::runtime

@@ -1,0 +1,218 @@
+"""The commands of docs/multi-host.md under real launchers, each on two nodes of a testbed: Slurm's srun and sbatch, Open MPI's mpirun,
+torchrun. They train the same as --nproc. What a lost rank, a signal or a requeue does to a run is what the document says."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import slurm_cluster
+import testbed_case
+from cli_test_case import REHEARSE, ROOT
+from test_multi_host import documented, free_port, python_with_torch
+
+HOSTS = 2
+ENDLESS = 100000
+
+
+class Launchers(testbed_case.TestbedCase):
+    """Runs a launcher's command on node0, where `rehearse` and the launchers are in PATH."""
+
+    def setUp(self):
+        super().setUp()
+        self.tmp.chmod(0o755)
+        self.bed = self.network(HOSTS)
+        self.program("rehearse", f'exec "{REHEARSE}" "$@"')
+        self.env = os.environ | {
+            "PATH": f"{self.tmp}/bin:{os.environ['PATH']}",
+            "NODES": str(HOSTS),
+            "RANKS": "1",
+            "HEAD": "node0",
+            "OTHER": "node1",
+            "PORT": str(free_port()),
+            # A test may run as root, for which Open MPI requires two confirmations.
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+
+    def program(self, name, text):
+        path = self.tmp / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def begin(self, command, node="node0"):
+        return self.bed.start(
+            node, ["bash", "-c", command], cwd=self.tmp, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def job_of(self, steps=12):
+        """The job file of the documented commands."""
+        path = self.tmp / "JOB.toml"
+        pathlib.Path(self.job(steps)).rename(path)
+        return path
+
+    def check(self, command, nodes=("node0",)):
+        self.job_of()
+        hosts = [self.begin(command, node) for node in nodes]
+        said = [host.communicate(timeout=120)[0] for host in hosts]
+        self.assertEqual([host.returncode for host in hosts], [0] * len(hosts), "\n".join(said))
+        found = self.losses()
+        self.assertEqual(len(found), 12)
+        self.rehearse("train", self.tmp / "JOB.toml", "--overwrite", "--nproc", HOSTS)
+        self.assertEqual(found, self.losses())
+
+    def ranks(self):
+        """{rank: process} of the run under way."""
+        found = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if not (path / "exe").readlink().name.startswith("rehearse"):
+                    continue
+                values = (path / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            for name in (b"SLURM_PROCID=", b"OMPI_COMM_WORLD_RANK=", b"RANK="):
+                found |= {int(value[len(name) :]): int(path.name) for value in values if value.startswith(name)}
+        return found
+
+    def under_way(self, command):
+        """An endless run under a launcher, after its first steps."""
+        self.job_of(ENDLESS)
+        started = self.begin(command)
+        self.wait_for_steps({})
+        self.assertEqual(set(self.ranks()), set(range(HOSTS)))
+        return started
+
+    def checkpoints(self):
+        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
+
+    def end_of(self, started, within):
+        began = time.monotonic()
+        said = started.communicate(timeout=90)[0]
+        self.assertLess(time.monotonic() - began, within, said)
+        print(f"{self.id()}: status {started.returncode} after {time.monotonic() - began:.1f} s")
+        return said
+
+
+@unittest.skipIf(python_with_torch() is None, "no Python with torch: tools/setup bench makes one")
+class Torchrun(Launchers):
+    def setUp(self):
+        super().setUp()
+        self.program("torchrun", f'exec "{python_with_torch()}" -m torch.distributed.run "$@"')
+
+    def test_trains_the_same(self):
+        self.check(documented()["torchrun"], nodes=self.bed.nodes)
+
+    def agents(self):
+        self.job_of(ENDLESS)
+        started = [self.begin("exec " + documented()["torchrun"], node) for node in self.bed.nodes]
+        self.wait_for_steps({})
+        return started
+
+    def test_a_killed_rank_ends_the_run(self):
+        agents = self.agents()
+        os.kill(self.ranks()[1], signal.SIGKILL)
+        said = "".join(self.end_of(agent, within=60) for agent in agents)
+        self.assertEqual([agent.returncode for agent in agents], [1, 1], said)
+        self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
+
+    def test_a_signal_to_an_agent_saves(self):
+        agents = self.agents()
+        agents[0].send_signal(signal.SIGTERM)
+        said = "".join(self.end_of(agent, within=60) for agent in agents)
+        self.assertEqual(agents[0].returncode, 1, said)
+        self.assertEqual(len(self.checkpoints()), 1, said)
+
+
+@unittest.skipIf(slurm_cluster.missing(), f"not installed: {', '.join(slurm_cluster.missing())}; tools/setup launchers installs them")
+@unittest.skipIf(os.geteuid() != 0, "Slurm's daemons need root")
+class Slurm(Launchers):
+    def setUp(self):
+        super().setUp()
+        self.slurm = slurm_cluster.Slurm(self.bed, self.tmp / "slurm")
+        self.env |= {"SLURM_CONF": self.slurm.env["SLURM_CONF"]}
+
+    def test_trains_the_same(self):
+        self.check(documented()["srun"])
+
+    def test_a_killed_rank_ends_the_step(self):
+        started = self.under_way(documented()["srun"])
+        os.kill(self.ranks()[1], signal.SIGKILL)
+        said = self.end_of(started, within=15)
+        self.assertEqual(started.returncode, 137, said)  # the gravest of the tasks': 128 + SIGKILL
+        self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
+        self.assertEqual(self.checkpoints(), [])
+
+    def test_no_kill_does_not_help(self):
+        """The allocation stays, but the other ranks end all the same: nothing replaces a rank."""
+        started = self.under_way(documented()["srun"].replace("srun ", "srun --no-kill "))
+        os.kill(self.ranks()[1], signal.SIGKILL)
+        said = self.end_of(started, within=15)
+        self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
+        self.assertNotEqual(started.returncode, 0)
+
+    def test_scancel_saves(self):
+        started = self.under_way(documented()["srun"])
+        self.slurm.run("scancel", self.slurm.run("squeue", "-h", "-o", "%i").strip())
+        said = self.end_of(started, within=30)
+        self.assertNotEqual(started.returncode, 0, said)
+        self.assertEqual(len(self.checkpoints()), 1, said)
+
+    def test_a_requeued_job_goes_on(self):
+        """The script that the document shows."""
+        self.job_of(ENDLESS)
+        text = (ROOT / "docs/multi-host.md").read_text()
+        script = re.search(r"^```bash\n(#!/bin/bash\n.*?)^```", text, re.M | re.S)[1]
+        (self.tmp / "train.sbatch").write_text(script)
+        done = self.begin("sbatch --nodes 2 --ntasks-per-node 1 train.sbatch")
+        number = re.search(r"\d+", done.communicate(timeout=30)[0])[0]
+        self.wait_for_steps({})
+        self.slurm.run("scontrol", "requeue", number)
+        deadline = time.monotonic() + 60
+        while not self.checkpoints() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(len(self.checkpoints()), 1)
+        saved = int(self.checkpoints()[0].removeprefix("step-"))
+        self.wait_for_steps({}, steps=saved + 3)
+        self.assertIn(f"step-{saved:08}", (self.tmp / f"slurm-{number}.out").read_text())
+        self.slurm.run("scancel", number)
+
+
+@unittest.skipIf(shutil.which("mpirun") is None, "not installed: mpirun; tools/setup launchers installs it")
+class OpenMpi(Launchers):
+    def setUp(self):
+        super().setUp()
+        # In the place of ssh: enters the namespaces of the node that Open MPI names.
+        cases = "\n".join(f'  {node}) shift; exec {" ".join(self.bed.enter(node))} sh -c "$*" ;;' for node in self.bed.nodes)
+        self.program("agent", f'case "$1" in\n{cases}\nesac\nexit 1')
+        self.env |= {"OMPI_MCA_plm_rsh_agent": f"{self.tmp}/bin/agent"}
+
+    def test_trains_the_same(self):
+        self.check(documented()["mpirun"])
+
+    def test_a_killed_rank_ends_the_run(self):
+        started = self.under_way(documented()["mpirun"])
+        os.kill(self.ranks()[1], signal.SIGKILL)
+        said = self.end_of(started, within=15)
+        self.assertEqual(started.returncode, 137, said)
+        self.assertRegex(said, "exited on signal 9|rank 1 .* ended without a word")
+
+    def test_a_signal_to_mpirun_ends_the_run(self):
+        """mpirun repeats the signal and then kills, so the ranks may or may not have saved. What they have saved is whole."""
+        started = self.under_way("exec " + documented()["mpirun"])
+        started.send_signal(signal.SIGTERM)
+        said = self.end_of(started, within=30)
+        self.assertEqual(started.returncode, 1, said)
+        if self.checkpoints():
+            done = int(self.checkpoints()[0].removeprefix("step-"))
+            one = self.json("train", self.tmp / "JOB.toml", "--nproc", HOSTS, "--resume", "--set", f"train.steps={done + 2}")
+            self.assertEqual((one["first_step"], one["end_step"]), (done, done + 2))
+
+
+if __name__ == "__main__":
+    testbed_case.main()

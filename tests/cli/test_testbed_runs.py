@@ -1,0 +1,73 @@
+"""experiments/testbed with two short runs: the network is the platform's and not the profile's, predictions are written before the runs,
+and the table says how busy the machine was."""
+
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import unittest
+
+from cli_test_case import REHEARSE, ROOT, CliTestCase
+
+SCRIPT = ROOT / "experiments/testbed/network_bound.py"
+sys.path[:0] = [str(ROOT), str(SCRIPT.parent), str(ROOT / "experiments")]
+import network_bound  # noqa: E402
+
+
+class TestbedRuns(CliTestCase):
+    def script(self, *arguments, status=0, **env):
+        command = [ROOT / "tools/python", SCRIPT, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=os.environ | {"REHEARSE": REHEARSE} | env)
+        if done.returncode == 3 and status == 0:
+            print(f"skipped: {done.stderr.strip()}")
+            sys.exit(77)
+        self.assertEqual(done.returncode, status, done.stderr[-2000:])
+        return done
+
+    def test_two_runs(self):
+        out = self.tmp / "testbed"
+        done = self.script("-o", out, "--only", "zero3-2x500m,two-jobs-2x500m", "--steps", "9")
+        whole = json.loads((out / "testbed.json").read_text())
+        self.assertEqual([one["name"] for one in whole["runs"]], ["zero3-2x500m", "two-jobs-2x500m"])
+        for ranks in (2, 4):
+            profile = json.loads((out / f"profile-{ranks}.json").read_text())
+            self.assertEqual([profile[key] for key in ("collectives", "transfers", "pairs")], [[], [], []])
+            self.assertTrue(profile["segments"])
+        self.assertIn('bandwidth = "500Mb/s"', (out / "2-nodes-500mbs.toml").read_text())
+        for one in whole["runs"]:
+            prediction = (out / f"prediction-{one['name']}.json").read_bytes()
+            self.assertEqual(one["prediction_hash"], hashlib.sha256(prediction).hexdigest())
+            self.assertGreater(one["predicted_exposed_share"], 0.5)  # the network decides
+            values = one["measured_step_time_s"]["values"]
+            self.assertEqual(one["measured_step_time_s"]["median"], statistics.median(values))
+            # 22.2 MB through a cable that carries 58.8 MB/s of payload. Less would be faster than the cable; a busy machine may be slower.
+            least = {"zero3-2x500m": 22.2 / 58.84, "two-jobs-2x500m": 14.8 / 58.84}[one["name"]]
+            self.assertGreater(one["measured_step_time_s"]["median"], 0.9 * least)
+            self.assertGreater(one["predicted_step_time_s"], 0.99 * least)
+            self.assertLess(abs(one["predicted_step_time_s"] / one["measured_step_time_s"]["median"] - 1), 0.6)
+            self.assertIn(f"`{one['name']}`", done.stdout)
+        self.assertIn("<svg", (out / "testbed.svg").read_text())
+        self.assertEqual("on a busy machine" in done.stdout, whole["summary"]["busy"] > 0)
+
+    def test_steps_that_count(self):
+        steps = [1.0] * 10
+        self.assertEqual(network_bound.together([steps]), [1.0] * (10 - network_bound.WARM_UP))
+        # The first job has ended after 10 s, so 15 s of the second are not counted.
+        self.assertEqual(network_bound.together([steps, [2.5] * 10]), [1.0] * 5)
+
+    def test_every_run_has_a_shape(self):
+        for name in network_bound.RUNS:
+            nodes, rate = network_bound.shape_of(name)
+            self.assertIn(nodes, (2, 4))
+            self.assertIn(rate, ("200Mb/s", "500Mb/s", "1Gb/s", "2Gb/s"))
+        self.assertEqual(network_bound.ranks_of("two-jobs-2x500m"), 4)
+
+    def test_refusals(self):
+        self.assertIn("known are ddp-2x200m", self.script("--only", "ddp", status=2).stderr)
+        self.assertIn("at least 8", self.script("--steps", "7", status=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,118 @@
+// LLaMA's kernels over plain memory, compared with the same by tensor operations; grouped queries
+// compared with one key-value head for each; rotary frequencies compared with published values.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "models/layers.h"
+#include "models/rotary.h"
+#include "tests/models/ranks.h"
+
+namespace rehearse::models {
+namespace {
+
+constexpr std::array dtypes = {at::kFloat, at::kBFloat16, at::kHalf};
+
+/// Of one rounding in the type.
+double tolerance(at::ScalarType dtype) {
+  return dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3;
+}
+at::Tensor numbers(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::randn(shape).to(dtype);
+}
+double off(const at::Tensor& a, const at::Tensor& b) {
+  return difference(a.to(at::kDouble), b.to(at::kDouble));
+}
+
+TEST(LlamaKernels, NormsAgreeWithTensorOperations) {
+  at::manual_seed(1);
+  for (const at::ScalarType dtype : dtypes) {
+    const at::Tensor x = numbers({2, 37, 83}, dtype), grad = numbers({2, 37, 83}, dtype);
+    const at::Tensor weight = numbers({83}, dtype);
+    const Norm norm = rms_forward(x, weight, 1e-2);
+    const Norm expected = rms_forward_by_tensors(x, weight, 1e-2);
+    EXPECT_LE(off(norm.y, expected.y), tolerance(dtype));
+    EXPECT_LE(off(norm.rstd, expected.rstd), 1e-6);
+    EXPECT_EQ(norm.mean.numel(), 0);
+    for (const bool add : {false, true}) {
+      const at::Tensor d = at::ones({83}, dtype), expected_d = at::ones({83}, dtype);
+      const at::Tensor g = rms_backward(grad, x, norm.rstd, weight, d, add);
+      const at::Tensor e = rms_backward_by_tensors(grad, x, norm.rstd, weight, expected_d, add);
+      EXPECT_LE(off(g, e), tolerance(dtype));
+      EXPECT_LE(off(d, expected_d), tolerance(dtype));
+    }
+  }
+}
+
+TEST(LlamaKernels, GatesAgreeWithTensorOperations) {
+  at::manual_seed(2);
+  for (const at::ScalarType dtype : dtypes) {
+    const at::Tensor inner = numbers({23, 2 * 61}, dtype), grad = numbers({23, 61}, dtype);
+    at::Tensor found = inner.clone(), expected = inner.clone();
+    swiglu_backward(grad, found);
+    swiglu_backward_by_tensors(grad, expected);
+    EXPECT_LE(off(found, expected), 2 * tolerance(dtype));
+  }
+}
+
+TEST(LlamaKernels, RotationsAgreeWithTensorOperationsAndUndoThemselves) {
+  at::manual_seed(3);
+  model::ModelSpec m = small(model::Family::llama);
+  const std::vector<float> frequencies = rotary_frequencies(m);
+  const std::int64_t d = m.hidden / m.heads;
+  for (const at::ScalarType dtype : dtypes) {
+    // Two of five heads of a row, as queries are a slice of the row of queries, keys and values.
+    const at::Tensor wide = numbers({3, 29, 5, d}, dtype), before = wide.clone();
+    const at::Tensor x = wide.narrow(2, 1, 2), expected = x.clone();
+    rotate(x, frequencies, Turn::forward);
+    rotate_by_tensors(expected, frequencies, Turn::forward);
+    EXPECT_LE(off(x, expected), tolerance(dtype));
+    EXPECT_GT(off(x, before.narrow(2, 1, 2)), 0.1);
+    EXPECT_TRUE(wide.narrow(2, 3, 2).equal(before.narrow(2, 3, 2)));
+    rotate(x, frequencies, Turn::back);
+    EXPECT_LE(off(x, before.narrow(2, 1, 2)), 2 * tolerance(dtype));
+  }
+}
+
+TEST(LlamaKernels, FrequenciesAreScaledAsLlama3Scales) {
+  // transformers 5.23.0, rope_type "llama3" of Llama 3.1: head size 128, theta 500,000, factor 8.
+  model::ModelSpec m = small(model::Family::llama);
+  m.hidden = 1024;
+  m.heads = 8;
+  m.rope_theta = 500'000;
+  const std::vector<float> plain = rotary_frequencies(m);
+  m.rope_scaling.factor = 8;
+  const std::vector<float> scaled = rotary_frequencies(m);
+  ASSERT_EQ(scaled.size(), 64U);
+  EXPECT_EQ(scaled[0], 1);
+  EXPECT_NEAR(scaled[20] / 0.0165604409, 1, 1e-5);
+  EXPECT_NEAR(scaled[28] / 0.00321144611, 1, 1e-5);
+  EXPECT_NEAR(scaled[30] / 0.00137189368, 1, 1e-5);
+  EXPECT_NEAR(scaled[32] / 0.000524846022, 1, 1e-5);
+  EXPECT_NEAR(scaled[34] / 0.000178507791, 1, 1e-5);
+  EXPECT_NEAR(scaled[36] / 7.78465546e-05, 1, 1e-5);
+  EXPECT_NEAR(scaled[40] / 3.42810235e-05, 1, 1e-5);
+  EXPECT_NEAR(scaled[63] / 3.06892588e-07, 1, 1e-5);
+  EXPECT_NEAR(scaled[63] / plain[63] * 8, 1, 1e-6);
+}
+
+TEST(LlamaKernels, GroupedQueriesAreThoseOfRepeatedKeys) {
+  at::manual_seed(4);
+  for (const Reach& reach : {Reach{true, 0}, Reach{true, 5}}) {
+    const Queries grouped = {numbers({2, 19, 6, 8}, at::kFloat), numbers({2, 19, 2, 8}, at::kFloat),
+                             numbers({2, 19, 2, 8}, at::kFloat)};
+    const Queries repeated = {grouped.q, at::repeat_interleave(grouped.k, 3, 2),
+                              at::repeat_interleave(grouped.v, 3, 2)};
+    const AttentionOutput a = attend(grouped, reach), b = attend(repeated, reach);
+    EXPECT_LE(off(a.out, b.out), 1e-6);
+    EXPECT_LE(off(a.log_sum, b.log_sum), 1e-6);
+    const at::Tensor grad = numbers({2 * 19, 48}, at::kFloat);
+    const auto found = attend_backward(grad, grouped, a.out, a.log_sum, reach);
+    const auto expected = attend_backward(grad, repeated, b.out, b.log_sum, reach);
+    EXPECT_LE(off(found[0], expected[0]), 1e-6);
+    for (const std::size_t i : {1, 2})
+      EXPECT_LE(off(found[i].view({-1, 2, 8}), expected[i].view({-1, 2, 3, 8}).sum(2)), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace rehearse::models
