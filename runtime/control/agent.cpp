@@ -57,7 +57,8 @@ void send(int fd, const Report& report) {
   send_packet(fd, {{"kind", name_of(report.kind)},
                    {"text", report.text.substr(0, longest / 8)},
                    {"step", report.step},
-                   {"shares", report.shares}});
+                   {"shares", report.shares},
+                   {"rank", report.rank}});
 }
 
 std::optional<Assignment> receive_assignment(int fd) {
@@ -83,7 +84,8 @@ std::optional<Report> receive_report(int fd) {
   return Report{.kind = *kind,
                 .text = packet->value("text", ""),
                 .step = packet->value("step", 0),
-                .shares = packet->value("shares", std::vector<int>{})};
+                .shares = packet->value("shares", std::vector<int>{}),
+                .rank = packet->value("rank", -1)};
 }
 
 std::string Agent::value(int line, int listener, int output, bool stands_by) {

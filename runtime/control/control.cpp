@@ -185,11 +185,6 @@ std::optional<std::string> Control::failure() const {
   return impl_->verdict;
 }
 
-Id Control::culprit() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->culprit;
-}
-
 void Control::check() const {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->verdict) throw BackendError(*impl_->verdict);

@@ -63,6 +63,9 @@ struct ControlOptions {
   Seconds exit_after = Seconds(5);  // from a verdict to the forced end of a process; 0: never
   /// Names an op of a rank in messages: "backward L3.mlp". Called in rank 0's supervisor thread.
   std::function<std::string(Id rank, Id op)> describe = {};
+  /// Called in the control thread when a verdict names a rank that is silent or stuck: such a rank
+  /// may never end by itself.
+  std::function<void(Id rank)> stuck = {};
 };
 
 /// What a rank reported about a step.
@@ -134,8 +137,6 @@ class Control {
   void fail(const std::string& message) noexcept;
   /// The text of the verdict, if there is one.
   std::optional<std::string> failure() const;
-  /// The rank to blame, once there is a verdict; `none`: no rank, or no verdict yet.
-  Id culprit() const;
   /// Throws BackendError with the verdict, if there is one.
   void check() const;
   /// A descriptor that becomes readable (poll) when there is a verdict. Wait for it together with

@@ -47,7 +47,6 @@ struct Control::Impl {
   std::int64_t begun = -1;
   std::optional<std::int64_t> last = {};
   std::optional<std::string> verdict = {};
-  Id culprit = none;
 
   // Used by the thread only.
   Deadline heard = Clock::now(), next_beat = {}, last_turn = Clock::now(), judged_at = {};
@@ -62,7 +61,7 @@ struct Control::Impl {
   void start();
 
   // Called with the mutex held.
-  void judge(Id rank, const std::string& what);
+  void judge(const std::string& what, Id stuck = none);
   void vote();
   void welcome(Message& message);
 
@@ -71,7 +70,7 @@ struct Control::Impl {
   void turn();
   void receive();
   void handle(Message& message);
-  void lose(const std::string& what);
+  void lose(const std::string& what, Id stuck = none);
   void beat(Deadline now);
   void send_outgoing();
   /// Passes an interruption asked for here to the supervisor. Ends this process if no answer comes.

@@ -37,10 +37,10 @@ void Control::Impl::queue(Message message) {
   notify(wake.get());
 }
 
-void Control::Impl::judge(Id rank, const std::string& what) {
+void Control::Impl::judge(const std::string& what, Id stuck) {
   if (verdict || released) return;
   verdict = what;
-  culprit = rank;
+  if (stuck != none && options.stuck) options.stuck(stuck);
   judged_at = Clock::now();
   notify(failed.get());
   changed.notify_all();
@@ -96,8 +96,8 @@ void Control::Impl::handle(Message& message) {
       voting = false;
       break;
     case MessageKind::verdict: {
-      const Id rank = message.take<Id>();
-      judge(rank, message.take_text());
+      const Id stuck = message.take<Id>();
+      judge(message.take_text(), stuck);
       break;
     }
     case MessageKind::interrupt:
@@ -106,14 +106,14 @@ void Control::Impl::handle(Message& message) {
       released = true;
       break;
     default:
-      judge(0, rank_zero() + " sent a message that is not the supervisor's");
+      judge(rank_zero() + " sent a message that is not the supervisor's");
   }
   changed.notify_all();
 }
 
-void Control::Impl::lose(const std::string& what) {
+void Control::Impl::lose(const std::string& what, Id stuck) {
   const std::lock_guard lock(mutex);
-  judge(0, rank_zero() + " " + what);
+  judge(rank_zero() + " " + what, stuck);
   connection = FrameSocket();
 }
 
@@ -193,9 +193,10 @@ void Control::Impl::turn() {
     }
     if (now - heard > to_duration(options.timeout)) {
       lose(fmt::format(
-          "has been silent for {:.1f} s: it is stopped, its machine is down or the network is "
-          "cut",
-          seconds_since(heard)));
+               "has been silent for {:.1f} s: it is stopped, its machine is down or the network is "
+               "cut",
+               seconds_since(heard)),
+           0);
     }
   } catch (const BackendError& error) {
     lose(fmt::format("sent a broken message: {}", error.what()));

@@ -45,7 +45,7 @@ class Elastic {
                    ended.status == 0 ? NodeState::done
                    : ended.drained   ? NodeState::drained
                                      : NodeState::failed,
-                   ended.status, ended.died);
+                   ended.status, ended.died, ranks_.stuck());
       }
     } catch (...) {
       ranks_.kill_all(SIGKILL);
@@ -77,7 +77,7 @@ class Elastic {
       if (newest.number > last_) {
         last_ = newest.number;
         if (newest.over || ranks_here(newest) > 0) return newest;
-        nodes_.say(newest.number, NodeState::idle, 0, {});
+        nodes_.say(newest.number, NodeState::idle);
       }
       if (nodes_.leads()) decide(newest);
     }
@@ -104,15 +104,16 @@ class Elastic {
       next.first += ranks;
     }
     ranks_.go_on(next);
-    nodes_.say(start.number, NodeState::running, 0, {});
+    nodes_.say(start.number, NodeState::running);
   }
 
   void turn(const RendezvousStart& start) {
     tick();
-    if (std::ranges::any_of(nodes_.alive(), [&](const RendezvousNode& n) {
-          return n.start == start.number && n.state == NodeState::failed;
-        }))
+    for (const RendezvousNode& n : nodes_.alive()) {
+      if (n.start != start.number || n.state != NodeState::failed) continue;
       ranks_.fail();
+      for (const int rank : n.stuck) ranks_.fail_because_of(rank);
+    }
     if (!ranks_.draining() && nodes_.drain_requested(start.number)) ranks_.drain();
     // Rank 0 is on the node that leads.
     if (!nodes_.leads() || !ranks_.began() || ranks_.draining()) return;

@@ -32,7 +32,7 @@ enum class MessageKind : std::uint8_t {
   tick,     // heartbeat of the supervisor
   propose,  // asks every rank for its vote
   last,     // the last step
-  verdict,  // rank to blame, message
+  verdict,  // the rank that is silent or stuck, if that is the cause; message
   release   // every rank has finished
 };
 

@@ -118,9 +118,10 @@ void LocalRanks::go_on(const NextStart& next) {
   joining_ = next.joining;
   if (joining_ > 0) joins_at_ = Clock::now() + to_duration(next.joining_after);
   down_since_ = std::exchange(failed_at_, std::nullopt);
-  failed_ = killed_ = draining_ = began_ = false;
+  failed_ = draining_ = began_ = false;
   deadline_.reset();
   died_.clear();
+  stuck_.clear();
   rebalance_.reset();
   output_.forget();
 }
@@ -186,6 +187,10 @@ void LocalRanks::hear(RankProcess& p) {
         rebalance_ = {.why = report->text, .shares = report->shares};
         drain();
         break;
+      case ReportKind::stuck:
+        if (std::ranges::count(stuck_, report->rank) == 0) stuck_.push_back(report->rank);
+        fail_because_of(report->rank);
+        break;
       case ReportKind::drained:
         p.waiting = true;
         if (!failed_at_) failed_at_ = Clock::now();
@@ -232,10 +237,9 @@ void LocalRanks::turn(std::optional<Seconds> at_most) {
   }
   reap();
   if (deadline_ && Clock::now() >= *deadline_) {
-    killed_ = true;
     // Those that wait for their next assignment have ended this start in order.
-    for (const RankProcess& p : processes_)
-      if (!p.status && (ending_ || (p.rank >= 0 && !p.waiting))) kill(p.pid, SIGKILL);
+    for (RankProcess& p : processes_)
+      if (!p.status && (ending_ || (p.rank >= 0 && !p.waiting))) give_up(p);
     deadline_.reset();
   }
   if (joins_at_ && Clock::now() >= *joins_at_) {
@@ -271,6 +275,17 @@ void LocalRanks::fail() {
   if (!deadline_) deadline_ = Clock::now() + to_duration(options_.grace);
 }
 
+void LocalRanks::give_up(RankProcess& process) {
+  process.killed = true;
+  kill(process.pid, SIGKILL);
+}
+
+void LocalRanks::fail_because_of(int stuck) {
+  fail();
+  for (RankProcess& p : processes_)
+    if (p.rank == stuck && !p.status && !p.waiting) give_up(p);
+}
+
 void LocalRanks::reap() {
   for (RankProcess& p : processes_) {
     int status = 0;
@@ -283,8 +298,8 @@ void LocalRanks::reap() {
     if (WIFSIGNALED(status) && signal_ == 0) {
       // Not a signal that the launcher passed on: the run has failed.
       p.status = failed_status;
-      // The ranks that the launcher itself kills after `grace` have not died first.
-      if (!killed_) died_.push_back(p.rank);
+      // What the launcher itself kills was still there.
+      if (!p.killed) died_.push_back(p.rank);
       if (!failed_) {
         RankOutput::say(fmt::format("rehearse: rank {} (pid {}) was ended by signal {} ({})\n",
                                     p.rank, p.pid, WTERMSIG(status),

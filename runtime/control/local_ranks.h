@@ -35,6 +35,9 @@ class LocalRanks {
   /// The start has failed, here or elsewhere: ranks that do not end or report within `grace`, since
   /// they hang or are stopped, are killed.
   void fail();
+  /// The start has failed because of this rank, which may not end by itself: it is killed at once
+  /// if it is here.
+  void fail_because_of(int stuck);
   /// Ends the processes that wait or stand by.
   void end_all();
   void kill_all(int signal);
@@ -42,6 +45,8 @@ class LocalRanks {
   bool draining() const { return draining_; }
   /// Whether rank 0 is here and runs steps.
   bool began() const { return began_; }
+  /// The ranks that were stuck, as the ranks here know: here or elsewhere.
+  const std::vector<int>& stuck() const { return stuck_; }
   /// The signal that asked this launcher to stop; 0: none.
   int signal() const { return signal_; }
   std::uint16_t port() const { return port_of(listener_.get()); }
@@ -60,6 +65,7 @@ class LocalRanks {
   bool interrupted() const;
   void pass_on(int signal);
   void reap();
+  static void give_up(RankProcess& process);
 
   const std::vector<std::string>& arguments_;
   const LaunchOptions& options_;
@@ -71,14 +77,13 @@ class LocalRanks {
   std::vector<RankProcess> processes_ = {};
   int ranks_ = 0;  // of this start, those of other launchers as well
   std::optional<Deadline> deadline_ = {};
-  bool failed_ = false, killed_ = false;  // killed_: by the launcher, after `grace`
-  bool draining_ = false, began_ = false;
+  bool failed_ = false, draining_ = false, began_ = false;
   bool ending_ = false;                      // all processes are to end
   std::optional<Deadline> failed_at_ = {};   // or drained
   std::optional<Deadline> down_since_ = {};  // until the next start runs its first step
   int joining_ = 0;                          // processes that are to join this start
   std::optional<Deadline> joins_at_ = {};    // when to start them; none: they are started
-  std::vector<int> died_ = {};
+  std::vector<int> died_ = {}, stuck_ = {};
   std::optional<Launched::Rebalance> rebalance_ = {};
   int signal_ = 0;  // the first signal to this process; 0: none
   Deadline signalled_at_ = {};

@@ -21,6 +21,7 @@ struct RankProcess {
   std::optional<int> status = {};  // exit status, 128 + n after a signal; none: it has not ended
   bool waiting = false;            // for its next assignment
   bool ready = false;              // it stands by, and can become a rank at once
+  bool killed = false;             // by the launcher, because it did not end by itself
 };
 
 struct RankStart {

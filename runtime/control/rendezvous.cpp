@@ -59,9 +59,17 @@ std::optional<json> read_json(const fs::path& path) {
 }
 
 json to_json(const RendezvousNode& n) {
-  return {{"name", n.name},   {"host", n.host},   {"address", n.address},      {"port", n.port},
-          {"nproc", n.nproc}, {"start", n.start}, {"state", name_of(n.state)}, {"status", n.status},
-          {"died", n.died},   {"beat", n.beat}};
+  return {{"name", n.name},
+          {"host", n.host},
+          {"address", n.address},
+          {"port", n.port},
+          {"nproc", n.nproc},
+          {"start", n.start},
+          {"state", name_of(n.state)},
+          {"status", n.status},
+          {"died", n.died},
+          {"stuck", n.stuck},
+          {"beat", n.beat}};
 }
 
 std::optional<RendezvousNode> node_from(const json& j) {
@@ -77,6 +85,7 @@ std::optional<RendezvousNode> node_from(const json& j) {
                           .state = *state,
                           .status = j.at("status"),
                           .died = j.at("died"),
+                          .stuck = j.at("stuck"),
                           .beat = j.at("beat")};
   } catch (const json::exception&) {
     return std::nullopt;
@@ -136,11 +145,13 @@ void Rendezvous::tick() {
   seen_ = std::move(seen);
 }
 
-void Rendezvous::say(int start, NodeState state, int status, std::vector<int> died) {
+void Rendezvous::say(int start, NodeState state, int status, std::vector<int> died,
+                     std::vector<int> stuck) {
   self_.start = start;
   self_.state = state;
   self_.status = status;
   self_.died = std::move(died);
+  self_.stuck = std::move(stuck);
   told_ = {};
   tick();
 }

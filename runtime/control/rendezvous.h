@@ -32,9 +32,10 @@ struct RendezvousNode {
   int nproc = 1;
   int start = 0;  // the last start that it was in
   NodeState state = NodeState::idle;
-  int status = 0;              // exit status of its ranks in that start
-  std::vector<int> died = {};  // ranks that a signal ended
-  std::uint64_t beat = 0;      // grows while it is alive
+  int status = 0;               // exit status of its ranks in that start
+  std::vector<int> died = {};   // ranks that a signal ended
+  std::vector<int> stuck = {};  // ranks, here or elsewhere, that may not end by themselves
+  std::uint64_t beat = 0;       // grows while it is alive
 };
 
 struct RendezvousStart {
@@ -63,7 +64,8 @@ class Rendezvous {
 
   /// Shows that this launcher is alive, and looks who else is. Call it several times a second.
   void tick();
-  void say(int start, NodeState state, int status, std::vector<int> died);
+  void say(int start, NodeState state, int status = 0, std::vector<int> died = {},
+           std::vector<int> stuck = {});
 
   const RendezvousNode& self() const { return self_; }
   /// Those alive, in order of their names.

@@ -68,13 +68,15 @@ struct Supervisor::Impl {
       if (m.connection) m.connection.queue(message);
     }
   }
-  void judge(Id culprit, const std::string& what) {
+  /// `stuck`: the rank that does not end by itself after the verdict; none: there is no such rank.
+  void judge(const std::string& what, Id stuck = none) {
     if (std::exchange(judged, true)) return;
-    verdict = Message(MessageKind::verdict).put(culprit).put_text(what);
+    verdict = Message(MessageKind::verdict).put(stuck).put_text(what);
     broadcast(*verdict);
   }
-  void judge_rank(std::size_t rank, const std::string& what) {
-    judge(static_cast<Id>(rank), name(rank) + " " + what);
+  void judge_rank(std::size_t rank, const std::string& what) { judge(name(rank) + " " + what); }
+  void judge_stuck(std::size_t rank, const std::string& what) {
+    judge(name(rank) + " " + what, static_cast<Id>(rank));
   }
 
   void welcome() {
@@ -107,11 +109,11 @@ struct Supervisor::Impl {
       refusal = fmt::format("two processes are rank {}: {} and {}", rank, name(rank), who);
     }
     if (!refusal.empty()) {
-      connection.queue(Message(MessageKind::verdict).put(Id{rank}).put_text(refusal));
+      connection.queue(Message(MessageKind::verdict).put(none).put_text(refusal));
       connection.flush();
       // Stays open until the other end has read the verdict.
       unidentified.push_back(std::move(connection));
-      judge(rank, refusal);
+      judge(refusal);
       return;
     }
     Member& m = members[rank];
@@ -247,8 +249,7 @@ struct Supervisor::Impl {
       for (std::size_t r = 0; r < members.size(); ++r) {
         if (!members[r].joined) missing.push_back(r);
       }
-      judge(static_cast<Id>(missing[0]),
-            fmt::format("rank{} {} did not come within {}", missing.size() > 1 ? "s" : "",
+      judge(fmt::format("rank{} {} did not come within {}", missing.size() > 1 ? "s" : "",
                         fmt::join(missing, ", "), to_text(options.join)));
       return;
     }
@@ -262,9 +263,9 @@ struct Supervisor::Impl {
     }
     if (const auto blame = find_hang(views, now, options)) {
       if (blame->rank == none) {
-        judge(none, blame->what);
+        judge(blame->what);
       } else {
-        judge_rank(blame->rank, blame->what);
+        judge_stuck(blame->rank, blame->what);
       }
     }
   }
@@ -290,9 +291,10 @@ struct Supervisor::Impl {
         like.empty()
             ? ""
             : fmt::format(", like rank{} {}", like.size() > 1 ? "s" : "", fmt::join(like, ", "));
-    judge_rank(first, fmt::format("has been silent for {}{}: it is stopped, its machine is down or "
-                                  "the network is cut",
-                                  seconds, others));
+    judge_stuck(first,
+                fmt::format("has been silent for {}{}: it is stopped, its machine is down or "
+                            "the network is cut",
+                            seconds, others));
   }
 
   /// Time in which this process was suspended counts against no rank.

@@ -351,7 +351,9 @@ TrainSummary train(const job::Job& job, const Environment& environment,
 
   OpNames described;
   described.set(plan);
-  Control control(environment, control_options(job, described));
+  ControlOptions watch = control_options(job, described);
+  watch.stuck = options.stuck;
+  Control control(environment, std::move(watch));
   const StopOnSignal stop(control);
   try {
     const NodeStore store(job);

@@ -47,6 +47,10 @@ class Elastic(TrainingCase):
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [row for row in (json.loads(line) for line in lines if line.endswith("\n")) if "loss" in row]
 
+    def notes(self):
+        """What was written down of each recovery."""
+        return [json.loads(line) for line in (self.tmp / "out/recoveries.jsonl").read_text().splitlines()]
+
     def starts(self):
         """Ranks of each start so far."""
         found = sorted((self.tmp / "out/rendezvous").glob("start-*.json"))
@@ -110,12 +114,13 @@ class Elastic(TrainingCase):
         self.end(*nodes)
         self.assertEqual(self.starts(), [2, 2])
         self.assertEqual([row["step"] for row in self.rows()], list(range(1, 401)))
-        notes = [json.loads(line) for line in (self.tmp / "out/recoveries.jsonl").read_text().splitlines()]
+        notes = self.notes()
         self.assertEqual([(n["number"], len(n["died"]), n["ranks"]) for n in notes], [(1, 1, 2)])
         self.assertGreater(notes[0]["down_s"], 0)
 
     def test_a_rank_that_is_stopped_is_replaced(self):
-        """The other node's ranks report that it is silent; its own launcher must not wait for it for ever."""
+        """The other node's ranks report that it is silent. Its own launcher hears of that and kills it, long before the 10 s for ranks that
+        end by themselves."""
         keys = {"run.timeout": "2s", "run.heartbeat": "500ms"}
         nodes = [self.node("2:2", 4000, keys), self.node("2:2", 4000, keys)]
         self.until(lambda: len(self.rows()) > 10, *nodes)
@@ -127,6 +132,8 @@ class Elastic(TrainingCase):
         for child in nodes:
             _, said = child.communicate(timeout=60)
             self.assertIn(child.returncode, (0, 130), said)
+        (note,) = self.notes()
+        self.assertLess(note["down_s"], 10)
 
     def test_too_few_nodes(self):
         child = self.node("2:3", 10, {"run.connect_timeout": "2s"})

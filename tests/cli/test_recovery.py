@@ -230,6 +230,13 @@ class Recovery(RecoveryCase):
         )
         self.assertEqual(len(self.struck(trace, 8, {})), 6)  # as many as ranks died
 
+    def test_ranks_that_never_end_are_killed_at_the_verdict(self):
+        """One hangs, one is stopped for good. By itself the first ends after 5 s, and the launcher waits 10 s for others that do not."""
+        trace = self.trace({"kind": "hangs", "rank": 1, "step": 10}, {"kind": "freezes", "rank": 0, "step": 20})
+        hung, stopped = self.struck(trace, 2, {"run.timeout": "2s", "run.heartbeat": "500ms"})
+        self.assertLess(hung["down_s"], 5)
+        self.assertLess(stopped["down_s"], 10)
+
     def struck(self, trace, events, keys):
         """Runs 40 steps under a trace of so many events; returns the recoveries."""
         keys = {"train.steps": 40} | keys

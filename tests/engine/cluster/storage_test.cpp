@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 
@@ -17,8 +16,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string write_platform(const std::string& text) {
-  std::string path =
-      testing::TempDir() + "/" + std::to_string(getpid()) + "-storage_under_test.toml";
+  std::string path = testing::TempDir() + "/storage_under_test.toml";
   std::ofstream(path) << "summary = \"x\"\n" << text;
   return path;
 }

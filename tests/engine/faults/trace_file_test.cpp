@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -21,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 Trace parse_trace(const std::string& text, const Bounds& bounds) {
-  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "-t.toml";
+  const std::string path = testing::TempDir() + "/t.toml";
   std::ofstream(path) << text;
   return load_trace(path, bounds);
 }
