@@ -165,12 +165,16 @@ class Executor {
   void start_local(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
-    const double seconds = costs_.seconds(lane.role, lane.current.op, lane.place) *
-                           disturber_.compute_factor(rank, lane.current.step, lane.current.op);
+    const program::Work& work = linked_.program.roles[lane.role].ops[lane.current.op].work;
+    const bool works = program::due(program::every(work), lane.current.step);
+    const double seconds =
+        works ? costs_.seconds(lane.role, lane.current.op, lane.place) *
+                    disturber_.compute_factor(rank, lane.current.step, lane.current.op)
+              : 0;
     const double since = lane.current.since;
     const Id device = costs_.rank_to_device()[rank];
-    if (faults_ != nullptr) local_seconds_[id] = cores_.empty() ? seconds : -1;
-    if (!cores_.empty())
+    if (faults_ != nullptr) local_seconds_[id] = cores_.empty() || !works ? seconds : -1;
+    if (!cores_.empty() && works)
       network_.work(since, cores_[device], seconds / crowding_.of_work(device), crowding_.threads(),
                     tag_local | id);
     else if (follow_clock_)

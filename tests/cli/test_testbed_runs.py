@@ -51,6 +51,21 @@ class TestbedRuns(CliTestCase):
         self.assertIn("<svg", (out / "testbed.svg").read_text())
         self.assertEqual("on a busy machine" in done.stdout, whole["summary"]["busy"] > 0)
 
+    def test_kept_runs(self):
+        """The documents print what the kept file says, all runs of the script are in it, and the figures follow from the values."""
+        kept = json.loads((SCRIPT.parent / "expected/testbed.json").read_text())
+        self.assertEqual([one["name"] for one in kept["runs"]], list(network_bound.RUNS))
+        for one in kept["runs"]:
+            was = one["measured_step_time_s"]
+            self.assertEqual(was["median"], statistics.median(was["values"]))
+            self.assertGreaterEqual(len(was["values"]), 20)
+            self.assertLessEqual(one["other_work"], network_bound.BUSY)
+        self.assertEqual(kept["summary"], network_bound.summary(kept["runs"]))
+        text = (ROOT / "docs/experiments.md").read_text()
+        self.assertIn(network_bound.table(kept["runs"]), text)
+        sentence = "a median error of {median_abs_error:.1%}, a mean of {mean_abs_error:.1%} and a worst of {worst:.1%}"
+        self.assertIn(sentence.format(**kept["summary"]), text.replace("\n", " "))
+
     def test_steps_that_count(self):
         steps = [1.0] * 10
         self.assertEqual(network_bound.together([steps]), [1.0] * (10 - network_bound.WARM_UP))

@@ -71,6 +71,11 @@ std::vector<Case> uncontended() {
   add("interleaved_2", {.method = "interleaved",
                         .mesh = {.pp = 2},
                         .schedule = {.micro_batches = 4, .virtual_stages = 2}});
+  // Checkpoints behind training, in every second step only.
+  add("zero2_saving", {.method = "zero2",
+                       .mesh = {.dp = 4},
+                       .exchange = {.collective = program::Algorithm::ring},
+                       .checkpoints = {.every = 2, .to = program::Medium::local_disk}});
   add("servers_sync", {.method = "ps-sync", .mesh = {.dp = 1, .servers = 1}});
   add("servers_stale",
       {.method = "ps-ssp", .mesh = {.dp = 1, .servers = 1}, .schedule = {.staleness = 1}});

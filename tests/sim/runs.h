@@ -35,6 +35,9 @@ inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth
         cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i / per_node));
     cluster.connect(cluster.vertex_of(device), middle, "wire" + std::to_string(i),
                     BytesPerSecond(bandwidth), Seconds(latency));
+    cluster.set_host(static_cast<Id>(i / per_node),
+                     {.link = BytesPerSecond(10e9),
+                      .disk = {.read = BytesPerSecond(1e9), .write = BytesPerSecond(1e9)}});
   }
   return cluster;
 }
