@@ -3,7 +3,7 @@
 testbed (docs/testbed.md), under several kinds of failure.
 
 Measured beforehand: segments and updates (`rehearse profile`), and for each policy one kill, which says how long a recovery of that policy
-takes without the steps that are done again. From these the long-run walk (`rehearse simulate --duration`) predicts failures of other kinds
+takes, and how much longer than usual its first steps take. From these the long-run walk (`rehearse simulate --duration`) predicts failures of other kinds
 at other distances from a checkpoint. All predictions are written, with their hashes, before those runs.
 
     tools/python experiments/testbed/recovery.py              # about 15 minutes on two cores; needs what tools/testbed needs
@@ -72,9 +72,10 @@ def walk(events, settings, out):
     return study.rehearse("simulate", JOB, *study.sets(keys), "--duration", "10min", "--seeds", 1)
 
 
-def predict(policy, trial, down, out):
-    """What the walk predicts; real runs go on from their newest checkpoint under every policy, so it walks a restart. That a restart takes
-    `down`, the loading of the checkpoint included, is measured, and with which plan steps are done again is known."""
+def predict(policy, trial, first, out):
+    """What the walk predicts; real runs go on from their newest checkpoint under every policy, so it walks a restart. `first`, the recovery
+    that calibrates the policy, says how long it takes, the loading of the checkpoint included, and how slow its first steps are. With
+    which plan steps are done again is known."""
     kind, at, rank = trial
     place = place_of(policy, out)
     whole = walk("", place, out)
@@ -83,7 +84,9 @@ def predict(policy, trial, down, out):
     keys = {"recovery.detection": f"{KINDS[kind][1]}s", "recovery.replacement": "0s"}
     one = walk(f'[[event]]\nkind = "rank_dies"\nrank = {rank}\nat = "{seconds:.6f}s"\n', place | keys, out)
     lost = one["lost_s"]
-    rework = lost["rework"] * after / whole["step_time_s"]
+    calibrated = walk("", place | plan_after(policy, "kill"), out)["step_time_s"]
+    rework = lost["rework"] * after / whole["step_time_s"] + max(0.0, first["rework_s"] - first["steps_again"] * calibrated)
+    down = first["detection_s"] + first["restart_s"]
     return {
         "detection_s": lost["detection"],
         "restart_s": down,
@@ -182,10 +185,9 @@ def trials(policies, kinds, network, runs, out):
     for policy in policies:
         print(f"{policy}: calibration", file=sys.stderr, flush=True)
         first = measure(policy, ("kill", *CALIBRATION), network, f"{policy}-calibration", out)
-        down = first["detection_s"] + first["restart_s"]
         for trial in (trial for trial in TRIALS if trial[0] in kinds):
             one = {"policy": policy, "kind": trial[0], "step": trial[1], "rank": trial[2], "calibration": first}
-            one["predicted"] = predict(policy, trial, down, out)
+            one["predicted"] = predict(policy, trial, first, out)
             runs.append(one)
     study.write(study.ROOT / out, {"predictions.json": study.to_json({"schema_version": 1, "runs": runs})})
     for one in runs:
