@@ -106,7 +106,7 @@ void compare(const model::ModelSpec& m, Id segment, int samples, int rounds) {
   const auto ours = [&] {
     models::Saved saved;
     const Tensor out = block->forward(params, x, batch, &saved);
-    block->backward(params, x, saved,
+    block->backward(program::Pass::backward, params, x, saved,
                     kind == model::SegmentKind::head ? out.unsqueeze(0) : upstream, batch, grads,
                     {accumulate, grads.size()});
   };

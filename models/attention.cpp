@@ -34,40 +34,49 @@ class Attention final : public Normed {
     return out;
   }
 
-  at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input, Saved& saved,
-                      const at::Tensor& grad_output, const Batch& batch,
-                      std::span<const at::Tensor> grads,
+  at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
+                      const at::Tensor& input, Saved& saved, const at::Tensor& grad_output,
+                      const Batch& batch, std::span<const at::Tensor> grads,
                       std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
+    const Halves half(pass);
     std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
-    at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &qkv = s[3], &out = s[4], &lse = s[5];
+    at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &out = s[4], &lse = s[5];
 
     const at::Tensor grad =
         project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
-    store_product(d.out_weight, grad, out, accumulate[0]);
-    std::array<at::Tensor, 3> grad_qkv =
-        attend_backward(product(grad, p.out_weight), parts_of(qkv, input), out, lse, reach());
-    qkv.reset(), out.reset(), lse.reset();
-    turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input), {}}, Turn::back);
+    if (half.weights) store_product(d.out_weight, grad, out, accumulate[0]);
+    // The first half replaces query, key and value by their gradients.
+    std::array<at::Tensor, 3> grad_qkv;
+    if (half.inputs) {
+      grad_qkv =
+          attend_backward(product(grad, p.out_weight), parts_of(s[3], input), out, lse, reach());
+      s[3].reset();
+      turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input), {}}, Turn::back);
+    } else {
+      grad_qkv = {s[3], s[6], s[7]};
+    }
+    if (half.weights) out.reset(), lse.reset();
     // Query, key and value one after the other: one product for all three would first have to copy
     // their gradients into one matrix.
     at::Tensor grad_y;
     std::int64_t row = 0;
     for (std::size_t i = 0; i < 3; ++i) {
-      const at::Tensor g = std::move(grad_qkv[i]);
+      const at::Tensor g = half.weights ? std::move(grad_qkv[i]) : grad_qkv[i];
       const std::int64_t width = g.size(1);
-      if (d.qkv_bias.defined()) store_row_sum(d.qkv_bias.narrow(0, row, width), g, accumulate[0]);
-      store_product(d.qkv_weight.narrow(0, row, width), g, rows(y), accumulate[0]);
-      const at::Tensor weight = p.qkv_weight.narrow(0, row, width);
-      if (i == 0) {
-        grad_y = product(g, weight);
-      } else {
-        product_into(grad_y, g, weight, true);
+      if (half.weights) {
+        if (d.qkv_bias.defined()) store_row_sum(d.qkv_bias.narrow(0, row, width), g, accumulate[0]);
+        store_product(d.qkv_weight.narrow(0, row, width), g, rows(y), accumulate[0]);
       }
+      if (half.inputs) add_product(grad_y, g, p.qkv_weight.narrow(0, row, width));
       row += width;
     }
-    y.reset();
+    if (!half.inputs) return {};
+    if (half.weights)
+      y.reset();
+    else
+      saved.tensors = {y, mean, rstd, grad_qkv[0], out, lse, grad_qkv[1], grad_qkv[2]};
     const DropoutMask dropped = embedding_mask(batch);
     return through_norm_and_residual(grad_y, grad_output, input, mean, rstd, p.norm, d.norm,
                                      drops_embedding(batch) ? &dropped : nullptr, accumulate[1]);
@@ -89,6 +98,13 @@ class Attention final : public Normed {
     }
   };
 
+  /// sum += a b; makes an undefined sum.
+  static void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+    if (sum.defined())
+      product_into(sum, a, b, true);
+    else
+      sum = product(a, b);
+  }
   /// (n, heads x head_dim) -> (B, T, heads, head_dim).
   at::Tensor heads_of(const at::Tensor& x, const at::Tensor& input) const {
     return x.unflatten(1, {-1, z_.head_dim}).unflatten(0, {input.size(0), input.size(1)});

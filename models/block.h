@@ -61,9 +61,14 @@ class Block {
   /// or adds to it where `accumulate[i]`. Frees `saved`. Returns the gradient of `input`, (B, T,
   /// H), a partial sum over tp; undefined for the embedding. Gradients of groups that are not split
   /// are partial sums over tp as well.
-  virtual at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input,
-                              Saved& saved, const at::Tensor& grad_output, const Batch& batch,
-                              std::span<const at::Tensor> grads,
+  ///
+  /// `pass`: backward, or for other blocks than the embedding one of its halves. backward_input
+  /// leaves in `saved`, in as many bytes, what backward_weight needs. backward_weight gets neither
+  /// `input` nor the head's `grad_output` and returns an undefined tensor. A half writes the
+  /// gradients of model::gradients_of; the other `grads` are undefined.
+  virtual at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
+                              const at::Tensor& input, Saved& saved, const at::Tensor& grad_output,
+                              const Batch& batch, std::span<const at::Tensor> grads,
                               std::span<const bool> accumulate) = 0;
 };
 

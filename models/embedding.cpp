@@ -35,9 +35,9 @@ class Embedding final : public Block {
     return out;
   }
 
-  at::Tensor backward(std::span<const at::Tensor> /*params*/, const at::Tensor& /*input*/,
-                      Saved& /*saved*/, const at::Tensor& grad_output, const Batch& batch,
-                      std::span<const at::Tensor> grads,
+  at::Tensor backward(program::Pass /*pass*/, std::span<const at::Tensor> /*params*/,
+                      const at::Tensor& /*input*/, Saved& /*saved*/, const at::Tensor& grad_output,
+                      const Batch& batch, std::span<const at::Tensor> grads,
                       std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const DropoutMask mask = mask_of(batch);

@@ -42,23 +42,30 @@ class Head final : public Normed {
     return stats.view({input.size(0), input.size(1), 3});
   }
 
-  at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input, Saved& saved,
-                      const at::Tensor& grad_output, const Batch& batch,
-                      std::span<const at::Tensor> grads,
+  at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
+                      const at::Tensor& input, Saved& saved, const at::Tensor& grad_output,
+                      const Batch& batch, std::span<const at::Tensor> grads,
                       std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
+    const Halves half(pass);
     std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
     // s[3] holds exponentials, which to_gradient overwrites. BERT: s[4] `before`, s[5] `active`,
     // s[6..8] the second norm.
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &grad_logits = s[3];
-    to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
-                batch.loss_scale);
-    const at::Tensor x = z_.bert ? s[6] : rows(y);
-    store_product(d.table, grad_logits, x, accumulate[0]);
-    if (z_.bert) store_row_sum(d.table_bias, grad_logits, accumulate[1]);
+    if (half.inputs)
+      to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
+                  batch.loss_scale);
+    if (half.weights) {
+      store_product(d.table, grad_logits, z_.bert ? s[6] : rows(y), accumulate[0]);
+      if (z_.bert) store_row_sum(d.table_bias, grad_logits, accumulate[z_.tied ? 1 : 0]);
+    }
+    if (!half.inputs) return {};
     at::Tensor grad = product(grad_logits, p.table);
-    grad_logits.reset();
+    if (half.weights)
+      grad_logits.reset();
+    else
+      saved.tensors = s;
     const bool add = accumulate.back();
     if (z_.bert) {
       grad = norm_backward(grad, s[5], s[7], s[8], p.second, d.second, add);
@@ -79,7 +86,7 @@ class Head final : public Normed {
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[groups.size() - 1]);
       table = split.next({z.padded_vocab, z.hidden});
-      if (z.bert && z.tied) table_bias = groups[1].view({z.padded_vocab});
+      if (z.bert && z.tied && groups[1].defined()) table_bias = groups[1].view({z.padded_vocab});
       if (z.bert && !z.tied) table_bias = split.next({z.padded_vocab});
       norm = next_norm(whole, z);
       if (!z.bert) return;

@@ -16,13 +16,14 @@ at::Tensor norm_parameter(const at::Tensor& p) {
 }  // namespace
 
 GroupTensors::~GroupTensors() noexcept(false) {
-  if (offset_ != flat_.numel() && std::uncaught_exceptions() == 0) {
+  if (flat_.defined() && offset_ != flat_.numel() && std::uncaught_exceptions() == 0) {
     throw ProgramError("a flat parameter group has " + std::to_string(flat_.numel()) +
                        " elements where its segment has " + std::to_string(offset_));
   }
 }
 
 at::Tensor GroupTensors::next(std::initializer_list<std::int64_t> shape) {
+  if (!flat_.defined()) return {};
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   if (offset_ + elements > flat_.numel()) {

@@ -33,7 +33,7 @@ struct LocalShape {
 
 /// Cuts a flat parameter group into its tensors, in the order in which engine/model/model.cpp lists
 /// them. `next` throws ProgramError when the group has too few elements, the destructor when it has
-/// elements left over.
+/// elements left over. Of an undefined group all tensors are undefined.
 class GroupTensors {
  public:
   explicit GroupTensors(const at::Tensor& flat) : flat_(flat) {}
@@ -151,7 +151,8 @@ at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Devic
 at::Tensor project(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias,
                    const at::Tensor& residual, const DropoutMask& mask, bool first);
 /// Returns the gradient of the product within `project`, (n, H): `grad_output`, (B, T, H), with the
-/// dropout mask applied. Stores the gradient of the bias.
+/// dropout mask applied. Stores the gradient of the bias; `grad_bias` undefined: there is none to
+/// store.
 at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& grad_bias,
                             const DropoutMask& mask, bool first, bool accumulate);
 
@@ -181,6 +182,14 @@ inline NormParams next_norm(GroupTensors& cut, const LocalShape& z) {
   at::Tensor weight = cut.next({z.hidden});
   return {std::move(weight), z.llama ? at::Tensor() : cut.next({z.hidden})};
 }
+
+/// What a pass of backward computes (Block::backward).
+struct Halves {
+  explicit Halves(program::Pass pass)
+      : inputs(pass != program::Pass::backward_weight),
+        weights(pass != program::Pass::backward_input) {}
+  bool inputs, weights;
+};
 
 /// Base of all blocks but the embedding: they begin with a norm of their input. A block of a
 /// post-LN model therefore begins with the norm that ends the previous block in the papers.

@@ -27,31 +27,35 @@ class Mlp final : public Normed {
     return out;
   }
 
-  at::Tensor backward(std::span<const at::Tensor> params, const at::Tensor& input, Saved& saved,
-                      const at::Tensor& grad_output, const Batch& batch,
-                      std::span<const at::Tensor> grads,
+  at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
+                      const at::Tensor& input, Saved& saved, const at::Tensor& grad_output,
+                      const Batch& batch, std::span<const at::Tensor> grads,
                       std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
+    const Halves half(pass);
     std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    // The first half replaces `inner` by its gradient.
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &inner = s[3], &active = s[4];
 
     const at::Tensor grad =
         project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
-    store_product(d.out_weight, grad, active, accumulate[0]);
-    active.reset();
-    at::Tensor grad_inner = product(grad, p.out_weight);
-    if (z_.llama) {
-      swiglu_backward(grad_inner, inner);
-      grad_inner = inner;
-    } else {
-      at::gelu_backward_out(grad_inner, grad_inner, inner, approximation());
+    if (half.weights) {
+      store_product(d.out_weight, grad, active, accumulate[0]);
+      active.reset();
     }
-    inner.reset();
-    store_row_sum(d.in_bias, grad_inner, accumulate[0]);
-    store_product(d.in_weight, grad_inner, rows(y), accumulate[0]);
-    at::Tensor grad_y = product(grad_inner, p.in_weight);
-    y.reset();
+    if (half.inputs) inner = inner_gradient(product(grad, p.out_weight), inner);
+    if (half.weights) {
+      store_row_sum(d.in_bias, inner, accumulate[0]);
+      store_product(d.in_weight, inner, rows(y), accumulate[0]);
+      y.reset();
+    }
+    if (!half.inputs) return {};
+    at::Tensor grad_y = product(inner, p.in_weight);
+    if (!half.weights)
+      saved.tensors = {y, mean, rstd, inner, active};
+    else
+      inner.reset();
     return through_norm_and_residual(std::move(grad_y), grad_output, input, mean, rstd, p.norm,
                                      d.norm, nullptr, accumulate[1]);
   }
@@ -70,6 +74,16 @@ class Mlp final : public Normed {
     }
   };
 
+  /// The gradient of the activation function's input, in the memory of one of the two. grad: of its
+  /// output.
+  at::Tensor inner_gradient(at::Tensor grad, const at::Tensor& inner) const {
+    if (z_.llama) {
+      swiglu_backward(grad, inner);
+      return inner;
+    }
+    at::gelu_backward_out(grad, grad, inner, approximation());
+    return grad;
+  }
   DropoutMask mask(const Batch& batch) const { return {batch, Site::mlp, z_.layer, z_.dropout}; }
   const char* approximation() const { return z_.bert ? "none" : "tanh"; }
 };

@@ -23,6 +23,7 @@ Host read_host(const Config& nodes, BytesPerSecond widest) {
   host.memory = nodes.bytes("host_memory", Bytes(0), limits::reserve);
   host.link = nodes.bandwidth("host_link", BytesPerSecond(0), maybe_bandwidth);
   if (host.link.value == 0) host.link = widest;
+  host.bandwidth = nodes.bandwidth("host_bandwidth", BytesPerSecond(0), maybe_bandwidth);
   host.disk = read_disk(nodes, "disk");
   if (host.memory.value > 0 && host.link.value == 0)
     throw nodes.error("host_memory",

@@ -16,9 +16,10 @@ struct Disk {
 
 /// The host side of a node.
 struct Host {
-  Bytes memory = {};         // 0: not known
-  BytesPerSecond link = {};  // from one device to the host's memory, while all devices copy
-  Disk disk = {};            // local to the node, lost with it
+  Bytes memory = {};              // 0: not known
+  BytesPerSecond link = {};       // from one device to the host's memory, while all devices copy
+  BytesPerSecond bandwidth = {};  // at which all cores together read and write that memory
+  Disk disk = {};                 // local to the node, lost with it
 };
 
 }  // namespace rehearse::cluster

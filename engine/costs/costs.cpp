@@ -91,7 +91,9 @@ struct Costs::Impl {
     int samples = -1;
     Entry entry = {};
   };
-  std::vector<std::array<Passes, 12>> passes = {};  // [role][segment kind x pass]
+  static constexpr std::size_t pass_kinds = spellings(program::Pass{}).size();
+  std::vector<std::array<Passes, spellings(model::SegmentKind{}).size()* pass_kinds>> passes =
+      {};  // [role][segment kind x pass]
 
   std::map<double, Entry> known_issues = {};
 
@@ -104,7 +106,7 @@ struct Costs::Impl {
     const auto* compute = std::get_if<program::Compute>(&role(r).ops[o].work);
     if (compute == nullptr) return local_class(r, o);
     const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
-    Passes& known = passes[r][3 * kind + static_cast<std::size_t>(compute->pass)];
+    Passes& known = passes[r][pass_kinds * kind + static_cast<std::size_t>(compute->pass)];
     if (known.samples != compute->samples) known = {compute->samples, local_class(r, o)};
     return known.entry;
   }
@@ -132,7 +134,7 @@ struct Costs::Impl {
       row.reserve(role(r).ranks.size());
       std::map<std::pair<Id, int>, double> seconds;  // by LocalCosts::alike
       for (Id i = 0; i < role(r).ranks.size(); ++i) {
-        auto [at, first] = seconds.try_emplace(local_costs->alike(op, device(r, i)), 0.0);
+        auto [at, first] = seconds.try_emplace(local_costs->alike(role(r), op, device(r, i)), 0.0);
         if (first) at->second = local_costs->seconds(r, o, device(r, i));
         row.push_back(at->second * (pace.empty() ? 1 : pace[role(r).ranks[i]]));
       }

@@ -106,7 +106,7 @@ class HostLane {
       const auto launches =
           launches_of(model_, c->segment, c->pass, c->samples, tp_, dtype_of(op)).size() +
           static_cast<std::size_t>(converted_gradients(program_, role_, op).groups);
-      const bool backward = c->pass == program::Pass::backward;
+      const bool backward = is_backward(c->pass);
       const double fixed = c->pass == program::Pass::forward && c->segment == first_segment_
                                ? how_.microbatch.value
                                : 0;

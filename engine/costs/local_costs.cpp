@@ -37,18 +37,17 @@ const StoragePrices& LocalCosts::storage() {
   return *storage_;
 }
 
-namespace {
-
-bool stores(const program::Op& op) {
-  return std::holds_alternative<program::Copy>(op.work) ||
-         std::holds_alternative<program::Save>(op.work);
+bool LocalCosts::on_host(const program::Role& role, const program::Op& op) const {
+  if (std::holds_alternative<program::Copy>(op.work) ||
+      std::holds_alternative<program::Save>(op.work))
+    return true;
+  return cluster_.shared_cores() == 0 && place_of(role, op) == program::Place::host;
 }
 
-}  // namespace
-
-std::pair<Id, int> LocalCosts::alike(const program::Op& op, Id device) const {
+std::pair<Id, int> LocalCosts::alike(const program::Role& role, const program::Op& op,
+                                     Id device) const {
   const cluster::Device& d = devices()[device];
-  return stores(op) ? std::pair(d.node, -1) : std::pair(d.kind, ranks_on_node_[d.node]);
+  return on_host(role, op) ? std::pair(d.node, -1) : std::pair(d.kind, ranks_on_node_[d.node]);
 }
 
 LocalPrice LocalCosts::price(Id r, Id o, Id device) {
@@ -64,20 +63,21 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
     return prices_.pass(kind, c->segment, c->pass, c->samples, split_, dtype) +
            prices_.conversion(
                kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
-  if (const auto* k = std::get_if<program::Kernel>(&op.work))
-    return prices_.kernel(kind, k->kind, bytes);
   if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
     return {.seconds = storage().copy(node, bytes / 2)};
   if (const auto* save = std::get_if<program::Save>(&op.work))
     return {.seconds = storage().save(node, bytes, *save)};
+  if (on_host(role, op)) return {.seconds = storage().update(node, bytes)};
+  if (const auto* k = std::get_if<program::Kernel>(&op.work))
+    return prices_.kernel(kind, k->kind, bytes);
   return prices_.update(kind, optimizer_, dtype,
                         param ? elements_of(linked_.program, role, *param) : 0, bytes);
 }
 
 double LocalCosts::seconds(Id role, Id op, Id device) {
   const LocalPrice found = price(role, op, device);
-  // The rates of hosts and disks are those of the platform file; no device decides them.
-  if (stores(linked_.program.roles[role].ops[op])) return found.seconds;
+  const program::Role& whose = linked_.program.roles[role];
+  if (on_host(whose, whose.ops[op])) return found.seconds;
   // A profile from a simulation is calibrated only if the device it simulated is.
   if (!found.measured || profile_->simulated)
     calibrated_ = calibrated_ && cluster_.kind_of(device).calibrated &&

@@ -25,7 +25,7 @@ class LocalCosts {
 
   double seconds(Id role, Id op, Id device);
   /// An op takes the same time on all devices that are alike in this respect.
-  std::pair<Id, int> alike(const program::Op& op, Id device) const;
+  std::pair<Id, int> alike(const program::Role& role, const program::Op& op, Id device) const;
 
   /// Whether the profile has times of the device's kind.
   bool profiled(Id device) const { return profile_ && covered_[devices()[device].kind]; }
@@ -40,6 +40,10 @@ class LocalCosts {
   std::span<const cluster::Device> devices() const { return cluster_.devices(); }
   const StoragePrices& storage();
   LocalPrice price(Id role, Id op, Id device);
+  /// Whether the op uses the host or a disk, whose rates are those of the platform file: a copy, a
+  /// save, or a norm or update that the host computes. Where ranks share the cores of a host, the
+  /// device is the host.
+  bool on_host(const program::Role& role, const program::Op& op) const;
 
   const link::OrderedProgram& linked_;
   const model::ModelSpec& model_;

@@ -4,13 +4,30 @@
 
 namespace rehearse::costs {
 
+std::optional<double> LocalPrices::measured(const cluster::DeviceKind& kind, Id segment,
+                                            program::Pass pass, int samples,
+                                            model::TensorSplit split, program::DType dtype) const {
+  if (profile_ == nullptr) return std::nullopt;
+  const auto of = [&](program::Pass what) {
+    return profile_->segment_seconds(model_->name, model_->segments[segment].kind, what, samples,
+                                     model_->seq_len, split.ranks, dtype, kind.name);
+  };
+  const auto found = of(pass);
+  if (found || (pass != program::Pass::backward_input && pass != program::Pass::backward_weight))
+    return found;
+  const auto whole = of(program::Pass::backward);
+  if (!whole) return std::nullopt;
+  const auto flops = [&](program::Pass what) {
+    return work_of(*model_, segment, what, samples, split.ranks, dtype).flops.value;
+  };
+  return *whole * flops(pass) /
+         (flops(program::Pass::backward_input) + flops(program::Pass::backward_weight));
+}
+
 LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
                              int samples, model::TensorSplit split, program::DType dtype) const {
-  if (profile_ != nullptr)
-    if (const auto measured =
-            profile_->segment_seconds(model_->name, model_->segments[segment].kind, pass, samples,
-                                      model_->seq_len, split.ranks, dtype, kind.name))
-      return {*measured, true};
+  if (const auto found = measured(kind, segment, pass, samples, split, dtype))
+    return {*found, true};
   return {compute_seconds(kind, *model_, segment, pass, samples, split, dtype), false};
 }
 

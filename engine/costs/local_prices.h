@@ -2,6 +2,7 @@
 // from the device table (device_time.h). Only this file decides between the two.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/profile.h"
@@ -40,6 +41,11 @@ class LocalPrices {
                     program::DType dtype, std::int64_t elements, std::int64_t bytes) const;
 
  private:
+  /// From the profile. The halves of a backward that was measured as a whole (files of older
+  /// versions) share its time in proportion to their FLOPs.
+  std::optional<double> measured(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
+                                 int samples, model::TensorSplit split, program::DType dtype) const;
+
   const model::ModelSpec* model_;
   const Profile* profile_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 [[noreturn]] void unknown(const cluster::Cluster& cluster, const char* what, const char* key) {
   throw InputError(
-      fmt::format("checkpoint.kind: cluster \"{}\" does not say {}: its file needs {} "
+      fmt::format("cluster \"{}\" does not say {}, which this job needs: its file needs {} "
                   "(docs/platforms.md)",
                   cluster.name(), what, key));
 }
@@ -31,6 +31,13 @@ double StoragePrices::copy(Id node, std::int64_t bytes) const {
   if (rate <= 0)
     unknown(cluster_, "how fast a device reaches its host's memory", "nodes.host_link");
   return static_cast<double>(bytes) / rate;
+}
+
+double StoragePrices::update(Id node, std::int64_t bytes) const {
+  const double rate = cluster_.host_of(node).bandwidth.value;
+  if (rate <= 0)
+    unknown(cluster_, "how fast its hosts read and write their memory", "nodes.host_bandwidth");
+  return static_cast<double>(bytes) * ranks_on_[node] / rate;
 }
 
 double StoragePrices::save(Id node, std::int64_t bytes, const program::Save& save) const {

@@ -1,7 +1,9 @@
-// Seconds of checkpoints: copies to host memory and writes to disks. A rank that saves shares what
-// it writes to with the ranks that save at the same moment, which are all of them:
+// Seconds of what goes through the host: copies to and from its memory, updates that it computes,
+// and writes to disks. A rank shares the host and the disks with the ranks that use them at the
+// same moment, which are all of them:
 //
 //   copy          bytes / host_link of the node
+//   update        bytes x ranks of the node / host_bandwidth
 //   local disk    bytes x ranks of the node / write rate of the node's disk
 //   shared disk   bytes x ranks of the node / min(the node's network, write rate / nodes)
 //   memory        as copy
@@ -25,6 +27,10 @@ class StoragePrices {
   /// A device of the node copies `bytes` to or from host memory. Throws InputError when the
   /// platform does not say how fast.
   double copy(Id node, std::int64_t bytes) const;
+  /// The host's cores compute a norm or an update for a rank, for which they read and write
+  /// `bytes`: such work is bound by memory (ZeRO-Offload, section 5). Throws InputError when the
+  /// platform does not say how fast.
+  double update(Id node, std::int64_t bytes) const;
   /// A rank on the node writes `bytes`. Throws InputError when the platform does not say how fast.
   double save(Id node, std::int64_t bytes, const program::Save& save) const;
 

@@ -61,6 +61,15 @@ double layer_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& mo
   return median(std::move(seconds));
 }
 
+/// The embedding has no gradient of an input, so its backward has no halves.
+std::vector<program::Pass> passes_of(model::SegmentKind segment) {
+  std::vector<program::Pass> passes{program::Pass::forward, program::Pass::backward,
+                                    program::Pass::recompute};
+  if (segment != model::SegmentKind::embedding)
+    passes.insert(passes.end(), {program::Pass::backward_input, program::Pass::backward_weight});
+  return passes;
+}
+
 void add_segments(Profile& profile, const model::ModelSpec& model, const cluster::DeviceKind& kind,
                   DevicesOfKind& devices, const TableSettings& settings) {
   for (const int tp : settings.tensor_parallel)
@@ -68,8 +77,7 @@ void add_segments(Profile& profile, const model::ModelSpec& model, const cluster
       for (const model::SegmentKind segment :
            {model::SegmentKind::embedding, model::SegmentKind::attention, model::SegmentKind::mlp,
             model::SegmentKind::head})
-        for (const program::Pass pass :
-             {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
+        for (const program::Pass pass : passes_of(segment))
           profile.segments.push_back({.model = model.name,
                                       .kind = segment,
                                       .pass = pass,

@@ -14,7 +14,18 @@ namespace {
 
 /// The order of passes in a step.
 int turn_of(program::Pass pass) {
-  return pass == program::Pass::forward ? 0 : pass == program::Pass::recompute ? 1 : 2;
+  switch (pass) {
+    case program::Pass::forward:
+      return 0;
+    case program::Pass::recompute:
+      return 1;
+    case program::Pass::backward:
+    case program::Pass::backward_input:
+      return 2;
+    case program::Pass::backward_weight:
+      return 3;
+  }
+  return 3;
 }
 
 }  // namespace
@@ -75,7 +86,13 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
             return WorkPart{PartKind::communication, fmt::format("{} take", axes_of(t.channel))};
           },
           [&](const program::Copy&) {
-            return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+            const program::Role& whose = linked_.program.roles[role];
+            const program::Ref& from = whose.ops[op].refs.front();
+            // A copy of state is a snapshot; other copies bring gradients and weights to and fro.
+            if (whose.storages[whose.views[from.view].storage].life == program::Life::state)
+              return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+            return WorkPart{PartKind::communication,
+                            whose.lanes[whose.ops[op].lane].name + " copy"};
           },
           [&](const program::Save&) {
             return WorkPart{PartKind::checkpoint, labels.name(role, op)};

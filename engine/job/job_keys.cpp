@@ -66,6 +66,7 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
+  plan.exchange.offload = choose<plan::Offload>(c, "offload");
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");
   plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
   plan.exchange.selector = choose<program::Selector>(c, "selector");

@@ -159,6 +159,7 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   }
   plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
+  if (c.has("offload")) plan.exchange.offload = choice_at<plan::Offload>(c, "offload");
   plan.clip = flag_at(c, "clip");
   plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
   plan.exchange.s_min = c.number("s_min", std::nullopt, between(0, 1));

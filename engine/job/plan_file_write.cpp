@@ -123,6 +123,8 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   }
   w.flag("keep_gathered", plan.exchange.keep_gathered);
   if (plan.exchange.fp32_gradients) w.flag("fp32_gradients", true);  // see recompute_unit
+  if (plan.exchange.offload != plan::Offload::none)                  // see recompute_unit
+    w.choice("offload", plan.exchange.offload);
   w.flag("clip", plan.clip);
   w.number("density", plan.exchange.density);
   w.number("s_min", plan.exchange.s_min), w.number("s_max", plan.exchange.s_max);

@@ -123,6 +123,7 @@ struct StorageUse {
 struct RoleMemory {
   std::int64_t state = 0, buffer = 0, value = 0;
   std::int64_t host = 0;                 // not in `total`
+  std::int64_t snapshots = 0;            // of `host`: copies of state that are saved
   std::vector<StorageUse> largest = {};  // largest first
   std::int64_t total() const { return state + buffer + value; }
 };

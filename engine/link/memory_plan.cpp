@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace rehearse::link {
 namespace {
@@ -105,12 +106,17 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
   const program::Role& role = program.roles[r];
   RoleMemory memory;
   std::map<std::string, std::int64_t> uses;
+  std::set<Id> saved;
+  for (const program::Op& op : role.ops)
+    if (std::holds_alternative<program::Save>(op.work))
+      for (const program::Ref& ref : op.refs) saved.insert(role.views[ref.view].storage);
   for (Id s = 0; s < role.storages.size(); ++s) {
     const program::Storage& storage = role.storages[s];
     if (storage.life == program::Life::value) continue;
     const std::int64_t bytes = bytes_of_storage(role, s) * storage.indices * storage.versions;
     if (storage.place == program::Place::host) {
       memory.host += bytes;
+      if (saved.contains(s)) memory.snapshots += bytes;
       continue;
     }
     (storage.life == program::Life::state ? memory.state : memory.buffer) += bytes;

@@ -52,13 +52,17 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
                                                                  : activation;
   // Backward applies the dropout mask to a copy of the gradient.
   const std::int64_t masked = model.dropout > 0 ? activation : 0;
+  if (pass == program::Pass::backward_weight) return kind == model::SegmentKind::head ? 0 : masked;
+  // The first half of a backward frees nothing that forward has saved, so at its end the gradient
+  // of the norm's output needs room beside that of the input.
+  const bool half = pass == program::Pass::backward_input;
   switch (kind) {
     case model::SegmentKind::embedding: {
       // With tp > 1: an index (i64) and a flag (1 byte) per token and, in backward, a copy of the
       // gradient with the tokens of other shards masked. Position gradients are summed in a
       // temporary.
       const std::int64_t rows = tp > 1 ? 9 * tokens : 0;
-      if (pass != program::Pass::backward) return unread + rows;
+      if (!is_backward(pass)) return unread + rows;
       const std::int64_t positions = model.family == model::Family::llama
                                          ? 0
                                          : std::int64_t{model.seq_len} * model.hidden * element;
@@ -77,14 +81,18 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       // What is alive before forward's output, or before the gradient of backward's input: in
       // backward, the gradients of attention's output, query, key and value.
       const std::int64_t columns =
-          pass == program::Pass::backward ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+          is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
       const std::int64_t before = tokens * columns * element + window - activation;
-      if (pass != program::Pass::backward) return std::max(unread, before + unread);
-      return std::max<std::int64_t>(0, before + masked);
+      if (!is_backward(pass)) return std::max(unread, before + unread);
+      return std::max<std::int64_t>(half ? activation + masked : 0, before + masked);
     }
     case model::SegmentKind::mlp:
-    case model::SegmentKind::head:
+      // The gradient of the activation function's output is made before that of the input.
+      if (half)
+        return std::max(activation, tokens * (model.ffn / tp) * element - activation) + masked;
       return unread;  // backward works in place
+    case model::SegmentKind::head:
+      return half ? activation : unread;
   }
   return 0;
 }

@@ -8,7 +8,8 @@
 
 namespace rehearse::methods {
 
-/// One entry of a pipeline schedule: a pass of one model chunk over one micro-batch. `chunk` counts
+/// One entry of a pipeline schedule: a pass of one model chunk over one micro-batch. A backward is
+/// either one action or two, backward_input and some time later backward_weight. `chunk` counts
 /// the chunks of this stage, from 0; without interleaving there is one. `shift`: as in program::Op.
 struct Action {
   program::Pass pass = program::Pass::forward;
@@ -22,7 +23,7 @@ struct PassOrder {
   /// The actions of a stage in one iteration, in order.
   std::vector<Action> (*actions)(const plan::Plan& plan, int stage) = nullptr;
   /// The largest number of pairs (chunk, micro-batch) whose activations the stage holds at once:
-  /// the forward has begun and the backward has not ended.
+  /// the forward has begun and the backward has not ended, both halves of it.
   int (*in_flight)(const plan::Plan& plan, int stage) = nullptr;
 };
 

@@ -94,6 +94,8 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (!plan.schedule.shares.empty() && !can.shares)
     refuse("shares", fmt::format("[{}]", fmt::join(plan.schedule.shares, ", ")),
            "every rank takes equally many samples");
+  if (plan.exchange.offload != plan::Offload::none && !can.offload)
+    refuse("offload", std::string(name_of(plan.exchange.offload)), "must be none");
   if (!plan.exchange.layers.empty() && !can.sparse)
     refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
            "its gradients are summed whole");

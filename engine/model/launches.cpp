@@ -30,8 +30,15 @@ using software::Softmax;
 /// bytes.
 class List {
  public:
-  List(const Sizes& z, const software::Software& how) : z_(z), how_(how) {}
+  List(const Sizes& z, const software::Software& how, program::Pass pass)
+      : z_(z), how_(how), pass_(pass) {}
   std::vector<Launch> launches = {};
+
+  bool forward() const { return !is_backward(pass_); }
+  /// Whether this backward computes the gradient of the input, and with it those of norms.
+  bool inputs() const { return pass_ != program::Pass::backward_weight; }
+  /// Whether this backward computes the gradients of matrices.
+  bool weights() const { return pass_ != program::Pass::backward_input; }
 
   /// `kernels` launches that share this traffic.
   void memory(double elements_per_token, int kernels = 1) {
@@ -67,9 +74,13 @@ class List {
   void linear_backward(double inner, double outer, int kernels = 1) {
     for (int i = 0; i < kernels; ++i) {
       const double part = outer / kernels;
-      product(z_.tokens, inner, part);
-      product(inner, part, z_.tokens);
+      if (inputs()) product(z_.tokens, inner, part);
+      if (weights()) product(inner, part, z_.tokens);
     }
+  }
+  /// The gradient of a column-parallel product's bias.
+  void bias_backward(double outer, int kernels = 1) {
+    if (weights()) memory(outer, kernels);
   }
   void fused_attention(double inner) {
     launches.push_back({.kind = Launch::Kind::attention,
@@ -143,7 +154,8 @@ class List {
     }
   }
   void residual_backward() {
-    if (z_.dropout) own(2 * z_.hidden);
+    if (z_.dropout) own(2 * z_.hidden);  // each half applies the mask
+    if (!inputs()) return;
     if (!z_.rms) own(z_.hidden);  // bias gradient
     own(3 * z_.hidden);           // the residual's part of the input's gradient
   }
@@ -151,12 +163,13 @@ class List {
  private:
   const Sizes& z_;
   const software::Software& how_;
+  program::Pass pass_;
 };
 
-void attention(List& l, const Sizes& z, const software::Software& how, bool forward) {
+void attention(List& l, const Sizes& z, const software::Software& how) {
   const double width = z.query + 2 * z.key;
   const bool written = how.attention == Attention::written;
-  if (forward) {
+  if (l.forward()) {
     l.norm();
     l.linear(z.hidden, width, how.qkv_forward, !z.rms);
     if (z.rms) l.memory(2 * (z.query + z.key));  // rotary positions
@@ -171,21 +184,21 @@ void attention(List& l, const Sizes& z, const software::Software& how, bool forw
   }
   l.residual_backward();
   l.linear_backward(z.query, z.hidden);
-  if (written)
-    l.written_attention_backward();
-  else
-    l.fused_attention(4 * z.head_size());
-  if (z.rms)
-    l.memory(2 * (z.query + z.key));
-  else
-    l.memory(width, how.qkv_backward);  // bias gradients of query, key, value
+  if (l.inputs()) {
+    if (written)
+      l.written_attention_backward();
+    else
+      l.fused_attention(4 * z.head_size());
+    if (z.rms) l.memory(2 * (z.query + z.key));
+  }
+  if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
   l.linear_backward(z.hidden, width, how.qkv_backward);
-  l.norm_backward();
+  if (l.inputs()) l.norm_backward();
 }
 
-void mlp(List& l, const Sizes& z, const software::Software& how, bool forward) {
+void mlp(List& l, const Sizes& z, const software::Software& how) {
   const double width = z.rms ? 2 * z.ffn : z.ffn;  // SwiGLU: gate and up
-  if (forward) {
+  if (l.forward()) {
     l.norm();
     l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
     l.memory(width + z.ffn);
@@ -196,17 +209,17 @@ void mlp(List& l, const Sizes& z, const software::Software& how, bool forward) {
   }
   l.residual_backward();
   l.linear_backward(z.ffn, z.hidden);
-  l.memory(2 * width + z.ffn);
-  if (!z.rms) l.memory(z.ffn);  // bias gradient
+  if (l.inputs()) l.memory(2 * width + z.ffn);
+  if (!z.rms) l.bias_backward(z.ffn);
   l.linear_backward(z.hidden, width);
-  l.norm_backward();
+  if (l.inputs()) l.norm_backward();
 }
 
-void embedding(List& l, const ModelSpec& m, const Sizes& z, bool forward) {
+void embedding(List& l, const ModelSpec& m, const Sizes& z) {
   const double positions = z.rms ? 0 : z.seq * z.hidden * z.element;
   const bool dropout = z.dropout && !z.post_norm;
   const double row = z.tokens * z.hidden * z.element;
-  if (forward) {
+  if (l.forward()) {
     l.memory_bytes(2 * row + (z.rms ? positions : 0));
     if (!z.rms) l.memory_bytes(2 * row + positions);
     if (dropout) l.memory(2 * z.hidden);
@@ -220,7 +233,8 @@ void embedding(List& l, const ModelSpec& m, const Sizes& z, bool forward) {
 }
 
 /// The loss over the logits, (tokens, vocabulary shard).
-void cross_entropy(List& l, const Sizes& z, CrossEntropy form, bool forward) {
+void cross_entropy(List& l, const Sizes& z, CrossEntropy form) {
+  const bool forward = l.forward();
   const double logits = z.tokens * z.vocab;
   if (form == CrossEntropy::fused) {
     if (forward) {  // maximum, exponentials in place, their sum, the target's logit
@@ -241,8 +255,8 @@ void cross_entropy(List& l, const Sizes& z, CrossEntropy form, bool forward) {
   l.memory_bytes(convert);
 }
 
-void head(List& l, const Sizes& z, const software::Software& how, bool forward) {
-  if (forward) {
+void head(List& l, const Sizes& z, const software::Software& how) {
+  if (l.forward()) {
     l.norm();
     if (z.transform) {
       l.linear(z.hidden, z.hidden);
@@ -250,17 +264,20 @@ void head(List& l, const Sizes& z, const software::Software& how, bool forward) 
       l.norm();
     }
     l.linear(z.hidden, z.vocab, 1, z.transform);
-    cross_entropy(l, z, how.cross_entropy, true);
+    cross_entropy(l, z, how.cross_entropy);
     return;
   }
-  cross_entropy(l, z, how.cross_entropy, false);
+  if (l.inputs()) cross_entropy(l, z, how.cross_entropy);
   l.linear_backward(z.hidden, z.vocab);
+  if (z.transform) l.bias_backward(z.vocab);
+  if (!l.inputs()) return;
   if (z.transform) {
-    l.memory(z.vocab);  // bias gradient
     l.norm_backward();
     l.memory(3 * z.hidden);
     l.memory(z.hidden);
-    l.linear_backward(z.hidden, z.hidden);
+    // The transform is not split over tp, so all of its gradients are those of the first half.
+    l.product(z.tokens, z.hidden, z.hidden);
+    l.product(z.hidden, z.hidden, z.tokens);
   }
   l.norm_backward();
 }
@@ -271,22 +288,22 @@ std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pas
                                 TensorSplit split, program::DType dtype) {
   const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
-  List l(z, how);
-  const bool forward = pass != program::Pass::backward;
+  List l(z, how, pass);
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
-      embedding(l, model, z, forward);
+      embedding(l, model, z);
       break;
     case SegmentKind::attention:
-      attention(l, z, how, forward);
+      attention(l, z, how);
       // BERT applies dropout to the embedding's output in the first layer.
-      if (z.post_norm && z.dropout && model.segments[segment].layer == 0) l.memory(2 * z.hidden);
+      if (z.post_norm && z.dropout && model.segments[segment].layer == 0 && l.inputs())
+        l.memory(2 * z.hidden);
       break;
     case SegmentKind::mlp:
-      mlp(l, z, how, forward);
+      mlp(l, z, how);
       break;
     case SegmentKind::head:
-      head(l, z, how, forward);
+      head(l, z, how);
       break;
   }
   return std::move(l.launches);

@@ -286,6 +286,16 @@ int tensor_divisor(const ModelSpec& model) {
                   std::gcd(model.ffn, model.padded_vocab));
 }
 
+std::vector<Id> gradients_of(const ModelSpec& model, Id segment, program::Pass pass) {
+  std::vector<Id> groups;
+  if (!is_backward(pass)) return groups;
+  for (const Id group : model.segments.at(segment).groups)
+    if (pass == program::Pass::backward ||
+        model.groups[group].split == (pass == program::Pass::backward_weight))
+      groups.push_back(group);
+  return groups;
+}
+
 std::int64_t elements_of(const ParamGroup& group, int tp) {
   std::int64_t total = 0;
   for (const TensorSpec& tensor : group.tensors) {

@@ -122,6 +122,11 @@ struct SegmentWork {
   Bytes traffic = {};  // that memory-bound kernels read and write
   int kernels = 0;     // launches
 };
+/// The groups of a segment whose gradients a pass computes, in the segment's order. backward: all.
+/// backward_weight: those that are split over tp, the matrices with their biases. backward_input:
+/// the others, norms and biases of row-parallel products (and the transform of BERT's head), whose
+/// gradients cost little beside that of the input.
+std::vector<Id> gradients_of(const ModelSpec& model, Id segment, program::Pass pass);
 SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
                     program::DType dtype);
 /// Bytes that forward keeps for backward on one of `tp` ranks, without the input boundary

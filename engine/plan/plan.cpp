@@ -134,6 +134,11 @@ void check_passes(const Plan& plan, const model::ModelSpec& model) {
 
 }  // namespace
 
+double optimizer_bytes(const Plan& plan) {
+  if (plan.exchange.offload != Offload::none) return 0;
+  return (plan.optimizer == Optimizer::adamw ? 8 : 4) + (plan.has_master() ? 4 : 0);
+}
+
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model) {
   return static_cast<std::int64_t>(model.segments.size()) * plan.schedule.micro_batches *
          (plan.schedule.recompute ? 3 : 2);

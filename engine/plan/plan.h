@@ -48,6 +48,12 @@ constexpr auto spellings(RecomputeUnit) { return std::to_array<const char*>({"se
 enum class Partition : std::uint8_t { work, layers };
 constexpr auto spellings(Partition) { return std::to_array<const char*>({"work", "layers"}); }
 
+/// What is in the memory of the host in place of the device's. optimizer: moments, an fp32 copy of
+/// the weights, and the update, which the host's cores compute (ZeRO-Offload; Ren et al., USENIX
+/// ATC 2021).
+enum class Offload : std::uint8_t { none, optimizer };
+constexpr auto spellings(Offload) { return std::to_array<const char*>({"none", "optimizer"}); }
+
 /// The mesh of ranks: the size of each axis, and the order of the axes. With order "pp,dp,tp" (the
 /// outermost first), rank = (pp_rank * dp + dp_rank) * tp + tp_rank: tp ranks are neighbours.
 struct Mesh {
@@ -78,6 +84,7 @@ struct Exchange {
   /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
   /// accumulate-allreduce-grads-in-fp32).
   bool fp32_gradients = false;
+  Offload offload = Offload::none;
   Bytes bucket = Bytes(25e6);
   program::Algorithm collective = program::Algorithm::automatic;
   double density = 0.1;              // part of a gradient's entries that a select keeps
@@ -123,6 +130,15 @@ struct Plan {
   program::DType gradient_type() const {
     return exchange.fp32_gradients ? program::DType::f32 : precision;
   }
+  /// Whether updates work on an fp32 copy of the weights.
+  bool has_master() const {
+    return precision != program::DType::f32 || exchange.offload != Offload::none;
+  }
+  /// Whether whole gradients stay on the device until the update. On the way to a host, those of a
+  /// single micro-batch do not.
+  bool keeps_gradients() const {
+    return exchange.offload == Offload::none || schedule.micro_batches > 1;
+  }
   /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)
@@ -135,6 +151,8 @@ struct Plan {
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model);
 /// The most passes that `complete` accepts: gigabytes of ops, about a minute to compile.
 inline constexpr std::int64_t most_passes = 2'000'000;
+/// Bytes of optimizer state for each parameter on the device: moments and fp32 copy.
+double optimizer_bytes(const Plan& plan);
 /// Whether tp divides every size that tensor parallelism splits.
 bool splits(const model::ModelSpec& model, int tp);
 /// The first size that tp does not divide: "must divide the 25 heads of gpt2-1.5b"; empty: none.

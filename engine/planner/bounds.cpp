@@ -206,11 +206,11 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
   MemoryNeed most;
   const methods::PassOrder order = methods::strategy_named(plan.method).order(plan, model_);
   const double element = static_cast<double>(size_of(plan.precision)), dp = plan.mesh.dp;
-  const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8.0 : 4.0) +
-                           (plan.precision == program::DType::f32 ? 0.0 : 4.0);
+  const double optimizer = optimizer_bytes(plan);
   const double each =
       element / (plan.exchange.zero >= 3 ? dp : 1) +
-      static_cast<double>(size_of(plan.gradient_type())) / (plan.exchange.zero >= 2 ? dp : 1) +
+      (plan.keeps_gradients() ? static_cast<double>(size_of(plan.gradient_type())) : 0) /
+          (plan.exchange.zero >= 2 ? dp : 1) +
       optimizer / (plan.exchange.zero >= 1 ? dp : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;

@@ -36,7 +36,7 @@ int copies_in_memory(const plan::Checkpoints& how) {
   return 1 + (keeps ? 2 * how.group : 0);
 }
 
-/// Throws InputError when the snapshots of a node's ranks do not fit into its host's memory.
+/// Throws InputError when what a node's ranks keep on its host does not fit into its memory.
 void check_host_memory(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
                        const plan::Plan& plan) {
   const std::vector<Id>& rank_to_device = plan.placement.rank_to_device;
@@ -45,16 +45,23 @@ void check_host_memory(const link::LinkedProgram& linked, const cluster::Cluster
     for (const Id rank : linked.program.roles[r].ranks)
       if (linked.memory[r].host > 0) {
         const Id device = rank_to_device.empty() ? rank : rank_to_device[rank];
+        const link::RoleMemory& memory = linked.memory[r];
         need[cluster.devices()[device].node] +=
-            linked.memory[r].host * copies_in_memory(plan.checkpoints);
+            memory.host + memory.snapshots * (copies_in_memory(plan.checkpoints) - 1);
       }
   for (const auto& [node, bytes] : need)
     if (const Bytes memory = cluster.host_of(node).memory;
         memory.value > 0 && static_cast<double>(bytes) > memory.value)
-      throw InputError(fmt::format(
-          "memory: the host of node {} has {}, the checkpoints of its ranks need {}: use "
-          "checkpoint.kind = \"sharded\", which needs none",
-          node, to_text(memory), text(bytes)));
+      throw InputError(
+          fmt::format("memory: the host of node {} has {}, its ranks need {} for {}", node,
+                      to_text(memory), text(bytes),
+                      plan.exchange.offload == plan::Offload::none
+                          ? "checkpoints: use checkpoint.kind = \"sharded\", which needs none"
+                      : plan.checkpoints.every == 0
+                          ? "the optimizer: use method.offload = \"none\" or more nodes"
+                          : "the optimizer and checkpoints: use checkpoint.kind = \"sharded\", "
+                            "which needs none "
+                            "for checkpoints"));
 }
 
 /// A changed plan, and its changes in the form of --set.
@@ -129,6 +136,30 @@ std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& mode
   return out;
 }
 
+/// The optimizer on the host: alone, at the highest ZeRO level, and there with recomputation. None
+/// if the platform does not say how fast its hosts are.
+std::vector<Trial> on_the_host(const Trial& start, const cluster::Cluster& cluster) {
+  std::vector<Trial> out;
+  const methods::Combines& can = methods::strategy_named(start.plan.method).combines;
+  const cluster::Host& host = cluster.host_of(0);
+  if (start.plan.exchange.offload != plan::Offload::none || !can.offload || host.link.value <= 0 ||
+      (host.bandwidth.value <= 0 && cluster.shared_cores() == 0))
+    return out;
+  const auto offloaded = [&](Trial trial) {
+    trial.plan.exchange.offload = plan::Offload::optimizer;
+    trial.changes.emplace_back("method.offload=optimizer");
+    return trial;
+  };
+  out.push_back(offloaded(start));
+  const std::vector<Trial> sharded = with_zero(start);
+  if (!sharded.empty()) out.push_back(offloaded(sharded.back()));
+  if (can.recompute && !start.plan.schedule.recompute) {
+    const Trial last = out.back();
+    out.push_back(with_recompute(last));
+  }
+  return out;
+}
+
 /// Meshes with less data parallelism and more tensor and pipeline parallelism.
 std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
@@ -175,8 +206,11 @@ class RemedySearch {
         bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
-    left_ = most_remedies - 2 * for_smaller_batches - for_other_meshes;
+    left_ = most_remedies - 2 * for_smaller_batches - for_other_meshes - for_the_host;
     for (const Trial& trial : on_this_mesh({plan_, {}}, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    left_ += for_the_host;
+    for (const Trial& trial : on_the_host({plan_, {}}, cluster_))
       if (auto remedy = try_out(trial)) return remedy;
     left_ += for_other_meshes;
     for (const Trial& trial : on_other_meshes({plan_, {}}, model_))
@@ -185,7 +219,7 @@ class RemedySearch {
   }
 
  private:
-  static constexpr int for_smaller_batches = 3, for_other_meshes = 2;
+  static constexpr int for_smaller_batches = 3, for_other_meshes = 2, for_the_host = 2;
 
   /// Whether the plan is valid and its lower bound of memory fits.
   bool open(const plan::Plan& plan) {

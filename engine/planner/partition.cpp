@@ -22,8 +22,10 @@ using Score = std::pair<double, double>;
 /// section 3.1).
 double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
   const bool low = plan.precision != program::DType::f32;
-  const double param = low ? 2 : 4, grad = static_cast<double>(size_of(plan.gradient_type()));
-  const double optimizer = (plan.optimizer == plan::Optimizer::adamw ? 8 : 4) + (low ? 4 : 0);
+  const double param = low ? 2 : 4, grad = plan.keeps_gradients()
+                                               ? static_cast<double>(size_of(plan.gradient_type()))
+                                               : 0;
+  const double optimizer = optimizer_bytes(plan);
   const auto part = [&](int level) {
     return plan.exchange.zero >= level ? 1.0 / plan.mesh.dp : 1.0;
   };

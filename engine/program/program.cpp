@@ -23,6 +23,16 @@ std::int64_t bytes_of(const Program& program, const Role& role, const Ref& ref) 
          size_of(role.storages[role.views[ref.view].storage].dtype);
 }
 
+Place place_of(const Role& role, const Op& op) {
+  const Ref* gradient = nullptr;
+  if (std::holds_alternative<Update>(op.work)) gradient = find(op, Slot::grad);
+  if (const auto* kernel = std::get_if<Kernel>(&op.work);
+      kernel != nullptr && kernel->kind == KernelKind::measure)
+    gradient = find(op, Slot::source);
+  return gradient == nullptr ? Place::device
+                             : role.storages[role.views[gradient->view].storage].place;
+}
+
 ConvertedGradients converted_gradients(const Program& program, const Role& role, const Op& op) {
   ConvertedGradients out;
   const auto type_of = [&](const Ref& ref) {

@@ -82,7 +82,7 @@ struct Storage {
   DType dtype = DType::f32;
   std::int64_t elements = 0;  // per rank and instance
   int indices = 1, versions = 1;
-  Place place = Place::device;  // only Copy and Save use storages of other places
+  Place place = Place::device;  // of others: Copy, Save, and updates that the host computes
 };
 
 /// The interval [begin, end) of a storage, in elements. Example: a bucket is one storage, and the
@@ -169,10 +169,16 @@ struct Channel {
   Match match = Match::sequence;
 };
 
-enum class Pass : std::uint8_t { forward, backward, recompute };
+/// backward_input and backward_weight are the two halves of backward (Qi et al., Zero Bubble
+/// Pipeline Parallelism, ICLR 2024): what the stage before waits for, and the gradients of
+/// matrices, which nothing waits for but the update.
+enum class Pass : std::uint8_t { forward, backward, recompute, backward_input, backward_weight };
 constexpr auto spellings(Pass) {
-  return std::to_array<const char*>({"forward", "backward", "recompute"});
+  return std::to_array<const char*>(
+      {"forward", "backward", "recompute", "backward_input", "backward_weight"});
 }
+/// Whether the pass computes gradients.
+constexpr bool is_backward(Pass pass) { return pass != Pass::forward && pass != Pass::recompute; }
 enum class Move : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
 constexpr auto spellings(Move) {
   return std::to_array<const char*>(
@@ -390,6 +396,8 @@ struct GroupOfRank {
   Id groups = 0;
 };
 GroupOfRank group_of_rank(const Program& program, const Channel& channel);
+/// Where an op computes: an update or a norm (measure) where its gradient is, others on the device.
+Place place_of(const Role& role, const Op& op);
 /// The first ref of `op` with this slot; nullptr when there is none.
 const Ref* find(const Op& op, Slot slot);
 /// How often an op works: in every so many-th step. In the other steps a Copy or Save takes no time

@@ -128,12 +128,18 @@ void check_operands(const Program& p, const Role& role, Id o) {
           [&](const Save&) { needs(Slot::source); }, [](const Compute&) {}, [](const Issue&) {}},
       op.work);
   if (std::holds_alternative<Copy>(op.work) || std::holds_alternative<Save>(op.work)) return;
+  const auto storage = [&](const Ref& ref) -> const Storage& {
+    return role.storages[role.views[ref.view].storage];
+  };
+  // An update or a norm is computed where its gradient is; norm and loss scale are a few numbers.
+  constexpr std::int64_t few = 2;
+  const Place place = place_of(role, op);
   for (const Ref& ref : op.refs)
-    if (const Storage& s = role.storages[role.views[ref.view].storage]; s.place != Place::device)
+    if (storage(ref).place != place && storage(ref).elements > few)
       refuse(p, role, o,
-             fmt::format("only copy and save may use '{}', which is in the memory of "
-                         "the {}",
-                         s.name, name_of(s.place)));
+             fmt::format("an op on the {} uses '{}', which is in the memory of the {}; only copy "
+                         "and save use both",
+                         name_of(place), storage(ref).name, name_of(storage(ref).place)));
 }
 
 }  // namespace

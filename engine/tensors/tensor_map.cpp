@@ -139,10 +139,12 @@ class Mapper {
       const auto* compute = std::get_if<program::Compute>(&op.work);
       if (compute == nullptr) continue;
       for (const program::Slot slot : {program::Slot::param, program::Slot::grad}) {
+        const std::vector<Id> groups = slot == program::Slot::param
+                                           ? model_.segments.at(compute->segment).groups
+                                           : gradients_of(model_, compute->segment, compute->pass);
         std::size_t position = 0;
         for (const program::Ref& ref : op.refs) {
           if (ref.slot != slot) continue;
-          const std::vector<Id>& groups = model_.segments.at(compute->segment).groups;
           if (position >= groups.size())
             throw ProgramError(fmt::format("role {}: more {} operands than segment {} has groups",
                                            role.name,
@@ -208,7 +210,12 @@ class Mapper {
             [](const program::Put&) { return false; },
             [](const program::Take&) { return false; },
             // The parts of a snapshot are those of the state that it is a copy of.
-            [](const program::Copy&) { return false; },
+            [&](const program::Copy&) {
+              const program::Storage& source =
+                  role_of(rank).storages[role_of(rank).views[op.refs.front().view].storage];
+              if (source.life == program::Life::state) return false;
+              return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
+            },
             [](const program::Save&) { return false; },
             [](const program::Issue&) { return false; },
         },
@@ -316,7 +323,10 @@ class Mapper {
         StorageMap& storage = map.storages[role.views[ref.view].storage];
         if (const StorageKind kind = kind_of(ref.slot); storage.kind == StorageKind::other)
           storage.kind = kind;
-        if (std::holds_alternative<program::Update>(op.work) && ref.mode != program::Mode::read)
+        // A host that updates copies the new weights to the device.
+        if ((std::holds_alternative<program::Update>(op.work) ||
+             std::holds_alternative<program::Copy>(op.work)) &&
+            ref.mode != program::Mode::read)
           storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {

@@ -46,7 +46,7 @@ constexpr auto spellings(StorageKind) {
 
 struct StorageMap {
   StorageKind kind = StorageKind::other;
-  bool updated = false;  // whether an Update of this rank writes it: it is the owner's copy
+  bool updated = false;  // whether an update of this rank writes it: it is the owner's copy
   std::vector<ParamPiece> pieces = {};  // by rising begin, without overlaps; padding has no piece
 };
 

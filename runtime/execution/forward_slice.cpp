@@ -34,8 +34,7 @@ class Slicer {
       for (Id op = 0; op < role.ops.size(); ++op) {
         const auto* compute = std::get_if<program::Compute>(&role.ops[op].work);
         const program::Ref* stats = find(role.ops[op], program::Slot::stats);
-        if (compute == nullptr || compute->pass != program::Pass::backward || stats == nullptr)
-          continue;
+        if (compute == nullptr || !is_backward(compute->pass) || stats == nullptr) continue;
         wanted_[r][op] = true;
         want_writers(r, op, *stats);
       }

@@ -57,8 +57,10 @@ bool Operations::execute(Id id, std::int64_t step) {
 
 void Operations::copy(Prepared& p, const program::Copy& copy, std::int64_t step) {
   if (!program::due(copy.every, step)) return;
-  // The first copy of a step runs after an update of this step and before all of the next one.
-  if (std::exchange(copied_step_, step) != step) copied_skipped_ = skipped_updates_;
+  // The first snapshot of a step runs after an update of this step and before all of the next one.
+  const bool snapshot =
+      role_.storages[p.need(program::Slot::source).storage].life == program::Life::state;
+  if (snapshot && std::exchange(copied_step_, step) != step) copied_skipped_ = skipped_updates_;
   memory_.write(p.need(program::Slot::target), step)
       .copy_(memory_.read(p.need(program::Slot::source), step));
 }
@@ -136,10 +138,10 @@ StepLoss Operations::take_loss(std::int64_t step) {
 
 void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t step) {
   // In evaluation a head's backward only reads the loss. Its weights may not have been gathered.
-  if (feed_.training || work.pass != program::Pass::backward)
+  if (feed_.training || !is_backward(work.pass))
     for (std::size_t i = 0; i < p.params.size(); ++i)
       p.param_tensors[i] = memory_.read(*p.params[i], step);
-  if (work.pass == program::Pass::backward)
+  if (is_backward(work.pass))
     backward(p, work, step);
   else
     forward(p, work, step);
@@ -165,18 +167,16 @@ void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t
 }
 
 void Operations::backward(Prepared& p, const program::Compute& work, std::int64_t step) {
-  const bool head = p.at(program::Slot::stats) != nullptr;
   const models::Batch* batch = &this->batch(work.microbatch, step);
   at::Tensor grad_output;  // (B, T, H); of the head (tp, B, T, 3), see models::Block::backward
-  if (head) {
+  if (p.at(program::Slot::stats) != nullptr) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
                       .view({-1, work.samples, model_.seq_len, 3});
     const double sum = loss_sum(grad_output, *batch);
     const std::lock_guard lock(loss_lock_);
     loss(step).sum += sum;
-  } else {
-    grad_output = memory_.read(p.need(program::Slot::grad_output), step)
-                      .view({work.samples, -1, model_.hidden});
+  } else if (const Operand* operand = p.at(program::Slot::grad_output)) {
+    grad_output = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
   }
   if (!feed_.training) return;
   at::Tensor input;
@@ -189,11 +189,12 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
     batch = &scaled;
   }
   for (std::size_t i = 0; i < p.grads.size(); ++i)
-    p.grad_tensors[i] = memory_.write(*p.grads[i], step);
+    if (p.grads[i] != nullptr) p.grad_tensors[i] = memory_.write(*p.grads[i], step);
   for (const Operand& padding : p.padding) memory_.write(padding, step).zero_();
-  const at::Tensor grad_input = p.block->backward(
-      p.param_tensors, input, memory_.saved(p.need(program::Slot::saved), step), grad_output,
-      *batch, p.grad_tensors, std::span<const bool>(p.accumulate.get(), p.grads.size()));
+  const at::Tensor grad_input =
+      p.block->backward(work.pass, p.param_tensors, input,
+                        memory_.saved(p.need(program::Slot::saved), step), grad_output, *batch,
+                        p.grad_tensors, std::span<const bool>(p.accumulate.get(), p.grads.size()));
   if (const Operand* target = p.at(program::Slot::grad_input))
     memory_.set(*target, step, grad_input);
 }
@@ -279,6 +280,9 @@ void Operations::update(Prepared& p, std::int64_t step) {
     if (!std::isfinite(squares)) {
       // All ranks and all updates of a step read the same norm, so all of them skip.
       if (std::exchange(last_skipped_, step) != step) ++skipped_updates_;
+      // A buffer that is only written does not hold the weights of the step before yet.
+      if (param.mode == program::Mode::write)
+        new_param.copy_(memory_.read(p.need(program::Slot::master), step));
       return;
     }
     settings.grad_scale = gradient_factor(squares, loss_scale, train_.clip);

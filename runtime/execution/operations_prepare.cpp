@@ -140,23 +140,29 @@ void Operations::prepare(Id id) {
 
 void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   const std::vector<Id>& groups = model_.segments.at(compute.segment).groups;
+  const std::vector<Id> computed = gradients_of(model_, compute.segment, compute.pass);
   // A view may end in padding. The block gets the parameter group without the padding.
   for (const program::Slot slot : {program::Slot::param, program::Slot::grad}) {
+    const std::vector<Id>& of_slot = slot == program::Slot::param ? groups : computed;
     std::size_t position = 0;
     for (std::size_t i = 0; i < p.operands.size(); ++i)
       if (p.operands[i].slot == slot) {
         const Operand whole = p.operands[i];
         const std::int64_t elements =
-            elements_of(model_.groups[groups.at(position++)], map_.tp_size);
+            elements_of(model_.groups[of_slot.at(position++)], map_.tp_size);
         p.operands[i] = memory_.operand(p.op->refs[i], 0, elements);
         if (slot == program::Slot::grad && whole.mode == program::Mode::write &&
             whole.elements > elements)
           p.padding.push_back(memory_.operand(p.op->refs[i], elements, whole.elements - elements));
       }
   }
+  p.grads.resize(groups.size());
+  std::size_t position = 0;
   for (const Operand& operand : p.operands) {
     if (operand.slot == program::Slot::param) p.params.push_back(&operand);
-    if (operand.slot == program::Slot::grad) p.grads.push_back(&operand);
+    if (operand.slot == program::Slot::grad)
+      p.grads[static_cast<std::size_t>(std::ranges::find(groups, computed.at(position++)) -
+                                       groups.begin())] = &operand;
   }
   if (p.params.size() != groups.size())
     throw ProgramError(fmt::format("role {}: op {} has {} parameter operands, segment {} has {}",
@@ -166,7 +172,7 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   p.grad_tensors.resize(p.grads.size());
   p.accumulate = std::make_unique<bool[]>(p.grads.size());
   for (std::size_t i = 0; i < p.grads.size(); ++i)
-    p.accumulate[i] = p.grads[i]->mode == program::Mode::add;
+    p.accumulate[i] = p.grads[i] != nullptr && p.grads[i]->mode == program::Mode::add;
   std::unique_ptr<models::Block>& block = blocks_[compute.segment];
   if (block == nullptr)
     block = models::make_block(model_, compute.segment, map_.tp_size, map_.tp_rank,

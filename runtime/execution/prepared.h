@@ -36,7 +36,8 @@ struct Operations::Prepared {
 
   // Compute
   models::Block* block = nullptr;
-  std::vector<const Operand*> params = {}, grads = {};
+  std::vector<const Operand*> params = {};  // by parameter group of the segment
+  std::vector<const Operand*> grads = {};   // the same; null: the pass does not compute it
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // filled during a call only
   std::unique_ptr<bool[]> accumulate = {};  // by gradient: add to it instead of writing it
   std::vector<Operand> padding = {};        // padding of the gradient views that this op writes

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -41,7 +42,9 @@ class ModelRun {
   }
 
   /// Runs one step and appends the seconds of each pass to `passes`, of each update to `updates`.
+  /// Every second step computes each backward in two halves.
   void step() {
+    halves_ = !halves_;
     std::vector<at::Tensor> inputs(model_.segments.size());
     std::vector<models::Saved> saved(model_.segments.size());
     at::Tensor activation;
@@ -61,11 +64,24 @@ class ModelRun {
         accumulate[i] = written[groups[i]];
         written[groups[i]] = true;
       }
-      gradient = timed(s, program::Pass::backward, [&] {
-        return blocks_[s]->backward(of(params_, s), inputs[s], saved[s], gradient, batch_,
-                                    of(grads_, s),
-                                    std::span<const bool>(accumulate.get(), groups.size()));
-      });
+      const auto pass = [&](program::Pass what) {
+        const std::vector<at::Tensor> params = of(params_, s);
+        std::vector<at::Tensor> grads(groups.size());
+        for (const Id group : gradients_of(model_, s, what))
+          grads[static_cast<std::size_t>(std::ranges::find(groups, group) - groups.begin())] =
+              grads_[group];
+        return timed(s, what, [&] {
+          return blocks_[s]->backward(what, params, inputs[s], saved[s], gradient, batch_, grads,
+                                      std::span<const bool>(accumulate.get(), groups.size()));
+        });
+      };
+      if (halves_ && model_.segments[s].kind != model::SegmentKind::embedding) {
+        const at::Tensor of_input = pass(program::Pass::backward_input);
+        pass(program::Pass::backward_weight);
+        gradient = of_input;
+      } else {
+        gradient = pass(program::Pass::backward);
+      }
       inputs[s].reset();
     }
     for (Id g = 0; g < model_.groups.size(); ++g) update(g);
@@ -112,6 +128,7 @@ class ModelRun {
   std::vector<at::Tensor> params_ = {}, grads_ = {}, moment1_ = {}, moment2_ = {}, masters_ = {};
   std::vector<std::unique_ptr<models::Block>> blocks_ = {};
   models::Batch batch_ = {};
+  bool halves_ = false;
 };
 
 }  // namespace
@@ -121,12 +138,12 @@ void profile_model(const model::ModelSpec& model, int samples, int tp,
   const c10::AutoGradMode no_grad(false);
   const std::string key = fmt::format("profile {} {} {}", model.name, samples, tp);
   ModelRun run(model, samples, tp, settings);
-  run.step();
+  for (int i = 0; i < 2; ++i) run.step();  // both kinds of backward, not counted
   run.passes.clear();
   run.updates.clear();
   control.barrier(key);
   const double until = seconds_now() + settings.segment_time.value;
-  constexpr int least = 3;
+  constexpr int least = 6;  // three of each kind
   for (int i = 0; i < least || seconds_now() < until; ++i) run.step();
   // Other ranks may still be measuring. Keep the machine as busy as before until all are done.
   control.publish(fmt::format("{} {}", key, control.environment().rank), "done");

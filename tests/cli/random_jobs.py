@@ -25,6 +25,8 @@ METHODS = {
     "interleaved": ("pp", "dp"),
     "megatron": ("pp", "dp", "tp"),
     "pipedream-2bw": ("pp", "dp"),
+    "zb-h1": ("pp", "dp", "tp"),
+    "zb-h2": ("pp", "dp", "tp"),
     "topk-sync": ("dp",),
     "ps-sync": (),
     "ps-ssp": (),

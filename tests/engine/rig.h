@@ -62,6 +62,8 @@ inline cluster::Cluster star(int n, BytesPerSecond bandwidth, Seconds latency) {
   for (int i = 0; i < n; ++i) {
     const Id d = c.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
     c.connect(c.vertex_of(d), hub, "cable" + std::to_string(i), bandwidth, latency);
+    c.set_host(static_cast<Id>(i),
+               {.link = BytesPerSecond(1e30), .bandwidth = BytesPerSecond(1e30)});
   }
   return c;
 }

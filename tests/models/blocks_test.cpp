@@ -88,6 +88,20 @@ TEST_P(Blocks, AddUpMicroBatches) {
   EXPECT_LE(w.difference, 3e-6) << w.name;
 }
 
+TEST_P(Blocks, HalvesOfABackwardGiveTheSameBits) {
+  const Case c = std::get<0>(GetParam());
+  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  const Batch batch = random_batch(m, 3, c.family == model::Family::bert ? 0.2 : 1, seed);
+  for (const program::DType dtype : {program::DType::f32, program::DType::bf16}) {
+    Ranks whole(m, c.tp, dtype, seed), halves(m, c.tp, dtype, seed);
+    halves.split_backward();
+    for (int step = 0; step < 2; ++step)  // the second one adds
+      EXPECT_EQ(whole.step(batch), halves.step(batch));
+    const reference::Weights a = whole.gradients(), b = halves.gradients();
+    for (const auto& [name, gradient] : a) EXPECT_TRUE(at::equal(gradient, b.at(name))) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Blocks,
                          testing::Combine(testing::Values(Case{model::Family::gpt, true, 0, 1},
                                                           Case{model::Family::gpt, true, 0, 2},

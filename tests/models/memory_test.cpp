@@ -5,6 +5,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/link/workspace.h"
 #include "tests/models/counting_allocator.h"
 #include "tests/models/ranks.h"
@@ -27,6 +29,7 @@ c10::Allocator* Memory::previous = nullptr;
 /// Peak bytes of each pass, beyond what was allocated before the pass and what remains after it.
 struct Used {
   std::int64_t forward = 0, backward = 0;
+  std::int64_t inputs = 0, weights = 0;  // the halves of backward
 };
 
 Used run(const model::ModelSpec& m, Id segment, int samples, program::DType dtype) {
@@ -55,10 +58,33 @@ Used run(const model::ModelSpec& m, Id segment, int samples, program::DType dtyp
   used.forward = CountingAllocator::peak() - CountingAllocator::live();
   CountingAllocator::restart_peak();
   before = CountingAllocator::live();
-  const at::Tensor grad = block->backward(params, x, saved, last ? out.unsqueeze(0) : upstream,
-                                          batch, grads, {accumulate, grads.size()});
+  at::Tensor grad =
+      block->backward(program::Pass::backward, params, x, saved, last ? out.unsqueeze(0) : upstream,
+                      batch, grads, {accumulate, grads.size()});
   used.backward =
       CountingAllocator::peak() - before - (first ? 0 : static_cast<std::int64_t>(grad.nbytes()));
+  EXPECT_EQ(saved.bytes(), 0);
+  if (first) return used;
+  const auto half = [&](program::Pass pass, const at::Tensor& input, const at::Tensor& above) {
+    std::vector<at::Tensor> computed(grads.size());
+    const auto& groups = m.segments[segment].groups;
+    for (const Id group : gradients_of(m, segment, pass)) {
+      const auto at = std::ranges::find(groups, group) - groups.begin();
+      computed[static_cast<std::size_t>(at)] = grads[static_cast<std::size_t>(at)];
+    }
+    grad = at::Tensor();
+    CountingAllocator::restart_peak();
+    before = CountingAllocator::live();
+    grad = block->backward(pass, params, input, saved, above, batch, computed,
+                           {accumulate, grads.size()});
+    return CountingAllocator::peak() - before -
+           (grad.defined() ? static_cast<std::int64_t>(grad.nbytes()) : 0);
+  };
+  const at::Tensor again = block->forward(params, x, batch, &saved);
+  const std::int64_t kept = saved.bytes();
+  used.inputs = half(program::Pass::backward_input, x, last ? again.unsqueeze(0) : upstream);
+  EXPECT_EQ(saved.bytes(), kept);
+  used.weights = half(program::Pass::backward_weight, {}, last ? at::Tensor() : upstream);
   EXPECT_EQ(saved.bytes(), 0);
   return used;
 }
@@ -128,6 +154,18 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
         EXPECT_GE(double(used.forward) / activation, planned(program::Pass::forward))
             << m.segments[s].name;
         const model::SegmentKind kind = m.segments[s].kind;
+        if (kind != model::SegmentKind::embedding) {
+          const double inputs = double(used.inputs) / activation,
+                       weights = double(used.weights) / activation,
+                       planned_inputs = planned(program::Pass::backward_input),
+                       planned_weights = planned(program::Pass::backward_weight);
+          EXPECT_GE(inputs, planned_inputs - 0.1) << m.segments[s].name;
+          EXPECT_LE(inputs, planned_inputs + 0.5) << m.segments[s].name;
+          EXPECT_GE(weights, planned_weights - 0.1) << m.segments[s].name;
+          // oneDNN packs panels of both operands; the gradient of the input, which the whole
+          // backward has too, took more.
+          EXPECT_LE(weights, planned_weights + 1.5) << m.segments[s].name;
+        }
         if (kind == model::SegmentKind::embedding || kind == model::SegmentKind::attention) {
           EXPECT_NEAR(double(used.backward) / activation, planned(program::Pass::backward), 0.1)
               << m.segments[s].name;

@@ -2,6 +2,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
 
 namespace rehearse::models {
 
@@ -62,11 +66,14 @@ double Ranks::step(const Batch& batch) {
     }
   }
   at::Tensor grad;
+  std::vector<std::function<void()>> later;  // second halves
   for (Id s = segments; s-- > 0;) {
+    if (s == 0)
+      for (const auto& half : later) half();
     std::vector<at::Tensor> parts;
     const auto& groups = model_.segments[s].groups;
     for (int rank = 0; rank < tp_; ++rank) {
-      auto accumulate = std::make_unique<bool[]>(groups.size());
+      const std::shared_ptr<bool[]> accumulate(new bool[groups.size()]);
       for (std::size_t i = 0; i < groups.size(); ++i) {
         accumulate[i] = written_[groups[i]] && broken_ != Break::head_overwrites;
       }
@@ -75,9 +82,25 @@ double Ranks::step(const Batch& batch) {
         upstream = stats.narrow(0, rank, 1).expand_as(stats).contiguous();
       }
       if (s + 1 != segments && broken_ == Break::no_input_sum) upstream = grad[rank];
-      parts.push_back(blocks_[rank][s]->backward(
-          of(params_, rank, s), s == 0 ? at::Tensor() : outputs_[s - 1], saved[rank][s], upstream,
-          batch, of(grads_, rank, s), {accumulate.get(), groups.size()}));
+      const auto run = [this, &batch, &saved, accumulate, &groups, rank, s](
+                           program::Pass pass, const at::Tensor& input, const at::Tensor& above) {
+        std::vector<at::Tensor> grads(groups.size());
+        for (const Id group : gradients_of(model_, s, pass))
+          grads[static_cast<std::size_t>(std::ranges::find(groups, group) - groups.begin())] =
+              grads_[rank][group];
+        return blocks_[rank][s]->backward(pass, of(params_, rank, s), input, saved[rank][s], above,
+                                          batch, grads, {accumulate.get(), groups.size()});
+      };
+      const at::Tensor input = s == 0 ? at::Tensor() : outputs_[s - 1];
+      if (!halves_ || s == 0) {
+        parts.push_back(run(program::Pass::backward, input, upstream));
+        continue;
+      }
+      parts.push_back(run(program::Pass::backward_input, input, upstream));
+      EXPECT_EQ(saved[rank][s].bytes(), saved_bytes_[rank][s]);
+      later.emplace_back([run, above = s + 1 == segments ? at::Tensor() : upstream] {
+        run(program::Pass::backward_weight, {}, above);
+      });
     }
     for (const Id group : groups) written_[group] = true;
     if (s == 0) break;

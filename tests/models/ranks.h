@@ -26,6 +26,9 @@ class Ranks {
 
   /// Forward and backward of one micro-batch; returns the loss sum. Gradients add up over calls.
   double step(const Batch& batch);
+  /// From now on each backward but the embedding's is computed in two halves: all first ones, all
+  /// second ones, then the embedding's.
+  void split_backward() { halves_ = true; }
   /// Forward alone, keeping nothing; returns the loss sum.
   double evaluate(const Batch& batch);
   /// Full tensors by name, concatenated from their shards.
@@ -45,6 +48,7 @@ class Ranks {
   model::ModelSpec model_;
   int tp_;
   Break broken_;
+  bool halves_ = false;
   Flat params_, grads_;
   std::vector<bool> written_;  // by group: its gradient has been written
   std::vector<std::vector<std::unique_ptr<Block>>> blocks_;

@@ -61,7 +61,7 @@ std::vector<Case> uncontended() {
   for (const int n : {3, 6, 7})
     add("ddp_ring_" + std::to_string(n),
         {.method = "ddp", .mesh = {.dp = n}, .exchange = {.collective = program::Algorithm::ring}});
-  for (const char* method : {"gpipe", "1f1b"})
+  for (const char* method : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
     for (const int stages : {2, 4})
       add(std::string(method) + "_" + std::to_string(stages),
           {.method = method, .mesh = {.pp = stages}, .schedule = {.micro_batches = 8}});

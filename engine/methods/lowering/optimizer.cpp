@@ -9,13 +9,28 @@
 namespace rehearse::methods {
 
 void OptimizerOps::declare(Bucket& bucket, std::int64_t elements) {
+  const program::Place place = on_host() ? program::Place::host : program::Place::device;
   const auto state = [&](const char* prefix) {
-    return role_.storage(
-        {.name = prefix + bucket.name, .life = program::Life::state, .elements = elements});
+    return role_.storage({.name = prefix + bucket.name,
+                          .life = program::Life::state,
+                          .elements = elements,
+                          .place = place});
   };
   bucket.views.moment1 = state("M.");
   if (plan_.optimizer == plan::Optimizer::adamw) bucket.views.moment2 = state("V.");
-  if (plan_.precision != program::DType::f32) bucket.views.master = state("master.");
+  if (plan_.has_master()) bucket.views.master = state("master.");
+  if (on_host()) {
+    const auto copy = [&](const char* prefix, program::DType dtype) {
+      return role_.storage({.name = prefix + bucket.name,
+                            .life = program::Life::buffer,
+                            .dtype = dtype,
+                            .elements = elements,
+                            .place = place});
+    };
+    const program::Role& role = role_.role();
+    bucket.views.host_grad = copy("Gh.", role.storages[role.views[bucket.views.sum].storage].dtype);
+    bucket.views.host_weight = copy("Wh.", plan_.precision);
+  }
   if (plan_.precision == program::DType::f16)
     scale_ = role_.storage(
         {.name = "scale", .life = program::Life::state, .elements = 2, .versions = scale_age_});
@@ -61,6 +76,20 @@ void OptimizerOps::observe(const Bucket& bucket, program::Ref grad, std::int64_t
            std::move(refs), shift);
 }
 
+Id OptimizerOps::copy(const char* lane, program::Ref from, program::Ref to, int shift) {
+  from.slot = program::Slot::source, from.mode = program::Mode::read;
+  to.slot = program::Slot::target, to.mode = program::Mode::write;
+  from.age = to.age = 0;
+  return role_.op(lane, program::Copy{}, {from, to}, shift);
+}
+
+Id OptimizerOps::to_host(const Bucket& bucket, program::Ref grad, int shift) {
+  if (!on_host()) return none;
+  program::Ref received = grad;
+  received.view = bucket.views.host_grad;
+  return copy("d2h", grad, received, shift);
+}
+
 void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Ref grad, int shift,
                           int age) {
   weight.slot = program::Slot::param;
@@ -68,6 +97,12 @@ void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Re
   weight.age = age;
   grad.slot = program::Slot::grad;
   grad.mode = program::Mode::read;
+  const program::Ref on_device = weight;
+  if (on_host()) {
+    grad.view = bucket.views.host_grad;
+    weight.view = bucket.views.host_weight;
+    weight.mode = program::Mode::write, weight.age = 0;  // from the fp32 copy
+  }
   std::vector<program::Ref> refs{weight, grad};
   const auto state = [&](Id view, program::Slot slot) {
     if (view != none)
@@ -83,7 +118,8 @@ void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Re
   if (needs_norm())
     refs.push_back({.view = norm(), .slot = program::Slot::norm, .mode = program::Mode::read});
   if (plan_.precision == program::DType::f16) refs.push_back(scale());
-  role_.op("compute", program::Update{}, std::move(refs), shift);
+  role_.op(lane(), program::Update{}, std::move(refs), shift);
+  if (on_host()) copy("h2d", weight, on_device, shift);
 }
 
 void OptimizerOps::rescale(int shift) {

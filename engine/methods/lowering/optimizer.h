@@ -17,7 +17,8 @@ class OptimizerOps {
   OptimizerOps(program::RoleBuilder& role, const plan::Plan& plan, int scale_age = 1)
       : role_(role), plan_(plan), scale_age_(scale_age) {}
 
-  /// Declares the state of `elements` parameters and fills the bucket's views of it.
+  /// Declares the state of `elements` parameters and fills the bucket's views of it. With
+  /// Offload::optimizer it is on the host.
   void declare(Bucket& bucket, std::int64_t elements);
   /// Whether updates need the global norm: for clipping, or to detect an fp16 overflow.
   bool needs_norm() const { return plan_.clip || plan_.precision == program::DType::f16; }
@@ -32,13 +33,31 @@ class OptimizerOps {
   /// (engine/tensors/variance.h). Does nothing unless the plan observes gradients.
   void observe(const Bucket& bucket, program::Ref grad, std::int64_t elements, int stride,
                int shift = 0);
-  /// Updates `weight` by `grad`. `age` 1: from the state of the step before; 0: from this step's.
+  /// With Offload::optimizer, the host does what follows the sum of the gradients:
+  ///
+  ///   d2h   gradient to the host (`to_host`)       buckets wait for each other only at the norm,
+  ///   if cpu   its norm; the update of the host's     there is one; the first copies run under
+  ///         copy of the weights                    backward
+  ///   h2d   weights to the device
+  ///
+  /// Copies the summed gradient there and returns the op; none: nothing is offloaded.
+  Id to_host(const Bucket& bucket, program::Ref grad, int shift);
+  /// The view of the gradient that norm and update read, and the lane of both.
+  Id gradient(const Bucket& bucket) const {
+    return on_host() ? bucket.views.host_grad : bucket.views.sum;
+  }
+  const char* lane() const { return on_host() ? "cpu" : "compute"; }
+  /// Updates `weight` by `grad`, or by its copy on the host, and copies the weights back.
+  /// `age` 1: from the state of the step before; 0: from this step's.
   void update(const Bucket& bucket, program::Ref weight, program::Ref grad, int shift = 0,
               int age = 1);
   /// Adapts the loss scale after the step's updates. Does nothing unless the precision is fp16.
   void rescale(int shift);
 
  private:
+  Id copy(const char* lane, program::Ref from, program::Ref to, int shift);
+  bool on_host() const { return plan_.exchange.offload != plan::Offload::none; }
+
   program::RoleBuilder& role_;
   const plan::Plan& plan_;
   int scale_age_;

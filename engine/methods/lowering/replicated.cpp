@@ -11,12 +11,12 @@ void Replicated::declare(Stage& stage, Bucket& b) const {
                                                       .dtype = stage.plan().precision,
                                                       .elements = b.elements,
                                                       .versions = weight_versions(stage.plan())});
-  b.views.grad = b.views.sum =
-      role.storage({.name = "G." + b.name,
-                    .life = program::Life::buffer,
-                    .dtype = stage.plan().gradient_type(),
-                    .elements = b.elements,
-                    .versions = grad_versions(stage.plan(), stage.model())});
+  b.views.grad = b.views.sum = role.storage(
+      {.name = "G." + b.name,
+       .life = stage.plan().keeps_gradients() ? program::Life::buffer : program::Life::value,
+       .dtype = stage.plan().gradient_type(),
+       .elements = b.elements,
+       .versions = grad_versions(stage.plan(), stage.model())});
   stage.declare_groups(b);
   if (owns_optimizer()) stage.optimizer().declare(b, b.elements);
 }
@@ -30,6 +30,7 @@ void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) cons
   if (!last) return;
   reduce_model_axes(stage, b, 0, shift);
   exchange(stage, b, shift);
+  stage.to_host(b, {}, shift);
 }
 
 void Replicated::exchange(Stage& stage, const Bucket& b, int shift) const {

@@ -46,14 +46,16 @@ class Sharded final : public GradientSync {
       views.own_weight = stage.own_part(weight, b);
     }
     stage.declare_weights_of_groups(b);
+    const program::Life kept =
+        plan.keeps_gradients() ? program::Life::buffer : program::Life::value;
     views.grad = role.storage({.name = "G." + b.name,
-                               .life = level_ >= 2 ? program::Life::value : program::Life::buffer,
+                               .life = level_ >= 2 ? program::Life::value : kept,
                                .dtype = plan.gradient_type(),
                                .elements = b.elements,
                                .indices = level_ >= 2 ? plan.schedule.micro_batches : 1});
     stage.declare_grads_of_groups(b);
     views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
-                                            .life = program::Life::buffer,
+                                            .life = kept,
                                             .dtype = plan.gradient_type(),
                                             .elements = shard})
                             : stage.own_part(views.grad, b);
@@ -94,6 +96,7 @@ class Sharded final : public GradientSync {
                          level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write,
                          0, 0, {.shard = stage.dp()})},
                     shift);
+    if (last) stage.to_host(b, {.shard = stage.dp()}, shift);
   }
 
   void finish(Stage& stage, int shift) const override {

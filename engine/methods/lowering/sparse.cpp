@@ -95,7 +95,10 @@ class Sparse final : public GradientSync {
     // global norm, a bucket's packets are added up just before its update.
     const bool at_once = !stage.optimizer().needs_norm();
     if (!at_once) {
-      for (const Bucket& b : stage.buckets()) add_up(stage, b, shift);
+      for (const Bucket& b : stage.buckets()) {
+        add_up(stage, b, shift);
+        stage.to_host(b, shard_of(stage), shift);
+      }
       emit_norm(stage, shard_of(stage), shift);
       // Adds 0 x overflow, so that inf or NaN spreads into the norm of a step that overflowed.
       if (overflow != none)
@@ -106,7 +109,10 @@ class Sparse final : public GradientSync {
                         shift);
     }
     for (const Bucket& b : stage.buckets()) {
-      if (at_once) add_up(stage, b, shift);
+      if (at_once) {
+        add_up(stage, b, shift);
+        stage.to_host(b, shard_of(stage), shift);
+      }
       emit_update(stage, b, shard_of(stage), shift);
     }
     stage.optimizer().rescale(shift);

@@ -87,6 +87,19 @@ void Stage::computed(Id op) {
   history_.push_back(op);
 }
 
+void Stage::backward_computed(Id op) {
+  computed(op);
+  if (!plan_.keeps_gradients() && offloaded_.size() >= 2)
+    role_.throttle(op, offloaded_[offloaded_.size() - 2]);
+}
+
+void Stage::to_host(const Bucket& bucket, program::Layout shard, int shift) {
+  const Id op = optimizer_.to_host(
+      bucket, ref(bucket.views.sum, program::Slot::source, program::Mode::read, 0, 0, shard),
+      shift);
+  if (op != none) offloaded_.push_back(op);
+}
+
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
   if (!(plan_.mesh.sequence_parallel && tp_))
     return activations_.boundary(Boundary::input, segment, false);
@@ -233,7 +246,39 @@ Id Stage::recompute_layer(Id mlp, const Action& action) {
   return input;
 }
 
-void Stage::run_segment_backward(Id s, const Action& action) {
+void Stage::append_gradients(std::vector<program::Ref>& refs, Id segment, program::Pass pass,
+                             const Action& action) {
+  const int mb = action.microbatch;
+  for (Id g : gradients_of(model_, segment, pass)) {
+    const int index = sync_.grad_index(mb);
+    // The first backward into an instance of the gradient writes, later ones add. Two segments may
+    // use the same (tied) group in one micro-batch.
+    const std::size_t touch =
+        g * static_cast<std::size_t>(plan_.schedule.micro_batches) + static_cast<std::size_t>(mb);
+    const bool first = !touched_[touch] && mb == index;
+    touched_[touch] = true;
+    refs.push_back(ref(grad(g), program::Slot::grad,
+                       first ? program::Mode::write : program::Mode::add, index, 0,
+                       {.partial = partial_of(g)}));
+  }
+}
+
+void Stage::run_segment_weights(Id s, const Action& action) {
+  const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
+  std::vector<program::Ref> refs = params(s, action);
+  refs.push_back(
+      ref(activations_.saved(s), program::Slot::saved, program::Mode::read, action.microbatch));
+  if (model_.segments[s].kind != model::SegmentKind::head)
+    refs.push_back(
+        ref(activations_.boundary(sharded_sequence ? Boundary::gathered_grad : Boundary::grad,
+                                  s + 1, false),
+            program::Slot::grad_output, program::Mode::read, action.microbatch));
+  append_gradients(refs, s, program::Pass::backward_weight, action);
+  backward_computed(role_.op("compute", compute(s, program::Pass::backward_weight, action),
+                             std::move(refs), action.shift));
+}
+
+void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action) {
   const model::Segment& segment = model_.segments[s];
   const int mb = action.microbatch;
   const bool head = segment.kind == model::SegmentKind::head,
@@ -256,7 +301,10 @@ void Stage::run_segment_backward(Id s, const Action& action) {
   if (plan_.schedule.recompute && !layered(s)) recompute_segment(s, input, gathered, none, action);
   std::vector<program::Ref> refs = params(s, action);
   if (!embedding) refs.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
-  refs.push_back(ref(kept, program::Slot::saved, program::Mode::read, mb));
+  // The first half leaves there what the second half reads.
+  refs.push_back(ref(kept, program::Slot::saved,
+                     pass == program::Pass::backward ? program::Mode::read : program::Mode::add,
+                     mb));
   if (head) {
     refs.push_back(ref(tp_ ? activations_.all_stats() : activations_.stats(), program::Slot::stats,
                        program::Mode::read, mb));
@@ -281,20 +329,8 @@ void Stage::run_segment_backward(Id s, const Action& action) {
     refs.push_back(
         ref(grad_input, program::Slot::grad_input, program::Mode::write, mb, 0, {.partial = tp_}));
   if (head && plan_.precision == program::DType::f16) refs.push_back(optimizer_.scale());
-  for (Id g : segment.groups) {
-    const int index = sync_.grad_index(mb);
-    // The first backward into an instance of the gradient writes, later ones add. Two segments may
-    // use the same (tied) group in one micro-batch.
-    const std::size_t touch =
-        g * static_cast<std::size_t>(plan_.schedule.micro_batches) + static_cast<std::size_t>(mb);
-    const bool first = !touched_[touch] && mb == index;
-    touched_[touch] = true;
-    refs.push_back(ref(grad(g), program::Slot::grad,
-                       first ? program::Mode::write : program::Mode::add, index, 0,
-                       {.partial = partial_of(g)}));
-  }
-  computed(role_.op("compute", compute(s, program::Pass::backward, action), std::move(refs),
-                    action.shift));
+  append_gradients(refs, s, pass, action);
+  backward_computed(role_.op("compute", compute(s, pass, action), std::move(refs), action.shift));
   if (!embedding && tp_) {
     if (sharded_sequence)
       role_.op(
@@ -328,13 +364,23 @@ void Stage::backward(const Action& action) {
   const int chunk = action.chunk * plan_.mesh.pp + who_.stage;
   const auto& segments = plan_.placement.stages[static_cast<std::size_t>(chunk)];
   const int chunks = static_cast<int>(plan_.placement.stages.size());
-  if (chunk + 1 < chunks)
+  const bool inputs = action.pass != program::Pass::backward_weight,
+             weights = action.pass != program::Pass::backward_input;
+  if (inputs && chunk + 1 < chunks)
     transfer(false, segments.back() + 1, Boundary::grad, chunk + 1, chunk, action);
   const bool last = action.microbatch == plan_.schedule.micro_batches - 1;
   for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
-    run_segment_backward(*s, action);
-    if (s + 1 == segments.rend() && chunk > 0)
+    // The embedding has no gradient of an input: all of its backward is work for weights.
+    if (model_.segments[*s].kind == model::SegmentKind::embedding) {
+      if (weights) run_segment_backward(*s, program::Pass::backward, action);
+    } else if (inputs) {
+      run_segment_backward(*s, action.pass, action);
+    } else {
+      run_segment_weights(*s, action);
+    }
+    if (inputs && s + 1 == segments.rend() && chunk > 0)
       transfer(true, *s, Boundary::grad, chunk, chunk - 1, action);
+    if (!weights) continue;
     for (Bucket& b : buckets_)
       if (b.completes_at == *s) sync_.reduce(*this, b, action.microbatch, last, action.shift);
   }
@@ -354,8 +400,8 @@ void Stage::lower(const std::vector<Action>& actions) {
       forward(action);
     else
       backward(action);
-    const bool last = action.pass == program::Pass::backward && action.chunk == 0 &&
-                      action.microbatch == plan_.schedule.micro_batches - 1;
+    const bool last = is_backward(action.pass) && action.pass != program::Pass::backward_input &&
+                      action.chunk == 0 && action.microbatch == plan_.schedule.micro_batches - 1;
     if (action.update)
       sync_.finish(*this, *action.update);
     else if (last && !placed)

@@ -60,6 +60,8 @@ class Stage {
   /// The views of a parameter group.
   Id weight(Id group) const { return weights_[group]; }
   Id grad(Id group) const { return grads_[group]; }
+  /// Copies a bucket's summed gradient to the host, where the plan's optimizer is there.
+  void to_host(const Bucket& bucket, program::Layout shard, int shift);
   /// True the first time that a key is seen in this stage.
   bool once(const std::string& key) { return seen_.insert(key).second; }
   /// The compute op that a prefetch of weights waits for, so that it runs at most one segment
@@ -70,7 +72,13 @@ class Stage {
   void forward(const Action& action);
   void backward(const Action& action);
   void run_segment_forward(Id segment, const Action& action);
-  void run_segment_backward(Id segment, const Action& action);
+  /// The whole backward, or its first half.
+  void run_segment_backward(Id segment, program::Pass pass, const Action& action);
+  /// The second half: the gradients of matrices.
+  void run_segment_weights(Id segment, const Action& action);
+  /// The refs by which a pass writes or adds its gradients.
+  void append_gradients(std::vector<program::Ref>& refs, Id segment, program::Pass pass,
+                        const Action& action);
   void views_of_groups(const Bucket& bucket, Id of, const char* prefix, std::vector<Id>& views);
   const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
   /// The axes over which a group's gradient is partial after backward.
@@ -90,6 +98,9 @@ class Stage {
   program::Compute compute(Id segment, program::Pass pass, const Action& action) const;
   /// Records a compute op for throttles.
   void computed(Id op);
+  /// The same for an op that makes gradients. It waits for the copy of the last bucket but one, so
+  /// that gradients on their way to the host do not fill the device.
+  void backward_computed(Id op);
 
   program::Program& program_;
   const plan::Plan& plan_;
@@ -105,6 +116,7 @@ class Stage {
   std::vector<Id> weights_ = {}, grads_ = {};  // views, [group]
   std::vector<Id> computes_ = {};              // [action]: the last compute op up to its end
   std::vector<Id> history_ = {};               // every forward and backward op
+  std::vector<Id> offloaded_ = {};             // the copies of gradients to the host
   std::vector<bool> layered_ = {};             // [segment]
   std::set<std::string> seen_ = {};
   std::vector<bool> touched_ = {};  // [group][micro-batch]: some backward has written its gradient

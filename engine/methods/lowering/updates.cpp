@@ -44,7 +44,8 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
   const Id norm = stage.optimizer().norm();
   bool first = true;
   const auto measure = [&](Id view, double scale) {
-    role.op("compute", program::Kernel{.kind = program::KernelKind::measure, .scale = scale},
+    role.op(stage.optimizer().lane(),
+            program::Kernel{.kind = program::KernelKind::measure, .scale = scale},
             {ref(view, program::Slot::source, program::Mode::read, 0, 0, shard),
              ref(norm, program::Slot::target, first ? program::Mode::write : program::Mode::add, 0,
                  0, {.partial = over})},
@@ -52,15 +53,16 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
     first = false;
   };
   for (const Bucket& bucket : stage.buckets()) {
-    const program::View view = role.role().views[bucket.views.sum];
+    const Id gradient = stage.optimizer().gradient(bucket);
+    const program::View view = role.role().views[gradient];
     // Each gradient counts once: a group that all tensor ranks hold counts 1 / tp on each of them,
     // and a tied copy is skipped.
     const double copies = 1.0 / stage.plan().mesh.tp;
     if (bucket.tied_copy) continue;
     if (!stage.tp() || bucket.whole_begin == bucket.begin.back()) {
-      measure(bucket.views.sum, 1);
+      measure(gradient, 1);
     } else if (bucket.whole_begin == 0) {
-      measure(bucket.views.sum, copies);
+      measure(gradient, copies);
     } else {
       for (const bool whole : {false, true})
         measure(role.view({.name = view.name + (whole ? ".norm_whole" : ".norm_split"),

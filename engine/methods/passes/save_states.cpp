@@ -36,6 +36,7 @@ std::vector<StateUse> uses_of(const Role& role, program::Axes dp) {
       use.layout = ref.layout, use.shift = op.shift;
       // What kernels write (residuals, thresholds) is each rank's own.
       use.replicated = (std::holds_alternative<program::Update>(op.work) ||
+                        std::holds_alternative<program::Copy>(op.work) ||
                         std::holds_alternative<program::Collective>(op.work)) &&
                        dp != 0 && (ref.layout.shard & dp) == 0;
     }

@@ -59,7 +59,7 @@ const Register pipedream_2bw(
     "pipedream-2bw",
     {.summary = "pipeline without flush, two weight versions, gradients one step late",
      .source = "Narayanan et al., ICML 2021",
-     .combines = {.pp = true, .tp = true, .shares = true},
+     .combines = {.pp = true, .tp = true, .shares = true, .offload = false},
      .pp = 4,
      .check =
          [](const plan::Plan& plan, const model::ModelSpec&) {

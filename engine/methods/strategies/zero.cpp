@@ -1,6 +1,11 @@
 // ZeRO (Rajbhandari et al., SC 2020): data parallelism that shards optimizer state (level 1), also
 // gradients (2), also weights (3) over the ranks. lowering/sharded.cpp does the sharding. Other
 // methods that allow it use it with `zero = N`.
+//
+// ZeRO-Offload (Ren et al., USENIX ATC 2021) is level 2 with the optimizer on the host: with the
+// key `offload` the other methods do the same. Each step, a rank sends its shard of the gradients
+// over PCIe and gets its shard of the new weights back. The paper's delayed update, which hides the
+// host's work behind the next step, is not in DeepSpeed's code and not here.
 #include <fmt/format.h>
 
 #include "engine/methods/strategy.h"
@@ -8,20 +13,21 @@
 namespace rehearse::methods {
 namespace {
 
+/// Sets the ZeRO level that the method's name says.
+void imply_level(plan::Plan& plan, int level) {
+  if (plan.exchange.zero != 0 && plan.exchange.zero != level)
+    refuse("zero", std::to_string(plan.exchange.zero),
+           fmt::format("method \"{}\" is level {}; leave the key out or use method \"ddp\"",
+                       plan.method, level));
+  plan.exchange.zero = level;
+}
+
 template <int Level>
 Strategy zero(const char* what) {
   return {.summary = what,
           .source = "Rajbhandari et al., SC 2020",
           .combines = {.tp = true, .max_zero = 3, .shares = true},
-          .defaults =
-              [](plan::Plan& plan) {
-                if (plan.exchange.zero != 0 && plan.exchange.zero != Level)
-                  refuse("zero", std::to_string(plan.exchange.zero),
-                         fmt::format("method \"zero{}\" is level {}; leave the key out or use "
-                                     "method \"ddp\"",
-                                     Level, Level));
-                plan.exchange.zero = Level;
-              },
+          .defaults = [](plan::Plan& plan) { imply_level(plan, Level); },
           .baseline = Level == 2,
           .at_zero = [](int level) { return fmt::format("zero{}", level); },
           .with_model_parallelism = "megatron"};
@@ -31,6 +37,16 @@ const Register zero1("zero1", zero<1>("data parallelism, optimizer state sharded
 const Register zero2("zero2", zero<2>("data parallelism, optimizer state and gradients sharded"));
 const Register zero3("zero3",
                      zero<3>("data parallelism, everything sharded, weights gathered for use"));
+const Register offload("zero-offload",
+                       {.summary = "ZeRO 2 with optimizer state and update on the host",
+                        .source = "Ren et al., USENIX ATC 2021",
+                        .combines = {.tp = true, .max_zero = 3, .shares = true},
+                        .defaults =
+                            [](plan::Plan& plan) {
+                              imply_level(plan, 2);
+                              plan.exchange.offload = plan::Offload::optimizer;
+                            },
+                        .with_model_parallelism = "megatron"});
 
 }  // namespace
 }  // namespace rehearse::methods

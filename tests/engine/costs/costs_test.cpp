@@ -50,6 +50,30 @@ TEST(Costs, ComputeIsTheSumOfItsKernels) {
   EXPECT_GT(rig.costs.seconds(0, b, 0), rig.costs.seconds(0, o, 0));
 }
 
+TEST(Costs, HalvesShareABackwardThatWasMeasuredWhole) {
+  const test::Rig rig(test::plan_of("zb-h1", 2, 1, 1, 2), test::small_model(2), test::fast(2));
+  const auto times = [&](bool halves) {
+    Profile profile;
+    for (const auto& [pass, seconds] : {std::pair{program::Pass::forward, 1.0},
+                                        {program::Pass::backward, 3.0},
+                                        {program::Pass::backward_input, 2.0},
+                                        {program::Pass::backward_weight, 0.5}})
+      if (halves || pass == program::Pass::forward || pass == program::Pass::backward)
+        profile.segments.push_back({rig.model.name, model::SegmentKind::mlp, pass, 1,
+                                    rig.model.seq_len, 1, program::DType::f32, seconds});
+    const Costs costs(rig.linked, rig.model, rig.cluster, {}, plan::Optimizer::adamw, &profile);
+    const auto seconds = [&](program::Pass pass) {
+      const Id role = first_op(rig, 0, model::SegmentKind::mlp, pass) == none ? 1 : 0;
+      return costs.seconds(role, first_op(rig, role, model::SegmentKind::mlp, pass), 0);
+    };
+    return std::pair(seconds(program::Pass::backward_input),
+                     seconds(program::Pass::backward_weight));
+  };
+  // An mlp's halves have equally many FLOPs.
+  EXPECT_EQ(times(false), std::pair(1.5, 1.5));
+  EXPECT_EQ(times(true), std::pair(2.0, 0.5));
+}
+
 TEST(Costs, GathersOverManyNodesPayLatencyBandwidthAndRails) {
   // ZeRO-3's all-gather on DGX H100, computed by hand as in docs/simulator.md. Across nodes: each
   // GPU has its own NIC behind 48 GB/s of PCIe, 4 us of latency. Inside: NVLink, 370 GB/s and 1.4

@@ -67,6 +67,61 @@ TEST(DryRun, BubblesOfInterleavedPipelines) {
   }
 }
 
+/// Seconds of one micro-batch on a stage in the middle, by pass, and when so many steps end.
+struct Turns {
+  double forward = 0, inputs = 0, weights = 0;
+  std::vector<double> ends = {};
+  double together() const { return forward + inputs + weights; }
+};
+Turns turns_of(const plan::Plan& plan, const std::vector<int>& steps) {
+  // A tied table would make the first and the last stage wait for each other at the end of a step.
+  model::ModelSpec model = test::small_model(128);
+  model.tied = false;
+  model.groups.clear(), model.segments.clear();
+  model = build_model(model);
+  plan::Plan with_stages = plan;
+  with_stages.placement.stages.assign(static_cast<std::size_t>(plan.mesh.pp), {});
+  for (Id s = 0; s < model.segments.size(); ++s) {
+    const int layer = model.segments[s].layer;
+    const int stage = layer >= 0 ? layer * plan.mesh.pp / 128 : s == 0 ? 0 : plan.mesh.pp - 1;
+    with_stages.placement.stages[static_cast<std::size_t>(stage)].push_back(s);
+  }
+  const test::Rig rig(with_stages, model, test::fast(plan.mesh.pp));
+  Turns turns;
+  const program::Role& role = rig.linked.program.roles[1];
+  for (Id o = 0; o < role.ops.size(); ++o)
+    if (const auto* c = std::get_if<program::Compute>(&role.ops[o].work))
+      (c->pass == program::Pass::forward           ? turns.forward
+       : c->pass == program::Pass::backward_weight ? turns.weights
+                                                   : turns.inputs) +=
+          rig.costs.seconds(1, o, 0) / plan.schedule.micro_batches;
+  for (const int n : steps) {
+    Passes passes(rig.linked);
+    rig.run(passes, n);
+    turns.ends.push_back(passes.last);
+  }
+  return turns;
+}
+
+/// Qi et al., ICLR 2024, table 1. ZB-H2's bubble is that of steps which overlap.
+TEST(DryRun, BubblesOfZeroBubblePipelines) {
+  for (const auto& [stages, m] :
+       std::vector<std::pair<int, int>>{{2, 4}, {4, 8}, {4, 12}, {8, 16}}) {
+    SCOPED_TRACE(testing::Message() << "S=" << stages << " M=" << m);
+    const Turns flushed = turns_of(test::plan_of("1f1b", stages, 1, 1, m), {1});
+    const Turns h1 = turns_of(test::plan_of("zb-h1", stages, 1, 1, m), {1, 4, 5}),
+                h2 = turns_of(test::plan_of("zb-h2", stages, 1, 1, m), {1, 4, 5});
+    EXPECT_NEAR(flushed.together(), h1.together(), 0.02 * flushed.together());
+    const double work = m * h1.together(), fill = stages - 1;
+    EXPECT_NEAR(flushed.ends[0], work + fill * flushed.together(), 0.03 * work);
+    EXPECT_NEAR(h1.ends[0], work + fill * (h1.forward + h1.inputs - h1.weights), 0.03 * work);
+    EXPECT_NEAR(h1.ends[2] - h1.ends[1], h1.ends[0], 0.03 * work);
+    EXPECT_NEAR(h2.ends[2] - h2.ends[1],
+                work + fill * std::max(0.0, h2.forward + h2.inputs - 2 * h2.weights), 0.03 * work);
+    EXPECT_LT(h2.ends[0], h1.ends[0] + 1e-9);
+  }
+}
+
 TEST(DryRun, RingTimeAndBytes) {
   for (int n : {2, 3, 4, 8}) {
     const double bandwidth = 1e9, alpha = 5e-6;

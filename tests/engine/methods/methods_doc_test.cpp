@@ -26,6 +26,7 @@ std::string matrix() {
     if (c.servers) other.emplace_back("servers");
     if (c.staleness) other.emplace_back("staleness");
     if (c.shares) other.emplace_back("shares");
+    if (c.offload) other.emplace_back("offload");
     if (c.sparse) other.emplace_back("sparse gradients");
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {} |\n", name,
                        s.summary, s.source, mark(c.pp), mark(c.tp), c.max_zero, mark(c.recompute),

@@ -80,6 +80,30 @@ TEST(Launches, SequenceParallelismDividesWhatIsComputedForEachTokenAlone) {
     }
 }
 
+TEST(Launches, HalvesOfABackwardAreTheWhole) {
+  for (const Family family : {Family::gpt, Family::bert, Family::llama})
+    for (const double dropout : {0.0, family == Family::llama ? 0.0 : 0.1})
+      for (const software::Software& how : {software::Software{}, written()}) {
+        const ModelSpec m = gpt(dropout, how, family);
+        for (Id s = 1; s < m.segments.size(); ++s) {
+          const Total whole = total(m, s, Pass::backward),
+                      inputs = total(m, s, Pass::backward_input),
+                      weights = total(m, s, Pass::backward_weight);
+          EXPECT_DOUBLE_EQ(inputs.flops + weights.flops, whole.flops) << m.segments[s].name;
+          EXPECT_EQ(inputs.products + weights.products, whole.products);
+          // Both apply the dropout mask to the gradient of the output.
+          const bool again = dropout > 0 && m.segments[s].kind != SegmentKind::head;
+          EXPECT_EQ(inputs.kernels + weights.kernels, whole.kernels + again);
+          EXPECT_DOUBLE_EQ(inputs.bytes + weights.bytes,
+                           whole.bytes + (again ? 2 * tokens * hidden * 2 : 0));
+          // A product's weight gradient has the FLOPs of its forward.
+          EXPECT_LT(weights.flops, inputs.flops + 1);
+        }
+        const Total mlp_weights = total(m, mlp, Pass::backward_weight);
+        EXPECT_DOUBLE_EQ(mlp_weights.flops, total(m, mlp, Pass::forward).flops);
+      }
+}
+
 TEST(Launches, OfWrittenAttentionHaveTheFlopsOfFusedAttention) {
   for (const Family family : {Family::gpt, Family::bert, Family::llama})
     for (const int tp : {1, 2, 4})

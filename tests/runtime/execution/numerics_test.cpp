@@ -130,6 +130,14 @@ std::vector<Case> cases_of(const std::string& method) {
   for (int zero = 1; zero <= (job.plan.exchange.zero == 0 ? can.max_zero : 0); ++zero)
     add(" zero " + std::to_string(zero),
         [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.zero = zero; });
+  if (can.offload) {
+    add(" offloading", [](plan::Plan& p) { p.exchange.offload = plan::Offload::optimizer; });
+    if (can.clip)
+      add(" offloading, clipped, accumulating", [](plan::Plan& p) {
+        p.exchange.offload = plan::Offload::optimizer;
+        p.clip = true, p.schedule.micro_batches = 2;
+      });
+  }
   if (can.interleave)
     add(" interleaved", [](plan::Plan& p) { p.mesh.pp = 2, p.schedule.virtual_stages = 2; });
   if (can.staleness) add(" staler", [](plan::Plan& p) { p.schedule.staleness = 2; });
@@ -173,6 +181,12 @@ std::vector<Case> all_cases() {
         .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::layer}}},
       {"1f1b of 4, clipped",
        {.method = "1f1b", .mesh = {.pp = 4}, .schedule = {.micro_batches = 4}, .clip = true}},
+      {"zb-h2 of 4, clipped",
+       {.method = "zb-h2", .mesh = {.pp = 4}, .schedule = {.micro_batches = 8}, .clip = true}},
+      {"zb-h1 of 4, sequence parallel",
+       {.method = "zb-h1",
+        .mesh = {.pp = 2, .tp = 2, .sequence_parallel = true},
+        .schedule = {.micro_batches = 4}}},
       {"megatron of 8",
        {.method = "megatron",
         .mesh = {.pp = 2, .dp = 2, .tp = 2},

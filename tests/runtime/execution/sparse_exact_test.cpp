@@ -67,8 +67,8 @@ Groups gradient(const job::Job& job, const Data& data, const Groups& weights, st
       }
       const Groups into = of(s, grads);
       back = models::make_block(model, s, 1, 0, program::DType::f32)
-                 ->backward(of(s, weights), inputs[s], saved[s], back, batch, into,
-                            std::span<const bool>(add.get(), groups.size()));
+                 ->backward(program::Pass::backward, of(s, weights), inputs[s], saved[s], back,
+                            batch, into, std::span<const bool>(add.get(), groups.size()));
     }
   }
   return grads;
