@@ -349,8 +349,8 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
       remedy
           ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
                         fmt::join(remedy->changes, " --set "))
-          : std::string("no number of micro-batches, recomputation, sharding of states, other mesh "
-                        "of these devices or smaller batch was found to fit")));
+          : std::string("no number of micro-batches, recomputation, sharding of states, optimizer on "
+                        "the host, other mesh of these devices or smaller batch was found to fit")));
 }
 
 }  // namespace rehearse::planner
