@@ -9,11 +9,12 @@
 namespace rehearse::costs {
 namespace {
 
-[[noreturn]] void unknown(const cluster::Cluster& cluster, const char* what, const char* key) {
+/// `job_key`: the key of a job that needs this. `key`: that of the platform.
+[[noreturn]] void unknown(const cluster::Cluster& cluster, const char* job_key, const char* what,
+                          const char* key) {
   throw InputError(
-      fmt::format("cluster \"{}\" does not say {}, which this job needs: its file needs {} "
-                  "(docs/platforms.md)",
-                  cluster.name(), what, key));
+      fmt::format("{}: cluster \"{}\" does not say {}: its file needs {} (docs/platforms.md)",
+                  job_key, cluster.name(), what, key));
 }
 
 }  // namespace
@@ -29,14 +30,16 @@ StoragePrices::StoragePrices(const cluster::Cluster& cluster, std::span<const Id
 double StoragePrices::copy(Id node, std::int64_t bytes) const {
   const double rate = cluster_.host_of(node).link.value;
   if (rate <= 0)
-    unknown(cluster_, "how fast a device reaches its host's memory", "nodes.host_link");
+    unknown(cluster_, "checkpoint.kind or method.offload",
+            "how fast a device reaches its host's memory", "nodes.host_link");
   return static_cast<double>(bytes) / rate;
 }
 
 double StoragePrices::update(Id node, std::int64_t bytes) const {
   const double rate = cluster_.host_of(node).bandwidth.value;
   if (rate <= 0)
-    unknown(cluster_, "how fast its hosts read and write their memory", "nodes.host_bandwidth");
+    unknown(cluster_, "method.offload", "how fast its hosts read and write their memory",
+            "nodes.host_bandwidth");
   return static_cast<double>(bytes) * ranks_on_[node] / rate;
 }
 
@@ -51,7 +54,8 @@ double StoragePrices::save(Id node, std::int64_t bytes, const program::Save& sav
   const bool local = to == program::Medium::local_disk;
   const cluster::Disk& disk = local ? cluster_.host_of(node).disk : cluster_.shared_disk();
   if (!disk.known())
-    unknown(cluster_, "how fast its disks are", local ? "nodes.disk" : "[shared_disk]");
+    unknown(cluster_, "checkpoint.kind", "how fast its disks are",
+            local ? "nodes.disk" : "[shared_disk]");
   double rate = disk.write.value;  // of this node
   if (!local) {
     rate /= nodes_;

@@ -346,11 +346,11 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
       cluster.devices()[worst->device].name, worst->kind,
       capacity_text(worst->capacity, worst->reserve), text(worst->need),
       linked.program.roles[role].name, plan.method, fmt::join(largest, ", "),
-      remedy
-          ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
-                        fmt::join(remedy->changes, " --set "))
-          : std::string("no number of micro-batches, recomputation, sharding of states, optimizer on "
-                        "the host, other mesh of these devices or smaller batch was found to fit")));
+      remedy ? fmt::format("this would fit, with {}: --set {}", text(remedy->need),
+                           fmt::join(remedy->changes, " --set "))
+             : std::string(
+                   "no number of micro-batches, recomputation, sharding of states, optimizer on "
+                   "the host, other mesh of these devices or smaller batch was found to fit")));
 }
 
 }  // namespace rehearse::planner

@@ -89,7 +89,7 @@ class Launchers(testbed_case.TestbedCase):
         return started
 
     def checkpoints(self):
-        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
+        return sorted(path.name for path in (self.tmp / "out").glob("step-????????"))
 
     def end_of(self, started, within):
         began = time.monotonic()

@@ -24,7 +24,7 @@ class Runs(TrainingCase):
 
     def out(self, name="out"):
         """The checkpoints in the folder, without one that is being written."""
-        return sorted(path.name for path in (self.tmp / name).glob("step-*") if not path.suffix)
+        return sorted(path.name for path in (self.tmp / name).glob("step-????????"))
 
     def test_a_second_run_is_refused_with_the_ways_out(self):
         job = self.job(4)

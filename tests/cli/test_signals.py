@@ -18,7 +18,7 @@ SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.ti
 
 class Signals(TrainingCase):
     def checkpoints(self):
-        return sorted(path.name for path in (self.tmp / "out").glob("step-*"))
+        return sorted(path.name for path in (self.tmp / "out").glob("step-????????"))
 
     @contextlib.contextmanager
     def training(self, *more, steps=3):

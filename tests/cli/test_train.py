@@ -157,7 +157,7 @@ class Train(TrainingCase):
             child.send_signal(signal.SIGINT)
             _, said = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 130, said)
-        self.assertEqual(len(list((self.tmp / "out").glob("step-*"))), 1)
+        self.assertEqual(len(list((self.tmp / "out").glob("step-????????"))), 1)
 
     def test_refusals(self):
         job = self.job()

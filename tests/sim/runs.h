@@ -23,6 +23,13 @@
 
 namespace rehearse::sim {
 
+/// A host with rates that are not negligible beside those of the links.
+inline cluster::Host some_host() {
+  return {.link = BytesPerSecond(10e9),
+          .bandwidth = BytesPerSecond(100e9),
+          .disk = {.read = BytesPerSecond(1e9), .write = BytesPerSecond(1e9)}};
+}
+
 /// Devices on one non-blocking switch, each with a full-duplex link of its own, `per_node` devices
 /// per node. Bandwidth in bytes per second, latency in seconds.
 inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth = 12.5e9,
@@ -35,9 +42,7 @@ inline cluster::Cluster switched(int devices, int per_node = 1, double bandwidth
         cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i / per_node));
     cluster.connect(cluster.vertex_of(device), middle, "wire" + std::to_string(i),
                     BytesPerSecond(bandwidth), Seconds(latency));
-    cluster.set_host(static_cast<Id>(i / per_node),
-                     {.link = BytesPerSecond(10e9),
-                      .disk = {.read = BytesPerSecond(1e9), .write = BytesPerSecond(1e9)}});
+    cluster.set_host(static_cast<Id>(i / per_node), some_host());
   }
   return cluster;
 }
@@ -48,6 +53,7 @@ inline cluster::Cluster meshed(int devices, double bandwidth = 12.5e9, double la
   const Id kind = cluster.add_kind(cluster::load_device("A100 80GB"));
   for (int i = 0; i < devices; ++i) {
     const Id device = cluster.add_device("gpu" + std::to_string(i), kind, static_cast<Id>(i));
+    cluster.set_host(static_cast<Id>(i), some_host());
     for (Id other = 0; other < device; ++other)
       cluster.connect(cluster.vertex_of(device), cluster.vertex_of(other), "",
                       BytesPerSecond(bandwidth), Seconds(latency));
