@@ -3,8 +3,8 @@
 testbed (docs/testbed.md), under several kinds of failure.
 
 Measured beforehand: segments and updates (`rehearse profile`), and for each policy one kill, which says how long a recovery of that policy
-takes, and how much longer than usual its first steps take. From these the long-run walk (`rehearse simulate --duration`) predicts failures of other kinds
-at other distances from a checkpoint. All predictions are written, with their hashes, before those runs.
+takes, and how much longer than usual its first steps take. From these the long-run walk (`rehearse simulate --duration`) predicts
+failures of other kinds at other distances from a checkpoint. All predictions are written, with their hashes, before those runs.
 
     tools/python experiments/testbed/recovery.py              # about 15 minutes on two cores; needs what tools/testbed needs
     tools/python experiments/testbed/recovery.py --only shrink,elastic --kinds kill -o out/short

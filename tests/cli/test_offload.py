@@ -1,4 +1,5 @@
-"""method.offload and zero-offload: less device memory in simulation, the same weights in real runs, and refusals that name what is missing."""
+"""method.offload and zero-offload: less device memory in simulation, the same losses in real runs, and refusals that name what is
+missing."""
 
 import json
 import unittest
