@@ -60,8 +60,7 @@ void check_host_memory(const link::LinkedProgram& linked, const cluster::Cluster
                       : plan.checkpoints.every == 0
                           ? "the optimizer: use method.offload = \"none\" or more nodes"
                           : "the optimizer and checkpoints: use checkpoint.kind = \"sharded\", "
-                            "which needs none "
-                            "for checkpoints"));
+                            "which needs none for checkpoints"));
 }
 
 /// A changed plan, and its changes in the form of --set.

@@ -35,10 +35,12 @@ class OptimizerOps {
                int shift = 0);
   /// With Offload::optimizer, the host does what follows the sum of the gradients:
   ///
-  ///   d2h   gradient to the host (`to_host`)       buckets wait for each other only at the norm,
-  ///   if cpu   its norm; the update of the host's     there is one; the first copies run under
-  ///         copy of the weights                    backward
-  ///   h2d   weights to the device
+  ///   d2h   the gradient goes to the host (`to_host`)
+  ///   cpu   its norm, and the update of the host's copy of the weights
+  ///   h2d   the weights go to the device
+  ///
+  /// Buckets wait for each other only at the norm, if there is one. The first copies run under
+  /// backward.
   ///
   /// Copies the summed gradient there and returns the op; none: nothing is offloaded.
   Id to_host(const Bucket& bucket, program::Ref grad, int shift);

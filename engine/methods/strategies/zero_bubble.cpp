@@ -30,7 +30,7 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
   const int total = plan.schedule.micro_batches,
             warm_up = std::min(K * (plan.mesh.pp - stage - 1), total), behind = K * stage;
   std::vector<Action> actions;
-  for (int k = 0; k < total + std::max(warm_up, behind + warm_up); ++k) {
+  for (int k = 0; k < total + warm_up + behind; ++k) {
     const int backward = k - warm_up, weight = backward - behind;
     if (k < total) actions.push_back({.pass = program::Pass::forward, .microbatch = k});
     if (backward >= 0 && backward < total)
