@@ -131,7 +131,7 @@ GroupExchange GroupExchanges::collective_exchange(const program::Collective& wor
   const auto rooted = std::find_if(who.ranks.begin(), who.ranks.end(),
                                    [&](Id rank) { return linked_.role_of[rank] == work.root; });
   const int root = rooted == who.ranks.end() ? 0 : static_cast<int>(rooted - who.ranks.begin());
-  if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm))
+  if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm, work.move))
     return make_exchange(group, schedule(work, algorithm, facts.elements, facts.wire, who, root));
   const costs::LibraryCollective run = costs::library_collective(
       cluster_, work.move, algorithm, static_cast<double>(facts.elements * size_of(facts.wire)),

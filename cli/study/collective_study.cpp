@@ -83,8 +83,9 @@ void answer_by_library(const CollectiveQuestion& q, double bytes, CollectiveAnsw
 
 void answer_in_rounds(const CollectiveQuestion& q, CollectiveAnswer& out) {
   if (!q.protocol.empty())
-    throw InputError(fmt::format("protocol \"{}\": the library of software {} has no protocols",
-                                 q.protocol, q.software));
+    throw InputError(
+        fmt::format("protocol \"{}\": the library of software {} has no protocols for {}",
+                    q.protocol, q.software, name_of(q.move)));
   costs::CollectivePrices prices(q.cluster);
   const Id group = prices.groups({q.devices}, {0});
   const program::Algorithm chosen = q.algorithm == program::Algorithm::automatic
@@ -109,6 +110,7 @@ double bus_factor(program::Move move, double n) {
       return 2 * (n - 1) / n;
     case program::Move::reduce_scatter:
     case program::Move::all_gather:
+    case program::Move::all_to_all:
       return (n - 1) / n;
     default:
       return 1;
@@ -146,7 +148,12 @@ CollectiveQuestion read_collective(const Config& file) {
 CollectiveAnswer answer(const CollectiveQuestion& q) {
   CollectiveAnswer out{.bytes = q.bytes,
                        .elements = std::max<std::int64_t>(1, q.bytes / size_of(q.dtype))};
-  if (costs::library_runs(q.cluster, q.algorithm))
+  if (q.move == program::Move::all_to_all) {  // of equal parts, as in nccl-tests
+    const auto n = static_cast<std::int64_t>(q.devices.size());
+    out.elements = std::max<std::int64_t>(1, out.elements / n) * n;
+    out.bytes = out.elements * size_of(q.dtype);
+  }
+  if (costs::library_runs(q.cluster, q.algorithm, q.move))
     answer_by_library(q, static_cast<double>(out.elements * size_of(q.dtype)), out);
   else
     answer_in_rounds(q, out);

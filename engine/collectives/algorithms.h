@@ -15,8 +15,8 @@ constexpr std::int64_t part(std::int64_t elements, std::int64_t i, std::int64_t 
 }
 
 inline void push(std::vector<Transfer>& out, int from, int to, std::int64_t begin, std::int64_t end,
-                 bool add) {
-  if (begin < end) out.push_back({from, to, begin, end, add});
+                 bool add, std::int64_t shift = 0) {
+  if (begin < end) out.push_back({from, to, begin, end, add, shift});
 }
 
 /// The number of pieces that a pipeline cuts `elements` into: one per 64 Ki elements (256 KiB of

@@ -1,7 +1,7 @@
 // Direct algorithms: every member sends straight to the destination. Reduce and broadcast are a
-// star around the root, in one round; all-reduce is both. Reduce-scatter and all-gather take n - 1
-// rounds. In each round every member sends to a different one, so no member receives from all
-// others at once. With three members:
+// star around the root, in one round; all-reduce is both. Reduce-scatter, all-gather and all-to-all
+// take n - 1 rounds. In each round every member sends to a different one, so no member receives
+// from all others at once. With three members:
 //
 //   round 0: 0 -> 1, 1 -> 2, 2 -> 0     round 1: 0 -> 2, 1 -> 0, 2 -> 1
 #include "engine/collectives/algorithms.h"
@@ -29,10 +29,10 @@ class Star : public Schedule {  // reduce, broadcast, all_reduce
   std::int64_t elements_;
 };
 
-class Rotation : public Schedule {  // reduce_scatter, all_gather
+class Rotation : public Schedule {  // reduce_scatter, all_gather, all_to_all
  public:
   Rotation(program::Move move, int n, std::int64_t elements)
-      : scatter_(move == program::Move::reduce_scatter), n_(n), elements_(elements) {}
+      : move_(move), n_(n), elements_(elements) {}
   int members() const override { return n_; }
   int rounds() const override { return n_ - 1; }
   void round(int r, int member, std::vector<Transfer>& out) const override {
@@ -43,18 +43,22 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather
       send(r, (member + n_ - 1 - r) % n_, out);
     }
   }
-  // Reduce-scatter: sends their parts to all others. All-gather: sends its own part to all others.
+  // All-gather: sends its own part to all others. The other moves: sends their parts to all others.
   std::int64_t sent(int member) const override {
     const std::int64_t own = part(elements_, member + 1, n_) - part(elements_, member, n_);
-    return scatter_ ? elements_ - own : (n_ - 1) * own;
+    return move_ == program::Move::all_gather ? (n_ - 1) * own : elements_ - own;
   }
 
  private:
   void send(int r, int i, std::vector<Transfer>& out) const {
-    const int to = (i + r + 1) % n_, p = scatter_ ? to : i;
-    push(out, i, to, part(elements_, p, n_), part(elements_, p + 1, n_), scatter_);
+    const int to = (i + r + 1) % n_, p = move_ == program::Move::all_gather ? i : to;
+    const std::int64_t begin = part(elements_, p, n_);
+    const std::int64_t shift =
+        move_ == program::Move::all_to_all ? part(elements_, i, n_) - begin : 0;
+    push(out, i, to, begin, part(elements_, p + 1, n_), move_ == program::Move::reduce_scatter,
+         shift);
   }
-  bool scatter_;
+  program::Move move_;
   int n_;
   std::int64_t elements_;
 };
@@ -63,7 +67,8 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather
 
 std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int64_t elements,
                                        int root) {
-  if (move == program::Move::reduce_scatter || move == program::Move::all_gather)
+  if (move == program::Move::reduce_scatter || move == program::Move::all_gather ||
+      move == program::Move::all_to_all)
     return std::make_unique<Rotation>(move, members, elements);
   return std::make_unique<Star>(move, members, elements, root);
 }

@@ -2,6 +2,7 @@
 #include "engine/collectives/schedule.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cassert>
@@ -20,6 +21,20 @@ class Nothing : public Schedule {
   int rounds() const override { return 0; }
   void round(int, int, std::vector<Transfer>&) const override {}
 };
+
+/// "ring, hierarchical and direct do"
+std::string those_that_serve(program::Move move) {
+  std::vector<std::string_view> names;
+  for (const program::Algorithm one :
+       {program::Algorithm::ring, program::Algorithm::double_tree,
+        program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
+        program::Algorithm::direct})
+    if (serves(one, move)) names.push_back(name_of(one));
+  if (names.size() == 1) return fmt::format("{} does", names[0]);
+  const std::string_view last = names.back();
+  names.pop_back();
+  return fmt::format("{} and {} do", fmt::join(names, ", "), last);
+}
 
 }  // namespace
 
@@ -42,6 +57,8 @@ std::int64_t Schedule::sent(int member) const {
 }
 
 bool serves(program::Algorithm algorithm, program::Move move) {
+  if (move == program::Move::all_to_all)
+    return algorithm == program::Algorithm::direct || algorithm == program::Algorithm::automatic;
   switch (algorithm) {
     case program::Algorithm::double_tree:
       return move != program::Move::reduce_scatter && move != program::Move::all_gather;
@@ -64,11 +81,13 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
   const int n = static_cast<int>(node_of.size());
   assert(n >= 1 && elements >= 0 && root >= 0 && root < n);
   if (!serves(algorithm, move))
-    throw InputError(fmt::format(
-        "\"{}\" does not serve {}; ring, {}, hierarchical and direct do", name_of(algorithm),
-        name_of(move),
-        name_of(algorithm == program::Algorithm::double_tree ? program::Algorithm::halving_doubling
-                                                             : program::Algorithm::double_tree)));
+    throw InputError(fmt::format("\"{}\" does not serve {}; {}", name_of(algorithm), name_of(move),
+                                 those_that_serve(move)));
+  if (move == program::Move::all_to_all && elements % n != 0)
+    throw InputError(
+        fmt::format("an all_to_all of {} elements over {} members: their parts must "
+                    "be equal; {} elements would do",
+                    elements, n, (elements + n - 1) / n * n));
   if (n == 1) return std::make_unique<Nothing>();
   switch (algorithm) {
     case program::Algorithm::ring:
@@ -92,6 +111,7 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
 }
 
 program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<const Id> node_of) {
+  if (move == program::Move::all_to_all) return program::Algorithm::direct;
   const auto n = static_cast<std::int64_t>(node_of.size());
   // Each message of a ring has 1/n of the bytes. Sending 32 KiB at 12.5 GB/s takes about as long as
   // the latency of a message, 2.5 us. Below that size, the number of rounds matters more than

@@ -12,6 +12,7 @@
 //   all_gather       part i at member i the whole tensor at every member
 //   broadcast        tensor at `root`   the tensor at every member
 //   reduce           partial sums       the sum at `root`
+//   all_to_all       a tensor           part i of each member's tensor at member i, in their order
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,11 +25,13 @@
 namespace rehearse::collectives {
 
 /// Member `from` sends elements [begin, end) of its tensor to member `to`, which adds them to its
-/// own elements (`add`) or overwrites its own.
+/// own elements (`add`) or overwrites its own: elements [begin + shift, end + shift). Only an
+/// all_to_all shifts; it receives into another tensor than the one that it sends.
 struct Transfer {
   int from = 0, to = 0;
   std::int64_t begin = 0, end = 0;
   bool add = false;
+  std::int64_t shift = 0;
 };
 
 /// The rounds of one collective. There is no barrier between rounds: a member starts round r when
@@ -55,7 +58,7 @@ class Schedule {
 
 /// Whether an algorithm supports a move. double_tree does not support reduce_scatter and
 /// all_gather; halving_doubling does not support broadcast and reduce. nvls supports only
-/// all_reduce, and only libraries run it: it has no schedule.
+/// all_reduce, and only libraries run it: it has no schedule. Only direct supports all_to_all.
 bool serves(program::Algorithm algorithm, program::Move move);
 /// The algorithm for a move when the plan asks for `wanted`: `wanted` if it supports the move, else
 /// automatic. (With ZeRO and double_tree, reduce_scatter and all_gather use another algorithm.)
@@ -64,7 +67,7 @@ program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted);
 /// The rounds of a collective. `node_of[i]`: the node of member i; only `hierarchical` uses it.
 /// After a reduce or a reduce_scatter, a member's elements beyond its result are partial sums.
 /// `algorithm` must not be automatic. Throws InputError when the algorithm does not support the
-/// move, and names those that do.
+/// move, and names those that do; and when the members of an all_to_all would have unequal parts.
 std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm algorithm,
                                          std::int64_t elements, std::span<const Id> node_of,
                                          int root = 0);

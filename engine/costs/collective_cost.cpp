@@ -166,7 +166,7 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
                                program::Algorithm algorithm, std::int64_t elements,
                                program::DType wire, const std::vector<std::vector<Id>>& devices,
                                std::span<const int> roots, std::span<const double> slow) {
-  if (library_runs(cluster, algorithm))
+  if (library_runs(cluster, algorithm, move))
     return library_cost(cluster, move, algorithm, elements, wire, devices, roots, slow);
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);

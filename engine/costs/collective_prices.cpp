@@ -19,7 +19,8 @@ constexpr program::Algorithm candidates[] = {
 
 bool considered(const cluster::Cluster& cluster, program::Algorithm algorithm, program::Move move,
                 bool several_nodes) {
-  if (library_runs(cluster, program::Algorithm::automatic))
+  if (move == program::Move::all_to_all) return algorithm == program::Algorithm::direct;
+  if (library_runs(cluster, program::Algorithm::automatic, move))
     return cluster.library().has(algorithm) && collectives::serves(algorithm, move);
   switch (algorithm) {
     case program::Algorithm::ring:
@@ -74,7 +75,8 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
   const auto [it, fresh] = fastest_.try_emplace(
       {groups, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
-  if (library_runs(cluster_, program::Algorithm::automatic))
+  if (move == program::Move::all_to_all) return it->second = program::Algorithm::direct;
+  if (library_runs(cluster_, program::Algorithm::automatic, move))
     return it->second = library_choice(groups, move, static_cast<double>(elements * size_of(wire)));
   double best = 0;
   for (const program::Algorithm algorithm : candidates) {

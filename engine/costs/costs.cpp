@@ -215,7 +215,7 @@ struct Costs::Impl {
         cost.seconds[g] = *measured * local_costs->crowding(devices[g][0]);
     }
     program::Algorithm chosen = work.algorithm;
-    if (chosen == program::Algorithm::automatic && library_runs(cluster, chosen)) {
+    if (chosen == program::Algorithm::automatic && library_runs(cluster, chosen, work.move)) {
       for (const std::vector<Id>& group : devices)
         if (group.size() > 1)
           chosen = library_collective(cluster, work.move, chosen, static_cast<double>(bytes), group)

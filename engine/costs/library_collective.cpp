@@ -275,7 +275,9 @@ constexpr program::Algorithm algorithms[] = {
 
 }  // namespace
 
-bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm) {
+bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
+                  program::Move move) {
+  if (move == program::Move::all_to_all) return false;
   const software::Library& library = cluster.library();
   return algorithm == program::Algorithm::automatic ? !library.protocols.empty()
                                                     : library.has(algorithm);
@@ -295,7 +297,7 @@ LibraryCollective library_collective(const cluster::Cluster& cluster, program::M
                                      program::Algorithm algorithm, double bytes,
                                      std::span<const Id> devices, int root,
                                      const std::string& protocol) {
-  assert(library_runs(cluster, algorithm) && devices.size() > 1);
+  assert(library_runs(cluster, algorithm, move) && devices.size() > 1);
   std::vector<LibraryCollective> all;
   if (algorithm != program::Algorithm::automatic)
     all = Choices(cluster, move, bytes, devices, root).of(algorithm);

@@ -40,9 +40,11 @@ struct LibraryCollective {
   std::vector<Flow> flows = {};
 };
 
-/// Whether the cluster's library runs collectives of this algorithm (`automatic`: of any) itself.
-/// Otherwise they run in rounds.
-bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm);
+/// Whether the cluster's library runs collectives of this move and algorithm (`automatic`: any)
+/// itself. Otherwise they run in rounds. NCCL has no all-to-all of its own: programs send and
+/// receive in groups, one round for each peer (nccl-tests, alltoall.cu).
+bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
+                  program::Move move);
 
 /// The collective of one group: `devices` of its members, `bytes` of the whole tensor, index of the
 /// `root`. `automatic` takes the library's choice; so does an algorithm that cannot serve the move

@@ -38,6 +38,23 @@ bool agree(const OrderedProgram& linked, RoleOp a, RoleOp b) {
          std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
 }
 
+/// Refuses an all-to-all whose parts would be unequal, or that would overwrite what it still has to
+/// send. `bad` throws.
+template <class Bad>
+void check_all_to_all(const program::Program& p, const program::Role& role, const program::Op& op,
+                      std::int64_t members, Bad bad) {
+  const program::Ref &source = *find(op, program::Slot::source),
+                     &target = *find(op, program::Slot::target);
+  const std::int64_t a = elements_of(p, role, source), b = elements_of(p, role, target);
+  if (a != b || members == 0 || a % members != 0)
+    bad(
+        fmt::format("an all-to-all sends as much as it receives, in equal parts: {} and {} "
+                    "elements, {} members",
+                    a, b, members));
+  if (role.views[source.view].storage == role.views[target.view].storage)
+    bad("an all-to-all does not work in place");
+}
+
 /// Refuses operands whose layouts or sizes do not fit the collective. `members`: ranks of a group.
 void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t members) {
   const program::Program& p = linked.program;
@@ -65,6 +82,12 @@ void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t mem
     case program::Move::all_gather:
       if (!source || !target || !has(source->layout.shard) || !none_of(target->layout.shard))
         bad("an all-gather turns a shard over its group into a copy");
+      break;
+    case program::Move::all_to_all:
+      if (!source || !target || !has(source->layout.partial | source->layout.shard) ||
+          !none_of(target->layout.partial) || !has(target->layout.shard))
+        bad("an all-to-all turns a partial sum or a shard over its group into a shard");
+      check_all_to_all(p, role, op, members, bad);
       break;
     case program::Move::reduce:
       if (c.root == none) bad("a reduce needs a root");

@@ -67,7 +67,9 @@ constexpr auto spellings(Place) { return std::to_array<const char*>({"device", "
 
 /// How a tensor is distributed over the mesh: sharded over the axes in `shard`, a partial sum over
 /// those in `partial`, equal copies over the rest. An all-reduce turns partial into copy, a
-/// reduce-scatter partial into shard, an all-gather shard into copy. An Update refuses partial.
+/// reduce-scatter partial into shard, an all-gather shard into copy. An all-to-all turns partial or
+/// shard into shard: each rank then has all that the group has for its shard. An Update refuses
+/// partial.
 struct Layout {
   Axes shard = 0, partial = 0;
   friend bool operator==(Layout, Layout) = default;
@@ -179,10 +181,17 @@ constexpr auto spellings(Pass) {
 }
 /// Whether the pass computes gradients.
 constexpr bool is_backward(Pass pass) { return pass != Pass::forward && pass != Pass::recompute; }
-enum class Move : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
+enum class Move : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  all_to_all
+};
 constexpr auto spellings(Move) {
   return std::to_array<const char*>(
-      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"});
+      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"});
 }
 enum class Algorithm : std::uint8_t {
   automatic,

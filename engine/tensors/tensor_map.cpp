@@ -201,6 +201,7 @@ class Mapper {
               const GroupPlace place = places_[collective.channel].at(rank);
               if (collective.move == program::Move::all_gather)
                 to.extent = part_of(to.extent, place.index, place.count);
+              if (collective.move == program::Move::all_to_all) return false;  // of packets
               if (collective.move == program::Move::reduce_scatter)
                 from.extent = part_of(from.extent, place.index, place.count);
               return relate(from, to);
@@ -284,7 +285,8 @@ class Mapper {
   /// Relates the members of an all-reduce, broadcast or reduce, which have equal layouts.
   bool across_collective(Id rank, Id op, const program::Collective& collective) {
     if (collective.move == program::Move::all_gather ||
-        collective.move == program::Move::reduce_scatter)
+        collective.move == program::Move::reduce_scatter ||
+        collective.move == program::Move::all_to_all)
       return false;
     const Id role = linked_.role_of[rank];
     bool changed = false;

@@ -65,12 +65,14 @@ class Communicator {
   ///   reduce             whole         whole, written at the root only
   ///   reduce_scatter     whole         own part
   ///   all_gather         own part      whole
+  ///   all_to_all         whole         whole: part i comes from member i, part j goes to member j
   ///
   /// It runs in place when both pointers are equal; with a part, when the part's pointer lies at
-  /// its place in the whole. Sums are made in the dtype that is sent: f32 in fp32, i32 and u8 with
-  /// wrap-around, bf16 and f16 rounded after every addition. On the CPU it returns when the target
-  /// holds the result; an accelerator only queues it on the lane's stream. Throws BackendError that
-  /// names channel, peer rank and what was waited for.
+  /// its place in the whole. An all_to_all never runs in place, and its parts are equal. Sums are
+  /// made in the dtype that is sent: f32 in fp32, i32 and u8 with wrap-around, bf16 and f16 rounded
+  /// after every addition. On the CPU it returns when the target holds the result; an accelerator
+  /// only queues it on the lane's stream. Throws BackendError that names channel, peer rank and
+  /// what was waited for.
   virtual void run(int handle, void* source, void* target) = 0;
 
   /// Point to point, to and from one member. `send` returns when the buffer may be reused. One

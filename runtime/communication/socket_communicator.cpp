@@ -208,8 +208,10 @@ SocketCommunicator::Prepared SocketCommunicator::flatten(const collectives::Sche
     for (const collectives::Transfer& t : transfers) {
       if (t.begin == t.end || (t.from != member() && t.to != member())) continue;
       const bool receive = t.to == member();
+      const std::int64_t begin = receive ? t.begin + t.shift : t.begin;
       prepared.pieces.push_back({receive ? t.from : t.to, receive, t.add,
-                                 t.begin * size_of(spec.dtype), t.end * size_of(spec.dtype)});
+                                 begin * size_of(spec.dtype),
+                                 (begin + t.end - t.begin) * size_of(spec.dtype)});
     }
     if (prepared.pieces.size() > before) prepared.rounds.push_back(prepared.pieces.size());
   }
@@ -241,7 +243,7 @@ int SocketCommunicator::prepare(const CollectiveSpec& spec) {
   return static_cast<int>(prepared_.size()) - 1;
 }
 
-void SocketCommunicator::play(const Prepared& prepared, std::byte* whole) {
+void SocketCommunicator::play(const Prepared& prepared, std::byte* source, std::byte* target) {
   std::size_t at = 0;
   for (const std::size_t end : prepared.rounds) {
     active_.clear();
@@ -252,7 +254,7 @@ void SocketCommunicator::play(const Prepared& prepared, std::byte* whole) {
       a.receive = p.receive;
       a.add = p.add;
       a.dtype = prepared.spec.dtype;
-      a.data = whole + p.begin;
+      a.data = (p.receive ? target : source) + p.begin;
       a.bytes = static_cast<std::size_t>(p.end - p.begin);
       active_.push_back(a);
     }
@@ -262,8 +264,8 @@ void SocketCommunicator::play(const Prepared& prepared, std::byte* whole) {
 
 void SocketCommunicator::play(const collectives::Schedule& schedule, Buffer whole) {
   landing_.resize(landing_bytes);
-  play(flatten(schedule, {.dtype = whole.dtype, .elements = whole.elements}),
-       static_cast<std::byte*>(whole.data));
+  auto* const data = static_cast<std::byte*>(whole.data);
+  play(flatten(schedule, {.dtype = whole.dtype, .elements = whole.elements}), data, data);
 }
 
 std::byte* SocketCommunicator::own_part(const CollectiveSpec& spec, std::byte* whole) const {
@@ -289,21 +291,25 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
   switch (spec.move) {
     case program::Move::all_reduce:
       copy(to, from, bytes);
-      play(prepared, to);
+      play(prepared, to, to);
       return;
     case program::Move::broadcast:
       if (member() == spec.root) copy(to, from, bytes);
-      play(prepared, to);
+      play(prepared, to, to);
       return;
     case program::Move::all_gather:
       copy(own_part(spec, to), from, part);
-      play(prepared, to);
+      play(prepared, to, to);
+      return;
+    case program::Move::all_to_all:
+      copy(own_part(spec, to), own_part(spec, from), part);
+      play(prepared, from, to);
       return;
     case program::Move::reduce_scatter: {
       const bool in_place = to == own_part(spec, from);
       std::byte* work = in_place || spec.consume || size() == 1 ? from : scratch_.data();
       copy(work, from, bytes);
-      play(prepared, work);
+      play(prepared, work, work);
       copy(to, own_part(spec, work), part);
       return;
     }
@@ -311,7 +317,7 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
       const bool root = member() == spec.root;
       std::byte* work = root ? to : to == from || spec.consume ? from : scratch_.data();
       copy(work, from, bytes);
-      play(prepared, work);
+      play(prepared, work, work);
       return;
     }
   }

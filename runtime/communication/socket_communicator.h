@@ -70,7 +70,7 @@ class SocketCommunicator : public Communicator {
 
   Connection& line(bool receive, int peer);
   Prepared flatten(const collectives::Schedule& schedule, const CollectiveSpec& spec) const;
-  void play(const Prepared& prepared, std::byte* whole);
+  void play(const Prepared& prepared, std::byte* source, std::byte* target);
   void move_all(std::span<Active> active, const CollectiveSpec* spec);
   bool advance(Active& active, const CollectiveSpec* spec);
   void wait_for_any(std::span<const Active> active, Deadline since, const CollectiveSpec* spec);

@@ -134,7 +134,7 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
   };
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-        program::Move::broadcast, program::Move::reduce})
+        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all})
     for (std::int64_t elements = 1024 * world;; elements = std::min(elements * 8, largest)) {
       const int handle = comm->prepare({.move = move, .elements = elements, .consume = true});
       auto* const data = whole.data_ptr<float>();

@@ -9,7 +9,8 @@
 
 namespace rehearse::test {
 
-/// Bytes that the groups of an event's collective send. An automatic algorithm counts as a ring.
+/// Bytes that the groups of an event's collective send. An automatic algorithm counts as a ring, or
+/// as direct where there is no ring.
 inline std::int64_t sent_by(const link::LinkedProgram& linked,
                             std::span<const link::RoleOp> event) {
   const program::Program& p = linked.program;
@@ -24,10 +25,12 @@ inline std::int64_t sent_by(const link::LinkedProgram& linked,
     int root = 0;
     for (std::size_t m = 0; c.root != none && m < group.size(); ++m)
       if (linked.role_of[group[m]] == c.root) root = static_cast<int>(m);
-    const auto rounds = collectives::schedule(
-        c.move,
-        c.algorithm == program::Algorithm::automatic ? program::Algorithm::ring : c.algorithm,
-        op.elements, nodes, root);
+    program::Algorithm algorithm = c.algorithm;
+    if (algorithm == program::Algorithm::automatic)
+      algorithm = collectives::serves(program::Algorithm::ring, c.move)
+                      ? program::Algorithm::ring
+                      : program::Algorithm::direct;
+    const auto rounds = collectives::schedule(c.move, algorithm, op.elements, nodes, root);
     std::vector<collectives::Transfer> transfers;
     for (int r = 0; r < rounds->rounds(); ++r) {
       transfers.clear();

@@ -49,7 +49,7 @@ class Chooser {
   }
 
  private:
-  static constexpr std::size_t moves = static_cast<std::size_t>(program::Move::reduce) + 1;
+  static constexpr std::size_t moves = spellings(program::Move{}).size();
   struct Asked {
     std::int64_t elements = -1;
     program::DType wire = program::DType::f32;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr program::Move moves[] = {program::Move::all_reduce, program::Move::reduce_scatter,
                                    program::Move::all_gather, program::Move::broadcast,
-                                   program::Move::reduce};
+                                   program::Move::reduce,     program::Move::all_to_all};
 constexpr program::Algorithm algorithms[] = {
     program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::halving_doubling,
     program::Algorithm::hierarchical, program::Algorithm::direct};
@@ -36,11 +36,54 @@ std::vector<Id> nodes(int n, int kind) {
 }
 
 bool serves(program::Move move, program::Algorithm algorithm) {
+  if (move == program::Move::all_to_all) return algorithm == program::Algorithm::direct;
   if (algorithm == program::Algorithm::double_tree)
     return move != program::Move::reduce_scatter && move != program::Move::all_gather;
   if (algorithm == program::Algorithm::halving_doubling)
     return move != program::Move::broadcast && move != program::Move::reduce;
   return true;
+}
+
+/// Element k of part j of member i's tensor becomes element k of part i of member j's.
+void play_all_to_all(int n, int kind, std::int64_t part) {
+  const auto plan =
+      schedule(program::Move::all_to_all, program::Algorithm::direct, n * part, nodes(n, kind));
+  ASSERT_EQ(plan->members(), n);
+  using Pair = std::pair<int, std::int64_t>;  // member, element
+  std::vector<std::vector<Pair>> got(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    got[static_cast<std::size_t>(i)].assign(static_cast<std::size_t>(n * part), {-1, -1});
+    for (std::int64_t k = 0; k < part; ++k)  // a member copies its own part itself
+      got[static_cast<std::size_t>(i)][static_cast<std::size_t>(i * part + k)] = {i, i * part + k};
+  }
+  std::vector<std::int64_t> sent(static_cast<std::size_t>(n), 0);
+  for (int r = 0; r < plan->rounds(); ++r) {
+    std::vector<Transfer> all, by_member;
+    plan->round(r, -1, all);
+    for (int m = 0; m < n; ++m) plan->round(r, m, by_member);
+    EXPECT_EQ(by_member.size(), 2 * all.size());
+    std::vector<int> receives(static_cast<std::size_t>(n), 0);
+    for (const Transfer& t : all) {
+      ASSERT_NE(t.from, t.to);
+      EXPECT_FALSE(t.add);
+      EXPECT_EQ(++receives[static_cast<std::size_t>(t.to)], 1) << "a round has one sender each";
+      sent[static_cast<std::size_t>(t.from)] += t.end - t.begin;
+      for (std::int64_t e = t.begin; e < t.end; ++e) {
+        Pair& cell =
+            got.at(static_cast<std::size_t>(t.to)).at(static_cast<std::size_t>(e + t.shift));
+        EXPECT_EQ(cell.first, -1) << "an element is received twice";
+        cell = {t.from, e};
+      }
+    }
+  }
+  for (int i = 0; i < n; ++i) {
+    EXPECT_EQ(plan->sent(i), (n - 1) * part);
+    EXPECT_EQ(sent[static_cast<std::size_t>(i)], (n - 1) * part);
+    for (int from = 0; from < n; ++from)
+      for (std::int64_t k = 0; k < part; ++k)
+        ASSERT_EQ(got[static_cast<std::size_t>(i)][static_cast<std::size_t>(from * part + k)],
+                  Pair(from, i * part + k));
+  }
 }
 
 // The value of an element: how often it contains each member's contribution.
@@ -57,6 +100,7 @@ void play(program::Move move, program::Algorithm algorithm, int n, int kind,
     EXPECT_THROW(schedule(move, algorithm, elements, node_of, root), InputError);
     return;
   }
+  if (move == program::Move::all_to_all) return play_all_to_all(n, kind, elements);
   const auto plan = schedule(move, algorithm, elements, node_of, root);
   ASSERT_EQ(plan->members(), n);
   auto part = [&](int i) { return i * elements / n; };
@@ -257,10 +301,9 @@ TEST(Schedules, BytesOfManyMembersAreQuicklyTold) {
       const auto plan = schedule(move, algorithm, e, node_of);
       std::int64_t sent = 0;
       for (int i = 0; i < n; ++i) sent += plan->sent(i);
-      EXPECT_GE(sent, (n - 1) * (move == program::Move::reduce_scatter ||
-                                         move == program::Move::all_gather
-                                     ? e / n
-                                     : e));
+      const bool parts = move == program::Move::reduce_scatter ||
+                         move == program::Move::all_gather || move == program::Move::all_to_all;
+      EXPECT_GE(sent, (n - 1) * (parts ? e / n : e));
     }
   EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 30);
 }
@@ -316,6 +359,7 @@ TEST(Schedules, DistinctRoundsStandForAll) {
         for (int kind : {0, 1, 2})
           for (std::int64_t elements : {std::int64_t{5000}, std::int64_t{3000000}}) {
             if (!serves(move, algorithm)) continue;
+            if (move == program::Move::all_to_all) elements -= elements % n;
             const auto plan = schedule(move, algorithm, elements, nodes(n, kind));
             int rounds = 0;
             double represented = 0, actual = 0;
@@ -350,6 +394,7 @@ TEST(Schedules, ChooseByPayloadAndPlace) {
   EXPECT_EQ(choose(program::Move::broadcast, small, nodes(8, 1)), double_tree);
   EXPECT_EQ(choose(program::Move::all_gather, small, nodes(8, 1)), halving_doubling);
   EXPECT_EQ(choose(program::Move::all_reduce, small, nodes(2, 0)), ring);
+  EXPECT_EQ(choose(program::Move::all_to_all, small, nodes(8, 1)), direct);
   for (program::Move move : moves)
     for (std::int64_t bytes : {std::int64_t{0}, small, large})
       for (int n : sizes) EXPECT_TRUE(serves(move, choose(move, bytes, nodes(n, 1))));
@@ -373,8 +418,29 @@ TEST(Schedules, ErrorNamesWhatServes) {
     schedule(program::Move::all_gather, program::Algorithm::double_tree, 8, nodes(4, 0));
     FAIL();
   } catch (const InputError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("halving_doubling"));
+    EXPECT_STREQ(e.what(),
+                 "\"double_tree\" does not serve all_gather; ring, halving_doubling, hierarchical "
+                 "and direct do");
   }
+}
+
+TEST(Schedules, AnAllToAllIsDirectAndOfEqualParts) {
+  const auto refusal = [](program::Algorithm algorithm, std::int64_t elements) {
+    try {
+      schedule(program::Move::all_to_all, algorithm, elements, nodes(4, 0));
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(program::Algorithm::direct, 8), "");
+  EXPECT_EQ(refusal(program::Algorithm::ring, 8),
+            "\"ring\" does not serve all_to_all; direct does");
+  EXPECT_EQ(refusal(program::Algorithm::direct, 10),
+            "an all_to_all of 10 elements over 4 members: their parts must be equal; 12 elements "
+            "would do");
+  EXPECT_EQ(algorithm_for(program::Move::all_to_all, program::Algorithm::ring),
+            program::Algorithm::automatic);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "engine/costs/collective_prices.h"
+#include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
 #include "tests/message_of.h"
 
@@ -225,6 +226,30 @@ TEST(LibraryCollective, ThePricesOfCostsAreTheSame) {
             << name << " " << elements;
       }
   }
+}
+
+// NCCL has no all-to-all of its own: it runs in the direct algorithm's rounds.
+TEST(LibraryCollective, AnAllToAllRunsInRounds) {
+  cluster::Cluster c = cluster::load_cluster("dgx-a100:2");
+  c.use_library(software::load_library("nccl-2.20"));
+  const std::vector<Id> devices = first(16);
+  CollectivePrices prices(c);
+  const Id group = prices.groups({devices}, {0});
+  const std::int64_t elements = 16 << 20;
+  EXPECT_EQ(prices.fastest(group, Move::all_to_all, elements, program::DType::u8),
+            Algorithm::direct);
+  EXPECT_TRUE(considered(c, Algorithm::direct, Move::all_to_all, true));
+  EXPECT_FALSE(considered(c, Algorithm::ring, Move::all_to_all, true));
+  const CollectiveCost cost = collective_cost(c, Move::all_to_all, Algorithm::automatic, elements,
+                                              program::DType::u8, {devices});
+  EXPECT_EQ(cost.sent[0], std::vector<std::int64_t>(16, elements / 16 * 15));
+  EXPECT_EQ(cost.seconds[0], prices.seconds(group, Move::all_to_all, Algorithm::direct, elements,
+                                            program::DType::u8)[0]);
+  // On one node, each of the three rounds moves a part over every device's link.
+  const cluster::Cluster node = pod(1, 4, {protocol(Algorithm::ring, "fast", 10, 0.5)});
+  EXPECT_NEAR(collective_seconds(node, Move::all_to_all, Algorithm::direct, 4'000'000,
+                                 program::DType::u8, {first(4)})[0],
+              3 * 1e6 / fast, 1e-12);
 }
 
 TEST(LibraryCollective, GroupsOfOneOpShareLinks) {

@@ -63,6 +63,23 @@ TEST(Linker, RefusesADoubledAllReduce) {
       HasSubstr("layout mismatch on 'G'"));
 }
 
+TEST(Linker, TakesAnAllToAllThatLeavesAShard) {
+  const auto with = [&](const std::string& work) {
+    return refusal(forward + backward + work +
+                   "%3 compute cast source<K/shard(dp) target>G after %2\n"
+                   "%4 compute update param+W@1 grad<G moment1+M@1\n");
+  };
+  EXPECT_EQ(with("%2 dp all_to_all dp source<G/partial(dp) target>K/shard(dp) after %1\n"),
+            "no error");
+  const auto turns = HasSubstr("turns a partial sum or a shard over its group into a shard");
+  EXPECT_THAT(with("%2 dp all_to_all dp source<G target>K/shard(dp) after %1\n"), turns);
+  EXPECT_THAT(with("%2 dp all_to_all dp source<G/partial(dp) target>K after %1\n"), turns);
+  EXPECT_THAT(with("%2 dp all_to_all dp source<G/partial(dp) target>S/shard(dp) after %1\n"),
+              HasSubstr("in equal parts: 8 and 2 elements, 2 members"));
+  EXPECT_THAT(with("%2 dp all_to_all dp source<G/partial(dp) target>G/shard(dp) after %1\n"),
+              HasSubstr("does not work in place"));
+}
+
 TEST(Linker, RefusesARace) {
   EXPECT_THAT(
       refusal(forward + backward + "%2 dp all_reduce dp source<G/partial(dp) target>G\n" + update),

@@ -110,6 +110,9 @@ void check(Communicator& group, const Case& c) {
   }
   const bool gather = spec.move == program::Move::all_gather;
   const bool scatter = spec.move == program::Move::reduce_scatter;
+  std::vector<double> exchanged;  // own part of every member's tensor, in their order
+  for (int r = 0; r < n; ++r)
+    for (std::int64_t i = begin; i < end; ++i) exchanged.push_back(value(r, i));
   const auto part_of = [&](const std::vector<double>& v) {
     return std::vector<double>(v.begin() + begin, v.begin() + end);
   };
@@ -144,6 +147,9 @@ void check(Communicator& group, const Case& c) {
     case program::Move::all_gather:
       require(holds(gathered), name_of(c));
       break;
+    case program::Move::all_to_all:
+      require(holds(exchanged), name_of(c));
+      break;
     case program::Move::broadcast:
       require(holds(of_root), name_of(c));
       break;
@@ -176,7 +182,7 @@ std::string every_case(const Environment& environment, job::Transport transport)
     const auto group = network.communicator("dp", all_ranks(n));
     for (const program::Move move :
          {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-          program::Move::broadcast, program::Move::reduce}) {
+          program::Move::broadcast, program::Move::reduce, program::Move::all_to_all}) {
       for (const program::Algorithm algorithm :
            {program::Algorithm::automatic, program::Algorithm::ring,
             program::Algorithm::double_tree, program::Algorithm::halving_doubling,
@@ -195,6 +201,10 @@ std::string every_case(const Environment& environment, job::Transport transport)
                         kind == 1};
               const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
               if (rooted) c.spec.root = (static_cast<int>(elements) + kind) % n;
+              if (move == program::Move::all_to_all) {
+                if (c.in_place) continue;
+                c.spec.elements *= n;
+              }
               try {
                 check(*group, c);
                 ++cases;
@@ -220,8 +230,9 @@ TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
   for (const Ended& rank : ended) {
     EXPECT_EQ(rank.status, 0) << rank.text;
     // Five moves by six algorithms, without four pairs: double_tree has no reduce_scatter and no
-    // all_gather, halving_doubling no broadcast and no reduce.
-    EXPECT_EQ(rank.text, std::to_string((5 * 6 - 4) * 5 * 3 * 3));
+    // all_gather, halving_doubling no broadcast and no reduce. An all_to_all is automatic or direct
+    // and never in place.
+    EXPECT_EQ(rank.text, std::to_string((5 * 6 - 4) * 5 * 3 * 3 + 2 * 5 * 3 * 2));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Collectives,

@@ -56,7 +56,7 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-        program::Move::broadcast, program::Move::reduce})
+        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all})
     EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
         << static_cast<int>(move);
   EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);
