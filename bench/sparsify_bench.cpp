@@ -1,8 +1,9 @@
 // Measures error feedback with the selection of 10% of 25 million gradient entries on one core.
 // Exact top-k and a warm threshold are compared with one pass that reads gradient and residual and
-// writes the residual. Exact top-k is also compared with the same step by at::topk. All of them run
-// in each round, so that other load on the machine slows all of them; the result is the median of
-// the rounds' ratios.
+// writes the residual. Exact top-k is also compared with the same step by at::topk. And codes of
+// the same gradient, made and read, are compared with the same pass. All of them run in each round,
+// so that other load on the machine slows all of them; the result is the median of the rounds'
+// ratios.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -11,9 +12,12 @@
 #include <chrono>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "bench/figure.h"
+#include "engine/program/packets.h"
+#include "runtime/kernels/quantise.h"
 #include "runtime/kernels/sparsify.h"
 
 namespace {
@@ -54,6 +58,16 @@ class Contest {
     const auto [magnitude, index] = at::topk(e.abs(), keep, -1, true, false);
     benchmark::DoNotOptimize(e.index_select(0, index));
     e.index_fill_(0, index, 0);
+  }
+  /// Makes one packet of the gradient.
+  void quantise(const program::Kernel& kernel, bool feedback) {
+    packet_.resize(std::max(packet_.size(), std::size_t(quantised_bytes(kernel))));
+    runtime::quantise(kernel, random_key(1, Draw::quantise, std::uint64_t(step_), 0), gradient(),
+                      program::DType::f32, 0, 1, feedback ? residual_.data() : nullptr,
+                      packet_.data());
+  }
+  void dequantise(const program::Kernel& kernel) {
+    runtime::dequantise(kernel, packet_.data(), 1, residual_.data());
   }
   double kept() const { return static_cast<double>(kept_) / keep; }
   void next() { ++step_; }
@@ -111,6 +125,46 @@ void select_a_tenth(benchmark::State& state) {
   bench::record({what + "by at::topk", median(topk), "exact selections", "goal", 10, true});
 }
 BENCHMARK(select_a_tenth)->Iterations(9)->Unit(benchmark::kMillisecond);
+
+void make_codes(benchmark::State& state) {
+  struct Way {
+    const char* name;
+    program::Kernel kernel;
+    bool feedback;
+    std::vector<double> making = {}, reading = {};
+  };
+  const auto kernel = [](program::Compressor compressor, int bits, std::int64_t block) {
+    return program::Kernel{.kind = program::KernelKind::quantise,
+                           .of = n,
+                           .keep = n,
+                           .compressor = compressor,
+                           .bits = bits,
+                           .block = block};
+  };
+  Way ways[] = {{"int8", kernel(program::Compressor::int8, 8, 256), true},
+                {"qsgd of 8 bits", kernel(program::Compressor::stochastic, 8, 512), false},
+                {"qsgd of 4 bits", kernel(program::Compressor::stochastic, 4, 512), false},
+                {"qsgd of 2 bits", kernel(program::Compressor::stochastic, 2, 512), false},
+                {"signs", kernel(program::Compressor::sign, 1, n), true}};
+  Contest contest;
+  for (const Way& way : ways) contest.quantise(way.kernel, way.feedback);  // touches all memory
+  for (auto _ : state) {
+    contest.next();
+    const double pass = seconds_of([&] { contest.one_pass(); });
+    for (Way& way : ways) {
+      way.making.push_back(seconds_of([&] { contest.quantise(way.kernel, way.feedback); }) / pass);
+      way.reading.push_back(seconds_of([&] { contest.dequantise(way.kernel); }) / pass);
+    }
+  }
+  for (const Way& way : ways) {
+    state.counters[std::string(way.name) + " made/pass"] = median(way.making);
+    state.counters[std::string(way.name) + " read/pass"] = median(way.reading);
+    const std::string of = std::string("codes of 25 M entries, ") + way.name;
+    bench::record({of + ", making", median(way.making), "passes", "goal", 2});
+    bench::record({of + ", reading", median(way.reading), "passes", "goal", 2});
+  }
+}
+BENCHMARK(make_codes)->Iterations(9)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -73,6 +73,11 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.exchange.feedback = choose<program::Feedback>(c, "feedback");
   plan.exchange.reduction = choose_or_automatic<plan::Reduction>(c, "reduction");
   plan.exchange.coding = choose_or_automatic<program::Coding>(c, "coding");
+  if (const auto bits = c.maybe_integer("bits", between(1, 8)))
+    plan.exchange.bits = static_cast<int>(*bits);
+  plan.exchange.block = c.maybe_integer("block", between(8, 1 << 24));
+  const bool feedback = c.flag("error_feedback", true);
+  if (c.has("error_feedback")) plan.exchange.error_feedback = feedback;
   const Limits part{.least = 0, .most = 1};
   plan.exchange.s_min = c.number("s_min", plan.exchange.s_min, part);
   plan.exchange.s_max = c.number("s_max", plan.exchange.s_max, part);

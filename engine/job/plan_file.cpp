@@ -169,6 +169,9 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.exchange.reduction = maybe_at<plan::Reduction>(c, "reduction");
   plan.exchange.coding = maybe_at<program::Coding>(c, "coding");
   plan.exchange.observe = whole(c, "observe", natural);
+  if (c.has("bits")) plan.exchange.bits = whole(c, "bits", between(1, 8));
+  if (c.has("block")) plan.exchange.block = whole(c, "block", between(8, 1 << 24));
+  if (c.has("error_feedback")) plan.exchange.error_feedback = flag_at(c, "error_feedback");
   plan.schedule.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
   for (std::int64_t node : integers("node_of", natural))
     plan.placement.node_of.push_back(static_cast<Id>(node));

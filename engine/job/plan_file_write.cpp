@@ -132,6 +132,9 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   w.choice("feedback", plan.exchange.feedback);
   w.maybe("reduction", plan.exchange.reduction), w.maybe("coding", plan.exchange.coding);
   w.number("observe", plan.exchange.observe);
+  if (plan.exchange.bits) w.number("bits", *plan.exchange.bits);  // see recompute_unit
+  if (plan.exchange.block) w.number("block", static_cast<double>(*plan.exchange.block));
+  if (plan.exchange.error_feedback) w.flag("error_feedback", *plan.exchange.error_feedback);
   w.choice("pipeline", plan.schedule.pipeline);
   w.numbers("node_of", plan.placement.node_of);
   w.choice("collective", plan.exchange.collective);

@@ -99,6 +99,15 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (!plan.exchange.layers.empty() && !can.sparse)
     refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
            "its gradients are summed whole");
+  if (!can.quantised) {
+    const std::string others =
+        fmt::format("its gradients are not quantised, as those of {} are",
+                    fmt::join(methods_with([](const Combines& c) { return c.quantised; }), ", "));
+    const plan::Exchange& x = plan.exchange;
+    if (x.bits) refuse("bits", std::to_string(*x.bits), others);
+    if (x.block) refuse("block", std::to_string(*x.block), others);
+    if (x.error_feedback) refuse("error_feedback", *x.error_feedback ? "true" : "false", others);
+  }
   if (plan.checkpoints.every > 0 && !can.lockstep)
     throw Refused({"checkpoint.kind", "checkpoint.kind: " + cannot_save_behind(plan.method)});
   if (plan.schedule.staleness > 0 && !can.staleness)

@@ -37,6 +37,7 @@ struct Combines {
   bool lockstep = true;  // all ranks are at the same step, so that one checkpoint has them all
   bool offload = true;   // its optimizer may live on the host
   bool sparse = false;   // may exchange only chosen gradient entries, once a step even if sharded
+  bool quantised = false;  // exchanges gradients as codes of a few bits
 };
 
 struct Strategy {

@@ -121,7 +121,8 @@ class Mover {
   /// new run.
   const std::vector<HeldRect>* source_of(const tensors::PartKey& key, const HeldRect& need) const {
     const std::vector<HeldRect>* same = find(key, key.kind, key.age);
-    if (key.kind == tensors::StorageKind::scale) return same;
+    if (key.kind == tensors::StorageKind::scale || key.kind == tensors::StorageKind::sum_residual)
+      return same;
     if (key.kind == tensors::StorageKind::other)
       return same != nullptr && same->size() == 1 && same->front().rect == need.rect ? same
                                                                                      : nullptr;
@@ -146,13 +147,22 @@ class Mover {
     for (const OwnedRect& part : new_parts_)
       if (part.key.kind == tensors::StorageKind::residual)
         places[part.key.tensor][part.key.copy].push_back(part.held);
+    const auto owes = [](const std::string& tensor, const char* how) {
+      throw InputError(
+          fmt::format("the old plan still owes a part of the gradient of {}, and the new one has "
+                      "no residual for it: begin with a dense plan, or go on with a {} one",
+                      tensor, how));
+    };
+    std::set<std::string> of_sums;
+    for (const OwnedRect& part : new_parts_)
+      if (part.key.kind == tensors::StorageKind::sum_residual) of_sums.insert(part.key.tensor);
+    for (const auto& [key, held] : have_)
+      if (std::get<0>(key) == tensors::StorageKind::sum_residual &&
+          !of_sums.contains(std::get<1>(key)))
+        owes(std::get<1>(key), "quantised");
     for (const auto& [tensor, old_copies] : owed_) {
       const auto found = places.find(tensor);
-      if (found == places.end())
-        throw InputError(
-            fmt::format("the old plan still owes a part of the gradient of {}, and the new one has "
-                        "no residual for it: begin with a dense plan, or go on with a sparse one",
-                        tensor));
+      if (found == places.end()) owes(tensor, "sparse");
       for (const auto& [copy, held] : old_copies) {
         const std::vector<int>* fewest = nullptr;
         int best = 0;

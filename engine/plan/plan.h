@@ -97,6 +97,11 @@ struct Exchange {
   /// Empty: all layers use `density`, `reduction` (none: dense) and `coding` (none: index32).
   std::vector<LayerExchange> layers = {};
   int observe = 0;  // observe every observe-th gradient entry to measure variances; 0: none
+  /// Of methods that quantise gradients: bits of a code, entries that share a scale, and whether
+  /// ranks keep what codes miss for the next step. none: the method's (a block: a rank's part).
+  std::optional<int> bits = {};
+  std::optional<std::int64_t> block = {};
+  std::optional<bool> error_feedback = {};
 };
 
 /// Which segments run on which stage, and which rank on which device.

@@ -38,6 +38,38 @@ std::int64_t packet_room(const Kernel& kernel) {
   return packet_header(kernel.selector) + packet_bytes(kernel.of, capacity, kernel.coding);
 }
 
+std::int64_t scale_bytes(const Kernel& kernel) {
+  return 4 * ((kernel.keep - 1) / kernel.block + 1);
+}
+
+std::int64_t quantised_bytes(const Kernel& kernel) {
+  return scale_bytes(kernel) + (kernel.keep * kernel.bits + 7) / 8;
+}
+
+bool codes_have(Compressor compressor, int bits) {
+  switch (compressor) {
+    case Compressor::int8:
+      return bits == 8;
+    case Compressor::stochastic:
+      return bits == 2 || bits == 4 || bits == 8;
+    case Compressor::sign:
+      return bits == 1;
+  }
+  return false;
+}
+
+std::string bits_text(Compressor compressor) {
+  switch (compressor) {
+    case Compressor::int8:
+      return "8";
+    case Compressor::stochastic:
+      return "2, 4 or 8";
+    case Compressor::sign:
+      return "1";
+  }
+  return "";
+}
+
 std::int64_t select_candidates(const Kernel& kernel) {
   constexpr std::int64_t block = 4096, vector = 16;
   const std::int64_t most = packet_capacity(kernel.of, kernel.keep, kernel.selector);

@@ -1,6 +1,6 @@
-// Sizes of the packets of a sparse exchange, for programs, costs, executors and tests. A packet
-// holds k of n entries of a gradient: their f32 values, and which entries they are in one of three
-// codings (rising indices):
+// Sizes of the packets of sparse and of quantised exchanges, for programs, costs, executors and
+// tests. A packet of a sparse exchange holds k of n entries of a gradient: their f32 values, and
+// which entries they are in one of three codings (rising indices):
 //
 //   index32   | k values: 4k bytes | k indices: 4k |
 //   bitmap    | k values: 4k bytes | one bit per entry: ceil(n / 8) |
@@ -8,8 +8,14 @@
 //
 // With Selector::threshold the number of entries varies. Such a packet begins with a 32-bit count
 // and has room for more entries than are wanted.
+//
+// A packet of a quantised exchange holds k entries in a row, as codes of b bits; with a block of B
+// entries for each scale:
+//
+//   | scales, f32: 4 ceil(k / B) bytes | codes: ceil(k b / 8), entry 0 in the lowest bits |
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "engine/program/program.h"
 
@@ -35,6 +41,18 @@ std::int64_t packet_capacity(std::int64_t n, std::int64_t k, Selector selector);
 std::int64_t packet_bytes(const Kernel& kernel);
 /// The most bytes that a packet of `kernel` may take.
 std::int64_t packet_room(const Kernel& kernel);
+
+/// Whether a kernel makes or reads packets of codes.
+constexpr bool quantises(const Kernel& kernel) {
+  return kernel.kind == KernelKind::quantise || kernel.kind == KernelKind::dequantise;
+}
+/// Bytes of the scales that a packet of codes begins with, and of the whole packet.
+std::int64_t scale_bytes(const Kernel& kernel);
+std::int64_t quantised_bytes(const Kernel& kernel);
+/// Whether a compressor makes codes of so many bits: int8 8, stochastic 2, 4 or 8, sign 1. And the
+/// same as text.
+bool codes_have(Compressor compressor, int bits);
+std::string bits_text(Compressor compressor);
 
 /// Bytes of workspace of a select beside its operands: 8 per candidate (value, index). There is
 /// room for a quarter and a block more candidates than the packet can hold.

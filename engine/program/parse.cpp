@@ -144,6 +144,9 @@ Work parse_work(TextLine& line, const Names& names) {
     if (auto v = line.optional("feedback")) k.feedback = line.named<Feedback>(*v);
     if (auto v = line.optional("coding")) k.coding = line.named<Coding>(*v);
     if (auto v = line.optional("stride")) k.stride = line.number<int>(*v);
+    if (auto v = line.optional("compressor")) k.compressor = line.named<Compressor>(*v);
+    if (auto v = line.optional("bits")) k.bits = line.number<int>(*v);
+    if (auto v = line.optional("block")) k.block = line.number<std::int64_t>(*v);
     return k;
   }
   if (word == "update") return Update{};

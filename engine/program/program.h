@@ -118,13 +118,15 @@ enum class Slot : std::uint8_t {
   master,     // fp32 copy of a 16-bit parameter
   norm,       // f32 scalar: sum of squares of gradients; not finite = overflow
   scale,      // f32 x 2: loss scale, steps since it last changed
-  residual,   // error-feedback memory of a sparsifier
+  residual,   // error-feedback memory of a sparsifier or a quantiser
   threshold,  // f32 x 2: the limit of a threshold select, the number of entries that last passed it
+  sum_residual,  // error-feedback memory of the quantiser of a sum
 };
 constexpr auto spellings(Slot) {
-  return std::to_array<const char*>(
-      {"param", "grad", "input", "output", "saved", "grad_output", "grad_input", "stats", "source",
-       "target", "moment1", "moment2", "master", "norm", "scale", "residual", "threshold"});
+  return std::to_array<const char*>({"param", "grad", "input", "output", "saved", "grad_output",
+                                     "grad_input", "stats", "source", "target", "moment1",
+                                     "moment2", "master", "norm", "scale", "residual", "threshold",
+                                     "sum_residual"});
 }
 
 struct InstanceIndex {
@@ -229,6 +231,15 @@ enum class Coding : std::uint8_t { index32, bitmap, delta16 };
 constexpr auto spellings(Coding) {
   return std::to_array<const char*>({"index32", "bitmap", "delta16"});
 }
+/// How a quantise makes codes of entries v; the entries of a block share a scale, and a code c
+/// stands for c x scale. int8: scale = largest |v| / 127, c = v / scale rounded to nearest.
+/// stochastic: scale = ||v||_2 / s, c = v / scale rounded up or down at random so that its mean is
+/// v / scale; s = 2^(bits - 1) - 1 levels (Alistarh et al., NeurIPS 2017). sign: scale = ||v||_1 /
+/// entries, c = -1 or 1 (Karimireddy et al., ICML 2019).
+enum class Compressor : std::uint8_t { int8, stochastic, sign };
+constexpr auto spellings(Compressor) {
+  return std::to_array<const char*>({"int8", "stochastic", "sign"});
+}
 enum class KernelKind : std::uint8_t {
   measure,  // target (=|+=) Kernel::scale x the sum of squares of all sources
   rescale,  // dynamic loss scaling: reads norm, updates scale (overflow: halve; 2000 good steps:
@@ -240,12 +251,16 @@ enum class KernelKind : std::uint8_t {
                 // gathered into source, in their order
   cast,         // target (=|+=) source, converted to target's dtype; `keep` and `stride` as in
                 // docs/program.md
-  observe,  // updates target by every `stride`-th entry of source / scale: Welford's running mean
-            // and sum of squared deviations, f32 (number of observations, means, sums)
+  observe,   // updates target by every `stride`-th entry of source / scale: Welford's running mean
+             // and sum of squared deviations, f32 (number of observations, means, sums)
+  quantise,  // target = packets of codes for source + residual, `keep` entries each; residual =
+             // what the codes miss. A block with an entry that is not finite is sent as NaN, and
+             // its residual is cleared. Without a residual, what the codes miss is lost
+  dequantise,  // target = the entries of source's packets side by side; of a shard, their sum
 };
 constexpr auto spellings(KernelKind) {
   return std::to_array<const char*>(
-      {"measure", "rescale", "select", "scatter_add", "cast", "observe"});
+      {"measure", "rescale", "select", "scatter_add", "cast", "observe", "quantise", "dequantise"});
 }
 
 /// One pass of one model segment over one micro-batch. Operands by slot:
@@ -260,13 +275,16 @@ struct Compute {
 };
 struct Kernel {
   KernelKind kind = KernelKind::measure;
-  double scale = 1;               // measure
-  std::int64_t of = 0, keep = 0;  // select, scatter_add: a packet holds `keep` of `of` entries.
-                                  // cast: takes the first `keep` of every `stride` entries
-  Selector selector = Selector::top_k;       // select, scatter_add
+  double scale = 1;                     // measure
+  std::int64_t of = 0, keep = 0;        // a packet holds `keep` of `of` entries.
+                                        // cast: takes the first `keep` of every `stride` entries
+  Selector selector = Selector::top_k;  // select, scatter_add
   Feedback feedback = Feedback::conserving;  // select
   Coding coding = Coding::index32;           // select, scatter_add
   int stride = 1;                            // observe, cast
+  Compressor compressor = Compressor::int8;  // quantise, dequantise
+  int bits = 8;                              // of a code: 1, 2, 4 or 8
+  std::int64_t block = 0;                    // entries that share a scale
 };
 /// One optimizer step on a flat interval: param (write), grad (read), moment1/2 and master (add),
 /// norm (read, when clipping or fp16). Every rank runs it in every step. When norm is not finite,

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/names.h"
+#include "engine/program/packets.h"
 
 namespace rehearse::program {
 namespace {
@@ -73,10 +74,17 @@ void check_numbers(const Program& p, const Role& role, Id o) {
     must(kernel->stride >= 1, "stride", kernel->stride, "at least 1");
     must(kernel->of >= 0 && kernel->of <= most, "of", kernel->of,
          fmt::format("from 0 to {}", most));
-    const bool packet =
-        kernel->kind == KernelKind::select || kernel->kind == KernelKind::scatter_add;
+    const bool packet = kernel->kind == KernelKind::select ||
+                        kernel->kind == KernelKind::scatter_add || quantises(*kernel);
     must(kernel->keep >= 0 && kernel->keep <= (packet ? kernel->of : most), "keep", kernel->keep,
          fmt::format("from 0 to {}", packet ? kernel->of : most));
+    if (!quantises(*kernel)) return;
+    must(kernel->keep >= 1, "keep", kernel->keep, "at least 1");
+    const std::string codes = bits_text(kernel->compressor);
+    must(codes_have(kernel->compressor, kernel->bits), "bits", kernel->bits, codes);
+    must(kernel->block >= 1 && kernel->block <= most &&
+             (kernel->block % 8 == 0 || kernel->block >= kernel->keep),
+         "block", kernel->block, "a multiple of 8, or all entries of a packet");
   }
 }
 
@@ -91,6 +99,25 @@ void check_observation(const Program& p, const Role& role, Id o, const Kernel& k
            fmt::format("the observation of {} entries at stride {} takes {} numbers, '{}' has {}",
                        entries, kernel.stride, wanted, role.views[target.view].name,
                        elements_of(p, role, target)));
+}
+
+/// Checks that packets and entries fit each other.
+void check_packets(const Program& p, const Role& role, Id o, const Kernel& kernel) {
+  const Op& op = role.ops[o];
+  const bool packs = kernel.kind == KernelKind::quantise;
+  const Ref &entries = *find(op, packs ? Slot::source : Slot::target),
+            &packets = *find(op, packs ? Slot::target : Slot::source);
+  const std::int64_t bytes = quantised_bytes(kernel), have = bytes_of(p, role, packets);
+  const std::int64_t count = have / bytes;
+  const bool sums = !packs && entries.layout.shard != 0;
+  if (have % bytes != 0 || elements_of(p, role, entries) != (sums ? 1 : count) * kernel.keep)
+    refuse(p, role, o,
+           fmt::format("packets of {} bytes with {} entries each: {} bytes do not hold {} entries",
+                       bytes, kernel.keep, have, elements_of(p, role, entries)));
+  for (const Slot slot : {Slot::residual, Slot::sum_residual})
+    if (const Ref* residual = find(op, slot);
+        residual != nullptr && elements_of(p, role, *residual) != elements_of(p, role, entries))
+      refuse(p, role, o, "the residual has other entries than the source");
 }
 
 void check_operands(const Program& p, const Role& role, Id o) {
@@ -111,9 +138,12 @@ void check_operands(const Program& p, const Role& role, Id o) {
             if (find(op, Slot::source) == nullptr) needs(Slot::target);
           },
           [&](const Kernel& kernel) {
-            if (kernel.kind != KernelKind::observe) return;
+            if (kernel.kind != KernelKind::observe && !quantises(kernel)) return;
             needs(Slot::source), needs(Slot::target);
-            check_observation(p, role, o, kernel);
+            if (quantises(kernel))
+              check_packets(p, role, o, kernel);
+            else
+              check_observation(p, role, o, kernel);
           },
           [&](const Copy&) {
             needs(Slot::source), needs(Slot::target);

@@ -53,6 +53,10 @@ std::string work_text(const Program& p, const Work& work) {
               out += fmt::format(" feedback={}", name_of(k.feedback));
             if (k.coding != Coding::index32) out += fmt::format(" coding={}", name_of(k.coding));
             if (k.stride != 1) out += fmt::format(" stride={}", k.stride);
+            if (k.compressor != Compressor::int8)
+              out += fmt::format(" compressor={}", name_of(k.compressor));
+            if (k.bits != 8) out += fmt::format(" bits={}", k.bits);
+            if (k.block) out += fmt::format(" block={}", k.block);
             return out;
           },
           [](const Update&) { return std::string("update"); },

@@ -185,6 +185,10 @@ class Mapper {
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
               if (kernel.kind == program::KernelKind::select)
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::residual});
+              if (kernel.kind == program::KernelKind::quantise)
+                return relate_slots(
+                    rank, op,
+                    {program::Slot::source, program::Slot::residual, program::Slot::sum_residual});
               return false;
             },
             [&](const program::Update&) {
@@ -197,11 +201,11 @@ class Mapper {
               const program::Ref* source = find(op, program::Slot::source);
               const program::Ref* target = find(op, program::Slot::target);
               if (source == nullptr || target == nullptr) return false;
+              if (collective.move == program::Move::all_to_all) return false;  // of packets
               Side from = side(rank, *source), to = side(rank, *target);
               const GroupPlace place = places_[collective.channel].at(rank);
               if (collective.move == program::Move::all_gather)
                 to.extent = part_of(to.extent, place.index, place.count);
-              if (collective.move == program::Move::all_to_all) return false;  // of packets
               if (collective.move == program::Move::reduce_scatter)
                 from.extent = part_of(from.extent, place.index, place.count);
               return relate(from, to);
@@ -358,6 +362,8 @@ class Mapper {
         return StorageKind::residual;
       case program::Slot::scale:
         return StorageKind::scale;
+      case program::Slot::sum_residual:
+        return StorageKind::sum_residual;
       default:
         return StorageKind::other;
     }

@@ -37,11 +37,12 @@ enum class StorageKind : std::uint8_t {
   moment2,
   master,
   residual,
-  scale
+  scale,
+  sum_residual
 };
 constexpr auto spellings(StorageKind) {
-  return std::to_array<const char*>(
-      {"other", "param", "grad", "moment1", "moment2", "master", "residual", "scale"});
+  return std::to_array<const char*>({"other", "param", "grad", "moment1", "moment2", "master",
+                                     "residual", "scale", "sum_residual"});
 }
 
 struct StorageMap {

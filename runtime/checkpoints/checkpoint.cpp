@@ -335,8 +335,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     const bool known = spec != specs.end();
     const bool moment = part.key.kind == tensors::StorageKind::moment1 ||
                         part.key.kind == tensors::StorageKind::moment2;
-    if ((moment && left(job::LeftState::moments)) ||
-        (part.key.kind == tensors::StorageKind::residual && left(job::LeftState::residuals)))
+    const bool owed = part.key.kind == tensors::StorageKind::residual ||
+                      part.key.kind == tensors::StorageKind::sum_residual;
+    if ((moment && left(job::LeftState::moments)) || (owed && left(job::LeftState::residuals)))
       continue;
     tensors::PartKey whole = part.key;
     if (left(job::LeftState::versions)) whole.age = 1;
@@ -353,9 +354,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     }
     // Missing residuals and rank-local state keep their initial values: a layer that was sent whole
     // has no residual, and a rank that is new has no threshold of a select.
-    if (last.second.empty() && (part.key.kind == tensors::StorageKind::residual ||
-                                part.key.kind == tensors::StorageKind::other))
-      continue;
+    if (last.second.empty() && (owed || part.key.kind == tensors::StorageKind::other)) continue;
     if (last.second.empty())
       throw InputError(
           fmt::format("{}: it has no {} of {}: it was saved with another optimizer, precision or "

@@ -234,6 +234,12 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     case program::KernelKind::scatter_add:
       scatter_add(p, work, step);
       return;
+    case program::KernelKind::quantise:
+      quantise(p, work, step);
+      return;
+    case program::KernelKind::dequantise:
+      dequantise(p, work, step);
+      return;
     case program::KernelKind::cast: {
       std::vector<at::Tensor> sources;
       for (const Operand& operand : p.operands)

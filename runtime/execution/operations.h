@@ -77,6 +77,7 @@ class Operations {
   void prepare(Id op);
   void prepare_compute(Prepared& p, const program::Compute& compute);
   void prepare_kernel(Prepared& p, const program::Kernel& kernel);
+  void prepare_packets(Prepared& p, const program::Kernel& kernel);
   void prepare_update(Prepared& p);
   void prepare_collective(Prepared& p, const program::Collective& collective);
   void prepare_exchange(Prepared& p, Id channel, Id peer);
@@ -91,6 +92,8 @@ class Operations {
   void kernel(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void select(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void scatter_add(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void quantise(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void dequantise(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);

@@ -21,6 +21,10 @@ const program::Kernel* Operations::packets_of(Id storage) const {
 }
 
 void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
+  if (quantises(kernel)) {
+    prepare_packets(p, kernel);
+    return;
+  }
   if (kernel.kind == program::KernelKind::select) select_scratch_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
     const program::Ref& ref = p.op->refs[i];

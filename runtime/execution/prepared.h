@@ -41,9 +41,10 @@ struct Operations::Prepared {
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // filled during a call only
   std::unique_ptr<bool[]> accumulate = {};  // by gradient: add to it instead of writing it
   std::vector<Operand> padding = {};        // padding of the gradient views that this op writes
-  // Select and scatter_add
-  std::uint64_t key = 0;        // key of random_k's draws
-  std::int64_t part_begin = 0;  // first element of the gradient that lies in the target
+  // Kernels that make or read packets
+  std::uint64_t key = 0;        // key of the draws of random_k and of stochastic rounding
+  std::int64_t part_begin = 0;  // first element of the gradient that lies in the operand
+  bool part = false;            // the operand is this rank's part of the gradient
   std::int64_t count = 0;       // number of packets
   // Update
   std::vector<DecayRun> runs = {};

@@ -9,15 +9,7 @@
 #include <vector>
 
 #include "runtime/kernels/floats.h"
-
-// Compiles a loop for AVX-512, AVX2 and plain x86-64; at run time the loader picks the version for
-// the processor. Not with AddressSanitizer, which does not support such functions.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-#define REHEARSE_VECTORISED \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define REHEARSE_VECTORISED
-#endif
+#include "runtime/kernels/vectorised.h"
 
 namespace rehearse::runtime {
 namespace {

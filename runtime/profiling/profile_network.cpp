@@ -8,6 +8,7 @@
 
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
+#include "runtime/kernels/quantise.h"
 #include "runtime/kernels/sparsify.h"
 #include "runtime/profiling/profile_parts.h"
 
@@ -58,6 +59,10 @@ void profile_kernels(Control& control, costs::Profile& profile) {
   const at::Tensor target = at::zeros({large}, at::kFloat);
   const auto kernel_of = [](std::int64_t n) { return program::Kernel{.of = n, .keep = n / 10}; };
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
+  const auto codes_of = [](std::int64_t n) {
+    return program::Kernel{.kind = program::KernelKind::quantise, .of = n, .keep = n, .block = 256};
+  };
+  std::vector<std::byte> codes(static_cast<std::size_t>(quantised_bytes(codes_of(large))));
   SelectScratch scratch;
   const auto seconds = [&](program::KernelKind kind, std::int64_t n) {
     const std::string key = fmt::format("kernel {} {}", static_cast<int>(kind), n);
@@ -84,6 +89,13 @@ void profile_kernels(Control& control, costs::Profile& profile) {
         case program::KernelKind::observe:
           observe(from, program::DType::f32, n / 3, 1, 1, target.data_ptr<float>());
           return;
+        case program::KernelKind::quantise:
+          quantise(codes_of(n), {}, from, program::DType::f32, 0, 1, target.data_ptr<float>(),
+                   codes.data());
+          return;
+        case program::KernelKind::dequantise:
+          dequantise(codes_of(n), codes.data(), 1, target.data_ptr<float>());
+          return;
       }
     });
     return mean_over_ranks(control, key + " s", mine);
@@ -98,6 +110,9 @@ void profile_kernels(Control& control, costs::Profile& profile) {
   measure(program::KernelKind::scatter_add, 4 + 0.8);
   measure(program::KernelKind::cast, 6);
   measure(program::KernelKind::observe, (4 + 16) / 3.0);
+  const double code = 1 + 4 / 256.0;
+  measure(program::KernelKind::quantise, 4 + 8 + code);
+  measure(program::KernelKind::dequantise, 4 + code);
   profile.kernels.push_back({.kind = program::KernelKind::rescale,
                              .bytes_per_second = 1e9,
                              .launch = seconds(program::KernelKind::rescale, small)});

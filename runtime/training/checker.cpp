@@ -38,6 +38,7 @@ bool counts(const tensors::TensorPart& part, const tensors::RankMap& map) {
     case StorageKind::moment2:
     case StorageKind::master:
     case StorageKind::residual:
+    case StorageKind::sum_residual:
       return true;
     default:
       return false;

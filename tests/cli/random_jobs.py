@@ -28,6 +28,8 @@ METHODS = {
     "zb-h1": ("pp", "dp", "tp"),
     "zb-h2": ("pp", "dp", "tp"),
     "topk-sync": ("dp",),
+    "int8-sync": ("dp", "tp"),
+    "ef-signsgd": ("dp",),
     "ps-sync": (),
     "ps-ssp": (),
 }

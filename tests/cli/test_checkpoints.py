@@ -22,6 +22,8 @@ METHODS = {  # method -> ranks, further keys
     "megatron": (4, {"method.tp": 2, "method.dp": 2, "method.precision": "fp16"}),
     "pipedream-2bw": (2, {"method.pp": 2, "method.dp": 1}),
     "topk-sync": (2, {"method.dp": 2}),
+    "int8-sync": (3, {"method.dp": 3, "train.global_batch": 6}),
+    "ef-signsgd": (2, {"method.dp": 2, "method.precision": "bf16"}),
     "ps-sync": (3, {"method.dp": 2, "method.servers": 1}),
 }
 
@@ -66,7 +68,7 @@ class Checkpoints(TrainingCase):
 
     def test_state_that_a_run_goes_on_without(self):
         """Weights are always read: the first step after has the loss of the undisturbed run, if it computes with the newest ones."""
-        cases = {"ddp": ["moments"], "topk-sync": ["residuals"], "pipedream-2bw": ["versions"]}
+        cases = {"ddp": ["moments"], "topk-sync": ["residuals"], "int8-sync": ["residuals"], "pipedream-2bw": ["versions"]}
         for method, without in cases.items():
             with self.subTest(method):
                 whole, cut = f"kept-{method}", f"left-{method}"

@@ -29,6 +29,9 @@ struct BucketViews {
   // Sparse exchanges: the entries not sent yet, the threshold of a threshold select, the packet of
   // this rank, and all packets that it adds up.
   Id residual = none, threshold = none, packet = none, packets = none;
+  // Quantised exchanges: also what the codes of the sum miss, and the packets before and after the
+  // all-to-all. `packet` is that of the sum of this rank's part, `packets` those of all sums.
+  Id sum_residual = none, parts = none, received = none;
 };
 
 /// Parameter groups that share flat storage and are reduced together.
@@ -37,7 +40,7 @@ struct Bucket {
   std::vector<Id> groups = {};
   std::vector<std::int64_t> begin = {};  // [group in `groups`]: first element; last entry: the end
   std::int64_t whole_begin = 0;          // first element of the groups that tp does not split
-  std::int64_t elements = 0;             // with padding that makes ZeRO shards equal
+  std::int64_t elements = 0;             // with padding that makes parts equal (equal_parts)
   Id completes_at = none;                // the segment whose backward completes its gradients
   bool tied = false;                     // has a copy on another stage; their gradients are summed
   bool tied_copy = false;                // tied, and not on the first stage that has it

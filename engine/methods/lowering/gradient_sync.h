@@ -21,6 +21,8 @@ class GradientSync {
   virtual bool bucket_per_segment(const plan::Plan&) const { return false; }
   /// Whether groups that tp splits and groups that it does not split go into separate buckets.
   virtual bool bucket_per_kind(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
+  /// Whether buckets end in padding that makes the parts of all data-parallel ranks equal.
+  virtual bool equal_parts(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
     return plan.exchange.bucket.value;
   }
@@ -61,5 +63,8 @@ const GradientSync& gradient_sync(const plan::Plan& plan);
 /// empty: buckets of plan.exchange.bucket bytes, all by plan.exchange.reduction (none: dense) at
 /// plan.exchange.density.
 const GradientSync& sparse(const plan::Plan& plan);
+/// Weights and gradients are whole on every dp rank; gradients are summed as codes of a few bits
+/// (quantised.cpp).
+const GradientSync& quantised(program::Compressor compressor);
 
 }  // namespace rehearse::methods

@@ -73,6 +73,8 @@ const std::map<std::string, Words> out_of_range = {
     {"method.virtual_stages", {"0", "2000"}},
     {"method.bucket", {"\"0B\"", "\"-1MB\"", "\"1e6EB\""}},
     {"method.density", {"0", "-0.1", "1.5", "1e300"}},
+    {"method.bits", {"0", "9", "-1"}},
+    {"method.block", {"0", "7", "99999999"}},
     {"method.s_min", {"-0.1", "1.5"}},
     {"method.s_max", {"-0.1", "1.5", "1"}},
     {"method.staleness", {"-1", "99999999999"}},

@@ -32,7 +32,8 @@ auto members_of(const plan::Plan& plan) {
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
                recompute_unit] = schedule;
   const auto& [zero, keep_gathered, fp32_gradients, offload, bucket, collective, density, s_min,
-               s_max, selector, feedback, reduction, coding, layers, observe] = exchange;
+               s_max, selector, feedback, reduction, coding, layers, observe, bits, block,
+               error_feedback] = exchange;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
@@ -74,6 +75,9 @@ auto members_of(const plan::Plan& plan) {
                     coding,
                     exchanges,
                     observe,
+                    bits,
+                    block,
+                    error_feedback,
                     pipeline,
                     node_of,
                     collective,
@@ -126,6 +130,9 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
     for (std::size_t s = 0; s < model.segments.size(); ++s)
       p.exchange.layers.push_back({draw.part(), static_cast<plan::Reduction>(draw(0, 2)),
                                    static_cast<program::Coding>(draw(0, 2))});
+  if (draw.coin()) p.exchange.bits = draw(1, 8);
+  if (draw.coin()) p.exchange.block = 8 * draw(1, 999);
+  if (draw.coin()) p.exchange.error_feedback = draw.coin();
   p.schedule.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
   const int world = p.mesh.world_size();
   for (int i = draw.coin() ? world : 0; i > 0; --i)

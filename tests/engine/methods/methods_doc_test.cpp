@@ -28,6 +28,7 @@ std::string matrix() {
     if (c.shares) other.emplace_back("shares");
     if (c.offload) other.emplace_back("offload");
     if (c.sparse) other.emplace_back("sparse gradients");
+    if (c.quantised) other.emplace_back("quantised gradients");
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {} |\n", name,
                        s.summary, s.source, mark(c.pp), mark(c.tp), c.max_zero, mark(c.recompute),
                        mark(c.clip), mark(c.low_precision), fmt::join(other, ", "));

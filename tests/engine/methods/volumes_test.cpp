@@ -112,6 +112,22 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     const std::int64_t dense = (plan.exchange.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
     return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
   }
+  if (strategy_named(plan.method).combines.quantised && n > 1) {
+    // Instead of the dense sum, each rank sends n - 1 packets to the owners of the parts and n - 1
+    // copies of the packet of its own sum. A packet has a scale for each block, and its codes.
+    const std::int64_t t = plan.mesh.tp;
+    std::int64_t split = 0, whole = 0;
+    for (const model::ParamGroup& g : model.groups)
+      (t > 1 && g.split ? split : whole) += elements_of(g, plan.mesh.tp);
+    std::int64_t packets = 0;
+    for (const std::int64_t elements : {split, whole}) {
+      if (elements == 0) continue;
+      const std::int64_t part = (elements + n - 1) / n, block = plan.exchange.block.value_or(part);
+      packets += 4 * ((part + block - 1) / block) + (part * *plan.exchange.bits + 7) / 8;
+    }
+    return formula(plan, model) - 2 * (n - 1) * (split + whole) * t * 4 +
+           t * n * 2 * (n - 1) * packets;
+  }
   return formula(plan, model);
 }
 
@@ -200,6 +216,62 @@ TEST(Fp32Gradients, SendTwiceTheBytesOfGradients) {
   EXPECT_EQ(bytes("zero1", true) / bytes("zero1", false), 3.0 / 2);  // of 2 units, 1 of gradients
   EXPECT_EQ(bytes("zero2", true) / bytes("zero2", false), 5.0 / 3);  // of M + 1 units, M
   EXPECT_EQ(bytes("zero3", true) / bytes("zero3", false), 8.0 / 6);  // of 3 M units, M
+}
+
+TEST(QuantisedBytes, FollowFromBitsAndBlock) {
+  const model::ModelSpec model = model_of(8);
+  const std::int64_t elements = parameters_of(model), n = 4, part = (elements + n - 1) / n;
+  struct Case {
+    const char* method;
+    std::optional<int> bits = {};
+    std::optional<std::int64_t> block = {};
+    std::int64_t packet = 0;
+  };
+  for (const Case& c : {Case{"int8-sync", {}, {}, part + 4 * ((part + 255) / 256)},
+                        Case{"int8-sync", {}, 64, part + 4 * ((part + 63) / 64)},
+                        Case{"qsgd", {}, {}, part + 4 * ((part + 511) / 512)},
+                        Case{"qsgd", 4, {}, (part + 1) / 2 + 4 * ((part + 511) / 512)},
+                        Case{"qsgd", 2, 1024, (part + 3) / 4 + 4 * ((part + 1023) / 1024)},
+                        Case{"ef-signsgd", {}, {}, (part + 7) / 8 + 4},
+                        Case{"ef-signsgd", {}, 512, (part + 7) / 8 + 4 * ((part + 511) / 512)}})
+    for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
+      const plan::Plan plan{.method = c.method,
+                            .mesh = {.dp = static_cast<int>(n)},
+                            .schedule = {.global_batch = 8, .micro_batches = 2},
+                            .exchange = {.bucket = Bytes(1e12), .bits = c.bits, .block = c.block},
+                            .precision = precision};
+      EXPECT_EQ(test::sent_bytes(link::link(compile(plan, model))), n * 2 * (n - 1) * c.packet)
+          << c.method << c.bits.value_or(0);
+    }
+}
+
+TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
+  const model::ModelSpec model = model_of(2);
+  const auto refusal = [&](const char* method, const auto& change) {
+    plan::Plan plan{.method = method, .mesh = {.dp = 2}, .schedule = {.global_batch = 2}};
+    change(plan);
+    try {
+      prepare(plan, model);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal("int8-sync", [](plan::Plan& p) { p.exchange.bits = 4; }),
+            "method.bits: 4: method \"int8-sync\" has codes of 8 bits");
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.bits = 3; }),
+            "method.bits: 3: method \"qsgd\" has codes of 2, 4 or 8 bits");
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.bits = 2; }), "accepted");
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.block = 100; }),
+            "method.block: 100: must be a multiple of 8; nearest: 104");
+  EXPECT_EQ(refusal("ef-signsgd", [](plan::Plan& p) { p.exchange.zero = 1; }),
+            "method.zero: 1 does not combine with method \"ef-signsgd\": at most 0");
+  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.error_feedback = true; }),
+            "method.error_feedback: true does not combine with method \"ddp\": its gradients are "
+            "not quantised, as those of ef-signsgd, int8-sync, qsgd are");
+  EXPECT_EQ(refusal("topk-sync", [](plan::Plan& p) { p.exchange.bits = 8; }),
+            "method.bits: 8 does not combine with method \"topk-sync\": its gradients are not "
+            "quantised, as those of ef-signsgd, int8-sync, qsgd are");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(test::all_methods()), test::method_name);

@@ -258,6 +258,34 @@ TEST(Migration, AddsEveryResidualExactlyOnce) {
   expect_arrived(moved(dense, sparse(4, {}), model), model);
 }
 
+TEST(Migration, MovesWhatASumOwesToTheNewOwnerOfItsPart) {
+  const model::ModelSpec model = test::small_model(4);
+  const auto plan = [](const char* method, double bucket, std::vector<int> shares = {}) {
+    return plan::Plan{.method = method,
+                      .mesh = {.dp = 4},
+                      .schedule = {.global_batch = 12, .shares = std::move(shares)},
+                      .exchange = {.bucket = Bytes(bucket)}};
+  };
+  const Moved m = moved(plan("int8-sync", 20000), plan("int8-sync", 1e9, {5, 3, 3, 1}), model);
+  if (HasFailure()) return;
+  expect_arrived(m, model);
+  EXPECT_EQ(owed(m, true, model), owed(m, false, model));
+  EXPECT_GT(m.migration.sent_bytes, 0);  // other buckets have other parts
+  bool some = false;
+  for (const tensors::TensorPart& part : m.new_parts[1])
+    some |= part.key.kind == tensors::StorageKind::sum_residual;
+  EXPECT_TRUE(some);
+  // A sparse plan has residuals, but no place for what the sum owes.
+  try {
+    moved(plan("int8-sync", 1e9), plan("topk-sync", 1e9), model);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("or go on with a quantised one"), std::string::npos);
+  }
+  EXPECT_THROW(moved(plan("int8-sync", 1e9), plan("ddp", 1e9), model), InputError);
+  EXPECT_NO_THROW(moved(plan("ddp", 1e9), plan("int8-sync", 1e9), model));
+}
+
 TEST(Migration, AddsResidualsUpWhereThereAreFewerReplicas) {
   model::ModelSpec model = test::small_model(4);
   model.tied = false;

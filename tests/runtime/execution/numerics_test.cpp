@@ -19,6 +19,7 @@
 #include "tests/methods.h"
 #include "tests/runtime/arrivals.h"
 #include "tests/runtime/conformance.h"
+#include "tests/runtime/quantised_reference.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse::runtime {
@@ -98,6 +99,48 @@ class TopK {
   tensors::RankMap map_;
   std::map<Id, std::int64_t> keep_ = {};
   std::vector<std::map<Id, std::vector<float>>> residuals_;
+};
+
+/// Quantised sums from their definition, in the program's buckets.
+class Quantised {
+ public:
+  explicit Quantised(const job::Job& job) : model_(job.model) {
+    const link::LinkedProgram linked = link::link(methods::compile(job.plan, job.model));
+    buckets_ = quantised_sums(linked, job.model, job.train.seed);
+  }
+  bool sums() const { return !buckets_.empty(); }
+
+  reference::Weights operator()(int step, const std::vector<reference::Weights>& by_worker) {
+    reference::Weights out;
+    for (QuantisedSum& bucket : buckets_) {
+      std::vector<std::vector<float>> gradients(by_worker.size());
+      for (std::size_t worker = 0; worker < by_worker.size(); ++worker)
+        for (const model::TensorSpec* spec : tensors_in(bucket)) {
+          const at::Tensor flat = by_worker[worker].at(spec->name).contiguous().view(-1);
+          gradients[worker].insert(gradients[worker].end(), flat.data_ptr<float>(),
+                                   flat.data_ptr<float>() + flat.numel());
+        }
+      const std::vector<float> sum = bucket(step, std::move(gradients));
+      const float* next = sum.data();
+      for (const model::TensorSpec* spec : tensors_in(bucket)) {
+        at::Tensor& one = out[spec->name] = at::empty_like(by_worker[0].at(spec->name));
+        std::copy_n(next, one.numel(), one.data_ptr<float>());
+        next += one.numel();
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::vector<const model::TensorSpec*> tensors_in(const QuantisedSum& bucket) const {
+    std::vector<const model::TensorSpec*> out;
+    for (const tensors::ParamPiece& piece : bucket.pieces)
+      for (const model::TensorSpec& spec : model_.groups[piece.group].tensors) out.push_back(&spec);
+    return out;
+  }
+
+  const model::ModelSpec& model_;
+  std::vector<QuantisedSum> buckets_ = {};
 };
 
 bool serves_by_arrival(const program::Program& program) {
@@ -275,6 +318,13 @@ TEST_P(Method, FollowsItsReference) {
     rule.emplace(job);
     rules.workers = job.plan.mesh.dp;
     rules.combine = [&](int, const auto& by_worker) { return (*rule)(by_worker); };
+  }
+  Quantised quantised(job);
+  if (quantised.sums()) {
+    // A rounding error may change a code, so run few steps.
+    job.train.steps = 10;
+    rules.workers = job.plan.mesh.dp;
+    rules.combine = [&](int step, const auto& by_worker) { return quantised(step, by_worker); };
   }
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;

@@ -52,7 +52,8 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   EXPECT_TRUE(profile.update_seconds(plan::Optimizer::adamw, program::DType::f32, 1'000'000, kind));
   for (const program::KernelKind work :
        {program::KernelKind::measure, program::KernelKind::rescale, program::KernelKind::select,
-        program::KernelKind::scatter_add, program::KernelKind::cast, program::KernelKind::observe})
+        program::KernelKind::scatter_add, program::KernelKind::cast, program::KernelKind::observe,
+        program::KernelKind::quantise, program::KernelKind::dequantise})
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
