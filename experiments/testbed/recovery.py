@@ -2,9 +2,10 @@
 """What recoveries take, predicted and measured: each recovery policy of `rehearse train` on two ranks, and an elastic run on two nodes of a
 testbed (docs/testbed.md), under several kinds of failure.
 
-Measured beforehand: segments and updates (`rehearse profile`), and for each policy one kill, which says how long a recovery of that policy
-takes, and how much longer than usual its first steps take. From these the long-run walk (`rehearse simulate --duration`) predicts
-failures of other kinds at other distances from a checkpoint. All predictions are written, with their hashes, before those runs.
+Measured beforehand: segments and updates (`rehearse profile`), and for each policy two kills, which say how long a recovery of that policy
+takes, and how much longer than usual its first steps take: processes are cold, and under some policies a rank is still missing. From
+these the long-run walk (`rehearse simulate --duration`) predicts failures of other kinds at other distances from a checkpoint. All
+predictions are written, with their hashes, before those runs.
 
     tools/python experiments/testbed/recovery.py              # about 15 minutes on two cores; needs what tools/testbed needs
     tools/python experiments/testbed/recovery.py --only shrink,elastic --kinds kill -o out/short
@@ -40,7 +41,7 @@ KINDS = {
     "hang": ("hangs", TIMEOUT + HEARTBEAT),
     "stop": ("freezes", TIMEOUT + HEARTBEAT),
 }
-CALIBRATION = (18, 1)  # step and rank of the kill that calibrates a policy
+CALIBRATIONS = ((24, 1), (24, 0))  # step and rank of the kills that calibrate a policy; as far from a checkpoint as a trial can be
 # kind, step, rank. None in the step after a checkpoint, in which it is being written: whether it is complete then is a matter of luck.
 TRIALS = (("kill", 23, 0), ("kill", 27, 1), ("hang", 20, 1), ("stop", 22, 1))
 PATIENCE = 180  # seconds for a trial
@@ -72,9 +73,14 @@ def walk(events, settings, out):
     return study.rehearse("simulate", JOB, *study.sets(keys), "--duration", "10min", "--seeds", 1)
 
 
-def predict(policy, trial, first, out):
-    """What the walk predicts; real runs go on from their newest checkpoint under every policy, so it walks a restart. `first`, the recovery
-    that calibrates the policy, says how long it takes, the loading of the checkpoint included, and how slow its first steps are. With
+def slow_start(calibrations, steps, pace):
+    """Seconds that the first steps after a recovery take longer than `pace` each: the mean of the recoveries that calibrate the policy."""
+    return statistics.fmean(max(0.0, one["done_after_s"][steps - 1] - steps * pace) for one in calibrations)
+
+
+def predict(policy, trial, calibrations, out):
+    """What the walk predicts; real runs go on from their newest checkpoint under every policy, so it walks a restart. `calibrations`, kills
+    under the same policy, say how long a recovery takes, the loading of the checkpoint included, and how slow its first steps are. With
     which plan steps are done again is known."""
     kind, at, rank = trial
     place = place_of(policy, out)
@@ -85,8 +91,8 @@ def predict(policy, trial, first, out):
     one = walk(f'[[event]]\nkind = "rank_dies"\nrank = {rank}\nat = "{seconds:.6f}s"\n', place | keys, out)
     lost = one["lost_s"]
     calibrated = walk("", place | plan_after(policy, "kill"), out)["step_time_s"]
-    rework = lost["rework"] * after / whole["step_time_s"] + max(0.0, first["rework_s"] - first["steps_again"] * calibrated)
-    down = first["detection_s"] + first["restart_s"]
+    rework = lost["rework"] * after / whole["step_time_s"] + slow_start(calibrations, round(one["lost_steps"]), calibrated)
+    down = statistics.fmean(of["detection_s"] + of["restart_s"] for of in calibrations)
     return {
         "detection_s": lost["detection"],
         "restart_s": down,
@@ -157,7 +163,9 @@ def measure(policy, trial, network, name, out):
         struck = watch.until(lambda: watch.lines("faults.jsonl"), alive)
         again = watch.until(lambda: watch.lines("recoveries.jsonl"), alive)
         (note,) = watch.lines("recoveries.jsonl")[:1]
-        there = watch.until(lambda: watch.last_step() >= at - 1, alive)
+        from_step = note["from_step"]
+        done = [watch.until(lambda step=step: watch.last_step() >= step, alive) for step in range(from_step + 1, at)]
+        there = done[-1] if done else again
         after = watch.until(lambda: watch.last_step() >= at + 3, alive)
         for child in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,9 +179,10 @@ def measure(policy, trial, network, name, out):
     return {
         "detection_s": again - struck - note["down_s"],
         "restart_s": note["down_s"],
-        "rework_s": there - again if at - 1 > note["from_step"] else 0.0,
-        "total_s": (there if at - 1 > note["from_step"] else again) - struck,
-        "steps_again": at - 1 - note["from_step"],
+        "rework_s": there - again,
+        "total_s": there - struck,
+        "steps_again": at - 1 - from_step,
+        "done_after_s": [at_time - again for at_time in done],
         "ranks": note["ranks"],
         "steady_step_s": statistics.median(steps) if steps else None,
         "after_s": after - there,
@@ -181,12 +190,14 @@ def measure(policy, trial, network, name, out):
 
 
 def trials(policies, kinds, network, runs, out):
-    """Calibrates each policy by a kill, predicts the others, writes the predictions, and then runs them."""
+    """Calibrates each policy by kills, predicts other failures, writes the predictions, and then runs them."""
     for policy in policies:
-        print(f"{policy}: calibration", file=sys.stderr, flush=True)
-        first = measure(policy, ("kill", *CALIBRATION), network, f"{policy}-calibration", out)
+        first = []
+        for i, where in enumerate(CALIBRATIONS):
+            print(f"{policy}: calibration {i + 1}", file=sys.stderr, flush=True)
+            first.append(measure(policy, ("kill", *where), network, f"{policy}-calibration-{i + 1}", out))
         for trial in (trial for trial in TRIALS if trial[0] in kinds):
-            one = {"policy": policy, "kind": trial[0], "step": trial[1], "rank": trial[2], "calibration": first}
+            one = {"policy": policy, "kind": trial[0], "step": trial[1], "rank": trial[2], "calibrations": first}
             one["predicted"] = predict(policy, trial, first, out)
             runs.append(one)
     study.write(study.ROOT / out, {"predictions.json": study.to_json({"schema_version": 1, "runs": runs})})
@@ -203,7 +214,20 @@ def error(one):
     return one["predicted"]["total_s"] / one["measured"]["total_s"] - 1
 
 
-def text_of(runs):
+def summary(runs):
+    """Errors of the totals of the runs that recovered."""
+    sizes = sorted(abs(error(one)) for one in runs if "measured" in one)
+    if not sizes:
+        return {}
+    return {
+        "median_abs_error": statistics.median(sizes),
+        "worst": sizes[-1],
+        "recoveries": len(sizes),
+        "within_15_percent": sum(size <= 0.15 for size in sizes),
+    }
+
+
+def table(runs):
     header = [
         "policy",
         "failure",
@@ -221,12 +245,15 @@ def text_of(runs):
         line.append(f"{said['steps_again']:.0f}, {was['steps_again']}")
         line += [f"{said[part]:.2f} s, {was[part]:.2f} s" for part in ("detection_s", "restart_s", "rework_s", "steady_step_s", "total_s")]
         rows.append([*line, f"{100 * error(one):+.1f}%"])
-    text = "# Recoveries, predicted and measured\n\n" + study.table([*header, "step after", "total", "error of the total"], rows)
-    sizes = sorted(abs(error(one)) for one in runs if "measured" in one)
-    if sizes:
-        within = sum(size <= 0.15 for size in sizes)
-        text += f"\nmedian error {statistics.median(sizes):.1%}, worst {sizes[-1]:.1%} of {len(sizes)} recoveries; {within} within 15%\n"
-    return text
+    return study.table([*header, "step after", "total", "error of the total"], rows)
+
+
+SENTENCE = "a median error of {median_abs_error:.1%} and a worst of {worst:.1%}; {within_15_percent} of {recoveries} are within 15%"
+
+
+def text_of(runs):
+    of = summary(runs)
+    return "# Recoveries, predicted and measured\n\n" + table(runs) + (f"\nThe predictions have {SENTENCE.format(**of)}.\n" if of else "")
 
 
 def main(argv=None):
@@ -255,7 +282,7 @@ def main(argv=None):
     def on_testbed():
         with bed.Bed(platform.load(str(HERE / "nodes.toml"))) as network:
             trials(policies, kinds, network, runs, out)
-        result = {"schema_version": 1, "runs": runs}
+        result = {"schema_version": 1, "summary": summary(runs), "runs": runs}
         study.write(out, {"recovery.json": study.to_json(result), "recovery.md": text_of(runs)})
         print(text_of(runs))
         return 0

@@ -14,6 +14,7 @@ from cli_test_case import REHEARSE, ROOT, CliTestCase
 SCRIPT = ROOT / "experiments/testbed/network_bound.py"
 sys.path[:0] = [str(ROOT), str(SCRIPT.parent), str(ROOT / "experiments")]
 import network_bound  # noqa: E402
+import recovery  # noqa: E402
 
 
 class TestbedRuns(CliTestCase):
@@ -67,6 +68,27 @@ class TestbedRuns(CliTestCase):
         self.assertIn(network_bound.table(kept["runs"]), text)
         sentence = "a median error of {median_abs_error:.1%}, a mean of {mean_abs_error:.1%} and a worst of {worst:.1%}"
         self.assertIn(sentence.format(**kept["summary"]), text.replace("\n", " "))
+
+    def test_kept_recoveries(self):
+        """The same for recoveries; steps are done again as predicted, and predictions use what the calibrations measured."""
+        kept = json.loads((SCRIPT.parent / "expected/recovery.json").read_text())
+        trials = [(policy, *trial) for policy in recovery.POLICIES for trial in recovery.TRIALS]
+        self.assertEqual([(one["policy"], one["kind"], one["step"], one["rank"]) for one in kept["runs"]], trials)
+        for one in kept["runs"]:
+            with self.subTest(policy=one["policy"], kind=one["kind"], step=one["step"]):
+                said, was = one["predicted"], one["measured"]
+                self.assertEqual((said["steps_again"], len(was["done_after_s"])), (was["steps_again"], was["steps_again"]))
+                down = [of["detection_s"] + of["restart_s"] for of in one["calibrations"]]
+                self.assertAlmostEqual(said["restart_s"], statistics.fmean(down))
+                self.assertAlmostEqual(was["total_s"], was["detection_s"] + was["restart_s"] + was["rework_s"], delta=1e-6)
+        self.assertEqual(kept["summary"], recovery.summary(kept["runs"]))
+        text = (ROOT / "docs/experiments.md").read_text()
+        self.assertIn(recovery.table(kept["runs"]), text)
+        self.assertIn(recovery.SENTENCE.format(**kept["summary"]), text.replace("\n", " "))
+
+    def test_the_slow_start_of_a_recovery(self):
+        calibrations = [{"done_after_s": [2.0, 3.0]}, {"done_after_s": [1.0, 2.5]}]
+        self.assertEqual([recovery.slow_start(calibrations, steps, 1.0) for steps in (1, 2)], [0.5, 0.75])
 
     def test_steps_that_count(self):
         steps = [1.0] * 10
