@@ -15,9 +15,18 @@ namespace rehearse::cli {
 namespace {
 
 /// Keys of [method] that only make sense with the method for which they were written.
-constexpr std::array shape_keys{
-    "pp",    "dp", "tp", "order", "servers", "staleness", "zero", "micro_batches", "virtual_stages",
-    "shares"};
+constexpr std::array shape_keys{"pp",
+                                "dp",
+                                "tp",
+                                "order",
+                                "servers",
+                                "staleness",
+                                "zero",
+                                "shard_group",
+                                "reshard_group",
+                                "micro_batches",
+                                "virtual_stages",
+                                "shares"};
 
 /// Options that drop the job's plan but keep the plan's work and devices, so that a comparison with
 /// another method is fair.

@@ -152,7 +152,8 @@ StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan
       const bool moment = moments.contains(s), parameter = !moment && parameters.contains(s);
       const int zero = plan.exchange.zero;
       const bool copied = !server && ((moment && zero == 0) || (parameter && zero < 3));
-      const double copies = copied ? std::max(1, mesh.dp) : 1;
+      const int groups = zero > 0 && (moment || parameter) ? mesh.dp / plan.shards() : 1;
+      const double copies = std::max(1, copied ? mesh.dp : groups);
       const double once = bytes * static_cast<double>(r.ranks.size()) / copies;
       const auto width = static_cast<double>(size_of(storage.dtype));
       // The weights of workers are copies of those on the servers.

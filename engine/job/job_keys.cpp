@@ -63,8 +63,11 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.placement.partition = choose<plan::Partition>(c, "partition");
   plan.schedule.recompute = c.flag("recompute", false);
   plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");
+  plan.schedule.recompute_layers = static_cast<int>(c.integer("recompute_layers", 0, natural));
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
+  plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
+  plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
   plan.exchange.offload = choose<plan::Offload>(c, "offload");
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");

@@ -151,6 +151,8 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.schedule.recompute = flag_at(c, "recompute");
   if (c.has("recompute_unit"))  // files of older versions have no unit
     plan.schedule.recompute_unit = choice_at<plan::RecomputeUnit>(c, "recompute_unit");
+  if (c.has("recompute_layers"))
+    plan.schedule.recompute_layers = whole(c, "recompute_layers", natural);
   if (c.has("save_every")) {
     plan.checkpoints.every = whole(c, "save_every", count);
     plan.checkpoints.to = choice_at<program::Medium>(c, "save_to");
@@ -158,6 +160,8 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
       plan.checkpoints.group = whole(c, "save_group", count);
   }
   plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
+  if (c.has("shard_group")) plan.exchange.shard_group = whole(c, "shard_group", natural);
+  if (c.has("reshard_group")) plan.exchange.reshard_group = whole(c, "reshard_group", natural);
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
   if (c.has("offload")) plan.exchange.offload = choice_at<plan::Offload>(c, "offload");
   plan.clip = flag_at(c, "clip");

@@ -115,6 +115,8 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   // Not the default, so that the hashes of files of older versions stay.
   if (plan.schedule.recompute_unit != plan::RecomputeUnit::segment)
     w.choice("recompute_unit", plan.schedule.recompute_unit);
+  if (plan.schedule.recompute_layers > 0)  // see recompute_unit
+    w.number("recompute_layers", plan.schedule.recompute_layers);
   if (plan.checkpoints.every > 0) {  // see recompute_unit
     w.number("save_every", plan.checkpoints.every);
     w.choice("save_to", plan.checkpoints.to);
@@ -122,6 +124,10 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
       w.number("save_group", plan.checkpoints.group);
   }
   w.flag("keep_gathered", plan.exchange.keep_gathered);
+  if (plan.exchange.shard_group > 0)  // see recompute_unit
+    w.number("shard_group", plan.exchange.shard_group);
+  if (plan.exchange.reshard_group > 0)  // see recompute_unit
+    w.number("reshard_group", plan.exchange.reshard_group);
   if (plan.exchange.fp32_gradients) w.flag("fp32_gradients", true);  // see recompute_unit
   if (plan.exchange.offload != plan::Offload::none)                  // see recompute_unit
     w.choice("offload", plan.exchange.offload);

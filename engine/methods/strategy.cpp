@@ -96,6 +96,9 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
            "every rank takes equally many samples");
   if (plan.exchange.offload != plan::Offload::none && !can.offload)
     refuse("offload", std::string(name_of(plan.exchange.offload)), "must be none");
+  for (const auto& [key, group] : {std::pair("shard_group", plan.exchange.shard_group),
+                                   std::pair("reshard_group", plan.exchange.reshard_group)})
+    if (group > 0 && can.sparse) refuse(key, std::to_string(group), "its packets go to all ranks");
   if (!plan.exchange.layers.empty() && !can.sparse)
     refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
            "its gradients are summed whole");

@@ -33,10 +33,10 @@ struct Combines {
   bool interleave = false;  // virtual_stages > 1
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
-  bool shares = false;   // dp ranks with different numbers of samples
-  bool lockstep = true;  // all ranks are at the same step, so that one checkpoint has them all
-  bool offload = true;   // its optimizer may live on the host
-  bool sparse = false;   // may exchange only chosen gradient entries, once a step even if sharded
+  bool shares = false;     // dp ranks with different numbers of samples
+  bool lockstep = true;    // all ranks are at the same step, so that one checkpoint has them all
+  bool offload = true;     // its optimizer may live on the host
+  bool sparse = false;     // may exchange only chosen gradient entries, once a step even if sharded
   bool quantised = false;  // exchanges gradients as codes of a few bits
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/divisors.h"
@@ -120,6 +121,31 @@ void check_batch(const Plan& plan) {
   }
 }
 
+/// Checks the groups of data-parallel ranks that share one copy of sharded state.
+void check_groups(const Plan& plan) {
+  const Exchange& x = plan.exchange;
+  for (const auto& [key, group, least_zero] : {std::tuple("shard_group", x.shard_group, 1),
+                                               std::tuple("reshard_group", x.reshard_group, 3)}) {
+    if (group == 0) continue;
+    if (x.zero < least_zero)
+      refuse(key, std::to_string(group),
+             fmt::format("needs ZeRO {}", least_zero == 1 ? "1, 2 or 3" : "3"));
+    if (plan.mesh.dp == 1)
+      refuse(key, std::to_string(group), "there is one data-parallel rank, and nothing is sharded");
+    const int nearest = nearest_divisor(plan.mesh.dp, std::max(group, 2));
+    if (group < 2 || plan.mesh.dp % group != 0)
+      refuse(key, std::to_string(group),
+             fmt::format("must be at least 2 and divide the {} data-parallel ranks; nearest: {}",
+                         plan.mesh.dp, nearest < 2 ? plan.mesh.dp : nearest));
+  }
+  if (x.shard_group > 0 && x.reshard_group > 0)
+    refuse("reshard_group", std::to_string(x.reshard_group),
+           "does not combine with shard_group, in which forward gathers inside a group already");
+  if (x.reshard_group > 0 && x.keep_gathered)
+    refuse("reshard_group", std::to_string(x.reshard_group),
+           "does not combine with keep_gathered, after which backward gathers nothing");
+}
+
 /// Refuses a plan whose program would be too long to compile.
 void check_passes(const Plan& plan, const model::ModelSpec& model) {
   const std::int64_t passes = passes_of(plan, model);
@@ -133,6 +159,32 @@ void check_passes(const Plan& plan, const model::ModelSpec& model) {
 }
 
 }  // namespace
+
+bool recomputes_all(const Plan& plan) {
+  return plan.schedule.recompute && plan.schedule.recompute_layers == 0 &&
+         plan.schedule.recompute_unit != RecomputeUnit::attention;
+}
+
+std::vector<bool> recomputed(const Plan& plan, const model::ModelSpec& model) {
+  std::vector<bool> out(model.segments.size(), recomputes_all(plan));
+  if (!plan.schedule.recompute || recomputes_all(plan)) return out;
+  const int most = plan.schedule.recompute_layers;
+  for (const std::vector<Id>& chunk : plan.placement.stages) {
+    int first = -1;
+    for (const Id s : chunk) {
+      const model::Segment& segment = model.segments[s];
+      if (segment.layer < 0) {
+        out[s] = most == 0 && plan.schedule.recompute_unit != RecomputeUnit::attention;
+        continue;
+      }
+      if (first < 0) first = segment.layer;
+      out[s] = (most == 0 || segment.layer < first + most) &&
+               (plan.schedule.recompute_unit != RecomputeUnit::attention ||
+                segment.kind == model::SegmentKind::attention);
+    }
+  }
+  return out;
+}
 
 double optimizer_bytes(const Plan& plan) {
   if (plan.exchange.offload != Offload::none) return 0;
@@ -181,6 +233,7 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
     refuse("density", fmt::format("{}", plan.exchange.density), "must be in (0, 1]");
   check_tensor_groups(plan, model);
   check_batch(plan);
+  check_groups(plan);
   check_passes(plan, model);
   const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
   if (plan.placement.stages.empty()) {

@@ -38,9 +38,12 @@ struct LayerExchange {
 /// What recompute keeps, and what it runs again. segment: keeps the input of each segment. layer:
 /// keeps the input of each layer (attention and mlp), half as many; backward runs the layer's
 /// forward again, with the all-reduce between attention and mlp. (Megatron-LM repeats the
-/// all-reduce after the mlp too, whose result nobody reads.)
-enum class RecomputeUnit : std::uint8_t { segment, layer };
-constexpr auto spellings(RecomputeUnit) { return std::to_array<const char*>({"segment", "layer"}); }
+/// all-reduce after the mlp too, whose result nobody reads.) attention: as segment, but of
+/// attention alone.
+enum class RecomputeUnit : std::uint8_t { segment, layer, attention };
+constexpr auto spellings(RecomputeUnit) {
+  return std::to_array<const char*>({"segment", "layer", "attention"});
+}
 
 /// How segments are divided over model chunks. work: parts of equal forward work. layers: equally
 /// many layers in each, the embedding with the first and the head with the last, as Megatron-LM
@@ -75,12 +78,23 @@ struct Schedule {
   Pipeline pipeline = Pipeline::one_f_one_b;  // used by method "adaptive" if pp > 1
   bool recompute = false;  // backward recomputes saved activations in place of keeping them
   RecomputeUnit recompute_unit = RecomputeUnit::segment;  // how much at a time
+  /// Layers of each model chunk that are recomputed, from its first on (Megatron-LM's
+  /// recompute-method block); 0: all segments.
+  int recompute_layers = 0;
 };
 
 /// How the data-parallel ranks shard weights and sum gradients.
 struct Exchange {
   int zero = 0;                // ZeRO stage, 0 to 3
   bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
+  /// ZeRO in groups of so many data-parallel ranks, neighbours along the axis: a group shards all
+  /// state, and groups have equal copies (hybrid sharding, Zhao et al., VLDB 2023, section 3.2.2).
+  /// 0: one group of all ranks.
+  int shard_group = 0;
+  /// ZeRO-3: after forward, a group of so many data-parallel ranks keeps one copy of the weights,
+  /// from which backward gathers (FSDP2's reshard_after_forward as a number; the secondary
+  /// partition of ZeRO++, Wang et al. 2023, section 3.2). 0: backward gathers from all ranks.
+  int reshard_group = 0;
   /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
   /// accumulate-allreduce-grads-in-fp32).
   bool fp32_gradients = false;
@@ -102,6 +116,9 @@ struct Exchange {
   std::optional<int> bits = {};
   std::optional<std::int64_t> block = {};
   std::optional<bool> error_feedback = {};
+
+  /// The ranks of a group into which the dp axis is divided; 0: it is not.
+  int group() const { return shard_group > 0 ? shard_group : reshard_group; }
 };
 
 /// Which segments run on which stage, and which rank on which device.
@@ -144,6 +161,8 @@ struct Plan {
   bool keeps_gradients() const {
     return exchange.offload == Offload::none || schedule.micro_batches > 1;
   }
+  /// The number of ranks over which ZeRO divides state.
+  int shards() const { return exchange.shard_group > 0 ? exchange.shard_group : mesh.dp; }
   /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)
@@ -156,6 +175,10 @@ struct Plan {
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model);
 /// The most passes that `complete` accepts: gigabytes of ops, about a minute to compile.
 inline constexpr std::int64_t most_passes = 2'000'000;
+/// [segment]: whether its backward recomputes what forward could have kept. `plan` is complete.
+std::vector<bool> recomputed(const Plan& plan, const model::ModelSpec& model);
+/// Whether that is so for all segments.
+bool recomputes_all(const Plan& plan);
 /// Bytes of optimizer state for each parameter on the device: moments and fp32 copy.
 double optimizer_bytes(const Plan& plan);
 /// Whether tp divides every size that tensor parallelism splits.

@@ -41,10 +41,12 @@ double Bounds::local_seconds(const plan::Plan& plan) {
 const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
   std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples()};
   shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
-  if (mesh_.shape == shape && mesh_.order == plan.mesh.order &&
+  const int divided = plan.exchange.group();
+  if (mesh_.shape == shape && mesh_.group == divided && mesh_.order == plan.mesh.order &&
       mesh_.devices == plan.placement.rank_to_device)
     return mesh_;
   MeshGroups mesh{.shape = std::move(shape),
+                  .group = divided,
                   .order = plan.mesh.order,
                   .devices = plan.placement.rank_to_device};
   const RankGrid at(plan);
@@ -73,8 +75,16 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
       for (int d = 0; d < plan.mesh.dp; ++d)
         group.push_back(plan.placement.rank_to_device[at.rank(s, d, t)]);
     }
-    mesh.data_groups.push_back(
-        prices_.groups(groups, std::vector<int>(static_cast<std::size_t>(plan.mesh.tp), 0)));
+    const auto priced = [&](const std::vector<std::vector<Id>>& of) {
+      return prices_.groups(of, std::vector<int>(of.size(), 0));
+    };
+    mesh.data_groups.push_back(priced(groups));
+    if (divided == 0) continue;
+    std::vector<std::vector<Id>> parts;
+    for (const auto& group : groups)
+      for (auto from = group.begin(); from < group.end(); from += divided)
+        parts.emplace_back(from, from + divided);
+    mesh.shard_groups.push_back(priced(parts));
   }
   return mesh_ = std::move(mesh);
 }
@@ -138,7 +148,7 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
     double all = 0, first = 0;
     for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
          c += static_cast<std::size_t>(plan.mesh.pp)) {
-      all += chunk_work(plan, replica, s, c, plan.schedule.recompute, network).seconds;
+      all += chunk_work(plan, replica, s, c, recomputes_all(plan), network).seconds;
       // Without recomputation: it may run before the gradient arrives.
       if (c == static_cast<std::size_t>(s))
         first = chunk_work(plan, replica, s, c, false, network).seconds;
@@ -167,14 +177,21 @@ const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
 }
 
 double Bounds::network_seconds(const plan::Plan& plan, int stage) {
-  const Id group = mesh_of(plan).data_groups[static_cast<std::size_t>(stage)];
-  const std::int64_t elements = this->elements(plan)[static_cast<std::size_t>(stage)];
+  const MeshGroups& mesh = mesh_of(plan);
+  const auto at = static_cast<std::size_t>(stage);
+  const Id group = plan.exchange.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
+  const std::int64_t elements = this->elements(plan)[at];
   switch (plan.exchange.zero) {
     case 0:
       return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
-    case 3:
-      return (plan.exchange.keep_gathered ? 1 : 2 * plan.schedule.micro_batches) *
-             fastest(group, program::Move::all_gather, elements, plan.precision);
+    case 3: {
+      const auto gather = [&](Id of) {
+        return fastest(of, program::Move::all_gather, elements, plan.precision);
+      };
+      if (plan.exchange.keep_gathered) return gather(group);
+      const Id backward = plan.exchange.reshard_group > 0 ? mesh.shard_groups[at] : group;
+      return plan.schedule.micro_batches * (gather(group) + gather(backward));
+    }
     default:
       return (plan.exchange.zero == 2 ? plan.schedule.micro_batches : 1) *
              fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
@@ -205,13 +222,13 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
 MemoryNeed Bounds::memory(const plan::Plan& plan) {
   MemoryNeed most;
   const methods::PassOrder order = methods::strategy_named(plan.method).order(plan, model_);
-  const double element = static_cast<double>(size_of(plan.precision)), dp = plan.mesh.dp;
+  const double element = static_cast<double>(size_of(plan.precision)), shards = plan.shards();
   const double optimizer = optimizer_bytes(plan);
   const double each =
-      element / (plan.exchange.zero >= 3 ? dp : 1) +
+      element / (plan.exchange.zero >= 3 ? shards : 1) +
       (plan.keeps_gradients() ? static_cast<double>(size_of(plan.gradient_type())) : 0) /
-          (plan.exchange.zero >= 2 ? dp : 1) +
-      optimizer / (plan.exchange.zero >= 1 ? dp : 1);
+          (plan.exchange.zero >= 2 ? shards : 1) +
+      optimizer / (plan.exchange.zero >= 1 ? shards : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {

@@ -55,13 +55,16 @@ class Bounds {
     std::vector<std::vector<PacedKind>> kinds = {};
     std::vector<Id> tensor_groups = {};
   };
-  /// Groups of one mesh. `shape` (pp, tp, samples, shares), `order` and `devices` identify it.
+  /// Groups of one mesh. `shape` (pp, tp, samples, shares), `group`, `order` and `devices` identify
+  /// it.
   struct MeshGroups {
     std::vector<int> shape = {};
+    int group = 0;  // plan::Exchange::group()
     std::string order = {};
     std::vector<Id> devices = {};
     std::vector<Replica> replicas = {};
-    std::vector<Id> data_groups = {};  // by stage: all of its data-parallel groups
+    std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
+    std::vector<Id> shard_groups = {};  // the same, divided into groups of `group` ranks
   };
   struct Work {
     double seconds = 0;  // all passes over one micro-batch

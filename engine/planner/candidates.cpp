@@ -12,6 +12,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/costs/local_prices.h"
+#include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/rank_grid.h"
 #include "engine/planner/shares.h"
@@ -30,6 +31,8 @@ constexpr std::array shape_keys{"pp",
                                 "recompute",
                                 "sequence_parallel",
                                 "keep_gathered",
+                                "shard_group",
+                                "reshard_group",
                                 "bucket"};
 
 class Enumeration {
@@ -233,9 +236,24 @@ class Enumeration {
             for (const Bytes bucket : buckets(plan)) {
               plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
               plan.exchange.keep_gathered = keep, plan.exchange.bucket = bucket;
-              add(plan);
+              groups(plan);
             }
     }
+  }
+
+  /// One group of all ranks; of ZeRO-3 also hybrid sharding inside nodes, and weights that stay in
+  /// nodes after forward.
+  void groups(plan::Plan plan) {
+    plan.exchange.shard_group = job_.plan.exchange.shard_group;
+    plan.exchange.reshard_group = job_.plan.exchange.reshard_group;
+    add(plan);
+    if (plan.exchange.zero < 3 || states("shard_group") || states("reshard_group")) return;
+    const int inside = methods::group_in_nodes(plan);
+    if (inside == 0 || inside == plan.mesh.dp) return;
+    plan.exchange.shard_group = inside;
+    add(plan);
+    plan.exchange.shard_group = 0, plan.exchange.reshard_group = inside;
+    if (!plan.exchange.keep_gathered) add(plan);
   }
 
   std::vector<bool> flags(const char* key, bool stated, bool both) const {

@@ -37,6 +37,13 @@ std::string gradients_text(const plan::Plan& p) {
                      two_level > 0 ? fmt::format(", two-level in {}", two_level) : std::string());
 }
 
+/// "groups of 8", "weights kept in groups of 8".
+std::string groups_text(const plan::Plan& p) {
+  if (p.exchange.group() == 0) return "one";
+  return fmt::format("{}groups of {}", p.exchange.shard_group > 0 ? "" : "weights kept in ",
+                     p.exchange.group());
+}
+
 /// The choices of a decision: name, and the value of a plan as text.
 const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>&
 dimensions() {
@@ -56,6 +63,7 @@ dimensions() {
           {"ZeRO level", [](const plan::Plan& p) { return std::to_string(p.exchange.zero); }},
           {"weights kept gathered",
            [](const plan::Plan& p) { return yes_no(p.exchange.keep_gathered); }},
+          {"ZeRO groups", groups_text},
           {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
           {"sequence parallelism",
            [](const plan::Plan& p) { return yes_no(p.mesh.sequence_parallel); }},
@@ -284,6 +292,7 @@ std::string summary_of(const plan::Plan& plan) {
                         : std::string(name_of(plan.schedule.pipeline)));
   if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
   if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");
   if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");

@@ -74,7 +74,7 @@ SegmentTable::SegmentTable(const model::ModelSpec& model, const plan::Plan& plan
 std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
   const cluster::DeviceKind& device = cluster_.kinds()[kind];
   std::vector<program::Pass> passes{program::Pass::forward, program::Pass::backward};
-  if (plan_.schedule.recompute) passes.push_back(program::Pass::recompute);
+  if (recomputes_all(plan_)) passes.push_back(program::Pass::recompute);
   std::vector<double> sums{0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
@@ -109,11 +109,11 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
                                        plan_.precision),
                  link::workspace_bytes(model_, s, program::Pass::backward, samples, plan_.mesh.tp,
                                        plan_.precision))));
-    const bool again = plan_.schedule.recompute &&
+    const bool again = recomputes_all(plan_) &&
                        plan_.schedule.recompute_unit == plan::RecomputeUnit::layer &&
                        model_.segments[s].kind == model::SegmentKind::mlp;
     a.kept.push_back(a.kept.back() + (again ? 0 : input) +
-                     (plan_.schedule.recompute ? 0 : a.saved.back()));
+                     (recomputes_all(plan_) ? 0 : a.saved.back()));
   }
   return a;
 }
@@ -124,7 +124,7 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
   const double elements = elements_[end] - elements_[begin] + (lone_head ? tied_ : 0);
   const double boundary = boundary_bytes(model_, plan_, samples);  // output and two gradients
   const bool layers =
-      plan_.schedule.recompute && plan_.schedule.recompute_unit == plan::RecomputeUnit::layer;
+      recomputes_all(plan_) && plan_.schedule.recompute_unit == plan::RecomputeUnit::layer;
   double working = 0;
   for (std::size_t s = begin; s < end; ++s) {
     double again = plan_.schedule.recompute ? a.saved[s] : 0;

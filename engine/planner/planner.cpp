@@ -46,8 +46,8 @@ int mechanisms(const plan::Plan& plan) {
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
          plan.exchange.zero + plan.schedule.recompute + plan.mesh.sequence_parallel +
-         plan.exchange.keep_gathered + !plan.schedule.shares.empty() + sparse +
-         (plan.schedule.micro_batches > 1) +
+         plan.exchange.keep_gathered + (plan.exchange.group() > 0) + !plan.schedule.shares.empty() +
+         sparse + (plan.schedule.micro_batches > 1) +
          !std::is_sorted(plan.placement.rank_to_device.begin(),
                          plan.placement.rank_to_device.end());
 }

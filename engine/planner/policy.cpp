@@ -68,7 +68,8 @@ std::optional<plan::Plan> BalanceLoad::observe(const Measured& measured,
   const program::Program mesh = methods::make_mesh(current);
   std::vector<double> busy(static_cast<std::size_t>(current.mesh.dp));
   for (Id rank = 0; rank < measured.busy.size(); ++rank) {
-    double& slowest = busy[static_cast<std::size_t>(tensors::place_along(mesh, "dp", rank).index)];
+    double& slowest =
+        busy[static_cast<std::size_t>(tensors::place_of(mesh, data_axes(mesh), rank).index)];
     slowest = std::max(slowest, measured.busy[rank]);
   }
   std::vector<double> seconds;

@@ -164,8 +164,7 @@ class Prices {
     if (known) return *known;
     Groups& out = known.emplace();
     const std::vector<Id> ranks = methods::ranks_of_stage(program_, stage);
-    for (const auto& group :
-         groups_of(program_, {.group = {.axes = methods::axis_named(program_, "dp")}})) {
+    for (const auto& group : groups_of(program_, {.group = {.axes = data_axes(program_)}})) {
       if (std::find(ranks.begin(), ranks.end(), group.front()) == ranks.end()) continue;
       std::map<Id, std::vector<Id>> by_node;
       auto& replicas = out.replicas.emplace_back();

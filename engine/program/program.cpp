@@ -12,6 +12,17 @@ int size_of(const Program& program, Axes axes) {
   return n;
 }
 
+Axes axis_named(const Program& program, const std::string& name) {
+  for (std::size_t a = 0; a < program.mesh.size(); ++a)
+    if (program.mesh[a].name == name && program.mesh[a].size > 1) return Axes{1} << a;
+  return 0;
+}
+
+Axes data_axes(const Program& program) {
+  return axis_named(program, "dp") | axis_named(program, "replicate") |
+         axis_named(program, "shard");
+}
+
 std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref) {
   const View& view = role.views[ref.view];
   const std::int64_t all = view.end - view.begin;

@@ -414,6 +414,11 @@ struct ConvertedGradients {
 ConvertedGradients converted_gradients(const Program& program, const Role& role, const Op& op);
 /// The number of ranks in a group whose members differ along `axes`; ignores bits beyond the mesh.
 int size_of(const Program& program, Axes axes);
+/// The mesh axis of that name; 0: there is none, or its size is 1.
+Axes axis_named(const Program& program, const std::string& name);
+/// The axes along which ranks train on different samples: dp, or where shard groups divide the
+/// data-parallel ranks, replicate and shard.
+Axes data_axes(const Program& program);
 /// The members of each group of a channel, in rank order. A rank's place in its group is its
 /// position in this list.
 std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel);

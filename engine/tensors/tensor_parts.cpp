@@ -29,10 +29,8 @@ GroupPlace residual_place(const link::LinkedProgram& linked, const std::vector<R
     });
   };
   GroupPlace place{.index = 0, .count = 0};
-  program::Axes dp = 0;
-  for (std::size_t a = 0; a < linked.program.mesh.size(); ++a)
-    if (linked.program.mesh[a].name == "dp") dp = program::Axes{1} << a;
-  for (const std::vector<Id>& replicas : groups_of(linked.program, {.group = {.axes = dp}})) {
+  const program::Axes data = data_axes(linked.program);
+  for (const std::vector<Id>& replicas : groups_of(linked.program, {.group = {.axes = data}})) {
     if (std::ranges::find(replicas, rank) == replicas.end()) continue;
     for (const Id other : replicas) {
       if (!owes(other)) continue;

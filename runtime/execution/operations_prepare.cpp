@@ -80,12 +80,12 @@ Operations::~Operations() = default;
 void Operations::find_samples() {
   // The samples of the global batch are dealt to data-parallel places in order: this rank's samples
   // begin after those of all earlier places.
-  const tensors::GroupPlace mine = tensors::place_along(program_, "dp", rank_);
+  const tensors::GroupPlace mine = tensors::place_of(program_, data_axes(program_), rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
     const std::vector<int> samples = link::samples_of(program_.roles[linked_.role_of[rank]]);
     if (!samples.empty())
-      by_place[tensors::place_along(program_, "dp", rank).index] =
+      by_place[tensors::place_of(program_, data_axes(program_), rank).index] =
           std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   }
   std::int64_t first =

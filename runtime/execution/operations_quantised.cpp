@@ -22,7 +22,7 @@ void Operations::prepare_packets(Prepared& p, const program::Kernel& kernel) {
     // the sum. Tensor ranks draw alike for parameters that all of them hold.
     const std::vector<tensors::ParamPiece>& pieces = map_.storages[operand.storage].pieces;
     const auto place =
-        static_cast<std::uint64_t>(tensors::place_along(program_, "dp", rank_).index);
+        static_cast<std::uint64_t>(tensors::place_of(program_, data_axes(program_), rank_).index);
     p.key = (pieces.empty() ? 0 : std::uint64_t{pieces.front().group} << 32) + 2 * place + p.part;
   }
 }

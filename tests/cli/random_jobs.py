@@ -20,6 +20,7 @@ METHODS = {
     "zero1": ("dp", "tp"),
     "zero2": ("dp", "tp"),
     "zero3": ("dp", "tp"),
+    "hsdp": ("dp", "tp"),
     "gpipe": ("pp", "dp", "tp"),
     "1f1b": ("pp", "dp", "tp"),
     "interleaved": ("pp", "dp"),

@@ -18,6 +18,7 @@ METHODS = {  # method -> ranks, further keys
     "ddp": (2, {"method.dp": 2}),
     "zero2": (2, {"method.dp": 2, "method.precision": "bf16"}),
     "zero3": (3, {"method.dp": 3, "train.global_batch": 6}),
+    "hsdp": (4, {"method.dp": 4, "method.shard_group": 2, "train.global_batch": 8}),
     "1f1b": (2, {"method.pp": 2, "method.dp": 1}),
     "megatron": (4, {"method.tp": 2, "method.dp": 2, "method.precision": "fp16"}),
     "pipedream-2bw": (2, {"method.pp": 2, "method.dp": 1}),

@@ -50,7 +50,7 @@ class Collective(CliTestCase):
         (half,) = self.sizes(*on, "--ranks", "8", "--bytes", "64MiB")
         (whole,) = self.sizes(*on, "--ranks", "8", "--bytes", "128MiB")
         self.assertAlmostEqual(whole["seconds"] / half["seconds"], 2, delta=0.05)
-        self.refused(*on, "--algorithm", "ring", says=["\"ring\" does not serve all_to_all; direct does"])
+        self.refused(*on, "--algorithm", "ring", says=['"ring" does not serve all_to_all; direct does'])
         self.refused(*on, "--protocol", "LL", says=["has no protocols for all_to_all"])
 
     def test_ranks_algorithm_protocol_and_keys(self):

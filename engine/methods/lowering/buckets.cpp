@@ -112,7 +112,7 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
     }
     b.begin.push_back(end);
     if (b.whole_begin < 0) b.whole_begin = end;
-    const std::int64_t parts = sync.equal_parts(plan) ? plan.mesh.dp : 1;
+    const std::int64_t parts = sync.equal_parts(plan) ? plan.shards() : 1;
     b.elements = (end + parts - 1) / parts * parts;
   }
   return made;

@@ -26,6 +26,8 @@ struct BucketViews {
   Id sum = none;         // the summed gradient of own_weight, which the update reads
   Id moment1 = none, moment2 = none, master = none;  // optimizer state of own_weight
   Id host_grad = none, host_weight = none;           // copies of `sum` and own_weight on the host
+  // With a reshard group: this rank's part of a gathered weight, and what it keeps of that.
+  Id gathered_part = none, kept_part = none;
   // Sparse exchanges: the entries not sent yet, the threshold of a threshold select, the packet of
   // this rank, and all packets that it adds up.
   Id residual = none, threshold = none, packet = none, packets = none;

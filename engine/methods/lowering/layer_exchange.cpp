@@ -14,7 +14,7 @@ plan::Reduction uniform(const plan::Plan& plan) {
 }
 
 std::vector<std::vector<Id>> replicas(const program::Program& program) {
-  return groups_of(program, {.group = {.axes = axis_named(program, "dp")}});
+  return groups_of(program, {.group = {.axes = data_axes(program)}});
 }
 
 Id find_channel(const program::Program& program, const std::string& name) {
@@ -60,7 +60,7 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
 }
 
 std::vector<Id> node_leaders(const plan::Plan& plan, const program::Program& program) {
-  if (!axis_named(program, "dp")) return {};
+  if (!data_axes(program)) return {};
   if (plan.placement.node_of.size() != static_cast<std::size_t>(plan.mesh.world_size()))
     refuse("reduction", "two_level", "needs to know the node of every rank");
   std::vector<Id> leader(plan.placement.node_of.size(), none);

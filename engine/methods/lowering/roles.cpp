@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/base/divisors.h"
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/tensors/tensor_map.h"
 
@@ -13,22 +14,39 @@ std::string StageRole::name(const plan::Plan& plan) const {
          (kinds > 1 ? "." + std::to_string(kind) : "");
 }
 
-program::Axes axis_named(const program::Program& p, const std::string& name) {
-  for (std::size_t a = 0; a < p.mesh.size(); ++a)
-    if (p.mesh[a].name == name && p.mesh[a].size > 1) return program::Axes{1} << a;
-  return 0;
-}
-
 program::Program make_mesh(const plan::Plan& plan) {
   program::Program p{.method = plan.method, .world_size = plan.mesh.world_size()};
   std::string rest = plan.mesh.order + ",";
   for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
     const std::string name = rest.substr(0, comma);
-    p.mesh.push_back({name, name == "pp"   ? plan.mesh.pp
-                            : name == "dp" ? plan.mesh.dp
-                                           : plan.mesh.tp});
+    const int group = plan.exchange.group();
+    if (name == "dp" && group > 0 && group < plan.mesh.dp)
+      p.mesh.push_back({"replicate", plan.mesh.dp / group}), p.mesh.push_back({"shard", group});
+    else
+      p.mesh.push_back({name, name == "pp"   ? plan.mesh.pp
+                              : name == "dp" ? plan.mesh.dp
+                                             : plan.mesh.tp});
   }
   return p;
+}
+
+int group_in_nodes(const plan::Plan& plan) {
+  const program::Program program = make_mesh(plan);
+  if (plan.placement.node_of.size() != static_cast<std::size_t>(program.world_size)) return 0;
+  const auto replicas = groups_of(program, {.group = {.axes = data_axes(program)}});
+  const auto within = [&](int size) {
+    for (const std::vector<Id>& ranks : replicas)
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const std::size_t first =
+            i / static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+        if (plan.placement.node_of[ranks[i]] != plan.placement.node_of[ranks[first]]) return false;
+      }
+    return true;
+  };
+  int best = 0;
+  for (const int size : divisors(plan.mesh.dp))
+    if (size > 1 && within(size)) best = size;
+  return best;
 }
 
 std::vector<Id> ranks_of_stage(const program::Program& program, int stage) {
@@ -72,7 +90,7 @@ Leadership leadership(const program::Program& program, const std::vector<Id>& ra
   for (std::size_t i = 0; i < ranks.size(); ++i) place[ranks[i]] = i;
   for (const Id rank : ranks) out.leader.push_back(place.at(leaders[rank]));
   for (const std::size_t leader : out.leader) ++out.led[leader];
-  const auto groups = groups_of(program, {.group = {.axes = axis_named(program, "dp")}});
+  const auto groups = groups_of(program, {.group = {.axes = data_axes(program)}});
   for (const auto& group : groups) {
     int count = 0;
     for (const Id rank : group) count += leaders[rank] == rank;
@@ -95,7 +113,8 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
   // keys[i]: the properties of the replica at place i, on all stages. Equal ones share a role.
   std::vector<std::vector<int>> keys;
   for (std::size_t i = 0; i < stages[0].size(); ++i) {
-    keys.push_back({plan.samples(tensors::place_along(program, "dp", stages[0][i]).index)});
+    keys.push_back(
+        {plan.samples(tensors::place_of(program, data_axes(program), stages[0][i]).index)});
     for (const Leadership& l : led)
       keys[i].insert(keys[i].end(), {l.leader[i] == i, l.led[i] > 1, l.leaders[i]});
   }
@@ -118,7 +137,8 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
       StageRole role{.stage = s, .kind = k, .kinds = kinds};
       for (std::size_t i = 0; i < ranks.size(); ++i)
         if (kind[i] == k) role.ranks.push_back(ranks[i]);
-      role.samples = plan.samples(tensors::place_along(program, "dp", role.ranks[0]).index);
+      role.samples =
+          plan.samples(tensors::place_of(program, data_axes(program), role.ranks[0]).index);
       if (!led.empty()) {
         const Leadership& l = led[static_cast<std::size_t>(s)];
         const auto first =

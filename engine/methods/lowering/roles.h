@@ -28,8 +28,9 @@ struct StageRole {
 
 /// A program with the plan's mesh and nothing else.
 program::Program make_mesh(const plan::Plan& plan);
-/// The mesh axis of this name as a bit; 0 when it does not exist or has size 1.
-program::Axes axis_named(const program::Program& program, const std::string& name);
+/// The largest groups of neighbouring data-parallel ranks that are on one node each; 0, all ranks,
+/// where nodes are not known or a node has one of them.
+int group_in_nodes(const plan::Plan& plan);
 /// In ascending order, without servers.
 std::vector<Id> ranks_of_stage(const program::Program& program, int stage);
 /// In the order of the program's roles: stage by stage, and in each stage kind by kind.

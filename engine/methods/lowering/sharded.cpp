@@ -12,6 +12,15 @@
 //   the whole gradient is freed then.
 // - Level 3: a segment's weights are gathered for each pass, prefetched one segment ahead, and
 //   freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
+//
+// With groups of s of the n ranks:
+//
+// - shard_group (hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2): everything
+//   above holds with s in place of n, in each of n / s groups. Then ranks with equal shards
+//   all-reduce the shard's gradient of the whole step: 2 (n-s)/n of 1/s of all parameters' bytes.
+// - reshard_group (FSDP2's reshard_after_forward as a number; ZeRO++'s secondary partition, Wang et
+//   al. 2023, section 3.2): a forward gathers from all n ranks, keeps the group's part, and
+//   backward gathers from the group: M ((n-1)/n + (s-1)/s + (n-1)/n) for level 3.
 #include "engine/methods/lowering/updates.h"
 
 namespace rehearse::methods {
@@ -28,7 +37,7 @@ class Sharded final : public GradientSync {
     program::RoleBuilder& role = stage.role();
     const plan::Plan& plan = stage.plan();
     const program::DType dtype = plan.precision;
-    const std::int64_t shard = b.elements / plan.mesh.dp;
+    const std::int64_t shard = b.elements / plan.shards();
     BucketViews& views = b.views;
     const Id weight = role.storage({.name = "W." + b.name,
                                     .life = program::Life::state,
@@ -44,6 +53,16 @@ class Sharded final : public GradientSync {
     } else {
       views.weight = weight;
       views.own_weight = stage.own_part(weight, b);
+    }
+    if (const program::Axes group = reshard_axis(stage); level_ == 3 && group != 0) {
+      views.gathered_part = role.view({.name = "Wg." + b.name + ".part",
+                                       .storage = role.role().views[views.weight].storage,
+                                       .end = b.elements,
+                                       .slice = group});
+      views.kept_part = role.storage({.name = "Wr." + b.name,
+                                      .dtype = dtype,
+                                      .elements = b.elements / plan.exchange.reshard_group,
+                                      .indices = plan.schedule.micro_batches});
     }
     stage.declare_weights_of_groups(b);
     const program::Life kept =
@@ -67,13 +86,23 @@ class Sharded final : public GradientSync {
     if (level_ < 3 || !stage.dp()) return;
     const int index = gathered_index(stage.plan(), pass, microbatch);
     if (!stage.once(b.name + "#" + std::to_string(index))) return;
+    const program::Axes group = reshard_axis(stage);
+    const bool from_group = group != 0 && pass != program::Pass::forward;
+    const auto part = [](Id view, int of, int age) {
+      return ref(view, program::Slot::source, program::Mode::read, of, age);
+    };
     const Id op =
-        stage.role().op("dp.gather", gather(stage),
-                        {ref(b.views.own_weight, program::Slot::source, program::Mode::read, 0, 1,
-                             {.shard = stage.dp()}),
-                         ref(b.views.weight, program::Slot::target, program::Mode::write, index)},
-                        shift);
+        from_group
+            ? gather_from(stage, group, part(b.views.kept_part, microbatch, 0), b, index, shift)
+            : gather_from(stage, stage.shards(), part(b.views.own_weight, 0, 1), b, index, shift);
     if (stage.prefetch_gate() != none) stage.role().throttle(op, stage.prefetch_gate());
+    if (group != 0 && !from_group)
+      stage.role().op("compute", program::Kernel{.kind = program::KernelKind::cast},
+                      {ref(b.views.gathered_part, program::Slot::source, program::Mode::read, index,
+                           0, {.shard = group}),
+                       ref(b.views.kept_part, program::Slot::target, program::Mode::write,
+                           microbatch, 0, {.shard = group})},
+                      shift);
   }
 
   program::Ref param(const Stage& stage, Id group, program::Pass pass,
@@ -88,19 +117,28 @@ class Sharded final : public GradientSync {
     if (level_ == 1 && !last) return;
     const int index = grad_index(microbatch);
     reduce_model_axes(stage, b, index, shift);
-    stage.role().op("dp",
-                    stage.collective(stage.axis_channel(stage.dp()), program::Move::reduce_scatter),
-                    {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
-                         {.partial = stage.dp()}),
-                     ref(b.views.sum, program::Slot::target,
-                         level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write,
-                         0, 0, {.shard = stage.dp()})},
-                    shift);
-    if (last) stage.to_host(b, {.shard = stage.dp()}, shift);
+    const program::Layout own{.shard = stage.shards(), .partial = stage.copies()};
+    stage.role().op(
+        "dp", stage.collective(stage.axis_channel(stage.shards()), program::Move::reduce_scatter),
+        {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
+             {.partial = stage.dp()}),
+         ref(b.views.sum, program::Slot::target,
+             level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0, own)},
+        shift);
+    if (!last) return;
+    if (stage.copies() != 0)  // on a lane of its own, beside the next bucket's reduce-scatter
+      stage.role().op(
+          "replicate",
+          stage.collective(stage.axis_channel(stage.copies()), program::Move::all_reduce),
+          {ref(b.views.sum, program::Slot::source, program::Mode::read, 0, 0, own),
+           ref(b.views.sum, program::Slot::target, program::Mode::write, 0, 0,
+               {.shard = stage.shards()})},
+          shift);
+    stage.to_host(b, {.shard = stage.shards()}, shift);
   }
 
   void finish(Stage& stage, int shift) const override {
-    update_all(stage, {.shard = stage.dp()}, shift);
+    update_all(stage, {.shard = stage.shards()}, shift);
     if (level_ < 3) gather_weights(stage, shift);
   }
 
@@ -108,6 +146,10 @@ class Sharded final : public GradientSync {
   static int gathered_index(const plan::Plan& plan, program::Pass pass, int microbatch) {
     return plan.exchange.keep_gathered ? 0
                                        : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
+  }
+  /// The axis of the groups that keep weights after forward; 0: there are none.
+  static program::Axes reshard_axis(const Stage& stage) {
+    return stage.plan().exchange.reshard_group > 0 ? axis_named(stage.program(), "shard") : 0;
   }
   int level_;
 };

@@ -16,17 +16,21 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
       who_(who),
       role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
-      dp_(axis_named(program, "dp")),
+      dp_(data_axes(program)),
+      shards_(plan.exchange.shard_group > 0 && axis_named(program, "shard") != 0
+                  ? axis_named(program, "shard")
+                  : dp_),
       tp_(axis_named(program, "tp")),
       activations_(role_, plan, model, who_),
       optimizer_(role_, plan, sync.scale_age(plan)),
+      recomputed_(plan::recomputed(plan, model)),
       buckets_(make_buckets(program, plan, model, who.stage, sync)) {
   role_.lane("compute");
   layered_.resize(model.segments.size());
   if (plan.schedule.recompute && plan.schedule.recompute_unit == plan::RecomputeUnit::layer)
     for (const auto& chunk : plan.placement.stages)
       for (std::size_t i = 1; i < chunk.size(); ++i)
-        if (model.segments[chunk[i]].kind == model::SegmentKind::mlp)
+        if (model.segments[chunk[i]].kind == model::SegmentKind::mlp && recomputed_[chunk[i]])
           layered_[chunk[i - 1]] = layered_[chunk[i]] = true;
   weights_.assign(model.groups.size(), none);
   grads_ = bucket_of_ = weights_;
@@ -53,8 +57,10 @@ void Stage::declare_grads_of_groups(const Bucket& b) {
 
 Id Stage::own_part(Id whole, const Bucket& bucket) {
   const program::View& view = role_.role().views[whole];
-  return role_.view(
-      {.name = view.name + ".own", .storage = view.storage, .end = bucket.elements, .slice = dp_});
+  return role_.view({.name = view.name + ".own",
+                     .storage = view.storage,
+                     .end = bucket.elements,
+                     .slice = shards_});
 }
 
 program::Axes Stage::partial_of(Id group) const {
@@ -168,7 +174,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
                                 s + 1, false);
     refs.push_back(ref(out, program::Slot::output, program::Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!plan_.schedule.recompute)
+  if (!recomputed_[s])
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", compute(s, program::Pass::forward, action), std::move(refs),
                     action.shift));
@@ -298,7 +304,7 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
   else if (!embedding)
     input = readable_input(s, action, true);
   const Id kept = activations_.saved(s);
-  if (plan_.schedule.recompute && !layered(s)) recompute_segment(s, input, gathered, none, action);
+  if (recomputed_[s] && !layered(s)) recompute_segment(s, input, gathered, none, action);
   std::vector<program::Ref> refs = params(s, action);
   if (!embedding) refs.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
   // The first half leaves there what the second half reads.

@@ -42,6 +42,9 @@ class Stage {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   OptimizerOps& optimizer() { return optimizer_; }
   program::Axes dp() const { return dp_; }
+  /// Of dp(): the axes over which ZeRO divides state, and those over which ranks have equal shards.
+  program::Axes shards() const { return shards_; }
+  program::Axes copies() const { return dp_ & ~shards_; }
   program::Axes tp() const { return tp_; }
   program::Axes pp() const { return pp_; }
   /// The channel of the ranks that differ only along `axes`.
@@ -108,9 +111,10 @@ class Stage {
   const GradientSync& sync_;
   StageRole who_;
   program::RoleBuilder role_;
-  program::Axes pp_ = 0, dp_ = 0, tp_ = 0;
+  program::Axes pp_ = 0, dp_ = 0, shards_ = 0, tp_ = 0;
   Activations activations_;
   OptimizerOps optimizer_;
+  std::vector<bool> recomputed_ = {};  // [segment]
   std::vector<Bucket> buckets_;
   std::vector<Id> bucket_of_ = {};             // [group]
   std::vector<Id> weights_ = {}, grads_ = {};  // views, [group]

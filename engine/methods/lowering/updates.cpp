@@ -99,18 +99,21 @@ void update_all(Stage& stage, program::Layout shard, int shift) {
   stage.optimizer().rescale(shift);
 }
 
-program::Collective gather(Stage& stage) {
-  return stage.collective(channel(stage.program(), "dp.gather", {.axes = stage.dp()}),
-                          program::Move::all_gather);
+Id gather_from(Stage& stage, program::Axes axes, program::Ref part, const Bucket& bucket, int index,
+               int shift) {
+  part.layout = {.shard = axes};
+  const Id over = channel(stage.program(), axes == stage.shards() ? "dp.gather" : "shard.gather",
+                          {.axes = axes});
+  return stage.role().op(
+      "dp.gather", stage.collective(over, program::Move::all_gather),
+      {part, ref(bucket.views.weight, program::Slot::target, program::Mode::write, index)}, shift);
 }
 
 void gather_weights(Stage& stage, int shift) {
   for (const Bucket& bucket : std::ranges::reverse_view(stage.buckets()))
-    stage.role().op("dp.gather", gather(stage),
-                    {ref(bucket.views.own_weight, program::Slot::source, program::Mode::read, 0, 0,
-                         {.shard = stage.dp()}),
-                     ref(bucket.views.weight, program::Slot::target, program::Mode::write)},
-                    shift);
+    gather_from(stage, stage.shards(),
+                ref(bucket.views.own_weight, program::Slot::source, program::Mode::read), bucket, 0,
+                shift);
 }
 
 }  // namespace rehearse::methods

@@ -23,7 +23,9 @@ void update_all(Stage& stage, program::Layout shard, int shift);
 /// All-gathers the updated shards into whole weights, in the order in which the next forward reads
 /// them. So that forward can start after the first all-gather.
 void gather_weights(Stage& stage, int shift);
-/// An all-gather over the data-parallel ranks, on the channel "dp.gather".
-program::Collective gather(Stage& stage);
+/// All-gathers a bucket's weights from the parts that the ranks along `axes` have. `index`: the
+/// instance of the whole weights. Returns the op.
+Id gather_from(Stage& stage, program::Axes axes, program::Ref part, const Bucket& bucket, int index,
+               int shift);
 
 }  // namespace rehearse::methods

@@ -22,12 +22,12 @@ using program::Role;
 
 /// What a role's ops do with a state storage.
 struct StateUse {
-  bool replicated = false;      // equal on all ranks along dp
+  program::Axes copies = 0;     // data-parallel axes along which ranks have it equal
   program::Layout layout = {};  // that the last op which writes it leaves
   int shift = 0;                // of that op
 };
 
-std::vector<StateUse> uses_of(const Role& role, program::Axes dp) {
+std::vector<StateUse> uses_of(const Role& role, program::Axes data) {
   std::vector<StateUse> uses(role.storages.size());
   for (const program::Op& op : role.ops)
     for (const Ref& ref : op.refs) {
@@ -35,10 +35,10 @@ std::vector<StateUse> uses_of(const Role& role, program::Axes dp) {
       StateUse& use = uses[role.views[ref.view].storage];
       use.layout = ref.layout, use.shift = op.shift;
       // What kernels write (residuals, thresholds) is each rank's own.
-      use.replicated = (std::holds_alternative<program::Update>(op.work) ||
-                        std::holds_alternative<program::Copy>(op.work) ||
-                        std::holds_alternative<program::Collective>(op.work)) &&
-                       dp != 0 && (ref.layout.shard & dp) == 0;
+      const bool equal = std::holds_alternative<program::Update>(op.work) ||
+                         std::holds_alternative<program::Copy>(op.work) ||
+                         std::holds_alternative<program::Collective>(op.work);
+      use.copies = equal ? data & ~ref.layout.shard : 0;
     }
   return uses;
 }
@@ -46,26 +46,24 @@ std::vector<StateUse> uses_of(const Role& role, program::Axes dp) {
 class Saver {
  public:
   Saver(const program::Program& program, Role& role, const plan::Checkpoints& how)
-      : program_(program), role_(role), how_(how) {
-    for (std::size_t a = 0; a < program.mesh.size(); ++a)
-      if (program.mesh[a].name == "dp" && program.mesh[a].size > 1) dp_ = program::Axes{1} << a;
+      : program_(program), role_(role), how_(how), data_(data_axes(program)) {
     std::int64_t in_mesh = 1;
     for (const program::Axis& axis : program.mesh) in_mesh *= axis.size;
     for (const Id rank : role.ranks)
-      if (rank >= in_mesh) dp_ = 0;  // a server
+      if (rank >= in_mesh) data_ = 0;  // a server
   }
 
   void add() {
-    const std::vector<StateUse> uses = uses_of(role_, dp_);
+    const std::vector<StateUse> uses = uses_of(role_, data_);
     copy_lane_ = lane("copy");
     const Id save_lane = lane("save");
     int shift = 0;
     for (Id s = 0; s < uses.size(); ++s) {
       const program::Storage storage = role_.storages[s];
       if (storage.life != program::Life::state) continue;
-      const std::int64_t parts = uses[s].replicated ? size_of(program_, dp_) : 1;
+      const std::int64_t parts = size_of(program_, uses[s].copies);
       const std::int64_t equal = storage.elements / parts * parts;
-      copy(s, 0, equal, uses[s].replicated ? dp_ : 0, uses[s]);
+      copy(s, 0, equal, uses[s].copies, uses[s]);
       copy(s, equal, storage.elements, 0, uses[s]);
       shift = std::max(shift, uses[s].shift);
     }
@@ -124,7 +122,7 @@ class Saver {
   const program::Program& program_;
   Role& role_;
   const plan::Checkpoints& how_;
-  program::Axes dp_ = 0;
+  program::Axes data_ = 0;
   Id copy_lane_ = none;
   std::vector<Ref> saved_ = {};
 };

@@ -36,7 +36,11 @@ Strategy strategy(const char* summary, const char* source) {
                  random = compressor == Compressor::stochastic;
   return {.summary = summary,
           .source = source,
-          .combines = {.tp = true, .low_precision = false, .shares = true, .offload = false, .quantised = true},
+          .combines = {.tp = true,
+                       .low_precision = false,
+                       .shares = true,
+                       .offload = false,
+                       .quantised = true},
           .defaults =
               [](plan::Plan& plan) {
                 plan::Exchange& x = plan.exchange;

@@ -6,8 +6,13 @@
 // key `offload` the other methods do the same. Each step, a rank sends its shard of the gradients
 // over PCIe and gets its shard of the new weights back. The paper's delayed update, which hides the
 // host's work behind the next step, is not in DeepSpeed's code and not here.
+//
+// Hybrid sharding (Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2) is level 3 inside groups of
+// ranks, which have equal copies. Without the key `shard_group`, the groups are as large as nodes
+// allow, so that weights are gathered inside nodes only.
 #include <fmt/format.h>
 
+#include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {
@@ -37,6 +42,16 @@ const Register zero1("zero1", zero<1>("data parallelism, optimizer state sharded
 const Register zero2("zero2", zero<2>("data parallelism, optimizer state and gradients sharded"));
 const Register zero3("zero3",
                      zero<3>("data parallelism, everything sharded, weights gathered for use"));
+const Register hsdp("hsdp", {.summary = "hybrid sharding: ZeRO 3 inside nodes, copies across nodes",
+                             .source = "Zhao et al., VLDB 2023, section 3.2.2",
+                             .combines = {.tp = true, .max_zero = 3, .shares = true},
+                             .defaults =
+                                 [](plan::Plan& plan) {
+                                   imply_level(plan, 3);
+                                   if (plan.exchange.shard_group == 0)
+                                     plan.exchange.shard_group = group_in_nodes(plan);
+                                 },
+                             .with_model_parallelism = "megatron"});
 const Register offload("zero-offload",
                        {.summary = "ZeRO 2 with optimizer state and update on the host",
                         .source = "Ren et al., USENIX ATC 2021",

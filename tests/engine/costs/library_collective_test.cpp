@@ -240,8 +240,9 @@ TEST(LibraryCollective, AnAllToAllRunsInRounds) {
             Algorithm::direct);
   EXPECT_TRUE(considered(c, Algorithm::direct, Move::all_to_all, true));
   EXPECT_FALSE(considered(c, Algorithm::ring, Move::all_to_all, true));
-  const CollectiveCost cost = collective_cost(c, Move::all_to_all, Algorithm::automatic, elements,
-                                              program::DType::u8, {devices});
+  const CollectiveCost cost =
+      collective_cost(c, Move::all_to_all, Algorithm::automatic, elements, program::DType::u8,
+                      {devices}, std::vector<int>{0}, {});
   EXPECT_EQ(cost.sent[0], std::vector<std::int64_t>(16, elements / 16 * 15));
   EXPECT_EQ(cost.seconds[0], prices.seconds(group, Move::all_to_all, Algorithm::direct, elements,
                                             program::DType::u8)[0]);

@@ -35,7 +35,9 @@ TEST(StateBytes, AreTheParametersWithTheirMoments) {
   EXPECT_NEAR(fp32 / (12 * parameters), 1, 0.01) << "weight and two moments of 4 bytes";
   // The same state, however it is sharded.
   for (const char* method :
-       {"name = \"zero1\"", "name = \"zero2\"", "name = \"zero3\"", "name = \"ddp\", tp = 2"})
+       {"name = \"zero1\"", "name = \"zero2\"", "name = \"zero3\"", "name = \"ddp\", tp = 2",
+        "name = \"hsdp\"", "name = \"zero1\", shard_group = 4",
+        "name = \"zero3\", reshard_group = 8"})
     EXPECT_NEAR(whole_bytes(job_of(method)) / fp32, 1, 0.07) << method;
   const job::Job half = job_of("name = \"zero2\", precision = \"bf16\"");
   EXPECT_NEAR(whole_bytes(half) / parameters, 14, 0.3);
@@ -52,6 +54,9 @@ TEST(StateBytes, RanksHoldCopiesUnlessSharded) {
   ASSERT_EQ(copies.of_rank.size(), 16U);
   EXPECT_NEAR(copies.of_rank[5], copies.whole, 1);
   EXPECT_NEAR(shards.of_rank[5], shards.whole / 16, shards.whole * 0.01);
+  const job::Job hsdp = job_of("name = \"hsdp\"");  // two nodes of eight
+  const StateBytes in_nodes = state_bytes(link::link(program_of(hsdp)), hsdp.plan);
+  EXPECT_NEAR(in_nodes.of_rank[5], in_nodes.whole / 8, in_nodes.whole * 0.01);
 }
 
 TEST(Layout, FollowsTheMesh) {

@@ -156,8 +156,9 @@ TEST(RecomputeUnitKey, IsASegmentUnlessAJobSaysALayer) {
   EXPECT_TRUE(layers.schedule.recompute);
   EXPECT_EQ(layers.schedule.recompute_unit, plan::RecomputeUnit::layer);
   EXPECT_FALSE(parse({"method.recompute_unit=layer"}).plan.schedule.recompute);
-  EXPECT_THAT(error_of({"method.recompute_unit=layers"}),
-              AllOf(HasSubstr("\"method.recompute_unit\""), HasSubstr("segment, layer")));
+  EXPECT_THAT(
+      error_of({"method.recompute_unit=layers"}),
+      AllOf(HasSubstr("\"method.recompute_unit\""), HasSubstr("segment, layer, attention")));
 }
 
 TEST(RecomputeUnitKey, OfALayerDoesNotCombineWithZero3) {

@@ -30,10 +30,10 @@ auto members_of(const plan::Plan& plan) {
   const auto& [save_every, save_to, save_group] = checkpoints;
   const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
-               recompute_unit] = schedule;
-  const auto& [zero, keep_gathered, fp32_gradients, offload, bucket, collective, density, s_min,
-               s_max, selector, feedback, reduction, coding, layers, observe, bits, block,
-               error_feedback] = exchange;
+               recompute_unit, recompute_layers] = schedule;
+  const auto& [zero, keep_gathered, shard_group, reshard_group, fp32_gradients, offload, bucket,
+               collective, density, s_min, s_max, selector, feedback, reduction, coding, layers,
+               observe, bits, block, error_feedback] = exchange;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
@@ -59,10 +59,13 @@ auto members_of(const plan::Plan& plan) {
                     precision,
                     recompute,
                     recompute_unit,
+                    recompute_layers,
                     save_every,
                     save_every > 0 ? save_to : program::Medium::shared_disk,
                     save_every > 0 ? save_group : 1,
                     keep_gathered,
+                    shard_group,
+                    reshard_group,
                     fp32_gradients,
                     offload,
                     clip,
@@ -105,8 +108,10 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.mesh.servers = draw(0, 2), p.exchange.zero = draw(0, 3);
   p.mesh.sequence_parallel = draw.coin(), p.schedule.recompute = draw.coin(),
   p.exchange.keep_gathered = draw.coin(), p.exchange.fp32_gradients = draw.coin();
+  p.exchange.shard_group = draw(0, 4), p.exchange.reshard_group = draw(0, 4);
   p.exchange.offload = static_cast<plan::Offload>(draw(0, 1));
-  p.schedule.recompute_unit = static_cast<plan::RecomputeUnit>(draw(0, 1));
+  p.schedule.recompute_unit = static_cast<plan::RecomputeUnit>(draw(0, 2));
+  p.schedule.recompute_layers = draw(0, 3);
   p.checkpoints.every = draw(0, 3);
   p.checkpoints.to = static_cast<program::Medium>(draw(0, 3));
   if (p.checkpoints.to == program::Medium::peers) p.checkpoints.group = draw(2, 9);

@@ -97,6 +97,39 @@ TEST(Recompute, ALayerThatIsCutBetweenStagesIsRecomputedBySegments) {
       }
 }
 
+TEST(Recompute, OfSomeLayersOrOfAttentionAlone) {
+  const model::ModelSpec model = test::small_model(8);
+  const auto of = [&](RecomputeUnit unit, int layers) {
+    plan::Plan plan = plan_of(unit, 2, 1, 4);
+    plan.schedule.recompute_layers = layers;
+    const program::Program program = compile(plan, model);
+    std::vector<std::string> again;
+    for (const program::Role& role : program.roles)
+      for (const program::Op& op : role.ops)
+        if (const auto* c = std::get_if<program::Compute>(&op.work);
+            c != nullptr && c->pass == Pass::recompute && c->microbatch == 0)
+          again.push_back(model.segments[c->segment].name);
+    std::ranges::sort(again);
+    return std::pair{again, link::link(program).memory[0].total()};
+  };
+  using testing::ElementsAre;
+  const auto [two, memory_two] = of(RecomputeUnit::segment, 2);
+  EXPECT_THAT(two, ElementsAre("L0.attention", "L0.mlp", "L1.attention", "L1.mlp", "L4.attention",
+                               "L4.mlp", "L5.attention", "L5.mlp"));
+  const auto [one, memory_one] = of(RecomputeUnit::attention, 1);
+  EXPECT_THAT(one, ElementsAre("L0.attention", "L4.attention"));
+  const auto [attention, memory_attention] = of(RecomputeUnit::attention, 0);
+  EXPECT_EQ(attention.size(), 8U);
+  const auto [layers, memory_layers] = of(RecomputeUnit::layer, 4);
+  EXPECT_EQ(layers.size(), 16U);
+  const auto [all, memory_all] = of(RecomputeUnit::segment, 0);
+  EXPECT_EQ(all.size(), model.segments.size());
+  EXPECT_LT(memory_all, memory_two);
+  EXPECT_LT(memory_two, memory_one);
+  EXPECT_LT(memory_attention, memory_one);
+  EXPECT_LT(memory_layers, memory_attention);
+}
+
 TEST(Recompute, TheUnitMattersOnlyWithRecomputation) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = plan_of(RecomputeUnit::layer, 2, 2, 2);

@@ -161,6 +161,7 @@ std::vector<Named> plans_on(int ranks, program::DType precision = program::DType
       {"ddp", {.method = "ddp", .mesh = {.dp = ranks}}},
       {"zero1", {.method = "zero1", .mesh = {.dp = ranks}}},
       {"zero3", {.method = "zero3", .mesh = {.dp = ranks}}},
+      {"hsdp", {.method = "hsdp", .mesh = {.dp = ranks}, .exchange = {.shard_group = 2}}},
       {"1f1b", {.method = "1f1b", .mesh = {.pp = ranks}, .schedule = {.micro_batches = ranks}}},
       {"tp", {.method = "megatron", .mesh = {.tp = ranks}}},
       {"pp2 tp2",

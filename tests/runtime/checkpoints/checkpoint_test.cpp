@@ -111,11 +111,12 @@ TEST_P(OtherMesh, GoesOnWhereTheFirstStopped) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Methods, OtherMesh,
-    testing::Values(Case{"ddp_2", {.method = "ddp", .mesh = {.dp = 2}}},
-                    Case{"zero3_4", {.method = "zero3", .mesh = {.dp = 4}}},
-                    Case{"pipeline_2",
-                         {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
-                    Case{"servers", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}}),
+    testing::Values(
+        Case{"ddp_2", {.method = "ddp", .mesh = {.dp = 2}}},
+        Case{"zero3_4", {.method = "zero3", .mesh = {.dp = 4}}},
+        Case{"hsdp_4", {.method = "hsdp", .mesh = {.dp = 4}, .exchange = {.shard_group = 2}}},
+        Case{"pipeline_2", {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
+        Case{"servers", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}}),
     [](const auto& info) { return info.param.name; });
 
 class Damage : public testing::Test {

@@ -118,6 +118,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(std::vector<MemoryCase>{
         {"alone", {.method = "ddp"}, 0.95, 1.05},
         {"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+        {"ddp_recomputing_attention",
+         {.method = "ddp",
+          .mesh = {.dp = 2},
+          .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::attention}}},
         {"ddp_recomputing", {.method = "ddp", .mesh = {.dp = 2}, .schedule = {.recompute = true}}},
         {"ddp_recomputing_layers",
          {.method = "ddp",
