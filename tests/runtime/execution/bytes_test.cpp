@@ -80,9 +80,10 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
     const std::int64_t payload = std::stoll(outcomes[rank].text.substr(end));
     const std::int64_t planned = steps * program_bytes(linked, rank);
     EXPECT_EQ(payload, planned) << "rank " << rank;
-    // The kernel also counts framing and heartbeats.
+    // The kernel also counts framing and heartbeats, a few KB where messages are many and small.
     EXPECT_GE(sent, planned) << "rank " << rank;
-    EXPECT_LE(static_cast<double>(sent), 1.01 * static_cast<double>(planned)) << "rank " << rank;
+    EXPECT_LE(static_cast<double>(sent), 1.01 * static_cast<double>(planned) + 10e3)
+        << "rank " << rank;
     RecordProperty("rank_" + std::to_string(rank),
                    std::to_string(sent) + " by the kernel, planned " + std::to_string(planned));
   }

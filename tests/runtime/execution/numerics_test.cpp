@@ -34,14 +34,19 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-void expect_follows(const job::Job& job, const TrainedRun& run, const ReferenceRun& reference) {
+/// `coded`: gradients are codes of a few bits. A rounding error may change a code, and so a weight
+/// by a whole step of the optimizer. QuantisedRuns compares such runs to the bit.
+void expect_follows(const job::Job& job, const TrainedRun& run, const ReferenceRun& reference,
+                    bool coded) {
+  const double near = coded ? 10 * tolerance : tolerance;
   ASSERT_EQ(run.losses.size(), reference.losses.size());
   for (std::size_t step = 0; step < run.losses.size(); ++step)
-    EXPECT_NEAR(run.losses[step] / reference.losses[step], 1, tolerance) << "loss of step " << step;
+    EXPECT_NEAR(run.losses[step] / reference.losses[step], 1, near) << "loss of step " << step;
   EXPECT_LT(run.losses.back(), 0.98 * run.losses.front()) << "nothing was learnt";
   const reference::Weights weights = weights_of(run.checkpoint, job.model);
-  EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, tolerance);
-  if (job.plan.optimizer == plan::Optimizer::sgd) {
+  EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, near);
+  EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, near);
+  if (job.plan.optimizer == plan::Optimizer::sgd && !coded) {
     const auto [difference, name] = worst_difference(weights, reference.weights);
     EXPECT_LE(difference, tolerance) << name;
   }
@@ -360,8 +365,7 @@ TEST_P(Method, FollowsItsReference) {
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
   const ReferenceRun reference = train_reference(job, rules);
-  expect_follows(job, run, reference);
-  EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, tolerance);
+  expect_follows(job, run, reference, quantised.sums());
 }
 INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), [](const auto& info) {
   std::string name = info.param.name;
