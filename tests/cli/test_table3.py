@@ -131,5 +131,68 @@ class Simulated(unittest.TestCase):
         self.assertGreater(cold[0] - warm[0], 50)
 
 
+def samples_of(value):
+    """The kept JSON with samples as in the study, computed from their values."""
+    if isinstance(value, dict):
+        if set(value) == {"mean", "std", "ci95", "values"}:
+            return study.Sample(value["values"])
+        return {key: samples_of(one) for key, one in value.items()}
+    return [samples_of(one) for one in value] if isinstance(value, list) else value
+
+
+class Expected(unittest.TestCase):
+    """The kept output of the whole study."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = json.loads((FOLDER / "expected/table3.json").read_text())
+        cls.found = samples_of(cls.kept)
+        cls.rows = cls.found["trained"]["rows"]
+
+    def test_every_run_is_there_and_comes_from_the_present_inputs(self):
+        self.assertEqual(self.kept["inputs"], table3.inputs())
+        options = argparse.Namespace(save_every=self.kept["save_every"])
+        ways = [(method, way) for method in trained.METHODS for way in trained.recoveries(method, options)]
+        self.assertEqual([(row["method"], row["recovery"]) for row in self.rows], ways)
+        for row in self.rows:
+            runs = self.kept["lossy_seeds"] if "without" in row["recovery"] else self.kept["seeds"]
+            self.assertEqual(len(row["again"].values), runs)
+        self.assertEqual([row["method"] for row in self.found["trained"]["perplexity"]], list(trained.METHODS))
+        self.assertEqual(list(dict.fromkeys(row["method"] for row in self.found["simulated"])), list(simulated.METHODS))
+
+    def test_numbers_and_table_follow_from_the_values(self):
+        self.assertEqual(json.loads(study.to_json(self.found)), self.kept)
+        names = ("seeds", "lossy_seeds", "steps", "fault", "save_every")
+        options = argparse.Namespace(**{name: self.kept[name] for name in names})
+        self.assertEqual(table3.markdown(self.found, options), (FOLDER / "expected/table3.md").read_text())
+        for row in self.rows:
+            one = next(s for s in row["sensitivity"] if (s["tolerance"], s["width"]) == (recovery.TOLERANCE, recovery.WIDTH))
+            self.assertEqual((one["on_course"], one["level"]), (row["on_course"]["values"], row["level"]["values"]))
+
+    def test_a_recovery_with_its_whole_state_costs_the_steps_since_the_checkpoint(self):
+        options = argparse.Namespace(fault=self.kept["fault"])
+        faults = [trained.fault_of(seed, options) for seed in range(1, self.kept["seeds"] + 1)]
+        self.assertEqual([tuple(fault) for fault in self.kept["trained"]["faults"].values()], faults)
+        again = [(step - 1) % self.kept["save_every"] for step, _ in faults]
+        for row in self.rows:
+            with self.subTest(method=row["method"], recovery=row["recovery"]):
+                runs = len(row["again"].values)
+                self.assertEqual(row["again"].values, [0] * runs if row["recovery"] == "survivors" else again[:runs])
+                if row["recovery"] == "checkpoint":
+                    self.assertEqual(row["on_course"]["values"], again)
+                    self.assertEqual((row["same_state"], row["loss_ratio"].values), (runs, [1] * runs))
+                else:
+                    self.assertEqual(row["same_state"], 0)
+
+    def test_a_simulated_row_is_repeated(self):
+        with mock.patch.multiple(simulated, POLICIES=("restart",)):
+            (again, _) = simulated.rows(argparse.Namespace(seeds=self.kept["seeds"], methods=["megatron"]))
+        kept = next(r for r in self.found["simulated"] if (r["method"], r["policy"], r["speed"]) == ("megatron", "restart", "cold"))
+        self.assertEqual(again["rework"].values, kept["rework"].values)
+        for key in ("steps", "seconds"):
+            for ours, theirs in zip(again[key].values, kept[key].values, strict=True):
+                self.assertAlmostEqual(ours, theirs, delta=1e-9 * theirs)
+
+
 if __name__ == "__main__":
     unittest.main()
