@@ -129,7 +129,7 @@ def number(value, digits=4):
 
 def plus_minus(sample, digits=4):
     """Mean and half-width of its interval, both rounded to the second digit of the half-width."""
-    if not sample.ci95:
+    if not sample.ci95 or sample.ci95 < 1e-9 * abs(sample.mean):  # no spread but that of rounding
         return number(sample.mean, digits)
     places = max(0, 1 - math.floor(math.log10(sample.ci95)))
     return f"{sample.mean:,.{places}f} ± {sample.ci95:,.{places}f}"

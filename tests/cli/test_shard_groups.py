@@ -1,5 +1,5 @@
-"""ZeRO in groups of ranks through the commands: bytes, step time and memory in simulation, real runs that equal plain ZeRO, checkpoints that
-go on with other groups, refusals."""
+"""ZeRO in groups of ranks through the commands: bytes, step time and memory in simulation, real runs that equal plain ZeRO,
+checkpoints that go on with other groups, refusals."""
 
 import unittest
 

@@ -30,27 +30,23 @@ void check_codes(const plan::Plan& plan, Compressor compressor) {
            fmt::format("must be a multiple of 8; nearest: {}", (block + 4) / 8 * 8));
 }
 
-template <Compressor compressor>
+template <Compressor Coder>
 Strategy strategy(const char* summary, const char* source) {
-  constexpr bool sign = compressor == Compressor::sign,
-                 random = compressor == Compressor::stochastic;
-  return {.summary = summary,
-          .source = source,
-          .combines = {.tp = true,
-                       .low_precision = false,
-                       .shares = true,
-                       .offload = false,
-                       .quantised = true},
-          .defaults =
-              [](plan::Plan& plan) {
-                plan::Exchange& x = plan.exchange;
-                if (!x.bits) x.bits = sign ? 1 : 8;
-                if (!x.block && !sign) x.block = random ? 512 : 256;
-                if (!x.error_feedback) x.error_feedback = !random;
-              },
-          .check = [](const plan::Plan& plan,
-                      const model::ModelSpec&) { check_codes(plan, compressor); },
-          .sync = [](const plan::Plan&) -> const GradientSync& { return quantised(compressor); }};
+  constexpr bool sign = Coder == Compressor::sign, random = Coder == Compressor::stochastic;
+  return {
+      .summary = summary,
+      .source = source,
+      .combines =
+          {.tp = true, .low_precision = false, .shares = true, .offload = false, .quantised = true},
+      .defaults =
+          [](plan::Plan& plan) {
+            plan::Exchange& x = plan.exchange;
+            if (!x.bits) x.bits = sign ? 1 : 8;
+            if (!x.block && !sign) x.block = random ? 512 : 256;
+            if (!x.error_feedback) x.error_feedback = !random;
+          },
+      .check = [](const plan::Plan& plan, const model::ModelSpec&) { check_codes(plan, Coder); },
+      .sync = [](const plan::Plan&) -> const GradientSync& { return quantised(Coder); }};
 }
 
 const Register int8_sync(
