@@ -142,9 +142,10 @@ class Executor {
   void start(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    if (fault_player_ && fault_player_->must_wait(rank_of(lane), op.work,
+    if (fault_player_ && fault_player_->must_wait(rank_of(lane), op,
                                                   readiness_.lanes()[id].current, tag_begin | id))
       return;
+    if (!op.when.due(lane.current.step)) return start_local(id);
     std::visit(program::overloaded{[&](const program::Compute&) { start_local(id); },
                                    [&](const program::Kernel&) { start_local(id); },
                                    [&](const program::Update&) { start_local(id); },
@@ -155,6 +156,7 @@ class Executor {
                                    [&](const program::Take& take) { start_take(id, take); },
                                    [&](const program::Copy&) { start_local(id); },
                                    [&](const program::Save&) { start_local(id); },
+                                   [&](const program::Pause&) { start_local(id); },
                                    [&](const program::Issue&) { start_local(id); }},
                op.work);
   }
@@ -165,19 +167,21 @@ class Executor {
   void start_local(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
-    const program::Work& work = linked_.program.roles[lane.role].ops[lane.current.op].work;
-    const bool works = program::due(program::every(work), lane.current.step);
+    const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
+    const bool works = op.when.due(lane.current.step);
+    const bool on_cores =
+        !cores_.empty() && works && !std::holds_alternative<program::Pause>(op.work);
     const double seconds =
         works ? costs_.seconds(lane.role, lane.current.op, lane.place) *
                     disturber_.compute_factor(rank, lane.current.step, lane.current.op)
               : 0;
     const double since = lane.current.since;
     const Id device = costs_.rank_to_device()[rank];
-    if (faults_ != nullptr) local_seconds_[id] = cores_.empty() || !works ? seconds : -1;
-    if (!cores_.empty() && works)
+    if (faults_ != nullptr) local_seconds_[id] = on_cores ? -1 : seconds;
+    if (on_cores)
       network_.work(since, cores_[device], seconds / crowding_.of_work(device), crowding_.threads(),
                     tag_local | id);
-    else if (follow_clock_)
+    else if (follow_clock_ || (!cores_.empty() && seconds > 0))
       network_.wake(since + seconds, tag_local | id);
     else
       finish(id, since, since + seconds);

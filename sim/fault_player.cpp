@@ -54,12 +54,12 @@ void FaultPlayer::at(double date, std::function<void(double)> action) {
   arm();
 }
 
-bool FaultPlayer::must_wait(Id rank, const program::Work& work, link::Ready& op,
+bool FaultPlayer::must_wait(Id rank, const program::Op& op, link::Ready& ready,
                             SharedNetwork::Token token) {
   const double now = network_.now();
-  const double free = replay_.begins(rank, work, op.step, now);
-  if (free <= now || channel_of(work) == none) return false;
-  op.since = free;
+  const double free = replay_.begins(rank, op, ready.step, now);
+  if (free <= now || channel_of(op.work) == none) return false;
+  ready.since = free;
   if (free < FaultReplay::never) network_.wake(free, token);
   return true;
 }

@@ -29,7 +29,7 @@ class FaultPlayer {
   void begin() { arm(); }
   /// Whether a rank may not begin an op now, because it stands still. It begins later, when the
   /// network says `token`, or never. Local ops begin in any case.
-  bool must_wait(Id rank, const program::Work& work, link::Ready& op, SharedNetwork::Token token);
+  bool must_wait(Id rank, const program::Op& op, link::Ready& ready, SharedNetwork::Token token);
   /// Whether what was to end now goes on until `end`, when the network says `token`, or for ever.
   bool goes_on(double end, double now, SharedNetwork::Token token);
   /// Strikes and ends what is due now.

@@ -4,12 +4,17 @@
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/fusion.h"
 
 namespace rehearse::cli {
 
 job::Job load(const std::string& path, const std::vector<std::string>& set) {
   const bool open = methods::planned(Config::load(path, set).section("method").text("name", ""));
-  return open ? job::load_job_to_plan(path, set) : job::load_job(path, set);
+  if (open) return job::load_job_to_plan(path, set);
+  job::Job job = job::load_job(path, set);
+  if (!methods::strategy_named(job.plan.method).combines.cycles) return job;
+  const std::optional<costs::Profile> profile = profile_of(job);
+  return planner::with_cycles(std::move(job), profile ? &*profile : nullptr);
 }
 
 job::Job load_for(const Context& context, const std::string& path, int ranks) {

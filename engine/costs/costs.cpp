@@ -98,12 +98,16 @@ struct Costs::Impl {
   std::map<double, Entry> known_issues = {};
 
   Entry local(Id r, Id o) {
-    if (const auto* issue = std::get_if<program::Issue>(&role(r).ops[o].work)) {
-      const auto [it, fresh] = known_issues.try_emplace(issue->seconds);
-      if (fresh) it->second = {add({issue->seconds}), zero(), 0};
+    const program::Work& work = role(r).ops[o].work;
+    const auto* issue = std::get_if<program::Issue>(&work);
+    const auto* pause = std::get_if<program::Pause>(&work);
+    if (issue != nullptr || pause != nullptr) {
+      const double seconds = issue != nullptr ? issue->seconds : pause->seconds;
+      const auto [it, fresh] = known_issues.try_emplace(seconds);
+      if (fresh) it->second = {add({seconds}), zero(), 0};
       return it->second;
     }
-    const auto* compute = std::get_if<program::Compute>(&role(r).ops[o].work);
+    const auto* compute = std::get_if<program::Compute>(&work);
     if (compute == nullptr) return local_class(r, o);
     const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
     Passes& known = passes[r][pass_kinds * kind + static_cast<std::size_t>(compute->pass)];

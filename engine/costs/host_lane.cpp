@@ -44,8 +44,9 @@ class HostLane {
     bool updated = false;
     for (Id o = 0; o < old.size(); ++o) {
       Op& op = old[o];
-      // Checkpoints are rare: the host's part in them is not counted.
-      if (std::holds_alternative<program::Copy>(op.work) ||
+      // A pause needs no host. Checkpoints are rare: the host's part in them is not counted.
+      if (std::holds_alternative<program::Pause>(op.work) ||
+          std::holds_alternative<program::Copy>(op.work) ||
           std::holds_alternative<program::Save>(op.work)) {
         new_id[o] = add(std::move(op));
         continue;

@@ -37,10 +37,19 @@ const StoragePrices& LocalCosts::storage() {
   return *storage_;
 }
 
+namespace {
+
+bool leaves_device(const program::Role& role, const program::Op& op) {
+  return std::ranges::any_of(op.refs, [&](const program::Ref& ref) {
+    return role.storages[role.views[ref.view].storage].place == program::Place::host;
+  });
+}
+
+}  // namespace
+
 bool LocalCosts::on_host(const program::Role& role, const program::Op& op) const {
-  if (std::holds_alternative<program::Copy>(op.work) ||
-      std::holds_alternative<program::Save>(op.work))
-    return true;
+  if (std::holds_alternative<program::Save>(op.work)) return true;
+  if (std::holds_alternative<program::Copy>(op.work)) return leaves_device(role, op);
   return cluster_.shared_cores() == 0 && place_of(role, op) == program::Place::host;
 }
 
@@ -64,7 +73,8 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
            prices_.conversion(
                kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
   if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
-    return {.seconds = storage().copy(node, bytes / 2)};
+    return on_host(role, op) ? LocalPrice{.seconds = storage().copy(node, bytes / 2)}
+                             : prices_.kernel(kind, program::KernelKind::cast, bytes);
   if (const auto* save = std::get_if<program::Save>(&op.work))
     return {.seconds = storage().save(node, bytes, *save)};
   if (on_host(role, op)) return {.seconds = storage().update(node, bytes)};

@@ -28,6 +28,7 @@ const char* kind_of(const program::Work& work) {
           [](const program::Send&) { return "send"; }, [](const program::Recv&) { return "recv"; },
           [](const program::Put&) { return "put"; }, [](const program::Take&) { return "take"; },
           [](const program::Copy&) { return "copy"; }, [](const program::Save&) { return "save"; },
+          [](const program::Pause&) { return "pause"; },
           [](const program::Issue&) { return "issue"; }},
       work);
 }
@@ -196,7 +197,7 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   const TraceSelection& s = t.selection;
   if (step < s.first_step || (s.last_step >= 0 && step > s.last_step)) return;
   const program::Role& who = t.linked->program.roles[role];
-  if (!program::due(program::every(who.ops[op].work), step)) return;
+  if (!who.ops[op].when.due(step)) return;
   for (std::size_t i = 0; i < starts.size(); ++i)
     if (const Id rank = who.ranks[first_place + i]; t.wants(rank))
       t.slices.push_back({.rank = rank,

@@ -111,9 +111,9 @@ class Events {
   bool must_wait(Id id, Id o, int step) {
     if (faults_ == nullptr) return false;
     const link::RankLane& lane = readiness_.lanes()[id];
-    const program::Work& work = role(lane.role).ops[o].work;
-    const double free = faults_->begins(role(lane.role).ranks[lane.place], work, step, now_);
-    if (free <= now_ || !communicates(work)) return false;
+    const program::Op& op = role(lane.role).ops[o];
+    const double free = faults_->begins(role(lane.role).ranks[lane.place], op, step, now_);
+    if (free <= now_ || !communicates(op.work)) return false;
     if (free < FaultReplay::never)
       queue_.push(
           {.time = free, .number = number_++, .lane = id, .op = o, .step = step, .begins = true});
@@ -154,8 +154,8 @@ class Events {
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = role(lane.role).ops[o];
     const Id rank = role(lane.role).ranks[lane.place];
-    const double cost =
-        program::due(program::every(op.work), step) ? costs_.seconds(lane.role, o, lane.place) : 0;
+    if (!op.when.due(step)) return schedule(id, o, step, 0);
+    const double cost = costs_.seconds(lane.role, o, lane.place);
     std::visit(program::overloaded{
                    [&](const program::Collective& work) { meet(id, o, step, work.channel); },
                    [&](const program::Send&) { meet(id, o, step, none); },

@@ -76,7 +76,9 @@ class MaxPlus {
       for (const Event& event : events_) {
         const int step = iteration_ - event.offset;
         if (step < 0 || step >= steps_) continue;
-        if (event.meet != nullptr)
+        if (event.meet != nullptr && !members_[event.begin].when.due(step))
+          for (std::uint32_t m = event.begin; m < event.end; ++m) local(members_[m], step);
+        else if (event.meet != nullptr)
           collective(event, step);
         else if (event.end - event.begin == 2)
           pair(members_[event.begin], members_[event.begin + 1], step);
@@ -107,7 +109,7 @@ class MaxPlus {
     Id role = none, op = none;
     std::uint32_t lane = 0;  // index into tails_
     bool sends = false;
-    int every = 1;  // as program::every
+    program::When when = {};
     Ring* ring = nullptr;
     std::uint32_t wait = 0, waits_end = 0;  // index range in waits_
     std::span<const double> seconds = {};   // cost: by place, or one number for all places
@@ -172,7 +174,7 @@ class MaxPlus {
               .op = who.op,
               .lane = role.first_lane + op.lane,
               .sends = std::holds_alternative<program::Send>(op.work),
-              .every = program::every(op.work),
+              .when = op.when,
               .ring = &role.rings[who.op],
               .wait = static_cast<std::uint32_t>(waits_.size()),
               .seconds = seconds_of(who.role, who.op)};
@@ -253,7 +255,7 @@ class MaxPlus {
     Ends* ends = role.pool.take(n);
     static constexpr double no_time = 0;
     const std::span<const double> seconds =
-        program::due(who.every, step) ? who.seconds : std::span(&no_time, 1);
+        who.when.due(step) ? who.seconds : std::span(&no_time, 1);
     const bool quiet = disturber_ == nullptr || disturber_->quiet_compute();
     if (quiet && n == 1) {
       ends->at[0] = *start + seconds[0];

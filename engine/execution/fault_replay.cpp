@@ -74,10 +74,10 @@ void FaultReplay::reach(double now) {
     strike(timed_[next_timed_++], now);
 }
 
-double FaultReplay::begins(Id rank, const program::Work& work, int step, double now) {
+double FaultReplay::begins(Id rank, const program::Op& op, int step, double now) {
   if (const auto due = at_step_.find(step); due != at_step_.end()) {
     const std::optional<faults::Phase> phase =
-        program::due(program::every(work), step) ? faults::phase_of(work) : std::nullopt;
+        op.when.due(step) ? faults::phase_of(op.work) : std::nullopt;
     std::vector<std::size_t> struck;
     std::erase_if(due->second, [&](std::size_t i) {
       const faults::Event& e = trace_.events[i];

@@ -72,7 +72,7 @@ class FaultReplay {
   void reach(double now);
   /// A rank is about to begin an op. Strikes what waits for that, and returns when the rank may
   /// begin it: now, or when it no longer stands still; never: it is dead.
-  double begins(Id rank, const program::Work& work, int step, double now);
+  double begins(Id rank, const program::Op& op, int step, double now);
   /// When an op ends that takes `seconds` on an undisturbed rank, as far as is known now. Local
   /// ops.
   double end_of(Id rank, const program::Work& work, double start, double seconds) const;

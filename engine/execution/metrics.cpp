@@ -127,9 +127,10 @@ struct MetricsSink::Impl {
           if (const program::Ref* param = find(op, program::Slot::param))
             dtype = role.storages[role.views[param->view].storage].dtype;
         }
+        if (op.when.until > 0) continue;  // of the first steps only
         const auto row = costs.bytes_sent(r, o);
         for (std::size_t i = 0; i < role.ranks.size(); ++i)
-          sent[role.ranks[i]] += row[row.size() == 1 ? 0 : i];
+          sent[role.ranks[i]] += row[row.size() == 1 ? 0 : i] / op.when.every;
       }
       for (const program::Op& op : role.ops)
         state.kind.push_back(communicates(op.work)           ? communication

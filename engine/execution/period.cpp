@@ -61,6 +61,9 @@ PeriodFinder::PeriodFinder(const link::OrderedProgram& linked)
     }
     for (Id o = 0; o < role.ops.size(); ++o) {
       oldest_dependence_ = std::max<int>(oldest_dependence_, role.ops[o].shift);
+      // Ops that begin or end their work at a step change all steps from there on.
+      changes_until_ =
+          std::max({changes_until_, role.ops[o].when.from, role.ops[o].when.until});
       for (const link::Wait& wait : linked.roles[r].waits.of(o))
         oldest_dependence_ = std::max(oldest_dependence_, wait.lag);
     }
@@ -137,7 +140,8 @@ bool PeriodFinder::equal(int step, int period, double later) const {
 /// steps before the equal ones had ended.
 bool PeriodFinder::proven(int step, int period) const {
   const int run = run_[static_cast<std::size_t>(period)];
-  if (run == 0 || step - period + 1 < oldest_dependence_) return false;
+  if (run == 0 || step - period - run + 1 < changes_until_) return false;
+  if (step - period + 1 < oldest_dependence_) return false;
   const auto end = [&](int s) { return step_end_[static_cast<std::size_t>(s)]; };
   // When the first op of the steps from `first` to `step` begins. Later steps begin after it.
   const auto begin = [&](int first) {

@@ -57,6 +57,7 @@ std::string TraceLabels::name(Id role, Id op) const {
                           [](const program::Take&) { return std::string("take"); },
                           [](const program::Copy&) { return std::string("copy"); },
                           [](const program::Save&) { return std::string("save"); },
+                          [](const program::Pause&) { return std::string("pause"); },
                           [](const program::Issue&) { return std::string("issue"); }},
       linked_.program.roles[role].ops[op].work);
 }

@@ -91,11 +91,20 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
             // A copy of state is a snapshot; other copies bring gradients and weights to and fro.
             if (whose.storages[whose.views[from.view].storage].life == program::Life::state)
               return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+            if (std::ranges::all_of(whose.ops[op].refs, [&](const program::Ref& ref) {
+                  return whose.storages[whose.views[ref.view].storage].place ==
+                         program::Place::device;
+                }))
+              return WorkPart{PartKind::kernel, labels.name(role, op)};
             return WorkPart{PartKind::communication,
                             whose.lanes[whose.ops[op].lane].name + " copy"};
           },
           [&](const program::Save&) {
             return WorkPart{PartKind::checkpoint, labels.name(role, op)};
+          },
+          [&](const program::Pause&) {
+            const program::Role& whose = linked_.program.roles[role];
+            return WorkPart{PartKind::host, whose.lanes[whose.ops[op].lane].name + " pause"};
           },
           [&](const program::Issue&) {
             return WorkPart{PartKind::host, "issuing kernels"};

@@ -13,6 +13,7 @@ std::optional<Phase> phase_of(const program::Work& work) {
                         [](const program::Update&) -> R { return Phase::update; },
                         [](const program::Copy&) -> R { return std::nullopt; },
                         [](const program::Save&) -> R { return Phase::save; },
+                        [](const program::Pause&) -> R { return std::nullopt; },
                         [](const program::Issue&) -> R { return std::nullopt; },
                         [](const auto&) -> R { return Phase::exchange; },
                     },

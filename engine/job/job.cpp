@@ -109,6 +109,11 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const Config cluster = file.section("cluster"), method = file.section("method");
   const methods::Strategy& strategy = find_method(method, keys.plan.method);
   job.plan = keys.plan;
+  if (keys.autotune && !strategy.combines.cycles)
+    throw method.error("autotune",
+                       fmt::format("method \"{}\" has no coordinator to tune; leave it out, or use "
+                                   "`rehearse plan`",
+                                   keys.plan.method));
   job.plan.mesh.servers =
       static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
   // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks.
@@ -296,6 +301,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.faults = std::move(keys.faults);
   job.checkpoint = keys.checkpoint;
   job.recovery = keys.recovery;
+  job.autotune = keys.autotune;
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)

@@ -128,6 +128,8 @@ struct Job {
   Faults faults = {};
   Checkpoint checkpoint = {};
   Recovery recovery = {};
+  /// method.autotune: the planner chooses the buckets and the cycle of a coordinator.
+  bool autotune = false;
 };
 
 /// Throws InputError (file, line, key) on a wrong job; this includes a model that does not fit the

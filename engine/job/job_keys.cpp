@@ -58,7 +58,12 @@ void read_method(const Config& c, JobKeys& keys) {
   keys.dp_of_shares = !plan.schedule.shares.empty() && !keys.dp;
   if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.schedule.shares.size());
   plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
-  plan.exchange.bucket = c.bytes("bucket", plan.exchange.bucket, between(1, 1e15));
+  plan.exchange.bucket = c.maybe_bytes("bucket", between(0, 1e15));
+  if (const auto cycle = c.maybe_seconds("cycle_time", between(0, 1)))
+    plan.exchange.cycle_time = cycle->value;
+  if (const auto cache = c.maybe_integer("response_cache", between(0, 1 << 20)))
+    plan.exchange.response_cache = static_cast<int>(*cache);
+  keys.autotune = c.flag("autotune", false);
   plan.precision = dtype_of(choose<Precision>(c, "precision"));
   plan.placement.partition = choose<plan::Partition>(c, "partition");
   plan.schedule.recompute = c.flag("recompute", false);

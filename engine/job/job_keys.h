@@ -23,6 +23,7 @@ struct JobKeys {
   std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},
                               adaptive_warmup_steps = {};
+  bool autotune = false;
   bool dp_of_shares = false;  // dp was not stated: it is the number of shares
   Train train = {};
   Adaptive adaptive = {};

@@ -146,7 +146,7 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.schedule.virtual_stages = whole(c, "virtual_stages", count);
   plan.schedule.staleness = whole(c, "staleness", natural);
   plan.placement.stages = read_stages(c, segments);
-  plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, above(0)));
+  plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, at_least(0)));
   plan.precision = choice_at<program::DType>(c, "precision");
   plan.schedule.recompute = flag_at(c, "recompute");
   if (c.has("recompute_unit"))  // files of older versions have no unit
@@ -176,6 +176,13 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   if (c.has("bits")) plan.exchange.bits = whole(c, "bits", between(1, 8));
   if (c.has("block")) plan.exchange.block = whole(c, "block", between(8, 1 << 24));
   if (c.has("error_feedback")) plan.exchange.error_feedback = flag_at(c, "error_feedback");
+  if (c.has("cycle_time")) plan.exchange.cycle_time = c.number("cycle_time", 0, between(0, 1));
+  if (c.has("response_cache"))
+    plan.exchange.response_cache = whole(c, "response_cache", between(0, 1 << 20));
+  if (c.has("fused_after"))
+    for (const std::int64_t segment :
+         integers("fused_after", between(0, static_cast<double>(model.segments.size()) - 1)))
+      plan.exchange.fused_after.push_back(static_cast<Id>(segment));
   plan.schedule.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
   for (std::int64_t node : integers("node_of", natural))
     plan.placement.node_of.push_back(static_cast<Id>(node));

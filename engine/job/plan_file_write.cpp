@@ -109,7 +109,7 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   w.number("virtual_stages", plan.schedule.virtual_stages);
   w.number("staleness", plan.schedule.staleness);
   w.texts("stages", stage_texts(plan, model));
-  w.number("bucket_bytes", plan.exchange.bucket.value);
+  w.number("bucket_bytes", plan.exchange.bucket_bytes());
   w.choice("precision", plan.precision);
   w.flag("recompute", plan.schedule.recompute);
   // Not the default, so that the hashes of files of older versions stay.
@@ -141,6 +141,9 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   if (plan.exchange.bits) w.number("bits", *plan.exchange.bits);  // see recompute_unit
   if (plan.exchange.block) w.number("block", static_cast<double>(*plan.exchange.block));
   if (plan.exchange.error_feedback) w.flag("error_feedback", *plan.exchange.error_feedback);
+  if (plan.exchange.cycle_time) w.number("cycle_time", *plan.exchange.cycle_time);
+  if (plan.exchange.response_cache) w.number("response_cache", *plan.exchange.response_cache);
+  if (!plan.exchange.fused_after.empty()) w.numbers("fused_after", plan.exchange.fused_after);
   w.choice("pipeline", plan.schedule.pipeline);
   w.numbers("node_of", plan.placement.node_of);
   w.choice("collective", plan.exchange.collective);

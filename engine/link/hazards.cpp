@@ -223,6 +223,19 @@ class Analysis {
                     to_text(program_, role_, writer), to_text(program_, role_, op)));
   }
 
+  /// Refuses a read that works in a step in which the write before it does not.
+  void check_steps(Id op, Id view, Id writer) const {
+    const program::When &reads = role_.ops[op].when, &writes = role_.ops[writer].when;
+    if (reads == writes) return;
+    const bool covered =
+        reads.every % writes.every == 0 && writes.from <= reads.from &&
+        (writes.until == 0 || (reads.until != 0 && reads.until <= writes.until));
+    if (!covered)
+      throw ProgramError(fmt::format(
+          "role {}: '{}' is read in steps in which nothing writes it\n  {}\n> {}", role_.name,
+          role_.views[view].name, to_text(program_, role_, writer), to_text(program_, role_, op)));
+  }
+
   std::string layout_text(program::Layout layout) const {
     auto axes = [&](program::Axes a) {
       std::string out;
@@ -254,6 +267,7 @@ class Analysis {
           fmt::format("role {}: '{}' is read before anything writes it in the step\n> {}",
                       role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
     check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
+    check_steps(op, ref.view, p.last_write);
     need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
     p.unread = false;
     if (p.reads.empty() || reads_.last(p.reads) != op) reads_.add(p.reads, op);

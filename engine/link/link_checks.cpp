@@ -26,16 +26,23 @@ std::string place(const program::Program& p, Id role, Id op) {
 std::string signature(const OrderedProgram& linked, Id role, Id o) {
   const auto& c = std::get<program::Collective>(linked.program.roles[role].ops[o].work);
   const LinkedOp& l = linked.roles[role].ops[o];
-  return fmt::format("{} of {} {} by {}{}", name_of(c.move), l.elements, name_of(l.wire),
+  const program::When& when = linked.program.roles[role].ops[o].when;
+  return fmt::format("{} of {} {} by {}{} in {}", name_of(c.move), l.elements, name_of(l.wire),
                      name_of(c.algorithm),
-                     c.root == none ? "" : " root " + linked.program.roles[c.root].name);
+                     c.root == none ? "" : " root " + linked.program.roles[c.root].name,
+                     when == program::When{} ? "every step"
+                                             : fmt::format("steps every={} from={} until={}",
+                                                           when.every, when.from, when.until));
 }
 bool agree(const OrderedProgram& linked, RoleOp a, RoleOp b) {
-  const auto& x = std::get<program::Collective>(linked.program.roles[a.role].ops[a.op].work);
-  const auto& y = std::get<program::Collective>(linked.program.roles[b.role].ops[b.op].work);
+  const program::Op &first = linked.program.roles[a.role].ops[a.op],
+                    &second = linked.program.roles[b.role].ops[b.op];
+  const auto& x = std::get<program::Collective>(first.work);
+  const auto& y = std::get<program::Collective>(second.work);
   const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
   return std::tuple(x.move, x.algorithm, x.root, k.elements, k.wire) ==
-         std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire);
+             std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire) &&
+         first.when == second.when;
 }
 
 /// Refuses an all-to-all whose parts would be unequal, or that would overwrite what it still has to

@@ -111,6 +111,16 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
     if (x.block) refuse("block", std::to_string(*x.block), others);
     if (x.error_feedback) refuse("error_feedback", *x.error_feedback ? "true" : "false", others);
   }
+  if (plan.exchange.bucket_bytes() == 0 && !can.one_bucket)
+    refuse("bucket", "0 B", "must be at least 1 B");
+  if (!can.cycles) {
+    const std::string others =
+        fmt::format("it has no coordinator; {} has",
+                    fmt::join(methods_with([](const Combines& c) { return c.cycles; }), ", "));
+    const plan::Exchange& x = plan.exchange;
+    if (x.cycle_time) refuse("cycle_time", to_text(Seconds(*x.cycle_time)), others);
+    if (x.response_cache) refuse("response_cache", std::to_string(*x.response_cache), others);
+  }
   if (plan.checkpoints.every > 0 && !can.lockstep)
     throw Refused({"checkpoint.kind", "checkpoint.kind: " + cannot_save_behind(plan.method)});
   if (plan.schedule.staleness > 0 && !can.staleness)

@@ -38,6 +38,8 @@ struct Combines {
   bool offload = true;     // its optimizer may live on the host
   bool sparse = false;     // may exchange only chosen gradient entries, once a step even if sharded
   bool quantised = false;  // exchanges gradients as codes of a few bits
+  bool one_bucket = false;  // takes a bucket of 0 bytes: one bucket of all gradients
+  bool cycles = false;      // has a coordinator that wakes up once a cycle
 };
 
 struct Strategy {

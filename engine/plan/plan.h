@@ -83,6 +83,9 @@ struct Schedule {
   int recompute_layers = 0;
 };
 
+/// PyTorch DDP's default (bucket_cap_mb = 25).
+inline constexpr Bytes default_bucket = Bytes(25e6);
+
 /// How the data-parallel ranks shard weights and sum gradients.
 struct Exchange {
   int zero = 0;                // ZeRO stage, 0 to 3
@@ -99,7 +102,9 @@ struct Exchange {
   /// accumulate-allreduce-grads-in-fp32).
   bool fp32_gradients = false;
   Offload offload = Offload::none;
-  Bytes bucket = Bytes(25e6);
+  /// A bucket is full when it has so many bytes of gradients. none: the method's, for most
+  /// `default_bucket`.
+  std::optional<Bytes> bucket = {};
   program::Algorithm collective = program::Algorithm::automatic;
   double density = 0.1;              // part of a gradient's entries that a select keeps
   double s_min = 0.7, s_max = 0.95;  // bounds of a layer's sparsity in method "adaptive"
@@ -116,7 +121,14 @@ struct Exchange {
   std::optional<int> bits = {};
   std::optional<std::int64_t> block = {};
   std::optional<bool> error_feedback = {};
+  /// Of Horovod: seconds between two cycles of its coordinator; how many tensors its response cache
+  /// holds, 0: none; and the segments after whose backward a bucket ends, because the next one is
+  /// ready in a later cycle (planner/fusion.h).
+  std::optional<double> cycle_time = {};
+  std::optional<int> response_cache = {};
+  std::vector<Id> fused_after = {};
 
+  double bucket_bytes() const { return bucket.value_or(default_bucket).value; }
   /// The ranks of a group into which the dp axis is divided; 0: it is not.
   int group() const { return shard_group > 0 ? shard_group : reshard_group; }
 };

@@ -262,9 +262,9 @@ class Enumeration {
   }
   std::vector<Bytes> buckets(const plan::Plan& plan) {
     if (states("bucket") || plan.mesh.dp == 1 || plan.exchange.zero == 3)
-      return {job_.plan.exchange.bucket};
+      return {Bytes(job_.plan.exchange.bucket_bytes())};
     out_.bucket_sizes = 3;
-    return {plan::Plan().exchange.bucket, Bytes(5e6), Bytes(100e6)};
+    return {plan::default_bucket, Bytes(5e6), Bytes(100e6)};
   }
 
   /// Prepares the plan and adds it. Takes its stages from an earlier plan of the same shape.

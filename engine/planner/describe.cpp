@@ -67,7 +67,7 @@ dimensions() {
           {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
           {"sequence parallelism",
            [](const plan::Plan& p) { return yes_no(p.mesh.sequence_parallel); }},
-          {"bucket", [](const plan::Plan& p) { return to_text(p.exchange.bucket); }},
+          {"bucket", [](const plan::Plan& p) { return to_text(Bytes(p.exchange.bucket_bytes())); }},
           {"samples a replica",
            [](const plan::Plan& p) {
              if (p.schedule.shares.empty()) return std::string("equal");
@@ -301,7 +301,7 @@ std::string summary_of(const plan::Plan& plan) {
   if (!plan.schedule.shares.empty()) parts.emplace_back("samples by speed");
   if (plan.mesh.order != "pp,dp,tp") parts.push_back("order " + plan.mesh.order);
   if (plan.mesh.dp > 1 && plan.exchange.zero < 3)
-    parts.push_back("buckets of " + to_text(plan.exchange.bucket));
+    parts.push_back("buckets of " + to_text(Bytes(plan.exchange.bucket_bytes())));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -168,7 +168,7 @@ double Estimate::exposed_seconds(const std::vector<double>& busy) const {
   }
   const double first = gradient_bytes(model_, plan_, plan_.placement.stages[0]);
   return std::max(worst,
-                  reduce[0] * std::min(1.0, plan_.exchange.bucket.value / std::max(first, 1.0)));
+                  reduce[0] * std::min(1.0, plan_.exchange.bucket_bytes() / std::max(first, 1.0)));
 }
 
 }  // namespace rehearse::planner

@@ -236,7 +236,7 @@ class Planner {
       const plan::Plan& p = plan(i);
       // Sparse exchanges use each layer as a bucket: one bucket size is enough.
       const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
-                         p.exchange.bucket.value != plan::Plan().exchange.bucket.value;
+                         p.exchange.bucket_bytes() != plan::default_bucket.value;
       // ZeRO-3 gathers whole weights, so it does not combine with sparse gradients.
       if (again || p.mesh.dp == 1 || p.exchange.zero > 2 ||
           at(i).state == Scored::State::too_large || at(i).state == Scored::State::refused)

@@ -171,21 +171,20 @@ Work parse_work(TextLine& line, const Names& names) {
     return m;
   }
   if (word == "take") return Take{.channel = names.channels.find(line, line.take())};
-  if (word == "copy") return Copy{line.number<int>(line.value("every"))};
+  if (word == "copy") return Copy{};
   if (word == "save") {
-    const int every = line.number<int>(line.value("every"));
     const auto to = line.named<Medium>(line.value("to"));
-    return Save{.every = every,
-                .to = to,
+    return Save{.to = to,
                 .group = to == Medium::peers ? line.number<int>(line.value("group")) : 1};
   }
+  if (word == "pause") return Pause{.seconds = line.number<double>(line.value("seconds"))};
   line.fail(fmt::format("unknown work '{}'", word));
 }
 
 Op parse_op(TextLine& line, const Program& p, const Names& names, const RoleNames& role) {
   Op op{.lane = role.lanes.find(line, line.take())};
   op.work = parse_work(line, names);
-  while (line.more() && line.peek() != "after" && !line.peek().starts_with("shift="))
+  while (line.more() && line.peek() != "after" && line.peek().find('=') == std::string::npos)
     op.refs.push_back(parse_ref(line, p, role, line.take()));
   if (line.accept("after"))
     while (line.more() && line.peek().starts_with('%')) {
@@ -200,6 +199,9 @@ Op parse_op(TextLine& line, const Program& p, const Names& names, const RoleName
       op.after.push_back(after);
     }
   if (auto v = line.optional("shift")) op.shift = line.number<int>(*v, 0, most_shift);
+  if (auto v = line.optional("every")) op.when.every = line.number<int>(*v);
+  if (auto v = line.optional("from")) op.when.from = line.number<int>(*v);
+  if (auto v = line.optional("until")) op.when.until = line.number<int>(*v);
   return op;
 }
 

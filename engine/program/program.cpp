@@ -112,17 +112,12 @@ const Ref* find(const Op& op, Slot slot) {
   return nullptr;
 }
 
-int every(const Work& work) {
-  if (const auto* copy = std::get_if<Copy>(&work)) return copy->every;
-  if (const auto* save = std::get_if<Save>(&work)) return save->every;
-  return 1;
-}
-
 Id channel_of(const Work& work) {
   return std::visit(
       overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
                  [](const Update&) { return none; }, [](const Copy&) { return none; },
-                 [](const Save&) { return none; }, [](const Issue&) { return none; },
+                 [](const Save&) { return none; }, [](const Pause&) { return none; },
+                 [](const Issue&) { return none; },
                  [](const auto& op) { return op.channel; }},
       work);
 }

@@ -322,24 +322,37 @@ constexpr auto spellings(Medium) {
   return std::to_array<const char*>({"shared_disk", "local_disk", "memory", "peers"});
 }
 /// source -> target, which are of equal type and size and may be in different places: a snapshot of
-/// weights in host memory. Only every so many-th step copies (see `due`).
-struct Copy {
-  int every = 1;
-};
-/// Writes all sources to the checkpoint after this step, in every so many-th step. The checkpoint
-/// is complete when every rank has written its part.
+/// weights in host memory.
+struct Copy {};
+/// Writes all sources to the checkpoint after this step. The checkpoint is complete when every rank
+/// has written its part.
 struct Save {
-  int every = 1;
   Medium to = Medium::shared_disk;
   int group = 1;  // peers: nodes that hold each other's parts
+};
+/// Lets time pass on its lane (the cycle of Horovod's coordinator). It reads its sources, a few
+/// bytes that others have sent, and sets its targets, a message to others, to zero.
+struct Pause {
+  double seconds = 0;
 };
 /// The host issues the kernels of ops. Only predictions contain it (engine/costs/host_lane.h): no
 /// method writes it, no program text contains it, and no real rank runs it.
 struct Issue {
   double seconds = 0;
 };
-using Work =
-    std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take, Copy, Save, Issue>;
+using Work = std::variant<Compute, Kernel, Update, Collective, Send, Recv, Put, Take, Copy, Save,
+                          Pause, Issue>;
+
+/// The steps in which an op works: those from `from` on and before `until` (0: without end), and of
+/// these every so many-th. In other steps it takes no time and does nothing.
+struct When {
+  int every = 1, from = 0, until = 0;
+  /// Whether the op works in this step (from 0).
+  constexpr bool due(std::int64_t step) const {
+    return step >= from && (until == 0 || step < until) && (every == 1 || (step + 1) % every == 0);
+  }
+  friend bool operator==(const When&, const When&) = default;
+};
 
 /// A wait for the instance of `op` that serves step - lag. A `throttle` protects no data. It only
 /// keeps a lane from running too far ahead (a receive or prefetch that would occupy memory early).
@@ -355,6 +368,7 @@ struct Op {
   std::vector<Ref> refs = {};
   std::vector<After> after = {};
   Narrow<std::uint8_t, Shift> shift = 0;
+  When when = {};
 };
 /// in_order: the ops of the lane run in program order. arrival: in the order in which they become
 /// ready.
@@ -432,11 +446,6 @@ GroupOfRank group_of_rank(const Program& program, const Channel& channel);
 Place place_of(const Role& role, const Op& op);
 /// The first ref of `op` with this slot; nullptr when there is none.
 const Ref* find(const Op& op, Slot slot);
-/// How often an op works: in every so many-th step. In the other steps a Copy or Save takes no time
-/// and does nothing.
-int every(const Work& work);
-/// Whether an op that works in every so many-th step works in this one (from 0).
-constexpr bool due(int every, std::int64_t step) { return every == 1 || (step + 1) % every == 0; }
 /// The channel of a communication op; none for local ops.
 Id channel_of(const Work& work);
 /// How many of `elements` entries an observe kernel reads: the first and every stride-th after it.

@@ -62,7 +62,20 @@ void check_numbers(const Program& p, const Role& role, Id o) {
   };
   const Op& op = role.ops[o];
   must(op.shift <= most_shift, "the shift", int{op.shift}, fmt::format("at most {}", most_shift));
-  must(every(op.work) >= 1, "every", every(op.work), "at least 1");
+  must(op.when.every >= 1, "every", op.when.every, "at least 1");
+  must(op.when.from >= 0, "from", op.when.from, "at least 0");
+  must(op.when.until == 0 || op.when.until > op.when.from, "until", op.when.until,
+       fmt::format("above {}, or 0", op.when.from));
+  const bool always_works = std::holds_alternative<Compute>(op.work) ||
+                            std::holds_alternative<Send>(op.work) ||
+                            std::holds_alternative<Recv>(op.work) ||
+                            std::holds_alternative<Put>(op.work) ||
+                            std::holds_alternative<Take>(op.work);
+  if (always_works && op.when != When{})
+    refuse(p, role, o, "passes and messages work in every step");
+  if (const auto* pause = std::get_if<Pause>(&op.work))
+    must(pause->seconds >= 0 && pause->seconds <= most_pause, "seconds", pause->seconds,
+         fmt::format("from 0 to {}", most_pause));
   if (const auto* compute = std::get_if<Compute>(&op.work)) {
     must(compute->samples >= 1, "n", compute->samples, "at least 1");
     constexpr int most = decltype(Ref::index)::most;
@@ -155,7 +168,8 @@ void check_operands(const Program& p, const Role& role, Id o) {
                 type_of(source) != type_of(target))
               refuse(p, role, o, "copies between views of different type or size");
           },
-          [&](const Save&) { needs(Slot::source); }, [](const Compute&) {}, [](const Issue&) {}},
+          [&](const Save&) { needs(Slot::source); }, [](const Compute&) {}, [](const Pause&) {},
+          [](const Issue&) {}},
       op.work);
   if (std::holds_alternative<Copy>(op.work) || std::holds_alternative<Save>(op.work)) return;
   const auto storage = [&](const Ref& ref) -> const Storage& {

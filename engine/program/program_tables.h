@@ -13,6 +13,8 @@ inline constexpr int most_ranks = 1 << 20;
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
 /// The largest shift. Larger shifts would only make the linker look at more steps.
 inline constexpr int most_shift = 15;
+/// The longest pause, in seconds.
+inline constexpr double most_pause = 3600;
 
 // Each check throws ProgramError that says what is wrong and what would be right.
 

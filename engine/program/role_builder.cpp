@@ -73,15 +73,19 @@ void RoleBuilder::remember(Place place) {
   places_[at & (places_.size() - 1)] = place;
 }
 
-Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs, int shift) {
-  role_.ops.push_back(
-      {.lane = lane(lane_name), .work = work, .refs = std::move(refs), .shift = shift});
+Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs, int shift,
+                   When when) {
+  role_.ops.push_back({.lane = lane(lane_name),
+                       .work = work,
+                       .refs = std::move(refs),
+                       .shift = shift,
+                       .when = when});
   return static_cast<Id>(role_.ops.size() - 1);
 }
 
-void RoleBuilder::throttle(Id op, Id after) {
+void RoleBuilder::throttle(Id op, Id after, int before) {
   // In one iteration the two ops serve steps that differ by the difference of their shifts.
-  const int lag = role_.ops[after].shift - role_.ops[op].shift;
+  const int lag = before + role_.ops[after].shift - role_.ops[op].shift;
   if (lag < 0) return;
   role_.ops[op].after.push_back({.op = after, .lag = lag, .throttle = true});
 }

@@ -25,10 +25,10 @@ class RoleBuilder {
   Id view(std::string_view name) const;
   bool has(std::string_view name) const;
 
-  Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0);
-  /// Makes `op` wait, as a throttle, for the instance of `after` in the same iteration. Does
-  /// nothing when `after` has a smaller shift than `op`.
-  void throttle(Id op, Id after);
+  Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0, When when = {});
+  /// Makes `op` wait, as a throttle, for the instance of `after` in the same iteration, or so many
+  /// iterations before. Does nothing when `after` would be of a later step than `op`.
+  void throttle(Id op, Id after, int before = 0);
   /// Reserves room for this many more ops.
   void expect(std::size_t ops) { role_.ops.reserve(role_.ops.size() + ops); }
   const Role& role() const { return role_; }

@@ -5,7 +5,8 @@
 //   output>x4#1/partial(tp) after %9 %31@1
 //
 // A ref is slot, mode (< read, > write, + add), view, #index, @age, /layout; index 0 and age 0 are
-// left out. `after %31@1` waits for the instance of the step before; `%31!` is a throttle.
+// left out. `after %31@1` waits for the instance of the step before; `%31!` is a throttle. At the end
+// of a line, `shift=1`, and the steps in which the op works: `every=10 from=20 until=100`.
 #include <fmt/format.h>
 
 #include "engine/base/names.h"
@@ -80,11 +81,12 @@ std::string work_text(const Program& p, const Work& work) {
             return out;
           },
           [&](const Take& t) { return fmt::format("take {}", p.channels[t.channel].name); },
-          [](const Copy& c) { return fmt::format("copy every={}", c.every); },
+          [](const Copy&) { return std::string("copy"); },
           [](const Save& s) {
-            return fmt::format("save every={} to={}{}", s.every, name_of(s.to),
+            return fmt::format("save to={}{}", name_of(s.to),
                                s.to == Medium::peers ? fmt::format(" group={}", s.group) : "");
           },
+          [](const Pause& i) { return fmt::format("pause seconds={}", i.seconds); },
           [](const Issue& i) { return fmt::format("issue {}", to_text(Seconds(i.seconds))); }},
       work);
 }
@@ -116,6 +118,9 @@ std::string to_text(const Program& p, const Role& role, Id id) {
                          a.throttle ? "!" : "");
   }
   if (op.shift) out += fmt::format(" shift={}", int{op.shift});
+  if (op.when.every != 1) out += fmt::format(" every={}", op.when.every);
+  if (op.when.from) out += fmt::format(" from={}", op.when.from);
+  if (op.when.until) out += fmt::format(" until={}", op.when.until);
   return out;
 }
 

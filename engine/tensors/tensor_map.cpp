@@ -222,6 +222,7 @@ class Mapper {
               return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
             },
             [](const program::Save&) { return false; },
+            [](const program::Pause&) { return false; },
             [](const program::Issue&) { return false; },
         },
         op.work);

@@ -35,6 +35,7 @@ bool waits_for_others(const program::Work& work) {
                         [](const program::Copy&) { return false; },
                         // The checkpoint is complete when all ranks have written their parts.
                         [](const program::Save&) { return true; },
+                        [](const program::Pause&) { return false; },
                         [](const program::Issue&) { return false; },
                     },
                     work);

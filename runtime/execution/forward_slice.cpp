@@ -17,6 +17,7 @@ bool ends_slice(const program::Work& work) {
                         [](const program::Take&) { return true; },
                         [](const program::Copy&) { return true; },
                         [](const program::Save&) { return true; },
+                        [](const program::Pause&) { return true; },
                         [](const program::Issue&) { return true; },
                     },
                     work);

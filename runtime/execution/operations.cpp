@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "engine/base/errors.h"
@@ -18,6 +20,7 @@ namespace rehearse::runtime {
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
   bool goes_on = true;
+  if (!p.op->when.due(step)) return goes_on;
   std::visit(
       program::overloaded{
           [&](const program::Compute& work) { compute(p, work, step); },
@@ -46,8 +49,9 @@ bool Operations::execute(Id id, std::int64_t step) {
             last_sender_[take.channel] = got.from;
             goes_on = !got.last;
           },
-          [&](const program::Copy& work) { copy(p, work, step); },
-          [&](const program::Save& work) { save(work, step); },
+          [&](const program::Copy&) { copy(p, step); },
+          [&](const program::Save&) { if (on_save_) on_save_(step + 1, copied_skipped_); },
+          [&](const program::Pause& work) { pause(p, work, step); },
           [](const program::Issue&) {},
       },
       p.op->work);
@@ -55,8 +59,7 @@ bool Operations::execute(Id id, std::int64_t step) {
   return goes_on;
 }
 
-void Operations::copy(Prepared& p, const program::Copy& copy, std::int64_t step) {
-  if (!program::due(copy.every, step)) return;
+void Operations::copy(Prepared& p, std::int64_t step) {
   // The first snapshot of a step runs after an update of this step and before all of the next one.
   const bool snapshot =
       role_.storages[p.need(program::Slot::source).storage].life == program::Life::state;
@@ -65,8 +68,10 @@ void Operations::copy(Prepared& p, const program::Copy& copy, std::int64_t step)
       .copy_(memory_.read(p.need(program::Slot::source), step));
 }
 
-void Operations::save(const program::Save& save, std::int64_t step) {
-  if (program::due(save.every, step) && on_save_) on_save_(step + 1, copied_skipped_);
+void Operations::pause(const Prepared& p, const program::Pause& pause, std::int64_t step) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(pause.seconds));
+  for (const Operand& operand : p.operands)
+    if (operand.slot == program::Slot::target) memory_.write(operand, step).zero_();
 }
 
 Buffer Operations::payload(const Operand& operand, std::int64_t step) {

@@ -97,8 +97,8 @@ class Operations {
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
-  void copy(Prepared& p, const program::Copy& copy, std::int64_t step);
-  void save(const program::Save& save, std::int64_t step);
+  void copy(Prepared& p, std::int64_t step);
+  void pause(const Prepared& p, const program::Pause& pause, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
   StepLoss& loss(std::int64_t step);

@@ -132,6 +132,7 @@ void Operations::prepare(Id id) {
           [&](const program::Take& take) { p->mailbox = take.channel; },
           [](const program::Copy&) {},
           [](const program::Save&) {},
+          [](const program::Pause&) {},
           [](const program::Issue&) { throw ProgramError("an op of a prediction cannot run"); },
       },
       p->op->work);

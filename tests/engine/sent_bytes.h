@@ -42,11 +42,13 @@ inline std::int64_t sent_by(const link::LinkedProgram& linked,
   return bytes;
 }
 
+/// Of all ranks in a step, without ops that work in the first steps only.
 inline std::int64_t sent_bytes(const link::LinkedProgram& linked) {
   const program::Program& p = linked.program;
   std::int64_t bytes = 0;
   for (const auto& event : linked.events) {
     const auto [r, o] = event[0];
+    if (p.roles[r].ops[o].when.until > 0) continue;
     const program::Work& work = p.roles[r].ops[o].work;
     if (std::holds_alternative<program::Collective>(work))
       bytes += sent_by(linked, event);

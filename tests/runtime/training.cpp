@@ -38,7 +38,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
     job.model = build_model(job.model);
   }
   if (plan.schedule.global_batch == 0) plan.schedule.global_batch = 8;
-  if (plan.exchange.bucket.value > 1e5) plan.exchange.bucket = Bytes(60e3);  // several buckets
+  if (plan.exchange.bucket_bytes() > 1e5) plan.exchange.bucket = Bytes(60e3);  // several buckets
   job.plan = methods::prepare(plan, job.model);
   job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.mesh.world_size()));
   job.train.seq_len = 16;

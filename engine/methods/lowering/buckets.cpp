@@ -99,6 +99,7 @@ std::vector<Bucket> make_buckets(program::Program& program, const plan::Plan& pl
           static_cast<double>(elements_of(model.groups[g], plan.mesh.tp) * size_of(plan.precision));
       if (kind.filled >= limit && !per_segment) kind.open = false;
     }
+    if (sync.closes_after(plan, s)) kinds[0].open = kinds[1].open = false;
   }
   for (Bucket& b : made) {
     std::stable_sort(b.groups.begin(), b.groups.end(),

@@ -24,8 +24,10 @@ class GradientSync {
   /// Whether buckets end in padding that makes the parts of all data-parallel ranks equal.
   virtual bool equal_parts(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
-    return plan.exchange.bucket.value;
+    return plan.exchange.bucket_bytes();
   }
+  /// Whether a bucket also ends when the backward of this segment ends.
+  virtual bool closes_after(const plan::Plan&, Id /*segment*/) const { return false; }
   /// Declares a bucket's storages and fills Bucket::views.
   virtual void declare(Stage& stage, Bucket& bucket) const = 0;
   /// Makes a bucket's weights readable for a pass. Does nothing unless weights are sharded.
@@ -66,5 +68,9 @@ const GradientSync& sparse(const plan::Plan& plan);
 /// Weights and gradients are whole on every dp rank; gradients are summed as codes of a few bits
 /// (quantised.cpp).
 const GradientSync& quantised(program::Compressor compressor);
+/// Weights and gradients are whole on every dp rank; buckets are copied into buffers that are
+/// all-reduced, as Horovod and TensorFlow's MultiWorkerMirroredStrategy do (fused.cpp).
+const GradientSync& horovod();
+const GradientSync& multi_worker_mirrored();
 
 }  // namespace rehearse::methods

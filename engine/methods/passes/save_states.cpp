@@ -69,9 +69,10 @@ class Saver {
     }
     if (saved_.empty()) return;
     role_.ops.push_back({.lane = save_lane,
-                         .work = program::Save{how_.every, how_.to, how_.group},
+                         .work = program::Save{how_.to, how_.group},
                          .refs = std::move(saved_),
-                         .shift = shift});
+                         .shift = shift,
+                         .when = {.every = how_.every}});
   }
 
  private:
@@ -108,12 +109,13 @@ class Saver {
     const Id to = view("saved." + name, static_cast<Id>(role_.storages.size() - 1), 0, elements, 0);
     for (int age = 0; age < versions; ++age) {
       role_.ops.push_back({.lane = copy_lane_,
-                           .work = program::Copy{how_.every},
+                           .work = program::Copy{},
                            .refs = {program::ref(from, program::Slot::source, program::Mode::read,
                                                  0, age, use.layout),
                                     program::ref(to, program::Slot::target, program::Mode::write,
                                                  age, 0, use.layout)},
-                           .shift = use.shift});
+                           .shift = use.shift,
+                           .when = {.every = how_.every}});
       saved_.push_back(
           program::ref(to, program::Slot::source, program::Mode::read, age, 0, use.layout));
     }

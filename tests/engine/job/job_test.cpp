@@ -223,7 +223,7 @@ TEST(Job, ReadsEverySection) {
   ASSERT_EQ(job.disturb.stragglers.size(), 1U);
   EXPECT_EQ(job.disturb.stragglers[0].rank, 3U);
   EXPECT_EQ(job.plan.exchange.collective, program::Algorithm::hierarchical);
-  EXPECT_DOUBLE_EQ(job.plan.exchange.bucket.value, 1048576);
+  EXPECT_DOUBLE_EQ(job.plan.exchange.bucket_bytes(), 1048576);
   EXPECT_EQ(job.train.seed, 7U);
   EXPECT_EQ(job.where.at("method.name"), "job.toml:3");
   EXPECT_EQ(job.where.at("run.threads"), "--set run.threads=2");

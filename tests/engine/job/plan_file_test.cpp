@@ -33,7 +33,7 @@ auto members_of(const plan::Plan& plan) {
                recompute_unit, recompute_layers] = schedule;
   const auto& [zero, keep_gathered, shard_group, reshard_group, fp32_gradients, offload, bucket,
                collective, density, s_min, s_max, selector, feedback, reduction, coding, layers,
-               observe, bits, block, error_feedback] = exchange;
+               observe, bits, block, error_feedback, cycle_time, response_cache, fused_after] = exchange;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
@@ -55,7 +55,7 @@ auto members_of(const plan::Plan& plan) {
                     virtual_stages,
                     staleness,
                     stages,
-                    bucket.value,
+                    exchange.bucket_bytes(),
                     precision,
                     recompute,
                     recompute_unit,
@@ -81,6 +81,9 @@ auto members_of(const plan::Plan& plan) {
                     bits,
                     block,
                     error_feedback,
+                    cycle_time,
+                    response_cache,
+                    fused_after,
                     pipeline,
                     node_of,
                     collective,
@@ -138,6 +141,10 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   if (draw.coin()) p.exchange.bits = draw(1, 8);
   if (draw.coin()) p.exchange.block = 8 * draw(1, 999);
   if (draw.coin()) p.exchange.error_feedback = draw.coin();
+  if (draw.coin()) p.exchange.cycle_time = draw.part();
+  if (draw.coin()) p.exchange.response_cache = draw(0, 2048);
+  for (Id s = 0; s < model.segments.size(); ++s)
+    if (draw.coin()) p.exchange.fused_after.push_back(s);
   p.schedule.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
   const int world = p.mesh.world_size();
   for (int i = draw.coin() ? world : 0; i > 0; --i)

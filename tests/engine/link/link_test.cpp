@@ -50,6 +50,29 @@ TEST(Linker, TakesDataParallelismAsItStands) {
   EXPECT_EQ(refusal(forward + backward + reduce + update), "no error");
 }
 
+TEST(Linker, FollowsWhichStepsOpsWorkIn) {
+  const std::string whole = forward + backward;
+  const auto summed = [&](const char* when) {
+    return whole + "%2 dp all_reduce dp source<G/partial(dp) target>G after %1 " + when + "\n";
+  };
+  const std::string read = "%3 compute update param+W@1 grad<G moment1+M@1 after %2 ";
+  EXPECT_EQ(refusal(summed("every=2") + read + "every=4\n"), "no error");
+  EXPECT_THAT(refusal(summed("every=2") + update),
+              AllOf(HasSubstr("'G' is read in steps in which nothing writes it"),
+                    HasSubstr("every=2"), HasSubstr("> %3")));
+  EXPECT_EQ(refusal(summed("from=2 until=9") + read + "from=3 until=8\n"), "no error");
+  for (const char* when : {"from=1 until=8", "from=3 until=10", "from=3", ""})
+    EXPECT_THAT(refusal(summed("from=2 until=9") + read + when + "\n"),
+                HasSubstr("in which nothing writes it"))
+        << when;
+  EXPECT_THAT(refusal(summed("from=4 until=4") + read + "\n"), HasSubstr("until is 4"));
+  EXPECT_THAT(refusal(summed("every=0") + read + "\n"), HasSubstr("every is 0"));
+  EXPECT_THAT(refusal(summed("from=-1") + read + "\n"), HasSubstr("from is -1"));
+  EXPECT_THAT(refusal("%0 compute forward s0 n=1 mb=0 param<W@1 saved>S every=2\n"),
+              HasSubstr("work in every step"));
+  EXPECT_THAT(refusal("%0 compute pause seconds=-1\n"), HasSubstr("seconds is -1"));
+}
+
 TEST(Linker, RefusesAnUpdateOfAPartialSum) {
   EXPECT_THAT(refusal(forward + backward + "%2 compute update param+W@1 grad<G moment1+M@1\n"),
               AllOf(HasSubstr("layout mismatch on 'G'"), HasSubstr("partial sum over dp"),

@@ -198,11 +198,17 @@ TEST(SaveStatesOf, ReplicasSaveEqualParts) {
 }
 
 TEST(SaveStatesOf, CopiesAndSavesOnlyAtTheirSteps) {
-  EXPECT_TRUE(program::due(1, 0));
-  EXPECT_FALSE(program::due(3, 0));
-  EXPECT_FALSE(program::due(3, 1));
-  EXPECT_TRUE(program::due(3, 2));
-  EXPECT_TRUE(program::due(3, 5));
+  const auto steps = [](program::When when) {
+    std::vector<int> out;
+    for (int step = 0; step < 10; ++step)
+      if (when.due(step)) out.push_back(step);
+    return out;
+  };
+  EXPECT_EQ(steps({}).size(), 10U);
+  EXPECT_EQ(steps({.every = 3}), (std::vector{2, 5, 8}));
+  EXPECT_EQ(steps({.from = 7}), (std::vector{7, 8, 9}));
+  EXPECT_EQ(steps({.until = 2}), (std::vector{0, 1}));
+  EXPECT_EQ(steps({.every = 2, .from = 2, .until = 7}), (std::vector{3, 5}));
 }
 
 }  // namespace

@@ -137,6 +137,15 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     return formula(plan, model) - 2 * (n - 1) * (split + whole) * t * 4 +
            t * n * 2 * (n - 1) * packets;
   }
+  if (strategy_named(plan.method).combines.cycles && n > 1) {
+    // Also the bits of all tensors and three flags, in words of 64 bits, for the one bucket.
+    std::int64_t tensors = 0;
+    for (const model::ParamGroup& g : model.groups)
+      tensors += static_cast<std::int64_t>(g.tensors.size());
+    return formula(plan, model) + 2 * (n - 1) * 8 * ((tensors + 3 + 63) / 64);
+  }
+  if (strategy_named(plan.method).combines.one_bucket && n > 1)  // the barrier: one number
+    return formula(plan, model) + 2 * (n - 1) * 4;
   return formula(plan, model);
 }
 

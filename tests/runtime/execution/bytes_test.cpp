@@ -17,13 +17,14 @@ struct Planned {
   std::int64_t bytes = 0, messages = 0;
 };
 
-/// What a rank sends in a step according to the program. All ranks are on one node.
+/// What a rank sends in a step after the first according to the program. All ranks are on one node.
 Planned planned_of(const link::LinkedProgram& linked, Id rank) {
   const program::Program& program = linked.program;
   const Id r = linked.role_of[rank];
   Planned sum;
   for (std::size_t at = 0; at < program.roles[r].ops.size(); ++at) {
     const link::LinkedOp& op = linked.roles[r].ops[at];
+    if (!program.roles[r].ops[at].when.due(1)) continue;
     const program::Work& work = program.roles[r].ops[at].work;
     if (std::holds_alternative<program::Send>(work) || std::holds_alternative<program::Put>(work))
       sum.bytes += op.bytes, ++sum.messages;
@@ -139,6 +140,10 @@ INSTANTIATE_TEST_SUITE_P(
         {"int8_sync_3_by_gloo",
          {.method = "int8-sync", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}},
          job::Transport::gloo},
+        {"horovod_3", {.method = "horovod", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
+        {"horovod_without_a_cache",
+         {.method = "horovod", .mesh = {.dp = 2}, .exchange = {.response_cache = 0}}},
+        {"multi_worker_mirrored_4", {.method = "multi-worker-mirrored", .mesh = {.dp = 4}}},
         {"ps_sync_2_1", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}},
         {"ps_sync_2_2", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}},
     }),

@@ -1,0 +1,25 @@
+// Horovod (Sergeev & Del Balso 2018): data parallelism in which a coordinator on each rank agrees
+// with the others which gradients are ready, fuses them in one buffer and all-reduces the buffer
+// (lowering/fused.cpp). Defaults are those of Horovod 0.28: buffers of 128 MiB, a cycle of 1 ms, a
+// cache of 1024 tensors. HOROVOD_HIERARCHICAL_ALLREDUCE is method.collective = "hierarchical".
+#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/strategy.h"
+
+namespace rehearse::methods {
+namespace {
+
+const Register method(
+    "horovod", {.summary = "data parallelism, a coordinator fuses gradients that are ready",
+                .source = "Sergeev & Del Balso 2018",
+                .combines = {.shares = true, .offload = false, .cycles = true},
+                .defaults =
+                    [](plan::Plan& plan) {
+                      plan::Exchange& x = plan.exchange;
+                      if (!x.bucket) x.bucket = Bytes(128 << 20);
+                      if (!x.cycle_time) x.cycle_time = 0.001;
+                      if (!x.response_cache) x.response_cache = 1024;
+                    },
+                .sync = [](const plan::Plan&) -> const GradientSync& { return horovod(); }});
+
+}  // namespace
+}  // namespace rehearse::methods

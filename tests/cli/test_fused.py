@@ -1,0 +1,125 @@
+"""Horovod and MultiWorkerMirroredStrategy through the command: one job simulated and really trained, the coordinator's messages, which
+gradients share a buffer, the barrier at the end of a step, and refusals."""
+
+import collections
+import json
+import unittest
+
+from cli_test_case import ROOT
+from cli_test_train_data import TrainingCase
+
+PAPER = str(ROOT / "experiments/paper-ddp.toml")
+
+
+class Fused(TrainingCase):
+    def run_of(self, command, method, *more, **keys):
+        keys = {"method.name": method, "train.out": str(self.tmp / method)} | keys
+        sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        return self.json(command, self.job(), *(("--nproc", 2) if command == "train" else ()), *sets, *more)
+
+    def slices(self, path):
+        """(step, rank, lane) -> its slices, in order of time."""
+        events = json.loads(path.read_text())["traceEvents"]
+        lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+        out = collections.defaultdict(list)
+        for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+            out[e["args"]["step"], e["pid"], lanes[e["pid"], e["tid"]]].append(e)
+        return out
+
+    def test_real_and_simulated_runs_send_the_same_bytes_and_learn_as_ddp(self):
+        losses = {method: self.run_of("train", method)["last_loss"] for method in ("ddp", "multi-worker-mirrored")}
+        self.assertAlmostEqual(losses["multi-worker-mirrored"] / losses["ddp"], 1, delta=1e-5)
+        sent = self.run_of("simulate", "multi-worker-mirrored")["bytes_sent_per_rank"]
+        self.assertEqual(sent["max"], self.run_of("simulate", "ddp")["bytes_sent_per_rank"]["max"] + 4)  # a number for the barrier
+        done = self.run_of("train", "horovod")
+        self.assertAlmostEqual(done["last_loss"] / losses["ddp"], 1, delta=1e-5)
+        sent = self.run_of("simulate", "horovod")["bytes_sent_per_rank"]
+        # Rank 0 answers the requests of the first step and sends no bits then, so that step differs.
+        steady = 11 * sent["max"]
+        self.assertGreater(done["bytes_sent_by_rank_0"], steady)
+        self.assertLess(done["bytes_sent_by_rank_0"], steady + 1.1 * sent["max"])
+
+    def test_the_first_step_negotiates_through_rank_0_and_later_ones_by_bits(self):
+        for command in ("simulate", "train"):
+            with self.subTest(command):
+                trace = self.tmp / f"{command}.json"
+                self.run_of(command, "horovod", "--trace", trace)
+                slices = self.slices(trace)
+                steps = sorted({step for step, _, _ in slices})
+                self.assertEqual(steps[0] == 0, command == "train")  # a simulation shows two steps after the warm-up
+                for step in steps[:3]:
+                    lane = slices[step, 0, "coordinate"]
+                    names = [e["name"] for e in lane if not e["name"].startswith("pause")]
+                    buckets = sum(e["name"].startswith("all-reduce") for e in slices[step, 0, "dp"])
+                    self.assertGreater(buckets, 0)
+                    expected = ["reduce", "broadcast"] if step == 0 else ["all-reduce"]
+                    self.assertEqual([name.split()[0] for name in names], expected * buckets)
+                    # A bucket is copied into its buffer when the coordinators have agreed on it.
+                    agreed = [e for e in lane if e["name"].split()[0] == expected[-1]]
+                    copied = [e for e in slices[step, 0, "dp"] if e["name"].startswith("copy")][::2]
+                    for one, other in zip(agreed, copied, strict=True):
+                        self.assertLessEqual(one["ts"] + one["dur"], other["ts"] + 1e-3)
+
+    def test_a_cycle_decides_which_gradients_share_a_buffer(self):
+        def program(**keys):
+            sets = [word for key, value in keys.items() for word in ("--set", f"method.{key}={value}")]
+            text = self.rehearse("program", PAPER, "--set", "method.name=horovod", *sets).stdout
+            role = text.split("\nbegin ")[1]
+            return sum(" dp all_reduce " in line for line in role.splitlines()), role
+
+        each, _ = program(cycle_time="0s")
+        some, role = program(cycle_time="20ms")
+        one, _ = program(cycle_time="1s", bucket="1TB")
+        self.assertEqual(one, 1)
+        self.assertGreater(each, some)
+        self.assertGreater(some, one)
+        self.assertIn("pause seconds=0.01 ", role)  # half a cycle
+        full, _ = program(cycle_time="1s", bucket="16MiB")
+        self.assertGreater(full, one)
+        _, without = program(response_cache=0)
+        self.assertNotIn("until=1", without)
+        self.assertNotIn("bits.", without)
+
+    def test_autotune(self):
+        def step(*more):
+            return self.json("simulate", PAPER, "--set", "method.name=horovod", *more)["step_time_s"]["mean"]
+
+        worst = step("--set", "method.bucket=1MiB", "--set", "method.cycle_time=100ms")
+        tuned = step("--set", "method.autotune=true")
+        self.assertLess(tuned, worst)
+        self.assertLessEqual(tuned, 1.02 * step())  # the dry run, which chooses, knows no jitter
+        self.refused("simulate", PAPER, "--set", "method.autotune=true", says=["method.autotune", "no coordinator"])
+
+    def test_a_step_ends_on_all_ranks_before_the_next_begins(self):
+        for command in ("simulate", "train"):
+            with self.subTest(command):
+                trace = self.tmp / f"barrier-{command}.json"
+                self.run_of(command, "multi-worker-mirrored", "--trace", trace)
+                slices = self.slices(trace)
+                ranks = {rank for _, rank, _ in slices}
+                self.assertEqual(len(ranks), 2)
+                for step in sorted({step for step, _, _ in slices})[:-1][:3]:
+                    updates = [e for r in ranks for e in slices[step, r, "compute"] if e["name"].startswith("update")]
+                    self.assertTrue(updates)
+                    for rank in ranks if command == "simulate" else ():  # the clocks of real ranks differ a little
+                        begin = slices[step + 1, rank, "compute"][0]["ts"]
+                        self.assertGreaterEqual(begin, max(e["ts"] + e["dur"] for e in updates) - 1e-3)
+                    for rank in ranks:
+                        (barrier,) = [e for e in slices[step, rank, "barrier"] if e["name"].startswith("all-reduce")]
+                        self.assertGreaterEqual(slices[step + 1, rank, "compute"][0]["ts"], barrier["ts"] + barrier["dur"] - 1e-3)
+
+    def test_refusals(self):
+        for method, key, value, words in (
+            ("ddp", "cycle_time", "1ms", ["method.cycle_time", "no coordinator", "horovod"]),
+            ("multi-worker-mirrored", "response_cache", "9", ["method.response_cache", "horovod"]),
+            ("horovod", "zero", "1", ["method.zero", "at most 0"]),
+            ("horovod", "tp", "2", ["method.tp", "tp must be 1"]),
+            ("ddp", "bucket", "0B", ["method.bucket", "at least 1 B"]),
+            ("horovod", "offload", "optimizer", ["method.offload", "must be none"]),
+        ):
+            with self.subTest(method=method, key=key):
+                self.refused("simulate", self.job(), "--set", f"method.name={method}", "--set", f"method.{key}={value}", says=words)
+
+
+if __name__ == "__main__":
+    unittest.main()
