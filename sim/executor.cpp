@@ -142,8 +142,8 @@ class Executor {
   void start(Id id) {
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    if (fault_player_ && fault_player_->must_wait(rank_of(lane), op,
-                                                  readiness_.lanes()[id].current, tag_begin | id))
+    if (fault_player_ &&
+        fault_player_->must_wait(rank_of(lane), op, readiness_.lanes()[id].current, tag_begin | id))
       return;
     if (!op.when.due(lane.current.step)) return start_local(id);
     std::visit(program::overloaded{[&](const program::Compute&) { start_local(id); },

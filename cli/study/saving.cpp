@@ -27,6 +27,16 @@ const char* place_of(program::Medium to) {
   }
 }
 
+/// Whether the op copies state to the host, for a checkpoint.
+bool takes_snapshot(const program::Role& role, const program::Op& op) {
+  if (!std::holds_alternative<program::Copy>(op.work)) return false;
+  const auto storage = [&](program::Slot slot) -> const program::Storage& {
+    return role.storages[role.views[find(op, slot)->view].storage];
+  };
+  return storage(program::Slot::source).life == program::Life::state &&
+         storage(program::Slot::target).place == program::Place::host;
+}
+
 std::string bytes(std::int64_t count) { return to_text(Bytes(static_cast<double>(count))); }
 
 }  // namespace
@@ -41,7 +51,7 @@ std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& 
     std::int64_t saved = 0;
     std::vector<double> copies(role.ranks.size(), 0.0);
     for (Id o = 0; o < role.ops.size(); ++o) {
-      const bool copy = std::holds_alternative<program::Copy>(role.ops[o].work);
+      const bool copy = takes_snapshot(role, role.ops[o]);
       const bool save = std::holds_alternative<program::Save>(role.ops[o].work);
       if (save) saved += linked.roles[r].ops[o].bytes;
       for (Id place = 0; (copy || save) && place < role.ranks.size(); ++place) {

@@ -62,8 +62,7 @@ PeriodFinder::PeriodFinder(const link::OrderedProgram& linked)
     for (Id o = 0; o < role.ops.size(); ++o) {
       oldest_dependence_ = std::max<int>(oldest_dependence_, role.ops[o].shift);
       // Ops that begin or end their work at a step change all steps from there on.
-      changes_until_ =
-          std::max({changes_until_, role.ops[o].when.from, role.ops[o].when.until});
+      changes_until_ = std::max({changes_until_, role.ops[o].when.from, role.ops[o].when.until});
       for (const link::Wait& wait : linked.roles[r].waits.of(o))
         oldest_dependence_ = std::max(oldest_dependence_, wait.lag);
     }

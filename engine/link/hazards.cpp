@@ -227,9 +227,8 @@ class Analysis {
   void check_steps(Id op, Id view, Id writer) const {
     const program::When &reads = role_.ops[op].when, &writes = role_.ops[writer].when;
     if (reads == writes) return;
-    const bool covered =
-        reads.every % writes.every == 0 && writes.from <= reads.from &&
-        (writes.until == 0 || (reads.until != 0 && reads.until <= writes.until));
+    const bool covered = reads.every % writes.every == 0 && writes.from <= reads.from &&
+                         (writes.until == 0 || (reads.until != 0 && reads.until <= writes.until));
     if (!covered)
       throw ProgramError(fmt::format(
           "role {}: '{}' is read in steps in which nothing writes it\n  {}\n> {}", role_.name,

@@ -41,9 +41,9 @@ struct Hazards {
   std::vector<std::size_t> instance_base = {};  // [storage]: its first instance; add the index
 };
 
-/// Throws ProgramError for a read before any write or in a step without it, for a version that is overwritten before it is
-/// read, for an operand whose layout is not the one last written, and for data that is written and
-/// never read.
+/// Throws ProgramError for a read before any write or in a step without it, for a version that is
+/// overwritten before it is read, for an operand whose layout is not the one last written, and for
+/// data that is written and never read.
 Hazards hazards_of(const program::Program& program, const program::Role& role);
 /// Only `Hazards::list`, in less time. Throws the same errors.
 std::vector<Hazard> hazard_list(const program::Program& program, const program::Role& role);

@@ -27,12 +27,12 @@ std::string signature(const OrderedProgram& linked, Id role, Id o) {
   const auto& c = std::get<program::Collective>(linked.program.roles[role].ops[o].work);
   const LinkedOp& l = linked.roles[role].ops[o];
   const program::When& when = linked.program.roles[role].ops[o].when;
-  return fmt::format("{} of {} {} by {}{} in {}", name_of(c.move), l.elements, name_of(l.wire),
-                     name_of(c.algorithm),
-                     c.root == none ? "" : " root " + linked.program.roles[c.root].name,
-                     when == program::When{} ? "every step"
-                                             : fmt::format("steps every={} from={} until={}",
-                                                           when.every, when.from, when.until));
+  return fmt::format(
+      "{} of {} {} by {}{} in {}", name_of(c.move), l.elements, name_of(l.wire),
+      name_of(c.algorithm), c.root == none ? "" : " root " + linked.program.roles[c.root].name,
+      when == program::When{}
+          ? "every step"
+          : fmt::format("steps every={} from={} until={}", when.every, when.from, when.until));
 }
 bool agree(const OrderedProgram& linked, RoleOp a, RoleOp b) {
   const program::Op &first = linked.program.roles[a.role].ops[a.op],

@@ -43,9 +43,8 @@ std::vector<Id> ends_of(const std::vector<double>& ready, double cycle,
   Id before = none;
   for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;) {
     if (model.segments[s].groups.empty() || ready[s] < 0) continue;
-    const bool later =
-        before != none &&
-        (cycle == 0 || std::floor(ready[s] / cycle) > std::floor(ready[before] / cycle));
+    const bool later = before != none && (cycle == 0 || std::floor(ready[s] / cycle) >
+                                                            std::floor(ready[before] / cycle));
     if (later) out.push_back(before);
     before = s;
   }

@@ -174,8 +174,7 @@ Work parse_work(TextLine& line, const Names& names) {
   if (word == "copy") return Copy{};
   if (word == "save") {
     const auto to = line.named<Medium>(line.value("to"));
-    return Save{.to = to,
-                .group = to == Medium::peers ? line.number<int>(line.value("group")) : 1};
+    return Save{.to = to, .group = to == Medium::peers ? line.number<int>(line.value("group")) : 1};
   }
   if (word == "pause") return Pause{.seconds = line.number<double>(line.value("seconds"))};
   line.fail(fmt::format("unknown work '{}'", word));

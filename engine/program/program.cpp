@@ -117,8 +117,7 @@ Id channel_of(const Work& work) {
       overloaded{[](const Compute&) { return none; }, [](const Kernel&) { return none; },
                  [](const Update&) { return none; }, [](const Copy&) { return none; },
                  [](const Save&) { return none; }, [](const Pause&) { return none; },
-                 [](const Issue&) { return none; },
-                 [](const auto& op) { return op.channel; }},
+                 [](const Issue&) { return none; }, [](const auto& op) { return op.channel; }},
       work);
 }
 

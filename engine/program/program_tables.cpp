@@ -66,11 +66,10 @@ void check_numbers(const Program& p, const Role& role, Id o) {
   must(op.when.from >= 0, "from", op.when.from, "at least 0");
   must(op.when.until == 0 || op.when.until > op.when.from, "until", op.when.until,
        fmt::format("above {}, or 0", op.when.from));
-  const bool always_works = std::holds_alternative<Compute>(op.work) ||
-                            std::holds_alternative<Send>(op.work) ||
-                            std::holds_alternative<Recv>(op.work) ||
-                            std::holds_alternative<Put>(op.work) ||
-                            std::holds_alternative<Take>(op.work);
+  const bool always_works =
+      std::holds_alternative<Compute>(op.work) || std::holds_alternative<Send>(op.work) ||
+      std::holds_alternative<Recv>(op.work) || std::holds_alternative<Put>(op.work) ||
+      std::holds_alternative<Take>(op.work);
   if (always_works && op.when != When{})
     refuse(p, role, o, "passes and messages work in every step");
   if (const auto* pause = std::get_if<Pause>(&op.work))

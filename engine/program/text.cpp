@@ -5,8 +5,8 @@
 //   output>x4#1/partial(tp) after %9 %31@1
 //
 // A ref is slot, mode (< read, > write, + add), view, #index, @age, /layout; index 0 and age 0 are
-// left out. `after %31@1` waits for the instance of the step before; `%31!` is a throttle. At the end
-// of a line, `shift=1`, and the steps in which the op works: `every=10 from=20 until=100`.
+// left out. `after %31@1` waits for the instance of the step before; `%31!` is a throttle. At the
+// end of a line, `shift=1`, and the steps in which the op works: `every=10 from=20 until=100`.
 #include <fmt/format.h>
 
 #include "engine/base/names.h"

@@ -50,7 +50,9 @@ bool Operations::execute(Id id, std::int64_t step) {
             goes_on = !got.last;
           },
           [&](const program::Copy&) { copy(p, step); },
-          [&](const program::Save&) { if (on_save_) on_save_(step + 1, copied_skipped_); },
+          [&](const program::Save&) {
+            if (on_save_) on_save_(step + 1, copied_skipped_);
+          },
           [&](const program::Pause& work) { pause(p, work, step); },
           [](const program::Issue&) {},
       },

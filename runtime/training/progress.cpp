@@ -139,14 +139,13 @@ void Progress::collect() {
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
     if (slow_) look_for_slow_rank(*report);
     PendingStep& told = open_[step];
-    told.sum += report->values.at(0);
+    told.losses.emplace_back(report->rank, report->values.at(0));
     told.square_norm = std::max(told.square_norm, report->values.at(1));
     if (std::isnan(report->values.at(1))) told.square_norm = report->values.at(1);
-    ++told.reports;
   }
-  while (!open_.empty() && open_.begin()->second.reports == reports_a_step_) {
+  while (!open_.empty() && std::ssize(open_.begin()->second.losses) == reports_a_step_) {
     ended_.try_emplace(open_.begin()->first, now());
-    tell(open_.begin()->first, open_.begin()->second);
+    tell(open_.begin()->first, std::move(open_.begin()->second));
     open_.erase(open_.begin());
   }
 }
@@ -166,8 +165,12 @@ void Progress::drain(std::int64_t end) {
   }
 }
 
-void Progress::tell(std::int64_t step, const PendingStep& told) {
-  const double loss = told.sum / static_cast<double>(data_.training_labels(step));
+void Progress::tell(std::int64_t step, PendingStep told) {
+  // In the order of ranks and not of arrival: two runs have the same losses, bit by bit.
+  std::ranges::sort(told.losses);
+  double sum = 0;
+  for (const auto& [rank, loss] : told.losses) sum += loss;
+  const double loss = sum / static_cast<double>(data_.training_labels(step));
   const double norm =
       told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
   losses_.push_back(loss);

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/job/job.h"
@@ -69,12 +70,12 @@ class Progress {
  private:
   /// The sum of a step's reports so far.
   struct PendingStep {
-    double sum = 0, square_norm = -1;
-    int reports = 0;
+    std::vector<std::pair<Id, double>> losses = {};  // by rank, as they come
+    double square_norm = -1;
   };
   void look_for_slow_rank(const StepReport& report);
   void collect();
-  void tell(std::int64_t step, const PendingStep& told);
+  void tell(std::int64_t step, PendingStep told);
   /// Appends a line to the metrics, if there are any. Throws BackendError when it cannot.
   void write(const nlohmann::json& row);
   void line(const std::string& text, bool keep);

@@ -6,12 +6,12 @@ import json
 import unittest
 
 from cli_test_case import ROOT
-from cli_test_train_data import TrainingCase
+from recovery_case import STEPS, RecoveryCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
 
 
-class Fused(TrainingCase):
+class Fused(RecoveryCase):
     def run_of(self, command, method, *more, **keys):
         keys = {"method.name": method, "train.out": str(self.tmp / method)} | keys
         sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
@@ -107,6 +107,20 @@ class Fused(TrainingCase):
                     for rank in ranks:
                         (barrier,) = [e for e in slices[step, rank, "barrier"] if e["name"].startswith("all-reduce")]
                         self.assertGreaterEqual(slices[step + 1, rank, "compute"][0]["ts"], barrier["ts"] + barrier["dur"] - 1e-3)
+
+    def test_a_run_whose_worker_died_is_started_again_and_ends_with_the_same_weights(self):
+        for method in ("horovod", "multi-worker-mirrored"):
+            with self.subTest(method):
+                keys = {"method.name": method, "recovery.restarts": 1}
+                whole, cut = f"whole-{method}", f"cut-{method}"
+                self.whole(whole, 2, keys)
+                with self.start(cut, 2, keys) as child:
+                    self.kill_after(child, cut, 0, 1)
+                    _, said = child.communicate(timeout=120)
+                self.assertEqual(child.returncode, 0, said)
+                self.assertEqual([note["policy"] for note in self.recoveries(cut)], ["restart"])
+                self.assertTrue(self.state_of(cut, STEPS))
+                self.assertEqual(self.state_of(cut, STEPS), self.state_of(whole, STEPS))
 
     def test_refusals(self):
         for method, key, value, words in (

@@ -33,9 +33,8 @@ class Fused : public Replicated {
   void declare(Stage& stage, Bucket& b) const override {
     Replicated::declare(stage, b);
     if (stage.dp())
-      b.views.packet = stage.role().storage({.name = "F." + b.name,
-                                             .dtype = stage.plan().gradient_type(),
-                                             .elements = b.elements});
+      b.views.packet = stage.role().storage(
+          {.name = "F." + b.name, .dtype = stage.plan().gradient_type(), .elements = b.elements});
   }
 
  protected:
@@ -43,11 +42,11 @@ class Fused : public Replicated {
   static Id sum(Stage& stage, const Bucket& b, const char* lane, int shift) {
     program::RoleBuilder& role = stage.role();
     const program::Layout partial{.partial = stage.dp()};
-    const Id in = role.op(
-        lane, program::Copy{},
-        {ref(b.views.grad, program::Slot::source, program::Mode::read, 0, 0, partial),
-         ref(b.views.packet, program::Slot::target, program::Mode::write, 0, 0, partial)},
-        shift);
+    const Id in =
+        role.op(lane, program::Copy{},
+                {ref(b.views.grad, program::Slot::source, program::Mode::read, 0, 0, partial),
+                 ref(b.views.packet, program::Slot::target, program::Mode::write, 0, 0, partial)},
+                shift);
     role.op("dp", stage.collective(stage.axis_channel(stage.dp()), program::Move::all_reduce),
             {ref(b.views.packet, program::Slot::source, program::Mode::read, 0, 0, partial),
              ref(b.views.packet, program::Slot::target, program::Mode::write)},
@@ -74,12 +73,10 @@ class Fused : public Replicated {
   static Id agree(Stage& stage, const Message& message, Id ready, int shift) {
     program::RoleBuilder& role = stage.role();
     const program::When when = message.when;
-    const Id flags = role.storage({.name = message.name,
-                                   .life = program::Life::buffer,
-                                   .elements = (message.bytes + 3) / 4});
+    const Id flags = role.storage(
+        {.name = message.name, .life = program::Life::buffer, .elements = (message.bytes + 3) / 4});
     const program::Layout partial{.partial = stage.dp()};
-    const program::Ref own =
-        ref(flags, program::Slot::source, program::Mode::read, 0, 0, partial);
+    const program::Ref own = ref(flags, program::Slot::source, program::Mode::read, 0, 0, partial);
     const program::Ref answer = ref(flags, program::Slot::target, program::Mode::write);
     const Id over = channel(stage.program(), message.lane, {.axes = stage.dp()});
     role.throttle(role.op(message.lane, program::Pause{},
@@ -87,8 +84,7 @@ class Fused : public Replicated {
                           shift, when),
                   ready);
     if (!message.through_rank_0) {
-      role.op(message.lane,
-              program::Collective{.channel = over, .move = program::Move::all_reduce},
+      role.op(message.lane, program::Collective{.channel = over, .move = program::Move::all_reduce},
               {own, answer}, shift, when);
     } else {
       const bool root = stage.who().leader;
@@ -100,8 +96,7 @@ class Fused : public Replicated {
                                     .root = static_cast<Id>(stage.who().leader_kind)},
                 std::move(refs), shift, when);
       };
-      move(program::Move::reduce,
-           root ? std::vector{own, answer} : std::vector{own});
+      move(program::Move::reduce, root ? std::vector{own, answer} : std::vector{own});
       move(program::Move::broadcast,
            {root ? ref(flags, program::Slot::source, program::Mode::read) : answer});
     }

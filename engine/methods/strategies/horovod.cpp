@@ -8,18 +8,18 @@
 namespace rehearse::methods {
 namespace {
 
-const Register method(
-    "horovod", {.summary = "data parallelism, a coordinator fuses gradients that are ready",
-                .source = "Sergeev & Del Balso 2018",
-                .combines = {.shares = true, .offload = false, .cycles = true},
-                .defaults =
-                    [](plan::Plan& plan) {
-                      plan::Exchange& x = plan.exchange;
-                      if (!x.bucket) x.bucket = Bytes(128 << 20);
-                      if (!x.cycle_time) x.cycle_time = 0.001;
-                      if (!x.response_cache) x.response_cache = 1024;
-                    },
-                .sync = [](const plan::Plan&) -> const GradientSync& { return horovod(); }});
+const Register method("horovod",
+                      {.summary = "data parallelism, a coordinator fuses gradients that are ready",
+                       .source = "Sergeev & Del Balso 2018",
+                       .combines = {.shares = true, .offload = false, .cycles = true},
+                       .defaults =
+                           [](plan::Plan& plan) {
+                             plan::Exchange& x = plan.exchange;
+                             if (!x.bucket) x.bucket = Bytes(128 << 20);
+                             if (!x.cycle_time) x.cycle_time = 0.001;
+                             if (!x.response_cache) x.response_cache = 1024;
+                           },
+                       .sync = [](const plan::Plan&) -> const GradientSync& { return horovod(); }});
 
 }  // namespace
 }  // namespace rehearse::methods

@@ -33,7 +33,8 @@ auto members_of(const plan::Plan& plan) {
                recompute_unit, recompute_layers] = schedule;
   const auto& [zero, keep_gathered, shard_group, reshard_group, fp32_gradients, offload, bucket,
                collective, density, s_min, s_max, selector, feedback, reduction, coding, layers,
-               observe, bits, block, error_feedback, cycle_time, response_cache, fused_after] = exchange;
+               observe, bits, block, error_feedback, cycle_time, response_cache, fused_after] =
+      exchange;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
