@@ -63,9 +63,11 @@ job::Job with_cycles(job::Job job, const costs::Profile* profile) {
       !methods::strategy_named(job.plan.method).combines.cycles)
     return job;
   plan::Exchange& x = job.plan.exchange;
+  if (!job.autotune) {
+    x.fused_after = ends_of_cycles(job.plan, job.model, job.cluster, profile);
+    return job;
+  }
   const std::vector<double> ready = ready_after(job.plan, job.model, job.cluster, profile);
-  x.fused_after = ends_of(ready, *x.cycle_time, job.model);
-  if (!job.autotune) return job;
   std::vector<double> buckets{1, 2, 4, 8, 16, 32, 64, 128}, cycles{1, 2.5, 5, 10, 25, 50, 100};
   for (double& bytes : buckets) bytes *= 1 << 20;
   for (double& seconds : cycles) seconds /= 1000;
