@@ -279,6 +279,7 @@ class Analysis {
             fmt::format("role {}: '{}' is added to before anything writes it in the step\n> {}",
                         role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
       check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
+      check_steps(op, ref.view, p.last_write);
       need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
     }
     if (ref.mode == program::Mode::add && ref.age > 0) {

@@ -19,8 +19,13 @@ namespace rehearse::runtime {
 
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
+  const bool goes_on = !p.op->when.due(step) || work(p, step);
+  for (const Operand& dying : p.dies) memory_.release(dying, step);
+  return goes_on;
+}
+
+bool Operations::work(Prepared& p, std::int64_t step) {
   bool goes_on = true;
-  if (!p.op->when.due(step)) return goes_on;
   std::visit(
       program::overloaded{
           [&](const program::Compute& work) { compute(p, work, step); },
@@ -57,7 +62,6 @@ bool Operations::execute(Id id, std::int64_t step) {
           [](const program::Issue&) {},
       },
       p.op->work);
-  for (const Operand& dying : p.dies) memory_.release(dying, step);
   return goes_on;
 }
 

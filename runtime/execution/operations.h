@@ -97,6 +97,8 @@ class Operations {
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
+  /// Does the work of an op in a step in which it has some. Returns what `execute` does.
+  bool work(Prepared& p, std::int64_t step);
   void copy(Prepared& p, std::int64_t step);
   void pause(const Prepared& p, const program::Pause& pause, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
