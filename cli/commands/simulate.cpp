@@ -58,6 +58,10 @@ std::string describe(const Study& s) {
                        : "not known: the peak rate of this machine's cores is not");
   row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");
   row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
+  if (s.fusion)
+    row("fusion", fmt::format("buffers of {}, a cycle of {}, {} of which bring gradients in a step",
+                              to_text(Bytes(s.fusion->buffer_bytes)),
+                              to_text(Seconds(s.fusion->cycle_s)), s.fusion->cycles));
   row("sent per rank",
       fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
   row("sent in all", bytes(m.bytes_per_step) + " a step");

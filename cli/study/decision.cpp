@@ -52,7 +52,6 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"recompute_unit", name_of(p.schedule.recompute_unit)},
           {"recompute_layers", p.schedule.recompute_layers},
           {"sequence_parallel", p.mesh.sequence_parallel},
-          {"cycle_time", p.exchange.cycle_time ? Json(*p.exchange.cycle_time) : Json(nullptr)},
           {"bucket", p.exchange.bucket_bytes()},
           {"shares", p.schedule.shares},
           {"layers", layers_json(p)},

@@ -27,14 +27,11 @@ const char* place_of(program::Medium to) {
   }
 }
 
-/// Whether the op copies state to the host, for a checkpoint.
+/// Whether the op copies state, for a checkpoint. Other copies bring gradients or weights.
 bool takes_snapshot(const program::Role& role, const program::Op& op) {
-  if (!std::holds_alternative<program::Copy>(op.work)) return false;
-  const auto storage = [&](program::Slot slot) -> const program::Storage& {
-    return role.storages[role.views[find(op, slot)->view].storage];
-  };
-  return storage(program::Slot::source).life == program::Life::state &&
-         storage(program::Slot::target).place == program::Place::host;
+  return std::holds_alternative<program::Copy>(op.work) &&
+         role.storages[role.views[find(op, program::Slot::source)->view].storage].life ==
+             program::Life::state;
 }
 
 std::string bytes(std::int64_t count) { return to_text(Bytes(static_cast<double>(count))); }

@@ -285,6 +285,8 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   }
   out.collectives = collectives_used(linked.program);
   out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
+  if (const plan::Exchange& x = job.plan.exchange; x.cycle_time)
+    out.fusion = {*x.cycle_time, x.bucket_bytes(), x.fused_after.size() + 1};
   out.saving = saving_of(job, played, costs);
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
   out.program_hash = linked.hash;
@@ -331,6 +333,10 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
       {"warnings", s.warnings}});
   if (s.faults) out["faults"] = to_json(*s.faults);
+  if (s.fusion)
+    out["fusion"] = {{"cycle_time_s", s.fusion->cycle_s},
+                     {"bucket_bytes", s.fusion->buffer_bytes},
+                     {"cycles_with_gradients", s.fusion->cycles}};
   return out;
 }
 

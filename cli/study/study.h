@@ -76,6 +76,12 @@ struct Study {
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
   bool automatic = true;  // the algorithms of collectives were chosen, not stated in the job
+  /// Of a method with a coordinator (Horovod): its cycle, and how it fuses gradients.
+  struct Fusion {
+    double cycle_s = 0, buffer_bytes = 0;
+    std::size_t cycles = 0;  // of backward that end with gradients to sum
+  };
+  std::optional<Fusion> fusion = {};
   std::optional<Saving> saving = {};             // checkpoints behind training; nothing: none
   std::vector<planner::DeviceNeed> memory = {};  // by kind of device
   std::vector<std::string> idle_unknown = {};    // kinds of device with unknown idle power (0 W)

@@ -17,8 +17,10 @@ class Fused(RecoveryCase):
         sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
         return self.json(command, self.job(), *(("--nproc", 2) if command == "train" else ()), *sets, *more)
 
-    def slices(self, path):
+    def traced(self, command, method):
         """(step, rank, lane) -> its slices, in order of time."""
+        path = self.tmp / f"{method}-{command}.json"
+        self.run_of(command, method, "--trace", path)
         events = json.loads(path.read_text())["traceEvents"]
         lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
         out = collections.defaultdict(list)
@@ -42,9 +44,7 @@ class Fused(RecoveryCase):
     def test_the_first_step_negotiates_through_rank_0_and_later_ones_by_bits(self):
         for command in ("simulate", "train"):
             with self.subTest(command):
-                trace = self.tmp / f"{command}.json"
-                self.run_of(command, "horovod", "--trace", trace)
-                slices = self.slices(trace)
+                slices = self.traced(command, "horovod")
                 steps = sorted({step for step, _, _ in slices})
                 self.assertEqual(steps[0] == 0, command == "train")  # a simulation shows two steps after the warm-up
                 for step in steps[:3]:
@@ -81,11 +81,20 @@ class Fused(RecoveryCase):
         self.assertNotIn("bits.", without)
 
     def test_autotune(self):
+        def found(*more):
+            return self.json("simulate", PAPER, "--set", "method.name=horovod", *more)
+
         def step(*more):
-            return self.json("simulate", PAPER, "--set", "method.name=horovod", *more)["step_time_s"]["mean"]
+            return found(*more)["step_time_s"]["mean"]
 
         worst = step("--set", "method.bucket=1MiB", "--set", "method.cycle_time=100ms")
-        tuned = step("--set", "method.autotune=true")
+        whole = found("--set", "method.autotune=true")
+        tuned, chosen = whole["step_time_s"]["mean"], whole["fusion"]
+        self.assertIn(chosen["bucket_bytes"], [1 << n for n in range(20, 28)])
+        self.assertIn(round(1000 * chosen["cycle_time_s"], 6), [1, 2.5, 5, 10, 25, 50, 100])
+        said = self.rehearse("simulate", PAPER, "--set", "method.name=horovod").stdout
+        self.assertRegex(said, r"fusion +buffers of 134 MB, a cycle of 1 ms, \d+ of which bring gradients")
+        self.assertNotIn("fusion", self.json("simulate", PAPER))
         self.assertLess(tuned, worst)
         self.assertLessEqual(tuned, 1.02 * step())  # the dry run, which chooses, knows no jitter
         self.refused("simulate", PAPER, "--set", "method.autotune=true", says=["method.autotune", "no coordinator"])
@@ -93,9 +102,7 @@ class Fused(RecoveryCase):
     def test_a_step_ends_on_all_ranks_before_the_next_begins(self):
         for command in ("simulate", "train"):
             with self.subTest(command):
-                trace = self.tmp / f"barrier-{command}.json"
-                self.run_of(command, "multi-worker-mirrored", "--trace", trace)
-                slices = self.slices(trace)
+                slices = self.traced(command, "multi-worker-mirrored")
                 ranks = {rank for _, rank, _ in slices}
                 self.assertEqual(len(ranks), 2)
                 for step in sorted({step for step, _, _ in slices})[:-1][:3]:

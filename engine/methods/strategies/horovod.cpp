@@ -1,7 +1,8 @@
 // Horovod (Sergeev & Del Balso 2018): data parallelism in which a coordinator on each rank agrees
 // with the others which gradients are ready, fuses them in one buffer and all-reduces the buffer
-// (lowering/fused.cpp). Defaults are those of Horovod 0.28: buffers of 128 MiB, a cycle of 1 ms, a
-// cache of 1024 tensors. HOROVOD_HIERARCHICAL_ALLREDUCE is method.collective = "hierarchical".
+// (lowering/fused.cpp). Defaults are those of horovod/horovod at 2626dc8: buffers of 128 MiB, a
+// cycle of 1 ms, a cache of 1024 tensors. HOROVOD_HIERARCHICAL_ALLREDUCE is method.collective =
+// "hierarchical".
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/strategy.h"
 

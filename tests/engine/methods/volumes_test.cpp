@@ -302,6 +302,25 @@ TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
             "quantised, as those of ef-signsgd, int8-sync, qsgd are");
 }
 
+// Without a cache, or with one that is too small, all requests go to rank 0 and its answer to all.
+TEST(HorovodBytes, WithoutACacheAreThoseOfRequestsToRank0) {
+  const model::ModelSpec model = model_of(8);
+  std::int64_t tensors = 0;
+  for (const model::ParamGroup& g : model.groups)
+    tensors += static_cast<std::int64_t>(g.tensors.size());
+  const std::int64_t n = 4, sums = 2 * (n - 1) * parameters_of(model) * 4;
+  for (const std::int64_t cache : {std::int64_t{0}, tensors - 1, tensors}) {
+    plan::Plan plan{.method = "horovod",
+                    .mesh = {.dp = static_cast<int>(n)},
+                    .schedule = {.global_batch = 4},
+                    .exchange = {.bucket = Bytes(1e12)}};
+    plan.exchange.response_cache = static_cast<int>(cache);
+    const std::int64_t told = cache < tensors ? 128 * tensors : 8 * ((tensors + 3 + 63) / 64);
+    EXPECT_EQ(test::sent_bytes(link::link(compile(plan, model))), sums + 2 * (n - 1) * told)
+        << cache;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Volumes, testing::ValuesIn(test::all_methods()), test::method_name);
 
 }  // namespace
