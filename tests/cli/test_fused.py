@@ -129,6 +129,12 @@ class Fused(RecoveryCase):
                 self.assertTrue(self.state_of(cut, STEPS))
                 self.assertEqual(self.state_of(cut, STEPS), self.state_of(whole, STEPS))
 
+    def test_copies_of_gradients_are_no_snapshots(self):
+        saving = {"checkpoint.kind": "async", "train.save_every": 4}
+        seconds = {m: self.run_of("simulate", m, **saving)["checkpoint"]["snapshot_s"] for m in ("ddp", "horovod", "multi-worker-mirrored")}
+        for method in ("horovod", "multi-worker-mirrored"):
+            self.assertAlmostEqual(seconds[method] / seconds["ddp"], 1, delta=0.02)
+
     def test_refusals(self):
         for method, key, value, words in (
             ("ddp", "cycle_time", "1ms", ["method.cycle_time", "no coordinator", "horovod"]),
