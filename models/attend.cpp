@@ -96,7 +96,7 @@ std::array<at::Tensor, 3> attend_once_backward(const at::Tensor& grad, const Que
     case Path::cuda_flash: {
       const at::Tensor none_drawn = at::zeros({}, p.q.options().dtype(at::kLong));
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_backward(
-          grad, p.q, p.k, p.v, result, log_sum, {}, {}, p.q.size(2), p.q.size(2), 0, reach.causal,
+          grad, p.q, p.k, p.v, result, log_sum, {}, {}, p.q.size(2), p.k.size(2), 0, reach.causal,
           none_drawn, none_drawn);
       break;
     }

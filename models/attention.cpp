@@ -6,15 +6,14 @@
 
 #include <utility>
 
-#include "models/layers.h"
-#include "models/rotary.h"
+#include "models/attention_block.h"
 
 namespace rehearse::models {
 namespace {
 
-class Attention final : public Normed {
+class Attention final : public Block, AttentionParts {
  public:
-  explicit Attention(const LocalShape& shape) : Normed(shape) {}
+  explicit Attention(const LocalShape& shape) : AttentionParts(shape) {}
 
   at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& input,
                      const Batch& batch, Saved* saved) override {
@@ -24,7 +23,7 @@ class Attention final : public Normed {
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight, p.qkv_bias);
     const Queries parts = parts_of(qkv, input);
-    turn(parts, Turn::forward);
+    turn({parts.q, parts.k}, batch, Turn::forward);
     const AttentionOutput attended = attend(parts, reach());
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
@@ -53,25 +52,13 @@ class Attention final : public Normed {
       grad_qkv =
           attend_backward(product(grad, p.out_weight), parts_of(s[3], input), out, lse, reach());
       s[3].reset();
-      turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input), {}}, Turn::back);
+      turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input)}, batch, Turn::back);
     } else {
       grad_qkv = {s[3], s[6], s[7]};
     }
     if (half.weights) out.reset(), lse.reset();
-    // Query, key and value one after the other: one product for all three would first have to copy
-    // their gradients into one matrix.
-    at::Tensor grad_y;
-    std::int64_t row = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      const at::Tensor g = half.weights ? std::move(grad_qkv[i]) : grad_qkv[i];
-      const std::int64_t width = g.size(1);
-      if (half.weights) {
-        if (d.qkv_bias.defined()) store_row_sum(d.qkv_bias.narrow(0, row, width), g, accumulate[0]);
-        store_product(d.qkv_weight.narrow(0, row, width), g, rows(y), accumulate[0]);
-      }
-      if (half.inputs) add_product(grad_y, g, p.qkv_weight.narrow(0, row, width));
-      row += width;
-    }
+    const at::Tensor grad_y =
+        through_projection(grad_qkv, y, p, d, half, accumulate[0], half.weights);
     if (!half.inputs) return {};
     if (half.weights)
       y.reset();
@@ -83,53 +70,12 @@ class Attention final : public Normed {
   }
 
  private:
-  /// The block's two groups cut into tensors: of parameters, or of gradients in the same order.
-  struct Tensors {
-    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
-    NormParams norm;
-    Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
-      GroupTensors split(groups[0]), whole(groups[1]);
-      const std::int64_t rows = z.width() + 2 * z.kv_width();
-      qkv_weight = split.next({rows, z.hidden});
-      if (!z.llama) qkv_bias = split.next({rows});
-      out_weight = split.next({z.hidden, z.width()});
-      norm = next_norm(whole, z);
-      if (!z.llama) out_bias = whole.next({z.hidden});
-    }
-  };
-
-  /// sum += a b; makes an undefined sum.
-  static void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-    if (sum.defined())
-      product_into(sum, a, b, true);
-    else
-      sum = product(a, b);
-  }
-  /// (n, heads x head_dim) -> (B, T, heads, head_dim).
-  at::Tensor heads_of(const at::Tensor& x, const at::Tensor& input) const {
-    return x.unflatten(1, {-1, z_.head_dim}).unflatten(0, {input.size(0), input.size(1)});
-  }
   Queries parts_of(const at::Tensor& qkv, const at::Tensor& input) const {
     const std::int64_t width = z_.width(), kv = z_.kv_width();
     return {heads_of(qkv.narrow(1, 0, width), input), heads_of(qkv.narrow(1, width, kv), input),
             heads_of(qkv.narrow(1, width + kv, kv), input)};
   }
-  /// Rotary positions, in place.
-  void turn(const Queries& parts, Turn direction) const {
-    if (!z_.llama) return;
-    for (const at::Tensor& x : {parts.q, parts.k}) rotate(x, z_.frequencies, direction);
-  }
   Reach reach() const { return {!z_.bert, z_.window}; }
-
-  DropoutMask mask(const Batch& batch) const {
-    return {batch, Site::attention, z_.layer, z_.dropout};
-  }
-  DropoutMask embedding_mask(const Batch& batch) const {
-    return {batch, Site::embedding, -1, z_.dropout};
-  }
-  bool drops_embedding(const Batch& batch) const {
-    return z_.bert && z_.layer == 0 && embedding_mask(batch).active();
-  }
 };
 
 }  // namespace

@@ -15,8 +15,10 @@ std::int64_t Saved::bytes() const {
   return total;
 }
 
-std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
-                                  program::DType dtype) {
+namespace {
+
+LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
+                    program::DType dtype) {
   if (model.outputs > 0)
     throw InputError(fmt::format(
         "model {}: a head with {} outputs is simulated only; 0, the vocabulary, can be trained",
@@ -48,7 +50,15 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
   if (z.llama) z.frequencies = rotary_frequencies(model);
   // A window that holds the whole sequence needs no mask.
   z.window = attended(model) < model.seq_len ? model.window : 0;
-  switch (s.kind) {
+  return z;
+}
+
+}  // namespace
+
+std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
+                                  program::DType dtype) {
+  const LocalShape z = shape_of(model, segment, tp, tp_rank, dtype);
+  switch (model.segments[segment].kind) {
     case model::SegmentKind::embedding:
       return make_embedding(z);
     case model::SegmentKind::attention:
@@ -59,6 +69,12 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
       return make_head(z);
   }
   throw ProgramError("a segment of no kind");
+}
+
+std::unique_ptr<PartedAttention> make_parted_attention(const model::ModelSpec& model, Id segment,
+                                                       int tp, int tp_rank, program::DType dtype,
+                                                       int ranks) {
+  return make_parted_attention(shape_of(model, segment, tp, tp_rank, dtype), ranks);
 }
 
 double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/model/context.h"
 #include "engine/model/model.h"
 #include "engine/program/program.h"
 
@@ -33,6 +34,13 @@ struct Batch {
   double loss_scale = 1;  // factor of the loss gradient: fp16 loss scale / number of counted tokens
                           // of the global batch
   bool train = true;      // false: no dropout
+  /// Of each of the T tokens, its place in the whole sample, where ranks divide samples
+  /// (engine/model/context.h). Empty: 0, 1, 2 ...
+  std::vector<std::int64_t> positions = {};
+
+  std::int64_t position(std::int64_t token) const {
+    return positions.empty() ? token : positions[static_cast<std::size_t>(token)];
+  }
 };
 
 /// What forward keeps for backward. `bytes()` equals `saved_bytes` of engine/model/model.h.
@@ -71,6 +79,57 @@ class Block {
                               const Batch& batch, std::span<const at::Tensor> grads,
                               std::span<const bool> accumulate) = 0;
 };
+
+/// Attention over sequences of which this rank has some tokens: the parts of a pass, between which
+/// the caller exchanges tensors (program::Part). n = B x T, where T is the tokens of this rank; W
+/// and K = heads x head_dim of queries and of keys on this tensor rank. There are two forms:
+///
+///                   rings                            exchange of heads between P ranks
+///   project's       kv (n, 2 K)                      qkv (P, n, (W + 2 K) / P)
+///   attend's        nothing: see Saved               output (P, n, W / P)
+///   output's, back  d output (n, W)                  d output (P, n, W / P)
+///   attend's, back  d query (n, W), d kv (n, 2 K)    d qkv (P, n, (W + 2 K) / P)
+///   project's, back d query, then d kv               d qkv (P, n, (W + 2 K) / P)
+class PartedAttention {
+ public:
+  virtual ~PartedAttention() = default;
+  /// `input` as in Block::forward; writes `saved`.
+  virtual at::Tensor project(std::span<const at::Tensor> params, const at::Tensor& input,
+                             const Batch& batch, Saved& saved) = 0;
+  /// `source`: what `project` of the block's owner returned, or with an exchange of heads what came
+  /// from the P ranks. A ring's first block is the rank's own; results of others are merged with it
+  /// by the sums of their softmax (Liu et al. 2023, section 3), in f32.
+  virtual at::Tensor attend(const at::Tensor& source, const model::AttendedBlock& block,
+                            const Batch& batch, Saved& saved) = 0;
+  /// `attended`: what came from the P ranks. Returns what Block::forward does.
+  virtual at::Tensor output(std::span<const at::Tensor> params, const at::Tensor& input,
+                            const at::Tensor& attended, const Batch& batch, Saved& saved) = 0;
+
+  virtual at::Tensor output_backward(std::span<const at::Tensor> params,
+                                     const at::Tensor& grad_output, const Batch& batch) = 0;
+  struct BlockGradient {
+    at::Tensor attended = {};  // what `attend` returned
+    at::Tensor grad = {};      // gradient of attention's output
+    at::Tensor query = {};     // of rings: written, or added to if `add`
+    bool add = false;
+    at::Tensor source = {};  // written
+  };
+  /// Writes the gradients of a block, flat tensors.
+  virtual void attend_backward(const at::Tensor& source, const model::AttendedBlock& block,
+                               const Batch& batch, Saved& saved, const BlockGradient& gradient) = 0;
+  /// `grad_source`: the gradient of queries, keys and values; may be overwritten. Otherwise as
+  /// Block::backward.
+  virtual at::Tensor project_backward(std::span<const at::Tensor> params, const at::Tensor& input,
+                                      Saved& saved, const at::Tensor& grad_output,
+                                      const at::Tensor& attended, const at::Tensor& grad_source,
+                                      const Batch& batch, std::span<const at::Tensor> grads,
+                                      std::span<const bool> accumulate) = 0;
+};
+
+/// `ranks`: that exchange heads for tokens; 0: rings. Throws as make_block does.
+std::unique_ptr<PartedAttention> make_parted_attention(const model::ModelSpec& model, Id segment,
+                                                       int tp, int tp_rank, program::DType dtype,
+                                                       int ranks);
 
 /// Throws InputError for a head with `outputs`, for a dtype other than f32, bf16 and f16, and when
 /// tp does not divide the sizes of the segment's groups.

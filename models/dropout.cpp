@@ -68,7 +68,7 @@ void drop_rows(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residua
   at::parallel_for(0, x.size(0) * seq, 16, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(hidden));
     for (std::int64_t i = begin; i < end; ++i) {
-      fill_row(row.data(), hidden, row_key(call, first + i / seq, i % seq),
+      fill_row(row.data(), hidden, row_key(call, first + i / seq, mask.batch.position(i % seq)),
                threshold(mask.probability), scale(mask.probability));
       apply_row(data + i * hidden, add == nullptr ? nullptr : add + i * hidden, row.data(), hidden);
     }
@@ -83,7 +83,8 @@ at::Tensor mask_tensor(at::IntArrayRef shape, const DropoutMask& mask, at::Devic
   at::Tensor keys = at::empty({samples, seq, 2}, at::kLong);
   auto* const key = keys.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < samples * seq; ++i) {
-    const RandomKey k = row_key(call, mask.batch.first_sample + i / seq, i % seq);
+    const RandomKey k =
+        row_key(call, mask.batch.first_sample + i / seq, mask.batch.position(i % seq));
     key[2 * i] = k.a;
     key[2 * i + 1] = k.b;
   }

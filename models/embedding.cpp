@@ -26,7 +26,10 @@ class Embedding final : public Block {
     if (rows.outside.defined()) out.masked_fill_(rows.outside.view({samples, seq, 1}), 0);
     if (z_.first() && !z_.llama) {
       const at::Tensor whole = params[1].view({-1, z_.hidden});  // positions, BERT: 2 token types
-      out.add_(whole.narrow(0, 0, seq));
+      out.add_(batch.positions.empty()
+                   ? whole.narrow(0, 0, seq)
+                   : at::index_select(
+                         whole, 0, at::tensor(batch.positions, whole.options().dtype(at::kLong))));
       if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
     }
     const DropoutMask mask = mask_of(batch);
@@ -51,7 +54,12 @@ class Embedding final : public Block {
     if (z_.first() && !z_.llama) {
       const at::Tensor whole = grads[1].view({-1, z_.hidden});
       const at::ScalarType dtype = whole.scalar_type();
-      whole.narrow(0, 0, grad.size(1)).add_(at::sum(grad, {0}, false, dtype));
+      const at::Tensor by_position = at::sum(grad, {0}, false, dtype);
+      if (batch.positions.empty())
+        whole.narrow(0, 0, grad.size(1)).add_(by_position);
+      else
+        whole.index_add_(0, at::tensor(batch.positions, whole.options().dtype(at::kLong)),
+                         by_position);
       if (z_.bert) whole.select(0, whole.size(0) - 2).add_(at::sum(by_row, {0}, false, dtype));
     }
     const Rows rows(z_, batch);

@@ -56,11 +56,11 @@ at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::
   return grad_x;
 }
 
-at::Tensor Normed::through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
-                                             const at::Tensor& input, const at::Tensor& mean,
-                                             const at::Tensor& rstd, const NormParams& p,
-                                             const NormParams& d, const DropoutMask* behind_norm,
-                                             bool accumulate) const {
+at::Tensor WithNorm::through_norm_and_residual(at::Tensor grad_y, const at::Tensor& grad_output,
+                                               const at::Tensor& input, const at::Tensor& mean,
+                                               const at::Tensor& rstd, const NormParams& p,
+                                               const NormParams& d, const DropoutMask* behind_norm,
+                                               bool accumulate) const {
   grad_y = grad_y.view(input.sizes());
   if (z_.bert && z_.first()) grad_y.add_(grad_output);
   if (behind_norm != nullptr) drop(grad_y, *behind_norm, {});

@@ -191,16 +191,16 @@ struct Halves {
   bool inputs, weights;
 };
 
-/// Base of all blocks but the embedding: they begin with a norm of their input. A block of a
+/// What all blocks but the embedding share: they begin with a norm of their input. A block of a
 /// post-LN model therefore begins with the norm that ends the previous block in the papers.
 ///
 ///   pre-LN (GPT, LLaMA)                   post-LN (BERT)
 ///   input -+- norm -- f -- drop -(+)      input -- norm -+- f -- drop -(+)
 ///          |                      |                      |              |
 ///          +----- residual -------+                      +-- residual --+
-class Normed : public Block {
+class WithNorm {
  protected:
-  explicit Normed(const LocalShape& shape) : z_(shape) {}
+  explicit WithNorm(const LocalShape& shape) : z_(shape) {}
   Norm normed(const at::Tensor& input, const NormParams& p) const {
     return norm_forward(input, p, z_.epsilon);
   }
@@ -217,9 +217,14 @@ class Normed : public Block {
 
   LocalShape z_;
 };
+class Normed : public Block, protected WithNorm {
+ protected:
+  using WithNorm::WithNorm;
+};
 
 std::unique_ptr<Block> make_embedding(const LocalShape& shape);
 std::unique_ptr<Block> make_attention(const LocalShape& shape);
+std::unique_ptr<PartedAttention> make_parted_attention(const LocalShape& shape, int ranks);
 std::unique_ptr<Block> make_mlp(const LocalShape& shape);
 std::unique_ptr<Block> make_head(const LocalShape& shape);
 

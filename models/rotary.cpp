@@ -36,15 +36,16 @@ void rotate_head(T* x, const Angles& angles) {
 }
 
 template <class T>
-void rotate_rows(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn) {
+void rotate_rows(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
+                 Turn turn) {
   T* const data = x.data_ptr<T>();
   at::parallel_for(0, x.size(1), 4, [&](std::int64_t begin, std::int64_t end) {
     Angles angles(frequencies.size());
-    for (std::int64_t position = begin; position < end; ++position) {
-      angles.turn_to(position, frequencies, turn);
+    for (std::int64_t token = begin; token < end; ++token) {
+      angles.turn_to(batch.position(token), frequencies, turn);
       for (std::int64_t sample = 0; sample < x.size(0); ++sample)
         for (std::int64_t head = 0; head < x.size(2); ++head)
-          rotate_head(data + sample * x.stride(0) + position * x.stride(1) + head * x.stride(2),
+          rotate_head(data + sample * x.stride(0) + token * x.stride(1) + head * x.stride(2),
                       angles);
     }
   });
@@ -67,15 +68,19 @@ std::vector<float> rotary_frequencies(const model::ModelSpec& model) {
   return frequencies;
 }
 
-void rotate(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn) {
-  if (!x.is_cpu() || x.stride(3) != 1) return rotate_by_tensors(x, frequencies, turn);
-  by_type(x, [&]<class T>(T) { rotate_rows<T>(x, frequencies, turn); });
+void rotate(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
+            Turn turn) {
+  if (!x.is_cpu() || x.stride(3) != 1) return rotate_by_tensors(x, frequencies, batch, turn);
+  by_type(x, [&]<class T>(T) { rotate_rows<T>(x, frequencies, batch, turn); });
 }
 
-void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn) {
+void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies,
+                       const Batch& batch, Turn turn) {
   const auto pairs = static_cast<std::int64_t>(frequencies.size());
   const at::Tensor frequency = at::tensor(frequencies, at::kFloat).to(x.device());
-  const at::Tensor position = at::arange(x.size(1), frequency.options());
+  const at::Tensor position = batch.positions.empty()
+                                  ? at::arange(x.size(1), frequency.options())
+                                  : at::tensor(batch.positions).to(frequency.options());
   // (T, 1, pairs), the same for all samples and heads.
   const at::Tensor angle = position.view({-1, 1, 1}).mul(frequency);
   const at::Tensor cosine = angle.cos();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "models/block.h"
 
 namespace rehearse::models {
 
@@ -13,10 +14,12 @@ namespace rehearse::models {
 std::vector<float> rotary_frequencies(const model::ModelSpec& model);
 
 enum class Turn : std::uint8_t { forward, back };
-/// Rotates each head of x (B, T, heads, head_dim) in place; `back` is the inverse, through which
-/// gradients go. x may be a slice of wider rows.
-void rotate(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn);
+/// Rotates each head of x (B, T, heads, head_dim) in place by the batch's positions; `back` is the
+/// inverse, through which gradients go. x may be a slice of wider rows.
+void rotate(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
+            Turn turn);
 /// The same by tensor operations. For devices other than the CPU, and for tests.
-void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies, Turn turn);
+void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies,
+                       const Batch& batch, Turn turn);
 
 }  // namespace rehearse::models

@@ -45,7 +45,7 @@ void Exchange::count() {
     round(r, -1, hops);
     for (const Hop& hop : hops)
       for (const int member : {hop.from, hop.to})
-        traffic_[static_cast<std::size_t>(member)] += hop.bytes;
+        if (hop.sum == none) traffic_[static_cast<std::size_t>(member)] += hop.bytes;
   }
 }
 
@@ -94,7 +94,15 @@ Exchange Exchange::of_library(const costs::LibraryCollective& collective, int me
                     .to = flow.to,
                     .bytes = flow.bytes * collective.occupancy,
                     .latencies = 0});
-  return Exchange(members, {std::move(hops)});
+  for (Id sum = 0; sum < collective.sums.size(); ++sum)
+    hops.push_back({.from = 0,
+                    .to = 1,
+                    .bytes = collective.sums[sum].bytes * collective.occupancy,
+                    .latencies = 0,
+                    .sum = sum});
+  Exchange out(members, {std::move(hops)});
+  out.sums_ = collective.sums;
+  return out;
 }
 
 Exchange::Exchange(int members, std::vector<std::vector<Hop>> hops)

@@ -30,6 +30,7 @@ struct Hop {
   int from = 0, to = 0;  // members, by their place in the group
   double bytes = 0;
   int latencies = 1;  // latencies of the path to wait for before the bytes flow; 0: of the library
+  Id sum = none;      // number of the tree of switches that carries it; `from` and `to` wait for it
   /// Bytes of one of the transfers that were joined. The path is the fastest for this size.
   double each() const { return bytes / std::max(1, latencies); }
 };
@@ -49,7 +50,9 @@ class Exchange {
   int rounds() const { return rounds_; }
   /// Replaces `out` by the hops of round `r` that `member` takes part in; -1: all hops.
   void round(int r, int member, std::vector<Hop>& out) const;
-  /// Bytes that a member sends plus bytes that it receives, over all rounds.
+  /// The links that carry the sum of this number.
+  const std::vector<Id>& sum_links(Id sum) const { return sums_[sum].links; }
+  /// Bytes that a member sends plus bytes that it receives, over all rounds; without sums.
   double traffic(int member) const { return traffic_[static_cast<std::size_t>(member)]; }
 
  private:
@@ -60,6 +63,7 @@ class Exchange {
   double element_bytes_ = 1;
   std::vector<double> traffic_ = {};
   std::vector<std::vector<Hop>> hops_ = {};  // fluid and library: by round
+  std::vector<costs::SumFlow> sums_ = {};
   /// Fluid: a member's hops, by round * members + member.
   std::vector<std::vector<std::uint32_t>> mine_ = {};
 };

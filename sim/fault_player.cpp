@@ -129,8 +129,8 @@ void FaultPlayer::strike(std::size_t event, double now) {
     const auto inside = [&](Id device) { return side.contains(cluster_.devices()[device].node); };
     hold({.event = event,
           .routes = routes_where([&](Id route) {
-            const SharedNetwork::Ends ends = network_.ends(route);
-            return inside(ends.from) != inside(ends.to);
+            const auto devices = network_.devices(route);
+            return std::ranges::any_of(devices, inside) && !std::ranges::all_of(devices, inside);
           }),
           .path = true},
          now);
@@ -139,8 +139,9 @@ void FaultPlayer::strike(std::size_t event, double now) {
     std::set<Id> devices;
     for (const Id rank : ranks) devices.insert(rank_to_device_[rank]);
     hold({.event = event, .routes = routes_where([&](Id route) {
-                            const SharedNetwork::Ends ends = network_.ends(route);
-                            return devices.contains(ends.from) || devices.contains(ends.to);
+                            return std::ranges::any_of(network_.devices(route), [&](Id device) {
+                              return devices.contains(device);
+                            });
                           })},
          now);
   } else {

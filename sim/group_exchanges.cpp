@@ -5,10 +5,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/costs/adding.h"
+
 namespace rehearse::sim {
 namespace {
 
 std::size_t at(Id i) { return i; }
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 /// The lane of a role's op.
 Id lane_of(const program::Program& program, link::RoleOp who) {
@@ -102,7 +105,7 @@ const Exchange* GroupExchanges::single(double bytes) {
 const Exchange* GroupExchanges::schedule(const program::Collective& work,
                                          program::Algorithm algorithm, std::int64_t elements,
                                          program::DType wire, const GroupMembers& group, int root) {
-  // Groups with the same pattern of members over nodes and the same rings share one schedule.
+  // Groups with the same pattern of members over nodes and the same wiring share one schedule.
   std::vector<Id> pattern;
   pattern.reserve(group.devices.size());
   std::unordered_map<Id, Id> seen;
@@ -110,14 +113,12 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
     pattern.push_back(
         seen.try_emplace(cluster_.devices()[device].node, static_cast<Id>(seen.size()))
             .first->second);
-  std::vector<std::vector<int>> rings = costs::rings_of(cluster_, group.devices);
-  for (const std::vector<int>& ring : rings)
-    pattern.insert(pattern.end(), ring.begin(), ring.end());
+  costs::Wiring wiring = costs::wiring_of(cluster_, group.devices);
   const auto [found, added] = exchange_of_.try_emplace(
-      ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern)}, nullptr);
+      ExchangeKey{work.move, algorithm, elements, wire, root, std::move(pattern), wiring}, nullptr);
   if (!added) return found->second;
   auto schedule = costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices,
-                                     root, std::move(rings));
+                                     root, std::move(wiring));
   found->second = &(options_.chunk || algorithm == program::Algorithm::double_tree
                         ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                         : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
@@ -130,17 +131,30 @@ GroupExchange GroupExchanges::collective_exchange(const program::Collective& wor
   const GroupMembers& who = groups_[group];
   const auto rooted = std::find_if(who.ranks.begin(), who.ranks.end(),
                                    [&](Id rank) { return linked_.role_of[rank] == work.root; });
-  const int root = rooted == who.ranks.end() ? 0 : static_cast<int>(rooted - who.ranks.begin());
-  if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm, work.move))
-    return make_exchange(group, schedule(work, algorithm, facts.elements, facts.wire, who, root));
-  const costs::LibraryCollective run = costs::library_collective(
-      cluster_, work.move, algorithm, static_cast<double>(facts.elements * size_of(facts.wire)),
-      who.devices, root);
+  const int root =
+      rooted == who.ranks.end() ? work.distance : static_cast<int>(rooted - who.ranks.begin());
+  const double bytes = static_cast<double>(facts.elements * size_of(facts.wire));
+  if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm, work.move)) {
+    GroupExchange exchange =
+        make_exchange(group, schedule(work, algorithm, facts.elements, facts.wire, who, root));
+    exchange.adding =
+        costs::adding_seconds(cluster_, work.move, algorithm, bytes, who.devices, root);
+    exchange.seconds = std::max(exchange.seconds, exchange.adding);
+    return exchange;
+  }
+  const costs::LibraryCollective run =
+      costs::library_collective(cluster_, work.move, algorithm, bytes, who.devices, root);
   const Exchange& what =
       exchanges_.emplace_back(Exchange::of_library(run, static_cast<int>(who.devices.size())));
   GroupExchange exchange = make_exchange(group, &what);
   exchange.extra = run.latency;
   return exchange;
+}
+
+Id GroupExchanges::route(const GroupExchange& exchange, const Hop& hop) const {
+  const std::vector<Id>& devices = groups_[exchange.group].devices;
+  if (hop.sum != none) return network_.route(exchange.schedule->sum_links(hop.sum), devices);
+  return network_.route(devices[at(hop.from)], devices[at(hop.to)], hop.each());
 }
 
 /// Registers the routes and computes how long the exchange takes when nothing contends.
@@ -156,7 +170,7 @@ GroupExchange GroupExchanges::make_exchange(Id group, const Exchange* schedule) 
     for (const Hop& hop : hops) {
       const auto from = static_cast<std::size_t>(hop.from);
       const auto to = static_cast<std::size_t>(hop.to);
-      const Id route = network_.route(who.devices[from], who.devices[to], hop.each());
+      const Id route = this->route(exchange, hop);
       if (route == none) continue;
       const double end = std::max(ready[from], ready[to]) +
                          hop.latencies * network_.latency(route) +
@@ -187,13 +201,13 @@ void GroupExchanges::add_event(Id event) {
   program::Algorithm algorithm = program::Algorithm::automatic;
   Id cohort = none;
   Id root = none;
-  int move = -1;
+  int distance = 0, move = -1;
   std::map<Id, Id> lanes;  // by role
   for (const link::RoleOp member : members) lanes[member.role] = lane_of(linked_.program, member);
   if (collective != nullptr) {
     algorithm = costs_.algorithm(who.role, who.op);
     cohort = collective_cohort(collective->channel, members);
-    root = collective->root;
+    root = collective->root, distance = collective->distance;
     move = static_cast<int>(collective->move);
   } else {
     const bool first_sends = std::holds_alternative<program::Send>(op.work);
@@ -204,7 +218,8 @@ void GroupExchanges::add_event(Id event) {
   for (const auto& [role, lane] : lanes) lane_key.push_back(lane);
   const std::int64_t size = collective != nullptr ? facts.elements : facts.bytes;
   const auto [found, added] = class_of_.try_emplace(
-      ClassKey{cohort, lane_key, move, algorithm, size, facts.wire, root}, group_exchanges_.size());
+      ClassKey{cohort, lane_key, move, algorithm, size, facts.wire, root, distance},
+      group_exchanges_.size());
   events_[event] = {.cohort = cohort, .first = found->second};
   if (!added) return;
   for (const Id group : cohorts_[cohort].groups) {
@@ -269,14 +284,12 @@ const GroupExchange& GroupExchanges::put(Id role, Id op, Id from_place, Id to_pl
 /// Notes on each link of the exchange which lanes take part in it.
 void GroupExchanges::occupy(const GroupExchange& exchange, std::vector<Id> lanes) {
   std::sort(lanes.begin(), lanes.end());
-  const GroupMembers& who = groups_[exchange.group];
   std::set<Id> links;
   std::vector<Hop> hops;
   for (int r = 0; r < exchange.schedule->rounds(); ++r) {
     exchange.schedule->round(r, -1, hops);
     for (const Hop& hop : hops) {
-      const Id route =
-          network_.route(who.devices[at(hop.from)], who.devices[at(hop.to)], hop.each());
+      const Id route = this->route(exchange, hop);
       if (route == none) continue;
       for (const Id link : network_.links(route)) links.insert(link);
     }
@@ -303,14 +316,13 @@ bool GroupExchanges::serial(const GroupExchange& exchange) const {
     std::vector<Id> members = {};
   };
   std::unordered_map<Id, Use> uses;
-  const GroupMembers& who = groups_[exchange.group];
   std::vector<Hop> hops;
   for (int r = 0; r < exchange.schedule->rounds(); ++r) {
     exchange.schedule->round(r, -1, hops);
     for (const Hop& hop : hops) {
       const auto from = static_cast<Id>(hop.from);
       const auto to = static_cast<Id>(hop.to);
-      const Id route = network_.route(who.devices[from], who.devices[to], hop.each());
+      const Id route = this->route(exchange, hop);
       if (route == none) continue;
       std::vector<Id> members = {std::min(from, to), std::max(from, to)};
       for (const Id link : network_.links(route)) {

@@ -40,7 +40,8 @@ struct GroupExchange {
   Id group = none;  // its members
   const Exchange* schedule = nullptr;
   bool uncontended = false;  // nothing else can use its links at the same time
-  double seconds = 0;        // duration when nothing contends, from latencies and bandwidths
+  double seconds = 0;        // duration when nothing contends, from latencies, bandwidths, adding
+  double adding = 0;         // beside the hops: the root of a star adds what it receives
   double stretch = 1;        // factor on `seconds` that gives the duration in the profile
   double extra = 0;          // before the first hop: the library's launch or its latencies; or all
                              // seconds of the profile where the cluster has no link
@@ -73,6 +74,8 @@ class GroupExchanges {
   }
   /// The exchange of a put, from a place in its role to a place in the peer role.
   const GroupExchange& put(Id role, Id op, Id from_place, Id to_place) const;
+  /// The route of a hop of the exchange; none: between a device and itself.
+  Id route(const GroupExchange& exchange, const Hop& hop) const;
   const GroupMembers& group(const GroupExchange& exchange) const { return groups_[exchange.group]; }
   /// One number for each lane of each rank, from 0 to lanes() - 1.
   Id lane_id(Id role, Id place, Id lane) const;
@@ -89,13 +92,13 @@ class GroupExchanges {
     std::size_t first = 0;  // into group_exchanges_
   };
   using ExchangeKey = std::tuple<program::Move, program::Algorithm, std::int64_t, program::DType,
-                                 int, std::vector<Id>>;
+                                 int, std::vector<Id>, costs::Wiring>;
   /// Channel and roles of a collective; none, sender and receiver of a pair.
   using CohortKey = std::tuple<Id, std::vector<Id>>;
   /// Events with equal keys share their exchanges: cohort, lanes, move, algorithm, elements (bytes
-  /// of a pair), wire, root.
-  using ClassKey =
-      std::tuple<Id, std::vector<Id>, int, program::Algorithm, std::int64_t, program::DType, Id>;
+  /// of a pair), wire, root, distance.
+  using ClassKey = std::tuple<Id, std::vector<Id>, int, program::Algorithm, std::int64_t,
+                              program::DType, Id, int>;
 
   Id collective_cohort(Id channel, std::span<const link::RoleOp> event);
   Id pair_cohort(Id sender, Id receiver);

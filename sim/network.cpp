@@ -62,12 +62,22 @@ Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
   if (known == none) known = my.add_route(way, from_device, to_device);
   return known;
 }
+Id SharedNetwork::route(const std::vector<Id>& links, std::span<const Id> devices) {
+  const auto [known, added] = impl_->trees.try_emplace(links, none);
+  if (added) {
+    known->second = impl_->add_route({.links = links}, devices[0], devices[1]);
+    impl_->routes[known->second].devices.assign(devices.begin(), devices.end());
+  }
+  return known->second;
+}
 double SharedNetwork::latency(Id route) const { return impl_->routes[route].latency; }
 double SharedNetwork::bandwidth(Id route) const { return impl_->routes[route].bandwidth; }
 std::span<const Id> SharedNetwork::links(Id route) const { return impl_->routes[route].links; }
 
 Id SharedNetwork::routes() const { return static_cast<Id>(impl_->routes.size()); }
 SharedNetwork::Ends SharedNetwork::ends(Id route) const { return impl_->routes[route].ends; }
+
+std::span<const Id> SharedNetwork::devices(Id route) const { return impl_->routes[route].devices; }
 
 void SharedNetwork::slow_down(Id link, double factor) {
   Impl& my = *impl_;

@@ -45,6 +45,9 @@ class SharedNetwork {
   /// The route from one device to another that is fastest for `bytes`. `none` when the two are the
   /// same device. Throws InputError when the cluster has no path between them.
   Id route(Id from_device, Id to_device, double bytes);
+  /// The route of a flow that a tree of switches carries: over all these links at one rate. Its
+  /// latency is 0. `devices`: those that send to the tree or receive from it, two or more.
+  Id route(const std::vector<Id>& links, std::span<const Id> devices);
   double latency(Id route) const;
   double bandwidth(Id route) const;  // of the slowest link, bytes per second
   std::span<const Id> links(Id route) const;
@@ -54,7 +57,9 @@ class SharedNetwork {
     Id from = none, to = none;  // devices
     double wire = 0;            // latency of the links
   };
-  Ends ends(Id route) const;
+  Ends ends(Id route) const;  // of a tree: its first two devices
+  /// The devices that stop the flows of a route when they stand still.
+  std::span<const Id> devices(Id route) const;
 
   // What may change while it runs.
   /// A link's time gets this factor, beside that of the constructor.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <queue>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
@@ -39,6 +40,7 @@ struct SharedNetwork::Impl {
     double latency = 0, bandwidth = std::numeric_limits<double>::infinity();
     std::vector<Id> links = {};
     Ends ends = {};
+    std::vector<Id> devices = {};
     sg::Link* own = nullptr;  // carries this route's flows only; null: nothing limits them
     double most = std::numeric_limits<double>::infinity();  // limit()
     int held = 0, flows = 0;
@@ -85,6 +87,7 @@ struct SharedNetwork::Impl {
   std::vector<sg::Link*> links = {};
   std::vector<Route> routes = {};
   std::unordered_map<std::uint64_t, Pair> pairs = {};
+  std::map<std::vector<Id>, Id> trees = {};  // by links: the route
   std::vector<sg::Host*> cores = {};
 
   std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};
@@ -108,7 +111,8 @@ struct SharedNetwork::Impl {
   Id add_route(const cluster::Path& way, Id from, Id to) {
     Route route{.latency = way.latency.value,
                 .links = way.links,
-                .ends = {.from = from, .to = to, .wire = way.wire.value}};
+                .ends = {.from = from, .to = to, .wire = way.wire.value},
+                .devices = {from, to}};
     std::vector<sg::LinkInRoute> hops;
     for (const Id link : way.links) {
       link_ready(link);

@@ -35,8 +35,12 @@ void Player::begin(const GroupExchange& exchange, double date, double factor, st
   active.pending.assign(at(members), 0);
   if (core_seconds_per_byte_ > 0)
     for (int member = 0; member < members; ++member) begin_work(index, member, date);
-  for (int member = 0; member < members; ++member)
-    enter(index, member, date + exchange.extra * factor);
+  const double first = date + exchange.extra * factor;
+  if (exchange.adding > 0) {
+    ++active.busy;
+    network_.wake(first + exchange.adding * active.factor, tag_ | new_activity({.active = index}));
+  }
+  for (int member = 0; member < members; ++member) enter(index, member, first);
 }
 
 /// The member enters its next round that has hops for it. Its hops begin whose other member is
@@ -74,8 +78,7 @@ std::uint32_t Player::new_activity(Activity activity) {
 
 void Player::begin_hop(std::uint32_t index, const Hop& hop, double date) {
   const Active& active = active_[index];
-  const std::vector<Id>& devices = group_exchanges_.group(*active.exchange).devices;
-  const Id route = network_.route(devices[at(hop.from)], devices[at(hop.to)], hop.each());
+  const Id route = group_exchanges_.route(*active.exchange, hop);
   const double latency = route == none ? 0 : hop.latencies * network_.latency(route);
   const std::uint32_t activity = new_activity({.active = index, .from = hop.from, .to = hop.to});
   network_.transfer(date + latency * active.factor, route, hop.bytes * active.factor,

@@ -36,11 +36,12 @@ class Player {
     const GroupExchange* exchange = nullptr;
     double factor = 1;
     std::uint32_t owner = 0;
-    std::size_t busy = 0;           // members that are not done + core work under way
+    std::size_t busy = 0;           // members that are not done + core work and adding under way
     std::vector<int> round = {};    // by member: its round; rounds() of the exchange: done
     std::vector<int> pending = {};  // by member: hops of its round that have not ended
   };
-  /// A hop from one member to another, or core work of the member `from` (then to < 0).
+  /// A hop from one member to another; or core work of the member `from`, or the root's adding
+  /// (then to < 0).
   struct Activity {
     std::uint32_t active = 0;  // index into active_
     int from = 0, to = -1;

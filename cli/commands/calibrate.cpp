@@ -106,7 +106,7 @@ std::string report_text(const Options& options, const Calibration& c) {
   if (options.rows && !c.rows.empty()) out += "\n" + row_table(c);
   out += "\n" + key_table(c);
   if (!c.rows.empty()) out += "\n" + error_table(c);
-  if (!c.notes.empty()) out += "\n";
+  if (!c.notes.empty()) out += '\n';
   for (const std::string& note : c.notes) out += "note: " + note + "\n";
   return out;
 }

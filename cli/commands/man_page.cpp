@@ -48,7 +48,7 @@ void add_options(const std::vector<DescribedOption>& options, std::string& out) 
 void add_footer(const std::string& footer, std::string& out) {
   bool as_it_is = false;
   for (const std::string& line : CLI::detail::split(footer, '\n')) {
-    if (line.starts_with(" ") != as_it_is) {
+    if (line.starts_with(' ') != as_it_is) {
       as_it_is = !as_it_is;
       out += as_it_is ? ".PP\n.nf\n" : ".fi\n.PP\n";
     } else if (!as_it_is) {

@@ -58,6 +58,9 @@ std::string describe(const Study& s) {
                        : "not known: the peak rate of this machine's cores is not");
   row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");
   row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");
+  if (s.last_phase > 1)
+    row("phase", fmt::format("from step {} on; earlier ones do other work, which is not predicted",
+                             s.last_phase));
   if (s.fusion)
     row("fusion", fmt::format("buffers of {}, a cycle of {}, {} of which bring gradients in a step",
                               to_text(Bytes(s.fusion->buffer_bytes)),

@@ -43,7 +43,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
       fmt::format("rehearse {}--help", chosen.empty() ? "" : chosen.front()->get_name() + " ");
   const std::vector<std::string> extra = app.remaining(true);
   const std::string word = extra.empty() ? "" : extra.front();
-  if (word.starts_with("-") && word != "-") {
+  if (word.starts_with('-') && word != "-") {
     std::vector<std::string> known = flags_of(app);
     if (!chosen.empty())
       for (const std::string& name : flags_of(*chosen.front())) known.push_back(name);

@@ -10,8 +10,10 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/collectives/schedule.h"
 #include "engine/costs/collective_prices.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/in_network.h"
 #include "engine/costs/library_collective.h"
 #include "engine/software/software.h"
 
@@ -77,8 +79,12 @@ void answer_by_library(const CollectiveQuestion& q, double bytes, CollectiveAnsw
   if (q.algorithm == program::Algorithm::automatic || out.chosen.algorithm == q.algorithm) return;
   std::set<std::string_view> known;
   for (const CollectiveWay& way : out.ways) known.insert(name_of(way.algorithm));
-  throw InputError(fmt::format("algorithm \"{}\" does not serve {} of these ranks; {} do",
-                               name_of(q.algorithm), name_of(q.move), fmt::join(known, ", ")));
+  const std::string why = q.algorithm == program::Algorithm::in_network
+                              ? costs::why_not_in_network(q.cluster, q.devices)
+                              : "";
+  throw InputError(fmt::format("algorithm \"{}\" does not serve {} of these ranks; {} do{}{}",
+                               name_of(q.algorithm), name_of(q.move), fmt::join(known, ", "),
+                               why.empty() ? "" : " (", why.empty() ? "" : why + ")"));
 }
 
 void answer_in_rounds(const CollectiveQuestion& q, CollectiveAnswer& out) {
@@ -87,17 +93,24 @@ void answer_in_rounds(const CollectiveQuestion& q, CollectiveAnswer& out) {
         fmt::format("protocol \"{}\": the library of software {} has no protocols for {}",
                     q.protocol, q.software, name_of(q.move)));
   costs::CollectivePrices prices(q.cluster);
-  const Id group = prices.groups({q.devices}, {0});
+  // A rotate is priced to the next member.
+  const Id group =
+      prices.groups({q.devices}, {q.move == program::Move::rotate && q.devices.size() > 1 ? 1 : 0});
   const program::Algorithm chosen = q.algorithm == program::Algorithm::automatic
                                         ? prices.fastest(group, q.move, out.elements, q.dtype)
                                         : q.algorithm;
+  const bool several_nodes = prices.several_nodes(group);
+  const bool switches = several_nodes && prices.why_not_in_network(group).empty() &&
+                        collectives::serves(program::Algorithm::in_network, q.move);
   for (const program::Algorithm one :
        {program::Algorithm::ring, program::Algorithm::double_tree,
         program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
-        program::Algorithm::direct}) {
+        program::Algorithm::direct, program::Algorithm::in_network}) {
     const bool wanted = one == chosen;
-    if (!wanted && !costs::considered(q.cluster, one, q.move, prices.several_nodes(group)))
-      continue;
+    const bool possible = one == program::Algorithm::in_network
+                              ? switches
+                              : costs::considered(q.cluster, one, q.move, several_nodes);
+    if (!wanted && !possible) continue;
     out.ways.push_back({.algorithm = one,
                         .seconds = prices.seconds(group, q.move, one, out.elements, q.dtype)[0]});
     if (wanted) out.chosen = out.ways.back();
@@ -139,9 +152,10 @@ CollectiveQuestion read_collective(const Config& file) {
   file.finish();
   q.software = software.name;
   q.cluster.use_library(software.library);
-  if (q.algorithm == program::Algorithm::nvls && !software.library.has(q.algorithm))
-    throw c.error("algorithm", fmt::format("nvls is not in the library of software {} ({})",
-                                           software.name, software.library.name));
+  if (!software.library.runs_sums_of(q.algorithm))
+    throw c.error("algorithm",
+                  fmt::format("{} is not in the library of software {} ({})", name_of(q.algorithm),
+                              software.name, software.library.name));
   return q;
 }
 
@@ -153,7 +167,7 @@ CollectiveAnswer answer(const CollectiveQuestion& q) {
     out.elements = std::max<std::int64_t>(1, out.elements / n) * n;
     out.bytes = out.elements * size_of(q.dtype);
   }
-  if (costs::library_runs(q.cluster, q.algorithm, q.move))
+  if (!q.cluster.library().protocols.empty() && costs::library_runs(q.cluster, q.algorithm, q.move))
     answer_by_library(q, static_cast<double>(out.elements * size_of(q.dtype)), out);
   else
     answer_in_rounds(q, out);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -26,8 +27,15 @@ std::vector<CollectivesUsed> collectives_used(const program::Program& program) {
 
 std::string describe(const std::vector<CollectivesUsed>& used) {
   std::vector<std::string> parts;
-  for (const CollectivesUsed& u : used)
-    parts.push_back(fmt::format("{} {} {}", u.group, name_of(u.move), name_of(u.algorithm)));
+  for (const CollectivesUsed& u : used) {
+    // Channels that differ by number only, as those of servers do, are named once.
+    std::string group = u.group;
+    while (group.size() > 2 && group.find_last_not_of("0123456789") + 1 < group.size() &&
+           group[group.find_last_not_of("0123456789")] == '.')
+      group.resize(group.find_last_not_of("0123456789"));
+    std::string part = fmt::format("{} {} {}", group, name_of(u.move), name_of(u.algorithm));
+    if (std::ranges::find(parts, part) == parts.end()) parts.push_back(std::move(part));
+  }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

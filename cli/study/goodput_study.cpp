@@ -134,7 +134,7 @@ double LongRuns::relative_step(int replicas) {
           fmt::format("method.dp={}", dp), fmt::format("method.micro_batches={}", micro_batches),
           fmt::format("train.global_batch={}", dp * micro_batches * samples),
           fmt::format("cluster.world_size={}",
-                      dp * plan.mesh.pp * plan.mesh.tp + plan.mesh.servers)})
+                      dp * plan.mesh.pp * plan.mesh.cp * plan.mesh.tp + plan.mesh.servers)})
       set.push_back(one);
     job::Job one = load(options_.path, set);
     one.disturb = {};
@@ -200,7 +200,7 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
   s.ranks_of_slot.resize(layout_.node_of_slot.size());
   s.replicas_of_slot.resize(layout_.node_of_slot.size());
   s.replicas = mesh.dp;
-  s.ranks_of_replica = mesh.pp * mesh.tp;
+  s.ranks_of_replica = mesh.pp * mesh.cp * mesh.tp;
   s.servers = mesh.servers;
   std::vector<std::set<Id>> replicas(s.ranks_of_slot.size());
   for (std::size_t r = 0; r < layout_.slot_of_rank.size(); ++r) {

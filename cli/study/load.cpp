@@ -5,6 +5,7 @@
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/fusion.h"
+#include "engine/planner/push_order.h"
 
 namespace rehearse::cli {
 
@@ -12,9 +13,11 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
   const bool open = methods::planned(Config::load(path, set).section("method").text("name", ""));
   if (open) return job::load_job_to_plan(path, set);
   job::Job job = job::load_job(path, set);
-  if (!methods::strategy_named(job.plan.method).combines.cycles) return job;
+  const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
+  if (!cycles && !job.plan.exchange.credit) return job;
   const std::optional<costs::Profile> profile = profile_of(job);
-  return planner::with_cycles(std::move(job), profile ? &*profile : nullptr);
+  return (cycles ? planner::with_cycles : planner::with_push_order)(std::move(job),
+                                                                    profile ? &*profile : nullptr);
 }
 
 job::Job load_for(const Context& context, const std::string& path, int ranks) {

@@ -17,6 +17,8 @@ namespace {
 /// Keys of [method] that only make sense with the method for which they were written.
 constexpr std::array shape_keys{"pp",
                                 "dp",
+                                "cp",
+                                "context",
                                 "tp",
                                 "order",
                                 "servers",
@@ -26,7 +28,20 @@ constexpr std::array shape_keys{"pp",
                                 "reshard_group",
                                 "cycle_time",
                                 "response_cache",
+                                "rank",
+                                "warm_start",
+                                "start",
+                                "freeze",
                                 "autotune",
+                                "credit",
+                                "local_ranks",
+                                "server_placement",
+                                "local_steps",
+                                "outer_lr",
+                                "outer_momentum",
+                                "graph",
+                                "degree",
+                                "graph_seed",
                                 "micro_batches",
                                 "virtual_stages",
                                 "shares"};
@@ -87,7 +102,7 @@ bool continues(const std::string& part, const MethodChoice& before) {
   if (before.set.empty() || part.find('@') != std::string::npos) return false;
   if (part.find('=') != std::string::npos) return true;
   return before.set.back().starts_with("method.order=") &&
-         (part == "pp" || part == "dp" || part == "tp");
+         (part == "pp" || part == "dp" || part == "cp" || part == "tp");
 }
 
 }  // namespace

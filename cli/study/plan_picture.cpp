@@ -20,7 +20,8 @@ std::map<Id, int> stage_of_ranks(const plan::Plan& plan) {
   std::map<Id, int> out;
   for (int p = 0; p < plan.mesh.pp; ++p)
     for (int d = 0; d < plan.mesh.dp; ++d)
-      for (int t = 0; t < plan.mesh.tp; ++t) out[grid.rank(p, d, t)] = p;
+      for (int c = 0; c < plan.mesh.cp; ++c)
+        for (int t = 0; t < plan.mesh.tp; ++t) out[grid.rank(p, d, t, c)] = p;
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/base/names.h"
 #include "engine/base/units.h"
@@ -10,8 +11,8 @@
 namespace rehearse::cli {
 namespace {
 
-/// Steps between checkpoints above which no simulated step contains one: a longer run would take
-/// too much time for so small an effect.
+/// Steps between checkpoints, or exchanges of weights, above which no simulated step contains one:
+/// a longer run would take too much time for so small an effect.
 constexpr int rarest = 1000;
 
 const char* place_of(program::Medium to) {
@@ -66,9 +67,29 @@ std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& 
   return out;
 }
 
-execution::Steps steps_with_checkpoints(execution::Steps steps, int every) {
-  if (every == 0 || every > rarest) return steps;
-  const auto whole = [&](int least) { return (least + every - 1) / every * every; };
+int repetition(const program::Program& program) {
+  std::int64_t all = 1;
+  int longest = 1;
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops) {
+      if (op.when.every > rarest) continue;
+      longest = std::max(longest, op.when.every);
+      all = std::min<std::int64_t>(std::lcm(all, op.when.every), rarest + 1);
+    }
+  return all <= rarest ? static_cast<int>(all) : longest;
+}
+
+int rarest_left_out(const program::Program& program) {
+  int out = 0;
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops)
+      if (op.when.every > rarest && std::holds_alternative<program::Collective>(op.work))
+        out = std::max(out, op.when.every);
+  return out;
+}
+
+execution::Steps whole_repetitions(execution::Steps steps, int repetition) {
+  const auto whole = [&](int least) { return (least + repetition - 1) / repetition * repetition; };
   return {.warm_up = whole(steps.warm_up), .steady = whole(steps.steady)};
 }
 

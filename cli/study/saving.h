@@ -27,8 +27,13 @@ struct Saving {
 std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& linked,
                                 const costs::Costs& costs);
 
-/// The steps to run, so that the steady ones contain whole intervals between checkpoints.
-execution::Steps steps_with_checkpoints(execution::Steps steps, int every);
+/// After how many steps the same ops work again (checkpoints, exchanges of weights); 1: all work in
+/// every step. Ops so rare that no simulated step contains one do not count.
+int repetition(const program::Program& program);
+/// How rare the rarest collective is that does not count, in steps; 0: all count.
+int rarest_left_out(const program::Program& program);
+/// The steps to run, so that the steady ones contain whole repetitions.
+execution::Steps whole_repetitions(execution::Steps steps, int repetition);
 
 nlohmann::ordered_json to_json(const std::optional<Saving>& saving);
 /// "every 10 steps 1.2 GB, at most 150 MB a rank: snapshot 12 ms, write to the shared disk 1.4 s".

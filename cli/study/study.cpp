@@ -23,6 +23,7 @@
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/dry_run.h"
 #include "engine/link/workspace.h"
+#include "engine/program/phases.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/run_seeds.h"
 #endif
@@ -55,10 +56,12 @@ bool random(const cluster::Disturbance& d) {
 }
 
 /// When the run of a seed is enough. That does not depend on the other seeds.
-execution::Stopping stopping(const job::Job& job, const StudyOptions& options) {
+/// `repetition`: as of the program that runs.
+execution::Stopping stopping(const job::Job& job, const StudyOptions& options, int repetition) {
   const bool by_chance = random_steps(job.disturb);
-  // Steps with a checkpoint differ from those without one, so all steps are run.
-  if (job.plan.checkpoints.every > 1) return {};
+  // Steps with a checkpoint or an exchange of weights differ from those without one, so all steps
+  // are run.
+  if (repetition > 1) return {};
   return {.at_period = options.precision > 0 && !by_chance,
           .precision = by_chance ? options.precision : 0,
           .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
@@ -73,6 +76,7 @@ struct Runs {
   const costs::Profile* profile;
   const std::vector<double>& slow;
   int seeds;
+  int repetition;  // of the program (saving.h)
 };
 
 void tell(const job::Job& job, const StudyOptions& options, const std::string& what) {
@@ -93,7 +97,7 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
     const cluster::Disturber disturber(disturbance, job.plan.mesh.world_size());
     execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
                                    job.plan.schedule.global_batch, steps,
-                                   stopping(job, runs.options));
+                                   stopping(job, runs.options, runs.repetition));
     std::optional<execution::ChromeTrace> trace;
     std::vector<execution::TraceSink*> sinks{&metrics};
     if (i == 0 && !runs.options.trace.empty())
@@ -116,7 +120,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   options.seeds = runs.seeds;
   options.samples_per_step = job.plan.schedule.global_batch;
   options.steps = runs.options.steps;
-  options.stopping = stopping(job, runs.options);
+  options.stopping = stopping(job, runs.options, runs.repetition);
   options.sim.fidelity =
       runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
   options.sim.profile = runs.profile;
@@ -152,8 +156,8 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
   return job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
 }
 
-std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& costs,
-                                     const Study& study) {
+std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,
+                                     const costs::Costs& costs, const Study& study) {
   std::vector<std::string> out;
   if (!costs.calibrated()) {
     std::set<std::string> kinds;
@@ -168,6 +172,9 @@ std::vector<std::string> warnings_of(const job::Job& job, const costs::Costs& co
   if (study.saving && !study.saving->simulated)
     out.push_back(fmt::format("checkpoints every {} steps are too rare: no simulated step has one",
                               study.saving->every));
+  if (const int rare = rarest_left_out(program); rare > 0)
+    out.push_back(
+        fmt::format("exchanges every {} steps are too rare: no simulated step has one", rare));
   if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
     out.emplace_back("unlike devices get equal work: the slowest sets the pace");
   const int cores = job.cluster.shared_cores();
@@ -222,20 +229,24 @@ execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyO
 
 Study study(const job::Job& job, const StudyOptions& asked) {
   StudyOptions options = asked;
-  options.steps = steps_with_checkpoints(options.steps, job.plan.checkpoints.every);
-  const StudyOptions with_faults = options;
-  if (asked.faults) options.trace.clear();  // it shows the run with the events
   Study out;
   Stopwatch watch;
   tell(job, options, "compiling and linking its program");
   program::Program program = program_of(job);
+  const int repeats = repetition(program);
+  options.steps = whole_repetitions(options.steps, repeats);
+  const StudyOptions with_faults = options;
+  if (asked.faults) options.trace.clear();  // it shows the run with the events
   out.compile_s = watch.lap();
   const link::LinkedProgram linked = link::link(std::move(program), job.model);
   out.link_s = watch.lap();
   planner::check_memory(linked, job.plan, job.model, job.cluster);
-  // What is predicted: the same program, with the host's lane where the host takes time.
+  // What is predicted: the same program in its last phase, with the host's lane where the host
+  // takes time.
+  out.last_phase = program::last_phase(linked.program);
   std::optional<link::LinkedProgram> hosted;
-  if (job.model.software.busy_host()) hosted = link::link(predicted_program_of(job));
+  if (job.model.software.busy_host() || out.last_phase > 1)
+    hosted = link::link(predicted_program_of(job));
   const link::LinkedProgram& played = hosted ? *hosted : linked;
   const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
@@ -249,14 +260,15 @@ Study study(const job::Job& job, const StudyOptions& asked) {
                   costs,
                   profile ? &*profile : nullptr,
                   slow,
-                  random(job.disturb) ? options.seeds : 1};
+                  random(job.disturb) ? options.seeds : 1,
+                  repeats};
   tell(runs, 0);
   const std::vector<execution::Metrics> metrics =
       options.fidelity == Fidelity::analytic ? run_analytic(runs) : run_simulated(runs);
   if (asked.faults)
     out.faults = std::make_shared<FaultStudy>(
         study_faults({job, with_faults, played, costs, runs.profile, slow, runs.seeds,
-                      stopping(job, options).at_period},
+                      stopping(job, options, runs.repetition).at_period},
                      *asked.faults));
   out.run_s = watch.lap();
 
@@ -270,7 +282,8 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
-  out.steps = {.most = options.steps.measured(), .precision = stopping(job, options).precision};
+  out.steps = {.most = options.steps.measured(),
+               .precision = stopping(job, options, runs.repetition).precision};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);
@@ -292,7 +305,7 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   out.program_hash = linked.hash;
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
-  out.warnings = warnings_of(job, costs, out);
+  out.warnings = warnings_of(job, linked.program, costs, out);
   check_finite(to_json(out));
   return out;
 }
@@ -333,6 +346,7 @@ nlohmann::ordered_json to_json(const Study& s) {
       {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
       {"warnings", s.warnings}});
   if (s.faults) out["faults"] = to_json(*s.faults);
+  if (s.last_phase > 1) out["first_step"] = s.last_phase;
   if (s.fusion)
     out["fusion"] = {{"cycle_time_s", s.fusion->cycle_s},
                      {"bucket_bytes", s.fusion->buffer_bytes},

@@ -16,7 +16,7 @@ runtime::Launched start_ranks(const std::vector<std::string>& arguments,
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     const auto begins = [&](std::string_view option) {
-      return word.starts_with(option) && word.substr(option.size()).starts_with("=");
+      return word.starts_with(option) && word.substr(option.size()).starts_with('=');
     };
     if (std::ranges::find(ours, word) != ours.end())
       ++i;

@@ -45,7 +45,7 @@ struct Start {
 std::optional<Start> shrunk(const Context& context, const TrainFlags& options, const job::Job& job,
                             int left) {
   const plan::Mesh& mesh = job.plan.mesh;
-  const int each = mesh.pp * mesh.tp;
+  const int each = mesh.pp * mesh.cp * mesh.tp;
   const bool planned = methods::planned(job.plan.method);
   for (int dp = (left - mesh.servers) / each; dp >= 1; --dp) {
     Start start{.ranks = dp * each + mesh.servers};
@@ -185,10 +185,11 @@ class Recovery {
         start && start->ranks >= job_.recovery.min_ranks)
       return *start;
     throw BackendError(fmt::format(
-        "recovery.policy = {}: {} of {} ranks are left, and method \"{}\" with pp {} x tp {}, a "
+        "recovery.policy = {}: {} of {} ranks are left, and method \"{}\" with pp {} x cp {} x tp "
+        "{}, a "
         "batch of {} and recovery.min_ranks = {} has no plan for so few",
-        policy_name(), left, ended.ranks, job_.plan.method, job_.plan.mesh.pp, job_.plan.mesh.tp,
-        job_.plan.schedule.global_batch, job_.recovery.min_ranks));
+        policy_name(), left, ended.ranks, job_.plan.method, job_.plan.mesh.pp, job_.plan.mesh.cp,
+        job_.plan.mesh.tp, job_.plan.schedule.global_batch, job_.recovery.min_ranks));
   }
 
   /// The replicas that have lost no rank, without the samples of the others. All of them after a
@@ -210,7 +211,7 @@ class Recovery {
         leaving.push_back(rank);
     const plan::Mesh& mesh = job_.plan.mesh;
     const int dp = mesh.dp - static_cast<int>(lost_.size());
-    const int ranks = mesh.pp * mesh.tp * dp + mesh.servers;
+    const int ranks = mesh.pp * mesh.cp * mesh.tp * dp + mesh.servers;
     if (ended.drained || lost_.empty() || server_died || dp == 0 ||
         ranks < job_.recovery.min_ranks) {
       lost_.clear();

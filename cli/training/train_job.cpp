@@ -99,9 +99,10 @@ int launch_all(const Context& context, const TrainFlags& options) {
   planner::check_memory(link::link(program_of(job), job.model), job.plan, job.model, job.cluster);
   if (job.plan.mesh.world_size() != ranks)
     throw InputError(fmt::format(
-        "--nproc {}: the job has {} ranks (pp {} x dp {} x tp {}{}); start "
+        "--nproc {}: the job has {} ranks (pp {} x dp {}{} x tp {}{}); start "
         "as many, or set cluster.world_size",
-        ranks, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.tp,
+        ranks, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp,
+        job.plan.mesh.cp > 1 ? fmt::format(" x cp {}", job.plan.mesh.cp) : "", job.plan.mesh.tp,
         job.plan.mesh.servers > 0 ? fmt::format(" + {} servers", job.plan.mesh.servers) : ""));
   if (run.warms_up) {
     job::Job first = job;

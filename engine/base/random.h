@@ -13,7 +13,17 @@
 namespace rehearse {
 
 /// The purpose of a draw. Draws for different purposes are independent.
-enum class Draw : std::uint32_t { compute, link, straggler, test, select, failure, quantise };
+enum class Draw : std::uint32_t {
+  compute,
+  link,
+  straggler,
+  test,
+  select,
+  failure,
+  quantise,
+  factor,
+  graph
+};
 
 /// The key of a draw without the rank. It is computed once per op and then hashed with each rank.
 struct RandomKey {

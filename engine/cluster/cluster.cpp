@@ -4,43 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/cluster/fnv.h"
 #include "engine/cluster/routes.h"
+#include "engine/cluster/sum_trees.h"
+#include "engine/cluster/torus.h"
 
 namespace rehearse::cluster {
-namespace {
-
-/// FNV-1a hash of everything that is added.
-class Fnv {
- public:
-  void add(std::uint64_t word) {
-    for (int i = 0; i < 8; ++i) byte(static_cast<unsigned char>(word >> (8 * i)));
-  }
-  void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
-  void add(const std::string& text) {
-    add(static_cast<std::uint64_t>(text.size()));
-    for (char c : text) byte(static_cast<unsigned char>(c));
-  }
-  std::uint64_t value() const { return state_; }
-
- private:
-  void byte(unsigned char b) { state_ = (state_ ^ b) * 0x100000001b3ULL; }
-  std::uint64_t state_ = 0xcbf29ce484222325ULL;
-};
-
-}  // namespace
-
 struct Cluster::Impl {
   struct Data {
     std::string name = {};
@@ -56,6 +35,8 @@ struct Cluster::Impl {
     std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
     std::vector<Host> hosts = {};                     // by node
     Disk shared_disk = {};
+    std::map<Id, Id> arithmetic = {};  // by switch that let_sum named: its link to NAME/sums
+    Torus torus = {};
   } data = {};
 
   // Caches of queries. A copy of the cluster starts with empty ones.
@@ -74,11 +55,15 @@ struct Cluster::Impl {
     paths.clear();
     ways.clear();
   }
-  /// Finds the cheapest path from a to b. The caller holds the mutex.
-  void find(Id a, Id b, std::vector<Id>& path) {
+  Routes& cheapest() {
     if (!routes)
       routes = std::make_unique<Routes>(data.vertices, data.ends, data.links, RouteMetric{});
-    if (!routes->find(data.vertex_of[a], data.vertex_of[b], path))
+    return *routes;
+  }
+  /// Finds the cheapest path from a to b, or the torus's. The caller holds the mutex.
+  void find(Id a, Id b, std::vector<Id>& path) {
+    if (!data.torus.sizes.empty()) return data.torus.path(a, b, path);
+    if (!cheapest().find(data.vertex_of[a], data.vertex_of[b], path))
       throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
                                    data.devices[a].name, data.devices[b].name));
   }
@@ -116,20 +101,8 @@ struct Cluster::Impl {
       return end == std::pair(from, to) || end == std::pair(to, from);
     });
   }
-  /// Whether the graph is a forest: then there is only one path between any two devices.
   bool forest() {
-    if (is_forest) return *is_forest;
-    std::vector<Id> root(data.vertices.size());
-    std::iota(root.begin(), root.end(), Id{0});
-    const auto root_of = [&root](Id v) {
-      while (root[v] != v) v = root[v] = root[root[v]];
-      return v;
-    };
-    is_forest = std::all_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
-      const Id a = root_of(end.first), b = root_of(end.second);
-      root[a] = b;
-      return a != b;
-    });
+    if (!is_forest) is_forest = cluster::is_forest(data.vertices.size(), data.ends);
     return *is_forest;
   }
   /// Finds the path of the least latency over all links, then over the links that are wider than
@@ -141,9 +114,9 @@ struct Cluster::Impl {
     std::vector<Path>& found = it->second;
     if (!fresh) return found;
     try {
-      const Path cheapest = way(path(a, b));
-      if (forest()) {
-        found.push_back(cheapest);
+      const Path only = way(path(a, b));
+      if (!data.torus.sizes.empty() || forest()) {
+        found.push_back(only);
         add_library(a, b, found);
         return found;
       }
@@ -158,7 +131,7 @@ struct Cluster::Impl {
         found.push_back(way(links));
         above = found.back().bandwidth.value;
       }
-      if (!crosses_a_device(cheapest.links) || !joined(a, b)) found.insert(found.begin(), cheapest);
+      if (!crosses_a_device(only.links) || !joined(a, b)) found.insert(found.begin(), only);
       keep_best(found);
       add_library(a, b, found);
     } catch (...) {
@@ -184,6 +157,20 @@ struct Cluster::Impl {
     for (Path& way : ways)
       if (best.empty() || way.bandwidth > best.back().bandwidth) best.push_back(std::move(way));
     ways = std::move(best);
+  }
+  /// The caller holds the mutex.
+  SumTree sum_tree(std::span<const Id> devices) {
+    const SumTrees trees(data.vertices, data.ends, data.arithmetic);
+    std::vector<std::vector<Id>> ways;
+    std::vector<Id> ends;
+    for (const Id device : devices) {
+      if (device != devices[0]) ways.push_back(path(devices[0], device));
+      ends.push_back(data.vertex_of[device]);
+    }
+    const Id root = trees.middle(ways);
+    if (root != none) return trees.below(root, ends, cheapest());
+    return {.cannot = fmt::format("no switch joins {} and {}", data.devices[devices[0]].name,
+                                  data.devices[devices[1]].name)};
   }
   template <class F>
   void each_link(Id a, Id b, F f) {
@@ -227,6 +214,21 @@ Id Cluster::add_vertex(std::string name, Id node, bool sums) {
   return static_cast<Id>(impl_->data.vertices.size() - 1);
 }
 
+void Cluster::let_sum(Id vertex, BytesPerSecond bandwidth, Seconds latency) {
+  Impl::Data& data = impl_->data;
+  assert(vertex < data.vertices.size() && data.vertices[vertex].node == none);
+  const Id below = add_vertex(data.vertices[vertex].name + "/sums");
+  data.arithmetic[vertex] = connect(vertex, below, {}, bandwidth, latency);
+}
+
+void Cluster::lay_torus(std::vector<int> sizes, BytesPerSecond bandwidth, Seconds latency) {
+  Torus torus = joined(std::move(sizes), impl_->data.vertex_of,
+                       [&](Id a, Id b) { return connect(a, b, {}, bandwidth, latency); });
+  impl_->changed();
+  impl_->data.torus = std::move(torus);
+}
+std::span<const int> Cluster::torus() const { return impl_->data.torus.sizes; }
+
 Id Cluster::vertex_of(Id device) const { return impl_->data.vertex_of[device]; }
 
 Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth,
@@ -242,7 +244,9 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
       {name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink, tcp_mtu});
   data.links.push_back({std::move(back), bandwidth, latency, nvlink, tcp_mtu});
   for (const auto& [one, other] : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
-    if (data.vertices[one].device && data.vertices[other].sums) data.on_summing_switch.insert(one);
+    if (data.vertices[one].device && data.vertices[other].sums &&
+        data.vertices[one].node == data.vertices[other].node)
+      data.on_summing_switch.insert(one);
   if (data.vertices[vertex_a].device && data.vertices[vertex_b].device)
     for (const auto& ends : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
       data.cables[ends] += bandwidth.value;
@@ -275,6 +279,7 @@ std::vector<BytesPerSecond> Cluster::networks() const {
     auto [from, to] = data.ends[i / 2];
     if (i % 2 == 1) std::swap(from, to);
     const Id node = data.vertices[from].node;
+    if (data.vertices[from].device && data.vertices[to].device) continue;  // a torus's cable
     if (node != none && data.vertices[to].node != node) out[node] += data.links[i].bandwidth;
   }
   return out;
@@ -285,6 +290,12 @@ std::span<const Id> Cluster::path(Id a, Id b) const {
   if (a == b) return {};
   const std::scoped_lock lock(impl_->mutex);
   return impl_->path(a, b);
+}
+
+SumTree Cluster::sum_tree(std::span<const Id> devices) const {
+  assert(devices.size() > 1);
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->sum_tree(devices);
 }
 
 std::span<const Path> Cluster::ways(Id a, Id b) const {
@@ -378,6 +389,7 @@ std::uint64_t Cluster::hash() const {
   for (const Link& l : data.links)
     fnv.add(l.name + (l.nvlink ? " nvlink" : "")), fnv.add(l.bandwidth.value),
         fnv.add(l.latency.value);
+  for (const int size : data.torus.sizes) fnv.add(static_cast<std::uint64_t>(size));
   fnv.add(static_cast<std::uint64_t>(data.shared_cores));
   const software::Library& library = data.library;
   for (const Seconds s : {library.launch, library.in_node, library.across}) fnv.add(s.value);

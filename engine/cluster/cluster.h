@@ -23,6 +23,7 @@
 
 #include "engine/base/units.h"
 #include "engine/cluster/storage.h"
+#include "engine/cluster/sum_tree.h"
 #include "engine/program/program.h"
 #include "engine/software/library.h"
 
@@ -88,8 +89,11 @@ class Cluster {
   Id add_device(std::string name, Id kind, Id node);  // returns the device's index
   /// Adds a switch, NIC or root complex and returns its vertex. `node`: the node that it is part
   /// of; none: it is between nodes. `sums`: the switch adds what the devices send and gives the
-  /// sum to all of them (NVLink SHARP).
+  /// sum to all of them (in a node: NVLink SHARP).
   Id add_vertex(std::string name, Id node = none, bool sums = false);
+  /// Makes a switch between nodes one that adds (SHARP): at most `bandwidth` of sums, each after
+  /// `latency`. Its arithmetic is a vertex below it, NAME/sums, which only sum_tree crosses.
+  void let_sum(Id vertex, BytesPerSecond bandwidth, Seconds latency);
   Id vertex_of(Id device) const;
   /// Adds a full-duplex cable: link NAME from a to b, and link NAME.back from b to a. An empty name
   /// means "a>b" and "b>a". Returns the first link; the second has the next index.
@@ -105,8 +109,17 @@ class Cluster {
   /// The cables that join two devices directly, one direction: their bandwidth together; 0: none.
   BytesPerSecond cable(Id a, Id b) const;
   bool has_cables() const;  // whether any two devices are joined directly
-  /// Whether a cable joins the device to a switch that sums.
+  /// Whether a cable joins the device to a switch in its node that sums.
   bool on_summing_switch(Id device) const;
+  /// The tree of switches that adds the tensors of `devices`, which are two or more, each on a node
+  /// of its own. sum_tree.h says how it is laid. Throws InputError when there is no path.
+  SumTree sum_tree(std::span<const Id> devices) const;
+  /// Joins the devices, which have no cables yet, to a torus (torus.h): device i has the
+  /// coordinates i mod sizes[0], i / sizes[0] mod sizes[1], and so on. From then on, transfers
+  /// between devices travel along one dimension after the other. The sizes' product must be the
+  /// number of devices.
+  void lay_torus(std::vector<int> sizes, BytesPerSecond bandwidth, Seconds latency);
+  std::span<const int> torus() const;  // its sizes; empty: the devices form none
   int nodes() const;
   /// Host memory and disk of a node; all 0 where the platform does not state them.
   const Host& host_of(Id node) const;

@@ -1,11 +1,5 @@
-// Reads platform files: node templates become a graph, device tables become device kinds. Cables to
-// "fabric" end in one non-blocking switch or, with nodes_per_leaf, in leaf switches below a spine:
-//
-//              spine
-//             /     \         bandwidth of a leaf's cables to its nodes / oversubscription
-//        leaf0       leaf1
-//        /   \       /   \    one cable per node and link of the template
-//    node0 node1   node2 node3
+// Reads platform files: node templates become a graph, device tables become device kinds, cables to
+// "fabric" end in the switches of fabric.h, and a torus joins devices without switches (torus.h).
 #include "engine/cluster/platform.h"
 
 #include <fmt/format.h>
@@ -22,12 +16,13 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/base/limits.h"
+#include "engine/cluster/fabric.h"
 #include "engine/cluster/platform_storage.h"
+#include "engine/cluster/platform_torus.h"
 
 namespace rehearse::cluster {
 namespace {
 
-constexpr std::int64_t most_nodes = 1 << 17;  // a million GPUs, 8 per node
 /// The memory of a GPU that tensors cannot use. A PyTorch process holds 781 MiB before its first
 /// tensor (pytorch/pytorch issue 34323: context, kernels of libraries). The first all-reduce of one
 /// NCCL group takes 544 to 688 MiB for buffers (NVIDIA/nccl issue 964, A100 on NVLink).
@@ -113,52 +108,6 @@ std::vector<std::string> expand(const std::string& pattern, const std::vector<st
       out.push_back(name);
   return out;
 }
-
-/// The switches between nodes (picture at the top). Each rail has its own switch or leaves; two or
-/// more switches of any kind are joined by the spine.
-class Fabric {
- public:
-  Fabric(const Config& c, Cluster& cluster) : cluster_(cluster) {
-    nodes_per_leaf_ = c.integer("nodes_per_leaf", 0, between(0, most_nodes));
-    oversubscription_ = c.number("oversubscription", 1, between(1, limits::factor.most));
-    latency_ = c.seconds("latency", Seconds(0), limits::latency);
-    if (nodes_per_leaf_ == 0 && c.has("oversubscription"))
-      throw c.error("oversubscription",
-                    "needs nodes_per_leaf: a fabric of one switch blocks nothing");
-  }
-  /// The vertex of the switch that a node's cable ends in. `name` is "fabric" or, with several
-  /// rails, "fabric/RAIL".
-  Id attach(const std::string& name, Id node, BytesPerSecond bandwidth) {
-    const std::string vertex =
-        nodes_per_leaf_ == 0 ? name : fmt::format("{}/leaf{}", name, node / nodes_per_leaf_);
-    const auto [it, fresh] = leaves_.try_emplace(vertex);
-    if (fresh) {
-      it->second.vertex = cluster_.add_vertex(vertex);
-      order_.push_back(vertex);
-    }
-    it->second.bandwidth += bandwidth;
-    return it->second.vertex;
-  }
-  void finish() {
-    if (order_.size() < 2) return;
-    const Id spine = cluster_.add_vertex("spine");
-    for (const std::string& name : order_)
-      cluster_.connect(leaves_[name].vertex, spine, {}, leaves_[name].bandwidth / oversubscription_,
-                       latency_);
-  }
-
- private:
-  struct Leaf {
-    Id vertex = none;
-    BytesPerSecond bandwidth = {};
-  };
-  Cluster& cluster_;
-  std::int64_t nodes_per_leaf_ = 0;
-  double oversubscription_ = 1;
-  Seconds latency_ = {};
-  std::map<std::string, Leaf> leaves_ = {};
-  std::vector<std::string> order_ = {};
-};
 
 struct Cable {
   std::string from = {}, to = {};
@@ -279,18 +228,60 @@ Bytes host_memory() {
 }
 std::int64_t hardware_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
-Cluster read_cluster(const Config& file, const std::string& name,
-                     std::optional<std::int64_t> scale) {
+/// What follows the colon of a cluster's name: a number, or the sizes of a torus.
+struct Scale {
+  std::optional<std::int64_t> number = {};
+  std::vector<int> sizes = {};
+};
+
+Scale scale_of(const std::string& text, const std::string& whole) {
+  const bool sizes = text.find('x') != std::string::npos && text[0] >= '0' && text[0] <= '9';
+  if (sizes) return {.sizes = torus_sizes(text, whole)};
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > most_nodes)
+    throw InputError(
+        fmt::format("cluster \"{}\": \"{}\" is not a number from 1 to {}, as in \"dgx-a100:16\"",
+                    whole, text, most_nodes));
+  return {.number = value};
+}
+
+/// How many nodes of the template the torus has.
+std::int64_t torus_nodes(const Config& file, const TorusShape& torus, std::size_t templates,
+                         const NodeTemplate& node) {
+  const auto devices = static_cast<int>(node.devices.size());
+  if (templates != 1) throw file.error("torus", "needs exactly one [[nodes]]");
+  if (file.sections("nodes")[0].has("count"))
+    throw file.sections("nodes")[0].error("count", "is given by torus.sizes");
+  if (torus.devices() % devices != 0)
+    throw file.error("torus", fmt::format("{} devices do not fill nodes of {}: the product of its "
+                                          "sizes must be a multiple of {}",
+                                          torus.devices(), devices, devices));
+  return torus.devices() / devices;
+}
+
+Cluster read_cluster(const Config& file, const std::string& name, const Scale& given) {
+  std::optional<std::int64_t> scale = given.number;
   Cluster cluster;
   cluster.rename(name);
   file.text("summary", std::nullopt);
   file.text("source", "");
-  const std::string scales = file.text("scale", "fixed", {"fixed", "nodes", "ranks"});
+  const std::string scales = file.text("scale", "fixed", {"fixed", "nodes", "ranks", "torus"});
   const bool shares = file.flag("shared_cores", false);
+  const std::optional<TorusShape> torus = read_torus(file, given.sizes);
+  if ((scales == "torus") > torus.has_value() || (torus && scales != "fixed" && scales != "torus"))
+    throw file.error("scale", "torus needs a [torus], and a torus has no other scale but fixed");
   if (scale && scales == "fixed")
     throw InputError(
         fmt::format("cluster \"{}\": it has a size of its own; leave out \":{}\"", name, *scale));
-  if (scales != "fixed" && !scale) scale = scales == "ranks" ? hardware_cores() : 1;
+  if (!given.sizes.empty() && scales != "torus")
+    throw InputError(fmt::format("cluster \"{}\": it is no torus; leave out \"{}\"", name,
+                                 name.substr(name.rfind(':'))));
+  if (scale && torus)
+    throw InputError(fmt::format("cluster \"{}\": its size is that of a torus, as in \"tpu-v4:{}\"",
+                                 name, fmt::join(torus->sizes, "x")));
+  if ((scales == "nodes" || scales == "ranks") && !scale)
+    scale = scales == "ranks" ? hardware_cores() : 1;
 
   std::vector<NodeTemplate> templates;
   for (const Config& c : file.sections("nodes")) {
@@ -302,6 +293,7 @@ Cluster read_cluster(const Config& file, const std::string& name,
     if (shares) templates.back().host.memory = host_memory();
   }
   if (templates.empty()) throw file.error("nodes", "must have at least one [[nodes]]");
+  if (torus) templates[0].count = torus_nodes(file, *torus, templates.size(), templates[0]);
   if (scales != "fixed" && templates.size() != 1)
     throw file.error("scale", "only a cluster of one [[nodes]] can be scaled");
 
@@ -326,6 +318,7 @@ Cluster read_cluster(const Config& file, const std::string& name,
   for (const NodeTemplate& t : templates)
     for (std::int64_t i = 0; i < t.count; ++i) build_node(t, node++, kinds, fabric, cluster);
   fabric.finish();
+  if (torus) cluster.lay_torus(torus->sizes, torus->bandwidth, torus->latency);
   if (shares) cluster.share_cores(static_cast<int>(hardware_cores()));
   return cluster;
 }
@@ -334,17 +327,9 @@ Cluster read_cluster(const Config& file, const std::string& name,
 
 Cluster load_cluster(const std::string& name_or_path) {
   std::string name = name_or_path;
-  std::optional<std::int64_t> scale;
+  Scale scale;
   if (const auto colon = name.rfind(':'); colon != std::string::npos) {
-    const std::string number = name.substr(colon + 1);
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc{} || end != number.data() + number.size() || value < 1 ||
-        value > most_nodes)
-      throw InputError(
-          fmt::format("cluster \"{}\": \"{}\" is not a number from 1 to {}, as in \"dgx-a100:16\"",
-                      name_or_path, number, most_nodes));
-    scale = value;
+    scale = scale_of(name.substr(colon + 1), name_or_path);
     name.resize(colon);
   }
   return read_cluster(Config::load(find_data("platforms", name, "cluster", "devices").string()),
@@ -358,6 +343,10 @@ std::vector<Config::Key> platform_keys() {
     devices = ["any"]
     links = [{ from = "gpu0", to = "fabric", bandwidth = "1GB/s", latency = "1us" }]
     disk = { read = "1GB/s", write = "1GB/s" }
+    [torus]
+    sizes = [2]
+    bandwidth = "1GB/s"
+    latency = "1us"
     [shared_disk]
     read = "1GB/s"
     write = "1GB/s"
@@ -369,7 +358,7 @@ std::vector<Config::Key> platform_keys() {
     source = "any"
   )",
                                     "keys");
-  read_cluster(file, "keys", std::nullopt);
+  read_cluster(file, "keys", {});
   return file.keys();
 }
 

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -49,6 +50,20 @@ RouteCost cost_of(const Link& link, const RouteMetric& metric, int devices) {
 }
 
 }  // namespace
+
+bool is_forest(std::size_t vertices, const std::vector<std::pair<Id, Id>>& ends) {
+  std::vector<Id> root(vertices);
+  std::iota(root.begin(), root.end(), Id{0});
+  const auto root_of = [&root](Id v) {
+    while (root[v] != v) v = root[v] = root[root[v]];
+    return v;
+  };
+  return std::all_of(ends.begin(), ends.end(), [&](const auto& end) {
+    const Id a = root_of(end.first), b = root_of(end.second);
+    root[a] = b;
+    return a != b;
+  });
+}
 
 struct Routes::Region {
   Region() = default;

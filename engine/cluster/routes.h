@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cluster/cluster.h"
@@ -37,6 +38,9 @@ struct RouteVertex {
   bool device = false;
   bool sums = false;  // a switch that adds what devices send; no route depends on it
 };
+
+/// Whether the graph is a forest: then there is only one path between any two vertices.
+bool is_forest(std::size_t vertices, const std::vector<std::pair<Id, Id>>& ends);
 
 class Routes {
  public:

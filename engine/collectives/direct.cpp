@@ -4,6 +4,8 @@
 // from all others at once. With three members:
 //
 //   round 0: 0 -> 1, 1 -> 2, 2 -> 0     round 1: 0 -> 2, 1 -> 0, 2 -> 1
+//
+// A rotate is one such round, with whole tensors.
 #include "engine/collectives/algorithms.h"
 
 namespace rehearse::collectives {
@@ -63,6 +65,29 @@ class Rotation : public Schedule {  // reduce_scatter, all_gather, all_to_all
   std::int64_t elements_;
 };
 
+class Rotate : public Schedule {
+ public:
+  Rotate(int n, std::int64_t elements, int distance)
+      : n_(n), distance_(distance), elements_(elements) {}
+  int members() const override { return n_; }
+  int rounds() const override { return 1; }
+  void round(int, int member, std::vector<Transfer>& out) const override {
+    if (member < 0) {
+      for (int i = 0; i < n_; ++i) send(i, out);
+    } else {
+      send(member, out);
+      send((member + n_ - distance_) % n_, out);
+    }
+  }
+
+ private:
+  void send(int i, std::vector<Transfer>& out) const {
+    push(out, i, (i + distance_) % n_, 0, elements_, false);
+  }
+  int n_, distance_;
+  std::int64_t elements_;
+};
+
 }  // namespace
 
 std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int64_t elements,
@@ -70,6 +95,7 @@ std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int
   if (move == program::Move::reduce_scatter || move == program::Move::all_gather ||
       move == program::Move::all_to_all)
     return std::make_unique<Rotation>(move, members, elements);
+  if (move == program::Move::rotate) return std::make_unique<Rotate>(members, elements, root);
   return std::make_unique<Star>(move, members, elements, root);
 }
 

@@ -28,7 +28,7 @@ std::string those_that_serve(program::Move move) {
   for (const program::Algorithm one :
        {program::Algorithm::ring, program::Algorithm::double_tree,
         program::Algorithm::halving_doubling, program::Algorithm::hierarchical,
-        program::Algorithm::direct})
+        program::Algorithm::direct, program::Algorithm::in_network})
     if (serves(one, move)) names.push_back(name_of(one));
   if (names.size() == 1) return fmt::format("{} does", names[0]);
   const std::string_view last = names.back();
@@ -57,7 +57,7 @@ std::int64_t Schedule::sent(int member) const {
 }
 
 bool serves(program::Algorithm algorithm, program::Move move) {
-  if (move == program::Move::all_to_all)
+  if (only_direct(move))
     return algorithm == program::Algorithm::direct || algorithm == program::Algorithm::automatic;
   switch (algorithm) {
     case program::Algorithm::double_tree:
@@ -66,6 +66,8 @@ bool serves(program::Algorithm algorithm, program::Move move) {
       return move != program::Move::broadcast && move != program::Move::reduce;
     case program::Algorithm::nvls:
       return move == program::Move::all_reduce;
+    case program::Algorithm::in_network:
+      return move != program::Move::reduce_scatter && move != program::Move::all_gather;
     default:
       return true;
   }
@@ -99,6 +101,7 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
     case program::Algorithm::hierarchical:
       return collectives::hierarchical(move, node_of, elements, root);
     case program::Algorithm::direct:
+    case program::Algorithm::in_network:  // members emulate the switches at a root
       return collectives::direct(move, n, elements, root);
     case program::Algorithm::nvls:
       throw InputError(
@@ -111,7 +114,7 @@ std::unique_ptr<const Schedule> schedule(program::Move move, program::Algorithm 
 }
 
 program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<const Id> node_of) {
-  if (move == program::Move::all_to_all) return program::Algorithm::direct;
+  if (only_direct(move)) return program::Algorithm::direct;
   const auto n = static_cast<std::int64_t>(node_of.size());
   // Each message of a ring has 1/n of the bytes. Sending 32 KiB at 12.5 GB/s takes about as long as
   // the latency of a message, 2.5 us. Below that size, the number of rounds matters more than

@@ -13,6 +13,7 @@
 //   broadcast        tensor at `root`   the tensor at every member
 //   reduce           partial sums       the sum at `root`
 //   all_to_all       a tensor           part i of each member's tensor at member i, in their order
+//   rotate           a tensor           member i's tensor at member i + distance, in a circle
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,7 +27,7 @@ namespace rehearse::collectives {
 
 /// Member `from` sends elements [begin, end) of its tensor to member `to`, which adds them to its
 /// own elements (`add`) or overwrites its own: elements [begin + shift, end + shift). Only an
-/// all_to_all shifts; it receives into another tensor than the one that it sends.
+/// all_to_all shifts. It and a rotate receive into another tensor than the one that they send.
 struct Transfer {
   int from = 0, to = 0;
   std::int64_t begin = 0, end = 0;
@@ -58,13 +59,20 @@ class Schedule {
 
 /// Whether an algorithm supports a move. double_tree does not support reduce_scatter and
 /// all_gather; halving_doubling does not support broadcast and reduce. nvls supports only
-/// all_reduce, and only libraries run it: it has no schedule. Only direct supports all_to_all.
+/// all_reduce, and only libraries run it: it has no schedule. in_network supports all_reduce,
+/// broadcast and reduce; switches run it (engine/costs/in_network.h), and its schedule is that of
+/// members who emulate them: direct. Only direct supports all_to_all and rotate.
 bool serves(program::Algorithm algorithm, program::Move move);
+/// Whether a move is sends from member to member, which no algorithm but direct makes.
+constexpr bool only_direct(program::Move move) {
+  return move == program::Move::all_to_all || move == program::Move::rotate;
+}
 /// The algorithm for a move when the plan asks for `wanted`: `wanted` if it supports the move, else
 /// automatic. (With ZeRO and double_tree, reduce_scatter and all_gather use another algorithm.)
 program::Algorithm algorithm_for(program::Move move, program::Algorithm wanted);
 
 /// The rounds of a collective. `node_of[i]`: the node of member i; only `hierarchical` uses it.
+/// `root`: of a rotate, the distance.
 /// After a reduce or a reduce_scatter, a member's elements beyond its result are partial sums.
 /// `algorithm` must not be automatic. Throws InputError when the algorithm does not support the
 /// move, and names those that do; and when the members of an all_to_all would have unequal parts.
@@ -81,6 +89,12 @@ std::array<std::vector<int>, 2> two_trees(int n);
 std::unique_ptr<const Schedule> several_rings(program::Move move,
                                               std::vector<std::vector<int>> rings,
                                               std::int64_t elements);
+
+/// The ring's rounds on a torus of members (torus.cpp), along all dimensions at a time. Member i
+/// has the coordinates i mod sizes[0], i / sizes[0] mod sizes[1], and so on. For all_reduce,
+/// reduce_scatter and all_gather of at least two members.
+std::unique_ptr<const Schedule> torus_rings(program::Move move, std::vector<int> sizes,
+                                            std::int64_t elements);
 
 /// The algorithm for `automatic` when only the members' nodes are known. (With a cluster,
 /// methods::choose_collectives has decided before the program is linked.) Small payloads, bound by

@@ -3,8 +3,10 @@
 #include <cassert>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "engine/collectives/schedule.h"
+#include "engine/costs/adding.h"
 #include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/library_collective.h"
@@ -13,8 +15,13 @@
 namespace rehearse::costs {
 
 void Contention::add(Id from, Id to, double bytes) {
-  flows_.push_back({&cluster_.way(from, to, bytes)});
-  for (Id link : flows_.back().path->links) {
+  const cluster::Path& path = cluster_.way(from, to, bytes);
+  add(path.links, bytes, path.latency.value);
+}
+
+void Contention::add(std::span<const Id> links, double bytes, double latency) {
+  flows_.push_back({links, latency});
+  for (Id link : links) {
     if (load_[link] == 0) touched_.push_back(link);
     load_[link] += bytes;
   }
@@ -24,10 +31,10 @@ void Contention::finish(std::vector<double>& seconds, bool latencies) {
   seconds.clear();
   for (const Flow& flow : flows_) {
     double worst = 0;
-    for (Id link : flow.path->links)
+    for (Id link : flow.links)
       worst = std::max(worst, load_[link] * (slow_.empty() ? 1 : slow_[link]) /
                                   cluster_.links()[link].bandwidth.value);
-    seconds.push_back((latencies ? flow.path->latency.value : 0) + worst);
+    seconds.push_back((latencies ? flow.latency : 0) + worst);
   }
   flows_.clear();
 }
@@ -105,14 +112,17 @@ std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster&
                                                          program::Algorithm algorithm,
                                                          std::int64_t elements, program::DType wire,
                                                          std::span<const Id> devices, int root,
-                                                         std::vector<std::vector<int>> rings) {
+                                                         Wiring wiring) {
   std::vector<Id> node_of;
   for (Id device : devices) node_of.push_back(cluster.devices()[device].node);
   if (algorithm == program::Algorithm::automatic)
     algorithm = collectives::choose(move, elements * size_of(wire), node_of);
-  if (algorithm == program::Algorithm::ring && !rings.empty() && move != program::Move::broadcast &&
-      move != program::Move::reduce)
-    return collectives::several_rings(move, std::move(rings), elements);
+  const bool rings = algorithm == program::Algorithm::ring && devices.size() > 1 &&
+                     move != program::Move::broadcast && move != program::Move::reduce;
+  if (rings && !wiring.rings.empty())
+    return collectives::several_rings(move, std::move(wiring.rings), elements);
+  if (rings && !wiring.torus.empty())
+    return collectives::torus_rings(move, std::move(wiring.torus), elements);
   return collectives::schedule(move, algorithm, elements, node_of, root);
 }
 
@@ -127,18 +137,21 @@ CollectiveCost library_cost(const cluster::Cluster& cluster, program::Move move,
   out.link_bytes.assign(cluster.links().size(), 0.0);
   Contention contention(cluster, slow);
   std::vector<std::size_t> flows;  // [group]
+  std::vector<LibraryCollective> runs;
+  runs.reserve(devices.size());  // `contention` refers to their links
   const auto size = static_cast<double>(size_of(wire));
   for (std::size_t g = 0; g < devices.size(); ++g) {
     out.seconds.push_back(0);
     out.sent.emplace_back(devices[g].size(), 0);
     flows.push_back(0);
     if (devices[g].size() < 2) continue;
-    const LibraryCollective one =
+    const LibraryCollective& one = runs.emplace_back(
         library_collective(cluster, move, algorithm, static_cast<double>(elements) * size,
-                           devices[g], roots.empty() ? 0 : roots[g]);
+                           devices[g], roots.empty() ? 0 : roots[g]));
     out.seconds.back() = one.latency;
-    flows.back() = one.flows.size();
-    std::vector<double> sent(devices[g].size(), 0.0);
+    flows.back() = one.flows.size() + one.sums.size();
+    std::vector<double> sent = one.sent;
+    sent.resize(devices[g].size(), 0.0);
     for (const Flow& flow : one.flows) {
       const Id from = devices[g][static_cast<std::size_t>(flow.from)],
                to = devices[g][static_cast<std::size_t>(flow.to)];
@@ -146,6 +159,10 @@ CollectiveCost library_cost(const cluster::Cluster& cluster, program::Move move,
       for (const Id link : cluster.path(from, to, flow.bytes * one.occupancy))
         out.link_bytes[link] += flow.bytes;
       sent[static_cast<std::size_t>(flow.from)] += flow.bytes;
+    }
+    for (const SumFlow& sum : one.sums) {
+      contention.add(sum.links, sum.bytes * one.occupancy);
+      for (const Id link : sum.links) out.link_bytes[link] += sum.bytes;
     }
     for (std::size_t m = 0; m < sent.size(); ++m) out.sent.back()[m] = std::llround(sent[m] / size);
   }
@@ -170,8 +187,8 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
     return library_cost(cluster, move, algorithm, elements, wire, devices, roots, slow);
   CollectiveCost out;
   out.link_bytes.assign(cluster.links().size(), 0.0);
-  // Groups of equal shape (nodes numbered by first appearance, rings) share one schedule.
-  std::map<std::pair<std::vector<Id>, int>, std::size_t> known;
+  // Groups of equal shape (nodes numbered by first appearance, wiring) share one schedule.
+  std::map<std::tuple<std::vector<Id>, Wiring, int>, std::size_t> known;
   std::vector<std::unique_ptr<const collectives::Schedule>> schedules;
   std::vector<std::vector<std::int64_t>> sent;
   std::vector<std::size_t> of(devices.size());
@@ -184,14 +201,13 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
       shape.push_back(
           number.try_emplace(cluster.devices()[device].node, static_cast<Id>(number.size()))
               .first->second);
-    std::vector<std::vector<int>> rings = rings_of(cluster, devices[g]);
-    for (const std::vector<int>& ring : rings) shape.insert(shape.end(), ring.begin(), ring.end());
+    Wiring wiring = wiring_of(cluster, devices[g]);
     const int root = roots.empty() ? 0 : roots[g];
-    auto [it, fresh] = known.try_emplace({std::move(shape), root}, schedules.size());
+    auto [it, fresh] = known.try_emplace({std::move(shape), wiring, root}, schedules.size());
     of[g] = it->second;
     if (fresh) {
       schedules.push_back(schedule_on(cluster, move, algorithm, elements, wire, devices[g], root,
-                                      std::move(rings)));
+                                      std::move(wiring)));
       sent.emplace_back();
       for (int m = 0; m < schedules.back()->members(); ++m)
         sent.back().push_back(schedules.back()->sent(m));
@@ -240,8 +256,13 @@ CollectiveCost collective_cost(const cluster::Cluster& cluster, program::Move mo
       clocks.advance(seconds);
   }
   out.seconds = clocks.ends();
-  for (std::size_t g = 0; g < devices.size(); ++g)
+  for (std::size_t g = 0; g < devices.size(); ++g) {
+    out.seconds[g] =
+        std::max(out.seconds[g],
+                 adding_seconds(cluster, move, algorithm, static_cast<double>(elements) * size,
+                                devices[g], roots.empty() ? 0 : roots[g]));
     if (devices[g].size() > 1) out.seconds[g] += cluster.library().launch.value;
+  }
   return out;
 }
 

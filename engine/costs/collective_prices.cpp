@@ -5,21 +5,24 @@
 
 #include "engine/collectives/schedule.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/in_network.h"
 #include "engine/costs/library_collective.h"
 
 namespace rehearse::costs {
 namespace {
 
-constexpr program::Algorithm candidates[] = {
-    program::Algorithm::ring, program::Algorithm::hierarchical,
-    program::Algorithm::halving_doubling, program::Algorithm::double_tree,
-    program::Algorithm::nvls};
+constexpr program::Algorithm candidates[] = {program::Algorithm::ring,
+                                             program::Algorithm::hierarchical,
+                                             program::Algorithm::halving_doubling,
+                                             program::Algorithm::double_tree,
+                                             program::Algorithm::nvls,
+                                             program::Algorithm::in_network};
 
 }  // namespace
 
 bool considered(const cluster::Cluster& cluster, program::Algorithm algorithm, program::Move move,
                 bool several_nodes) {
-  if (move == program::Move::all_to_all) return algorithm == program::Algorithm::direct;
+  if (collectives::only_direct(move)) return algorithm == program::Algorithm::direct;
   if (library_runs(cluster, program::Algorithm::automatic, move))
     return cluster.library().has(algorithm) && collectives::serves(algorithm, move);
   switch (algorithm) {
@@ -52,12 +55,26 @@ Id CollectivePrices::groups(const std::vector<std::vector<Id>>& devices,
   const Id number = static_cast<Id>(sets_.size());
   known_sets_.emplace(std::tuple(devices, roots), number);
   GroupSet set{devices, roots};
-  for (const auto& group : devices)
-    for (const Id d : group)
-      set.several_nodes =
-          set.several_nodes || cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
+  for (const auto& group : devices) set.several_nodes = set.several_nodes || spans_nodes(group);
   sets_.push_back(std::move(set));
   return number;
+}
+
+bool CollectivePrices::spans_nodes(std::span<const Id> group) const {
+  return std::any_of(group.begin(), group.end(), [&](Id d) {
+    return cluster_.devices()[d].node != cluster_.devices()[group.front()].node;
+  });
+}
+
+const std::string& CollectivePrices::why_not_in_network(Id groups) {
+  GroupSet& set = sets_[groups];
+  if (!set.why_not_in_network) {
+    set.why_not_in_network.emplace();
+    for (const std::vector<Id>& group : set.devices)
+      if (set.why_not_in_network->empty() && spans_nodes(group))
+        set.why_not_in_network = costs::why_not_in_network(cluster_, group);
+  }
+  return *set.why_not_in_network;
 }
 
 std::span<const double> CollectivePrices::seconds(Id groups, program::Move move,
@@ -75,7 +92,7 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
   const auto [it, fresh] = fastest_.try_emplace(
       {groups, move, program::Algorithm::automatic, elements, wire}, program::Algorithm::ring);
   if (!fresh) return it->second;
-  if (move == program::Move::all_to_all) return it->second = program::Algorithm::direct;
+  if (collectives::only_direct(move)) return it->second = program::Algorithm::direct;
   if (library_runs(cluster_, program::Algorithm::automatic, move))
     return it->second = library_choice(groups, move, static_cast<double>(elements * size_of(wire)));
   double best = 0;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -32,15 +34,20 @@ class CollectivePrices {
   /// links; by the library's own estimate where it runs collectives itself.
   program::Algorithm fastest(Id groups, program::Move move, std::int64_t elements,
                              program::DType wire);
+  /// Why the switches between the members of some group on several nodes cannot add; empty: all
+  /// can.
+  const std::string& why_not_in_network(Id groups);
   /// Whether some group spans several nodes.
   bool several_nodes(Id groups) const { return sets_[groups].several_nodes; }
 
  private:
+  bool spans_nodes(std::span<const Id> group) const;
   program::Algorithm library_choice(Id groups, program::Move move, double bytes) const;
   struct GroupSet {
     std::vector<std::vector<Id>> devices = {};
     std::vector<int> roots = {};
     bool several_nodes = false;
+    std::optional<std::string> why_not_in_network = {};  // none: not asked yet
   };
   using Question = std::tuple<Id, program::Move, program::Algorithm, std::int64_t, program::DType>;
   struct Hash {

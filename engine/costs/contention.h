@@ -15,6 +15,8 @@ class Contention {
   Contention(const cluster::Cluster& cluster, std::span<const double> slow)
       : cluster_(cluster), slow_(slow), load_(cluster.links().size(), 0.0) {}
   void add(Id from_device, Id to_device, double bytes);
+  /// `bytes` over each of these links at one rate. They must outlive the next call of finish.
+  void add(std::span<const Id> links, double bytes, double latency = 0);
   /// Sets `seconds` to those of each transfer, in the order in which they were added. Without
   /// `latencies`, only what the bytes take.
   void finish(std::vector<double>& seconds, bool latencies = true);
@@ -23,7 +25,8 @@ class Contention {
 
  private:
   struct Flow {
-    const cluster::Path* path = nullptr;
+    std::span<const Id> links = {};
+    double latency = 0;
   };
   const cluster::Cluster& cluster_;
   std::span<const double> slow_;

@@ -47,11 +47,11 @@ struct Costs::Impl {
   std::deque<std::vector<double>> rows = {};
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // each: (link, bytes)
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
-  std::map<std::array<std::int64_t, 7>, Entry> known = {};         // local ops
-  /// Channel and first role of an event (they determine its members); root, move, algorithm,
-  /// elements, dtype.
+  std::map<std::array<std::int64_t, 9>, Entry> known = {};         // local ops
+  /// Channel and first role of an event (they determine its members); root, distance, move,
+  /// algorithm, elements, dtype.
   using CollectiveKey =
-      std::tuple<Id, Id, Id, program::Move, program::Algorithm, std::int64_t, program::DType>;
+      std::tuple<Id, Id, Id, int, program::Move, program::Algorithm, std::int64_t, program::DType>;
   std::map<CollectiveKey, std::vector<Entry>> known_collectives = {};  // [member]
   /// Role, peer, bytes; whether all ranks send together; whether it is a reply.
   std::map<std::tuple<Id, Id, std::int64_t, bool, bool>, Entry> known_transfers = {};
@@ -108,7 +108,7 @@ struct Costs::Impl {
       return it->second;
     }
     const auto* compute = std::get_if<program::Compute>(&work);
-    if (compute == nullptr) return local_class(r, o);
+    if (compute == nullptr || compute->part != program::Part::whole) return local_class(r, o);
     const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
     Passes& known = passes[r][pass_kinds * kind + static_cast<std::size_t>(compute->pass)];
     if (known.samples != compute->samples) known = {compute->samples, local_class(r, o)};
@@ -118,7 +118,7 @@ struct Costs::Impl {
   Entry local_class(Id r, Id o) {
     const program::Op& op = role(r).ops[o];
     const link::LinkedOp& l = linked.roles[r].ops[o];
-    std::array<std::int64_t, 7> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
+    std::array<std::int64_t, 9> key = {r, static_cast<std::int64_t>(op.work.index()), l.bytes, -1};
     if (const program::Ref* param = find(op, program::Slot::param)) {
       key[3] =
           static_cast<std::int64_t>(role(r).storages[role(r).views[param->view].storage].dtype);
@@ -129,6 +129,7 @@ struct Costs::Impl {
       key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
       key[5] = static_cast<std::int64_t>(c->pass);
       key[6] = c->samples;
+      key[7] = static_cast<std::int64_t>(c->part), key[8] = c->block;
     } else if (const auto* k = std::get_if<program::Kernel>(&op.work)) {
       key[5] = static_cast<std::int64_t>(k->kind);
     }
@@ -167,8 +168,9 @@ struct Costs::Impl {
       const link::LinkedOp& l = linked.roles[m.role].ops[m.op];
       if (l.elements > elements) elements = l.elements, wire = l.wire;
     }
-    const auto [it, fresh] = known_collectives.try_emplace(
-        {first.channel, event[0].role, first.root, first.move, first.algorithm, elements, wire});
+    const auto [it, fresh] =
+        known_collectives.try_emplace({first.channel, event[0].role, first.root, first.distance,
+                                       first.move, first.algorithm, elements, wire});
     if (fresh) it->second = collective(event, first, elements, wire);
     for (std::size_t m = 0; m < event.size(); ++m)
       entries[event[m].role][event[m].op] = it->second[m];
@@ -179,14 +181,15 @@ struct Costs::Impl {
   struct PricedGathering : link::Gathering {
     Id groups = none;  // the number of these groups in `prices`; none without prices
   };
-  std::map<std::tuple<Id, Id, Id>, PricedGathering> gatherings =
-      {};  // by channel, first role, root
+  std::map<std::tuple<Id, Id, Id, int>, PricedGathering> gatherings =
+      {};  // by channel, first role, root, distance
 
   const PricedGathering& gathering(std::span<const link::RoleOp> event,
                                    const program::Collective& work) {
-    const auto [it, fresh] = gatherings.try_emplace({work.channel, event[0].role, work.root});
+    const auto [it, fresh] =
+        gatherings.try_emplace({work.channel, event[0].role, work.root, work.distance});
     if (!fresh) return it->second;
-    it->second = {gathering_of(linked, work.channel, event, work.root, device_of)};
+    it->second = {gathering_of(linked, work, event, device_of)};
     if (prices != nullptr) it->second.groups = prices->groups(it->second.devices, it->second.roots);
     return it->second;
   }

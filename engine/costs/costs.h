@@ -28,6 +28,7 @@
 #include "engine/collectives/schedule.h"
 #include "engine/costs/collective_prices.h"
 #include "engine/costs/profile.h"
+#include "engine/costs/rings.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
@@ -90,13 +91,13 @@ std::vector<double> collective_seconds(const cluster::Cluster& cluster, program:
                                        const std::vector<std::vector<Id>>& devices,
                                        std::span<const int> roots = {},
                                        std::span<const double> slow = {});
-/// The schedule of one group on its devices. `rings`: rings_of(devices), by which a ring travels.
+/// The schedule of one group on its devices. `wiring`: wiring_of(devices), by which a ring travels.
 /// `automatic` becomes what collectives::choose returns.
 std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster& cluster,
                                                          program::Move move,
                                                          program::Algorithm algorithm,
                                                          std::int64_t elements, program::DType wire,
                                                          std::span<const Id> devices, int root = 0,
-                                                         std::vector<std::vector<int>> rings = {});
+                                                         Wiring wiring = {});
 
 }  // namespace rehearse::costs

@@ -66,18 +66,25 @@ double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& laun
 
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
                        program::Pass pass, int samples, model::TensorSplit split,
-                       program::DType dtype) {
+                       program::DType dtype, const model::Piece& piece) {
   if (!computes_in(kind, dtype))
     throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
                                  kind.name, dtype == program::DType::bf16 ? "bf16" : "this type"));
   double seconds = 0;
-  for (const model::Launch& launch : launches_of(model, segment, pass, samples, split, dtype))
+  for (const model::Launch& launch :
+       launches_of(model, segment, pass, samples, split, dtype, piece))
     seconds += launch_seconds(kind, launch, dtype, model.software.tf32);
   return seconds;
 }
 
 double kernel_seconds(const cluster::DeviceKind& kind, double bytes) {
   return bytes / (kind.memory_bandwidth.value * kind.memory_efficiency) + kind.launch.value;
+}
+
+double kernel_seconds(const cluster::DeviceKind& kind, double bytes, double flops, int launches) {
+  const double memory = bytes / (kind.memory_bandwidth.value * kind.memory_efficiency),
+               arithmetic = flops / (kind.peak_f32.value * kind.f32_efficiency);
+  return std::max(memory, arithmetic) + launches * kind.launch.value;
 }
 
 }  // namespace rehearse::costs

@@ -30,11 +30,13 @@ bool computes_in(const cluster::DeviceKind& kind, program::DType dtype);
 /// kind cannot compute in this dtype.
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,
                        program::Pass pass, int samples, model::TensorSplit split,
-                       program::DType dtype);
+                       program::DType dtype, const model::Piece& piece = {});
 /// One kernel. `tf32`: products of f32 tensors may use TF32.
 double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& launch,
                       program::DType dtype, bool tf32);
 /// A kernel that touches `bytes` (read plus written).
 double kernel_seconds(const cluster::DeviceKind& kind, double bytes);
+/// `launches` kernels that touch `bytes` and compute `flops` in fp32, together.
+double kernel_seconds(const cluster::DeviceKind& kind, double bytes, double flops, int launches);
 
 }  // namespace rehearse::costs

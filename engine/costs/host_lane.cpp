@@ -25,9 +25,9 @@ bool by_arrival(const program::Role& role) {
 /// Rewrites one role. Its new ops: before each op the host's, in the same order.
 class HostLane {
  public:
-  HostLane(const program::Program& program, const model::ModelSpec& model, int tp,
+  HostLane(const program::Program& program, const model::ModelSpec& model, model::TensorSplit split,
            program::Role& role)
-      : program_(program), model_(model), how_(model.software), tp_(tp), role_(role) {
+      : program_(program), model_(model), how_(model.software), split_(split), role_(role) {
     for (const Op& op : role.ops)
       if (const auto* c = std::get_if<program::Compute>(&op.work))
         if (c->pass == program::Pass::forward)
@@ -97,15 +97,12 @@ class HostLane {
     return none;
   }
 
-  program::DType dtype_of(const Op& op) const {
-    const program::Ref* param = find(op, program::Slot::param);
-    return param ? role_.storages[role_.views[param->view].storage].dtype : program::DType::f32;
-  }
-
   double seconds(const Op& op, bool first_update) const {
     if (const auto* c = std::get_if<program::Compute>(&op.work)) {
       const auto launches =
-          launches_of(model_, c->segment, c->pass, c->samples, tp_, dtype_of(op)).size() +
+          launches_of(model_, c->segment, c->pass, c->samples, split_, dtype_of(role_, op),
+                      piece_of(program_, role_, *c, model_))
+              .size() +
           static_cast<std::size_t>(converted_gradients(program_, role_, op).groups);
       const bool backward = is_backward(c->pass);
       const double fixed = c->pass == program::Pass::forward && c->segment == first_segment_
@@ -128,7 +125,7 @@ class HostLane {
   const program::Program& program_;
   const model::ModelSpec& model_;
   const software::Software& how_;
-  const int tp_;
+  const model::TensorSplit split_;
   program::Role& role_;
   Id first_segment_ = none;
   std::vector<Op> out_ = {};
@@ -138,9 +135,11 @@ class HostLane {
 
 program::Program with_host_lane(program::Program program, const model::ModelSpec& model) {
   if (!model.software.busy_host()) return program;
-  const int tp = tensor_split(program).ranks;
+  // Sequence parallelism launches the same kernels on fewer tokens.
+  model::TensorSplit split = tensor_split(program);
+  split.sequence = false;
   for (program::Role& role : program.roles)
-    if (!by_arrival(role)) HostLane(program, model, tp, role).build();
+    if (!by_arrival(role)) HostLane(program, model, split, role).build();
   return program;
 }
 

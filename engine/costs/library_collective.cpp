@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/collectives/schedule.h"
+#include "engine/costs/in_network.h"
 #include "engine/costs/rings.h"
 
 namespace rehearse::costs {
@@ -206,6 +207,7 @@ class Choices {
   std::vector<LibraryCollective> of(program::Algorithm algorithm) const {
     std::vector<LibraryCollective> out;
     if (!cluster_.library().has(algorithm) || !can(algorithm)) return out;
+    if (algorithm == program::Algorithm::in_network) return in_network_ways();
     const std::vector<Flow> flows = flows_of(algorithm);
     const Paths paths = paths_of(cluster_, devices_, flows);
     const auto n = static_cast<int>(devices_.size());
@@ -228,8 +230,24 @@ class Choices {
   }
 
  private:
+  std::vector<LibraryCollective> in_network_ways() const {
+    std::vector<LibraryCollective> out;
+    for (const software::Protocol& protocol : cluster_.library().protocols) {
+      if (protocol.algorithm != program::Algorithm::in_network) continue;
+      const auto with = [&](const software::ProtocolTimes& times) {
+        return costs::in_network(cluster_, move_, bytes_, devices_, root_, &times);
+      };
+      out.push_back(with(protocol.measured));
+      out.back().protocol = &protocol;
+      out.back().estimate = with(protocol.estimated).seconds;
+    }
+    return out;
+  }
   bool can(program::Algorithm algorithm) const {
     if (algorithm == program::Algorithm::ring) return true;
+    if (algorithm == program::Algorithm::in_network)
+      return collectives::serves(algorithm, move_) &&
+             why_not_in_network(cluster_, devices_).empty();
     if (move_ != program::Move::all_reduce) return false;
     if (algorithm == program::Algorithm::double_tree) return channels_.nodes() > 1;
     for (std::size_t node = 0; node < channels_.nodes(); ++node)
@@ -271,14 +289,17 @@ class Choices {
 };
 
 constexpr program::Algorithm algorithms[] = {
-    program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::nvls};
+    program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::nvls,
+    program::Algorithm::in_network};
 
 }  // namespace
 
 bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
                   program::Move move) {
-  if (move == program::Move::all_to_all) return false;
+  if (collectives::only_direct(move)) return false;
   const software::Library& library = cluster.library();
+  if (algorithm == program::Algorithm::in_network)
+    return collectives::serves(algorithm, move) && library.runs_sums_of(algorithm);
   return algorithm == program::Algorithm::automatic ? !library.protocols.empty()
                                                     : library.has(algorithm);
 }
@@ -298,6 +319,8 @@ LibraryCollective library_collective(const cluster::Cluster& cluster, program::M
                                      std::span<const Id> devices, int root,
                                      const std::string& protocol) {
   assert(library_runs(cluster, algorithm, move) && devices.size() > 1);
+  if (cluster.library().protocols.empty())
+    return in_network(cluster, move, bytes, devices, root, nullptr);
   std::vector<LibraryCollective> all;
   if (algorithm != program::Algorithm::automatic)
     all = Choices(cluster, move, bytes, devices, root).of(algorithm);

@@ -11,9 +11,9 @@
 //   channel 2   a2 > a0 > a1 > b1 > b2 > b0 >
 //
 // Algorithms: ring; double_tree (all-reduce; chains inside nodes, two binary trees over nodes);
-// nvls (all-reduce on a switch that sums). Latencies and efficiencies are those of the library's
-// protocols (software/library.h). It takes the protocol of which its own estimate is the least.
-// Source: NCCL's tuning model, src/graph/tuning.cc.
+// nvls (all-reduce on a switch that sums); in_network (in_network.h). Latencies and efficiencies
+// are those of the library's protocols (software/library.h). It takes the protocol of which its own
+// estimate is the least. Source: NCCL's tuning model, src/graph/tuning.cc.
 #pragma once
 #include <optional>
 #include <span>
@@ -30,19 +30,29 @@ struct Flow {
   double bytes = 0;      // of payload
 };
 
+/// What a tree of switches adds: `bytes` over each of its links at one rate, because a switch
+/// passes a sum on as its terms arrive.
+struct SumFlow {
+  std::vector<Id> links = {};  // of the cluster
+  double bytes = 0;
+};
+
 struct LibraryCollective {
   program::Algorithm algorithm = program::Algorithm::ring;
-  const software::Protocol* protocol = nullptr;  // of the cluster's library
+  const software::Protocol* protocol = nullptr;  // of the cluster's library; null: it has none
   double latency = 0;                            // seconds before the bytes flow
   double occupancy = 1;  // bytes that a link is busy with per byte of payload
   double seconds = 0;    // when nothing else uses the links
   double estimate = 0;   // seconds, as the library believes
   std::vector<Flow> flows = {};
+  std::vector<SumFlow> sums = {};
+  std::vector<double> sent = {};  // [member]: payload that it sends into `sums`; empty: no sums
 };
 
-/// Whether the cluster's library runs collectives of this move and algorithm (`automatic`: any)
-/// itself. Otherwise they run in rounds. NCCL has no all-to-all of its own: programs send and
-/// receive in groups, one round for each peer (nccl-tests, alltoall.cu).
+/// Whether the cluster's library (or, in_network, its switches) runs collectives of this move and
+/// algorithm (`automatic`: any) itself. Otherwise they run in rounds. NCCL has no all-to-all of its
+/// own: programs send and receive in groups, one round for each peer (nccl-tests, alltoall.cu).
+/// A library without protocols uses in_network as it is.
 bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
                   program::Move move);
 

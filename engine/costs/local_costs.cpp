@@ -66,10 +66,10 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
   const cluster::DeviceKind& kind = cluster_.kind_of(device);
   const Id node = devices()[device].node;
   const program::Ref* param = find(op, program::Slot::param);
-  const program::DType dtype =
-      param ? role.storages[role.views[param->view].storage].dtype : program::DType::f32;
+  const program::DType dtype = program::dtype_of(role, op);
   if (const auto* c = std::get_if<program::Compute>(&op.work))
-    return prices_.pass(kind, c->segment, c->pass, c->samples, split_, dtype) +
+    return prices_.pass(kind, c->segment, c->pass, c->samples, split_, dtype,
+                        piece_of(linked_.program, role, *c, model_)) +
            prices_.conversion(
                kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
   if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
@@ -79,7 +79,9 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
     return {.seconds = storage().save(node, bytes, *save)};
   if (on_host(role, op)) return {.seconds = storage().update(node, bytes)};
   if (const auto* k = std::get_if<program::Kernel>(&op.work))
-    return prices_.kernel(kind, k->kind, bytes);
+    return factorises(*k)
+               ? prices_.factors(kind, k->kind, factors_of(linked_.program, role, op), bytes)
+               : prices_.kernel(kind, k->kind, bytes);
   return prices_.update(kind, optimizer_, dtype,
                         param ? elements_of(linked_.program, role, *param) : 0, bytes);
 }

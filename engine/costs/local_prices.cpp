@@ -6,29 +6,43 @@ namespace rehearse::costs {
 
 std::optional<double> LocalPrices::measured(const cluster::DeviceKind& kind, Id segment,
                                             program::Pass pass, int samples,
-                                            model::TensorSplit split, program::DType dtype) const {
+                                            model::TensorSplit split, program::DType dtype,
+                                            const model::Piece& piece) const {
   if (profile_ == nullptr) return std::nullopt;
+  const bool part = piece.part != program::Part::whole;
   const auto of = [&](program::Pass what) {
     return profile_->segment_seconds(model_->name, model_->segments[segment].kind, what, samples,
-                                     model_->seq_len, split.ranks, dtype, kind.name);
+                                     part ? model_->seq_len : model_->seq_len / split.context,
+                                     split.ranks, dtype, kind.name);
   };
+  const auto flops = [&](program::Pass what, model::TensorSplit over, const model::Piece& of_part) {
+    double sum = 0;
+    for (const model::Launch& l :
+         launches_of(*model_, segment, what, samples, over, dtype, of_part))
+      if (l.kind != model::Launch::Kind::memory) sum += l.flops();
+    return sum;
+  };
+  if (part) {
+    const auto whole = of(pass);
+    if (!whole) return std::nullopt;
+    return *whole * flops(pass, split, piece) / flops(pass, split.ranks, {});
+  }
   const auto found = of(pass);
   if (found || (pass != program::Pass::backward_input && pass != program::Pass::backward_weight))
     return found;
   const auto whole = of(program::Pass::backward);
   if (!whole) return std::nullopt;
-  const auto flops = [&](program::Pass what) {
-    return work_of(*model_, segment, what, samples, split.ranks, dtype).flops.value;
-  };
-  return *whole * flops(pass) /
-         (flops(program::Pass::backward_input) + flops(program::Pass::backward_weight));
+  return *whole * flops(pass, split, {}) /
+         (flops(program::Pass::backward_input, split, {}) +
+          flops(program::Pass::backward_weight, split, {}));
 }
 
 LocalPrice LocalPrices::pass(const cluster::DeviceKind& kind, Id segment, program::Pass pass,
-                             int samples, model::TensorSplit split, program::DType dtype) const {
-  if (const auto found = measured(kind, segment, pass, samples, split, dtype))
+                             int samples, model::TensorSplit split, program::DType dtype,
+                             const model::Piece& piece) const {
+  if (const auto found = measured(kind, segment, pass, samples, split, dtype, piece))
     return {*found, true};
-  return {compute_seconds(kind, *model_, segment, pass, samples, split, dtype), false};
+  return {compute_seconds(kind, *model_, segment, pass, samples, split, dtype, piece), false};
 }
 
 double LocalPrices::conversion(const cluster::DeviceKind& kind, std::int64_t elements,
@@ -45,6 +59,13 @@ LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::KernelK
     if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))
       return {*measured, true};
   return {kernel_seconds(kind, static_cast<double>(bytes)), false};
+}
+
+LocalPrice LocalPrices::factors(const cluster::DeviceKind& kind, program::KernelKind what,
+                                const program::Factors& factors, std::int64_t bytes) const {
+  return {kernel_seconds(kind, static_cast<double>(bytes), flops_of(what, factors),
+                         launches_of(what, factors)),
+          false};
 }
 
 LocalPrice LocalPrices::update(const cluster::DeviceKind& kind, plan::Optimizer optimizer,

@@ -96,4 +96,40 @@ std::vector<std::vector<int>> rings_of(const cluster::Cluster& cluster,
   return Search(std::move(cables), goal).run();
 }
 
+namespace {
+
+/// The sizes of the block of the torus that the devices are, in its order; empty: they are none.
+std::vector<int> block_of(std::span<const int> sizes, std::span<const Id> devices) {
+  const auto coordinate = [&](Id device, std::size_t d) {
+    for (std::size_t before = 0; before < d; ++before) device /= static_cast<Id>(sizes[before]);
+    return device % static_cast<Id>(sizes[d]);
+  };
+  std::vector<std::vector<Id>> used(sizes.size());  // [dimension]: coordinates, ascending
+  std::size_t members = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    for (const Id device : devices) used[d].push_back(coordinate(device, d));
+    std::sort(used[d].begin(), used[d].end());
+    used[d].erase(std::unique(used[d].begin(), used[d].end()), used[d].end());
+    members *= used[d].size();
+  }
+  if (members != devices.size()) return {};
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    std::size_t rest = i;
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      if (coordinate(devices[i], d) != used[d][rest % used[d].size()]) return {};
+      rest /= used[d].size();
+    }
+  }
+  std::vector<int> block;
+  for (const auto& coordinates : used) block.push_back(static_cast<int>(coordinates.size()));
+  return block;
+}
+
+}  // namespace
+
+Wiring wiring_of(const cluster::Cluster& cluster, std::span<const Id> devices) {
+  if (!cluster.torus().empty()) return {.torus = block_of(cluster.torus(), devices)};
+  return {.rings = rings_of(cluster, devices)};
+}
+
 }  // namespace rehearse::costs

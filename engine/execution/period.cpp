@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/base/vectorise.h"
 
@@ -62,6 +63,7 @@ PeriodFinder::PeriodFinder(const link::OrderedProgram& linked)
     for (Id o = 0; o < role.ops.size(); ++o) {
       oldest_dependence_ = std::max<int>(oldest_dependence_, role.ops[o].shift);
       // Ops that begin or end their work at a step change all steps from there on.
+      if (repetition_ <= longest) repetition_ = std::lcm(repetition_, role.ops[o].when.every);
       changes_until_ = std::max({changes_until_, role.ops[o].when.from, role.ops[o].when.until});
       for (const link::Wait& wait : linked.roles[r].waits.of(o))
         oldest_dependence_ = std::max(oldest_dependence_, wait.lag);
@@ -114,7 +116,7 @@ std::optional<Period> PeriodFinder::complete(int step, double end) {
     const bool goes_on = std::abs(later - later_[k]) <= tolerance * later / p;
     run_[k] = !same ? 0 : goes_on ? run_[k] + 1 : 1;
     later_[k] = later;
-    if (found || !proven(step, p)) continue;
+    if (found || p % repetition_ != 0 || !proven(step, p)) continue;
     if (const Period period{p, later}; issuers_keep_up(period)) found = period;
   }
   if (step >= longest) {

@@ -67,6 +67,7 @@ class PeriodFinder {
   std::vector<int> run_ = {};       // [period]: number of latest steps that equal older ones
   std::vector<double> later_ = {};  // [period]: by how many seconds
   int changes_until_ = 0;           // from this step on, all steps have the same ops
+  int repetition_ = 1;              // the steps after which the same ops work again
   int oldest_dependence_ = 0;       // an op depends on at most so many steps before its own
   bool lost_ = false;
 };

@@ -131,16 +131,25 @@ StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan
   const program::Program& p = linked.program;
   out.of_rank.resize(linked.role_of.size());
   const plan::Mesh& mesh = plan.mesh;
+  const auto serves = [&](const program::Role& r) {
+    return static_cast<int>(r.ranks.front()) >= mesh.world_size() - mesh.servers;
+  };
+  const bool served = std::ranges::any_of(p.roles, [&](const program::Role& r) {
+    return serves(r) && std::ranges::any_of(r.storages, [](const program::Storage& s) {
+             return s.life == program::Life::state;
+           });
+  });
   for (const program::Role& r : p.roles) {
-    const bool server = static_cast<int>(r.ranks.front()) >= mesh.world_size() - mesh.servers;
-    const bool worker = mesh.servers > 0 && !server;
-    std::set<Id> moments, parameters, exact;
+    const bool server = serves(r), worker = served && !server;
+    std::set<Id> moments, parameters, exact, own;
     for (const program::Op& op : r.ops)
       for (const program::Ref& ref : op.refs) {
         const Id storage = r.views[ref.view].storage;
-        if (ref.slot == program::Slot::param) parameters.insert(storage);
+        if (ref.slot == program::Slot::param || ref.slot == program::Slot::anchor)
+          parameters.insert(storage);
+        if (ref.layout.own != 0) own.insert(storage);
         if (ref.slot == program::Slot::moment1 || ref.slot == program::Slot::moment2 ||
-            ref.slot == program::Slot::master)
+            ref.slot == program::Slot::master || ref.slot == program::Slot::outer_moment)
           moments.insert(storage);
         if (ref.slot == program::Slot::moment2) exact.insert(storage);
       }
@@ -151,7 +160,8 @@ StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan
                            storage.versions * static_cast<double>(size_of(storage.dtype));
       const bool moment = moments.contains(s), parameter = !moment && parameters.contains(s);
       const int zero = plan.exchange.zero;
-      const bool copied = !server && ((moment && zero == 0) || (parameter && zero < 3));
+      const bool copied =
+          !server && !own.contains(s) && ((moment && zero == 0) || (parameter && zero < 3));
       const int groups = zero > 0 && (moment || parameter) ? mesh.dp / plan.shards() : 1;
       const double copies = std::max(1, copied ? mesh.dp : groups);
       const double once = bytes * static_cast<double>(r.ranks.size()) / copies;
@@ -177,14 +187,15 @@ Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan) {
     slot = static_cast<Id>(out.node_of_slot.size());
     out.node_of_slot.push_back(node);
   }
-  const std::map<char, int> sizes{{'p', mesh.pp}, {'d', mesh.dp}, {'t', mesh.tp}};
+  const std::map<char, int> sizes{{'p', mesh.pp}, {'d', mesh.dp}, {'c', mesh.cp}, {'t', mesh.tp}};
   for (std::size_t rank = 0; rank < plan.placement.rank_to_device.size(); ++rank) {
     const Id device = plan.placement.rank_to_device[rank];
     out.slot_of_rank.push_back(slots.at(cluster.devices()[device].node));
     // The index along dp: digits of the rank, the last axis fastest.
     int left = static_cast<int>(rank);
     Id replica = none;
-    for (const std::size_t at : {std::size_t{6}, std::size_t{3}, std::size_t{0}}) {
+    for (std::size_t end = mesh.order.size() + 1; end > 0; end -= 3) {
+      const std::size_t at = end - 3;  // an axis has two letters and a comma
       const int size = std::max(1, sizes.at(mesh.order[at]));  // 0: the planner decides
       if (mesh.order[at] == 'd') replica = static_cast<Id>(left % size);
       left /= size;

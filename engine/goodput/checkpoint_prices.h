@@ -19,8 +19,8 @@ struct StateBytes {
   /// their masters and first moments.
   double floats = 0, halves = 0;
 };
-/// Copies of parameters on data-parallel replicas count once, and so do moments and master copies
-/// unless they are sharded. Of parameter servers only what the servers have counts. A tied
+/// Equal copies of parameters on data-parallel replicas count once, and so do moments and master
+/// copies unless they are sharded. Of parameter servers only what the servers have counts. A tied
 /// embedding counts on each of its stages.
 StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan);
 

@@ -14,9 +14,11 @@
 #include "engine/costs/host_lane.h"
 #include "engine/job/job_keys.h"
 #include "engine/job/job_mesh.h"
+#include "engine/job/job_servers.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
+#include "engine/program/phases.h"
 
 namespace rehearse::job {
 namespace {
@@ -114,8 +116,7 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
                        fmt::format("method \"{}\" has no coordinator to tune; leave it out, or use "
                                    "`rehearse plan`",
                                    keys.plan.method));
-  job.plan.mesh.servers =
-      static_cast<int>(keys.servers.value_or(strategy.combines.servers ? 1 : 0));
+  job.plan.mesh.servers = servers_of(method, keys, strategy.combines, {});
   // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks.
   if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
     throw method.error("pp",
@@ -132,6 +133,10 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
     throw cluster.error("world_size", fmt::format("{} ranks, but {} has {} devices; at most {}",
                                                   world, job.cluster.name(), most, most));
   devices.resize(static_cast<std::size_t>(world));
+  std::vector<Id> node_of;
+  for (const Id device : devices) node_of.push_back(job.cluster.devices()[device].node);
+  job.plan.mesh.servers = servers_of(method, keys, strategy.combines, node_of);
+  devices = with_servers_last(std::move(devices), keys, job.plan.mesh.servers, job.cluster);
 
   plan::Plan& plan = job.plan;
   if (to_plan) {
@@ -201,6 +206,18 @@ void prepare_plan(const Config& method, Job& job) {
   agree("virtual_stages", stated.schedule.virtual_stages, job.plan.schedule.virtual_stages);
   agree("servers", stated.mesh.servers, job.plan.mesh.servers);
   agree("staleness", stated.schedule.staleness, job.plan.schedule.staleness);
+}
+
+/// Throws InputError when the stated algorithm needs a library that asks switches to add.
+void check_library(const Config& file, const Job& job) {
+  const program::Algorithm stated = job.plan.exchange.collective;
+  const software::Library& library = job.model.software.library;
+  if (library.runs_sums_of(stated)) return;
+  throw file.section("method").error(
+      "collective",
+      fmt::format("{} needs a communication library that has it; that of software.name = {} ({}) "
+                  "has not",
+                  name_of(stated), job.model.software.name, library.name));
 }
 
 /// Gloo has only rings. Then every executor uses rings, so that a simulation matches the real run.
@@ -276,12 +293,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     state_plan(file, keys, to_plan, job);
   else
     read_plan(file, keys, job);
-  if (job.plan.exchange.collective == program::Algorithm::nvls &&
-      !job.model.software.library.has(program::Algorithm::nvls))
-    throw file.section("method").error(
-        "collective", fmt::format("nvls needs a communication library that has it; that of "
-                                  "software.name = {} ({}) has not",
-                                  job.model.software.name, job.model.software.library.name));
+  check_library(file, job);
   job.cluster.use_library(job.model.software.library);
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
   check_countable(file.section("train"), job);
@@ -372,7 +384,7 @@ program::Program program_of(const Job& job) {
 }
 
 program::Program predicted_program_of(const Job& job) {
-  return costs::with_host_lane(program_of(job), job.model);
+  return costs::with_host_lane(program::with_early_last_phase(program_of(job)), job.model);
 }
 
 }  // namespace rehearse::job

@@ -155,7 +155,7 @@ InputError located(const Job& job, const InputError& error);
 /// file and line.
 program::Program program_of(const Job& job);
 /// What predictions run: the same, with the host's lane where the software's host takes time
-/// (costs/host_lane.h).
+/// (costs/host_lane.h), and with its last phase from step 1 on (program/phases.h).
 program::Program predicted_program_of(const Job& job);
 
 }  // namespace rehearse::job

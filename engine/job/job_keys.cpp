@@ -23,6 +23,8 @@ namespace {
 constexpr Limits count = between(1, std::numeric_limits<int>::max());
 constexpr Limits ranks = between(1, 1 << 20);
 constexpr Limits natural = between(0, std::numeric_limits<int>::max());
+/// Steps after which a method begins to compress, above any real training.
+constexpr Limits steps = between(0, 1 << 30), count_of_steps = between(1, 1 << 30);
 /// Limits above any real training: samples per step, tokens per sample. Their product fits into 64
 /// bits.
 constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
@@ -41,6 +43,30 @@ std::optional<E> choose_or_automatic(const Config& c, const std::string& key) {
   return from_name<E>(c.text(key, names.front(), names));
 }
 
+void read_averaging(const Config& c, plan::Averaging& how) {
+  const auto whole = [&](const char* key, Limits limits, std::optional<int>& into) {
+    if (const auto value = c.maybe_integer(key, limits)) into = static_cast<int>(*value);
+  };
+  whole("local_steps", between(1, 1'000'000), how.local_steps);
+  if (const double lr = c.number("outer_lr", 0.7, above(0)); c.has("outer_lr")) how.outer_lr = lr;
+  if (const double momentum = c.number("outer_momentum", 0.9, {.least = 0, .most = 0.999});
+      c.has("outer_momentum"))
+    how.outer_momentum = momentum;
+  const auto graph = choose<plan::Graph>(c, "graph");
+  if (c.has("graph")) how.graph = graph;
+  whole("degree", ranks, how.degree);
+  whole("graph_seed", natural, how.graph_seed);
+}
+
+/// All orders of the axes; cp has a place among them where it divides sequences.
+std::vector<std::string> orders_of_axes(bool divided) {
+  if (!divided) return {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"};
+  std::vector<std::string> all, axes{"cp", "dp", "pp", "tp"};
+  do all.push_back(fmt::format("{}", fmt::join(axes, ",")));
+  while (std::next_permutation(axes.begin(), axes.end()));
+  return all;
+}
+
 void read_method(const Config& c, JobKeys& keys) {
   plan::Plan& plan = keys.plan;
   keys.plan_file = c.text("plan", "");
@@ -48,9 +74,10 @@ void read_method(const Config& c, JobKeys& keys) {
   keys.pp = c.maybe_integer("pp", ranks);
   keys.dp = c.maybe_integer("dp", ranks);
   keys.tp = c.maybe_integer("tp", ranks);
-  plan.mesh.order =
-      c.text("order", "pp,dp,tp",
-             {"pp,dp,tp", "pp,tp,dp", "dp,pp,tp", "dp,tp,pp", "tp,pp,dp", "tp,dp,pp"});
+  keys.cp = c.maybe_integer("cp", ranks);
+  plan.mesh.context = choose<plan::Context>(c, "context");
+  const bool divided = keys.cp.value_or(1) > 1;
+  plan.mesh.order = c.text("order", divided ? "pp,dp,cp,tp" : "pp,dp,tp", orders_of_axes(divided));
   plan.exchange.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batches = c.maybe_integer("micro_batches", count);
   for (const std::int64_t share : c.integers("shares", samples))
@@ -64,6 +91,12 @@ void read_method(const Config& c, JobKeys& keys) {
   if (const auto cache = c.maybe_integer("response_cache", between(0, 1 << 20)))
     plan.exchange.response_cache = static_cast<int>(*cache);
   keys.autotune = c.flag("autotune", false);
+  if (const auto credit = c.maybe_integer("credit", between(1, 1 << 20)))
+    plan.exchange.credit = static_cast<int>(*credit);
+  if (const auto local = c.maybe_integer("local_ranks", ranks))
+    plan.exchange.local_ranks = static_cast<int>(*local);
+  plan.exchange.server_placement = choose<plan::ServerPlacement>(c, "server_placement");
+  read_averaging(c, plan.exchange.averaging);
   plan.precision = dtype_of(choose<Precision>(c, "precision"));
   plan.placement.partition = choose<plan::Partition>(c, "partition");
   plan.schedule.recompute = c.flag("recompute", false);
@@ -86,6 +119,14 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.exchange.block = c.maybe_integer("block", between(8, 1 << 24));
   const bool feedback = c.flag("error_feedback", true);
   if (c.has("error_feedback")) plan.exchange.error_feedback = feedback;
+  if (const auto rank = c.maybe_integer("rank", between(1, 1024)))
+    plan.exchange.rank = static_cast<int>(*rank);
+  const bool warm_start = c.flag("warm_start", true);
+  if (c.has("warm_start")) plan.exchange.warm_start = warm_start;
+  if (const auto start = c.maybe_integer("start", steps))
+    plan.exchange.start = static_cast<int>(*start);
+  if (const auto freeze = c.maybe_integer("freeze", count_of_steps))
+    plan.exchange.freeze = static_cast<int>(*freeze);
   const Limits part{.least = 0, .most = 1};
   plan.exchange.s_min = c.number("s_min", plan.exchange.s_min, part);
   plan.exchange.s_max = c.number("s_max", plan.exchange.s_max, part);

@@ -20,7 +20,7 @@ struct JobKeys {
   model::ModelChanges model_changes = {};
   software::Software software = {};
   plan::Plan plan = {};  // only the fields that no other key determines
-  std::optional<std::int64_t> pp = {}, dp = {}, tp = {}, servers = {}, micro_batches = {},
+  std::optional<std::int64_t> pp = {}, dp = {}, cp = {}, tp = {}, servers = {}, micro_batches = {},
                               global_batch = {}, seq_len = {}, warmup_steps = {},
                               adaptive_warmup_steps = {};
   bool autotune = false;

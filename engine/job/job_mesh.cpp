@@ -171,23 +171,31 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods
   const Config section = file.section("method");
   plan::Plan implied = plan;
   if (method.defaults != nullptr) method.defaults(implied);
-  const int ranks = world - plan.mesh.servers;
-  if (ranks < 1)
+  const int workers = world - plan.mesh.servers;
+  if (workers < 1)
     throw section.error("servers", fmt::format("{} of {} ranks leave no worker; at most {}",
                                                plan.mesh.servers, world, world - 1));
+  plan.mesh.cp = static_cast<int>(keys.cp.value_or(1));
+  if (workers % plan.mesh.cp != 0)
+    throw section.error("cp",
+                        fmt::format("{}: must divide the {} ranks; nearest: {}; or set "
+                                    "cluster.world_size",
+                                    plan.mesh.cp, workers, nearest_divisor(workers, plan.mesh.cp)));
+  const int ranks = workers / plan.mesh.cp;  // of each place along cp
   fill_sizes(keys, ranks, method, model, implied.schedule.virtual_stages, plan);
   const auto near = [&] { return advice(file, keys, ranks, method, model, plan, implied); };
   const auto size = std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.tp;
   if (size != ranks)
     throw section.error(
         key_to_blame(keys),
-        fmt::format("{}{}{} = {} ranks, but the world has {}; {}",
+        fmt::format("{}{}{}{} = {} ranks, but the world has {}; {}",
                     keys.dp_of_shares ? fmt::format("[{}] is one number for each replica: ",
                                                     fmt::join(plan.schedule.shares, ", "))
                                       : "",
                     text({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}),
+                    plan.mesh.cp > 1 ? fmt::format(" x cp {}", plan.mesh.cp) : "",
                     plan.mesh.servers > 0 ? fmt::format(" + {} servers", plan.mesh.servers) : "",
-                    size + plan.mesh.servers, world, near()));
+                    size * plan.mesh.cp + plan.mesh.servers, world, near()));
   if (method.combines.tp && !plan::splits(model, plan.mesh.tp))
     throw section.error("tp", fmt::format("{}: {}; {}", plan.mesh.tp,
                                           plan::split_rule(model, plan.mesh.tp), near()));
@@ -204,6 +212,11 @@ int product(const std::vector<std::optional<std::int64_t>>& sizes) {
 
 void leave_mesh(const Config& file, const JobKeys& keys, int world, const model::ModelSpec& model,
                 plan::Plan& plan) {
+  if (keys.cp.value_or(1) > 1)
+    throw file.section("method").error(
+        "cp", fmt::format("{}: the planner divides no sequences; must be 1, or state a method such "
+                          "as \"ddp\" or \"megatron\"",
+                          *keys.cp));
   plan.mesh.pp = static_cast<int>(keys.pp.value_or(1));
   plan.mesh.tp = static_cast<int>(keys.tp.value_or(1));
   const int stated = product({keys.pp, keys.dp, keys.tp});

@@ -124,6 +124,16 @@ std::vector<plan::LayerExchange> read_layers(const Config& c, const Index& segme
   return out;
 }
 
+void read_averaging(const Config& c, plan::Averaging& how) {
+  if (c.has("local_steps")) how.local_steps = whole(c, "local_steps", count);
+  if (c.has("outer_lr")) how.outer_lr = c.number("outer_lr", std::nullopt, above(0));
+  if (c.has("outer_momentum"))
+    how.outer_momentum = c.number("outer_momentum", std::nullopt, {.least = 0, .most = 0.999});
+  if (c.has("graph")) how.graph = choice_at<plan::Graph>(c, "graph");
+  if (c.has("degree")) how.degree = whole(c, "degree", count);
+  if (c.has("graph_seed")) how.graph_seed = whole(c, "graph_seed", natural);
+}
+
 plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
                      const cluster::Cluster& cluster) {
   const Index segments(model.segments, "segment of " + model.name);
@@ -135,6 +145,9 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.method = c.text("method", std::nullopt);
   plan.mesh.pp = whole(c, "pp", count), plan.mesh.dp = whole(c, "dp", count),
   plan.mesh.tp = whole(c, "tp", count);
+  if (c.has("cp"))
+    plan.mesh.cp = whole(c, "cp", count),
+    plan.mesh.context = choice_at<plan::Context>(c, "context");
   plan.mesh.order = c.text("order", std::nullopt);
   plan.mesh.servers = whole(c, "servers", natural);
   plan.exchange.zero = whole(c, "zero", between(0, 3));
@@ -176,13 +189,25 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   if (c.has("bits")) plan.exchange.bits = whole(c, "bits", between(1, 8));
   if (c.has("block")) plan.exchange.block = whole(c, "block", between(8, 1 << 24));
   if (c.has("error_feedback")) plan.exchange.error_feedback = flag_at(c, "error_feedback");
+  if (c.has("rank")) plan.exchange.rank = whole(c, "rank", between(1, 1024));
+  if (c.has("warm_start")) plan.exchange.warm_start = flag_at(c, "warm_start");
+  if (c.has("start")) plan.exchange.start = whole(c, "start", between(0, 1 << 30));
+  if (c.has("freeze")) plan.exchange.freeze = whole(c, "freeze", between(1, 1 << 30));
   if (c.has("cycle_time")) plan.exchange.cycle_time = c.number("cycle_time", 0, between(0, 1));
   if (c.has("response_cache"))
     plan.exchange.response_cache = whole(c, "response_cache", between(0, 1 << 20));
+  read_averaging(c, plan.exchange.averaging);
   if (c.has("fused_after"))
     for (const std::int64_t segment :
          integers("fused_after", between(0, static_cast<double>(model.segments.size()) - 1)))
       plan.exchange.fused_after.push_back(static_cast<Id>(segment));
+  if (c.has("credit")) plan.exchange.credit = whole(c, "credit", count);
+  if (c.has("local_ranks")) plan.exchange.local_ranks = whole(c, "local_ranks", count);
+  if (c.has("server_placement"))
+    plan.exchange.server_placement = choice_at<plan::ServerPlacement>(c, "server_placement");
+  if (c.has("push_order"))
+    for (const std::int64_t partition : integers("push_order", natural))
+      plan.exchange.push_order.push_back(static_cast<Id>(partition));
   plan.schedule.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
   for (std::int64_t node : integers("node_of", natural))
     plan.placement.node_of.push_back(static_cast<Id>(node));
@@ -192,12 +217,12 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
        list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
     plan.placement.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
   const std::int64_t world =
-      std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.tp + plan.mesh.servers;
+      std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.cp * plan.mesh.tp + plan.mesh.servers;
   for (const auto& [key, size] : {std::pair("node_of", plan.placement.node_of.size()),
                                   {"rank_to_device", plan.placement.rank_to_device.size()}})
     if (size != 0 && static_cast<std::int64_t>(size) != world)
-      throw c.error(
-          key, fmt::format("has {} entries, but pp x dp x tp + servers are {} ranks", size, world));
+      throw c.error(key, fmt::format("has {} entries, but pp x dp x cp x tp + servers are {} ranks",
+                                     size, world));
   plan.exchange.layers = read_layers(c, segments);
   return plan;
 }
@@ -305,7 +330,8 @@ int world_size_of_plan(const std::string& path) {
   check_version(file);
   const Config c = file.section("plan");
   const Limits ranks = between(1, 1 << 20);
-  return whole(c, "pp", ranks) * whole(c, "dp", ranks) * whole(c, "tp", ranks) +
+  return whole(c, "pp", ranks) * whole(c, "dp", ranks) * whole(c, "tp", ranks) *
+             (c.has("cp") ? whole(c, "cp", ranks) : 1) +
          whole(c, "servers", between(0, 1 << 20));
 }
 

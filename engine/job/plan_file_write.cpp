@@ -99,6 +99,8 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   w.table("plan");
   w.text("method", plan.method);
   w.number("pp", plan.mesh.pp), w.number("dp", plan.mesh.dp), w.number("tp", plan.mesh.tp);
+  if (plan.mesh.cp > 1)  // see recompute_unit
+    w.number("cp", plan.mesh.cp), w.choice("context", plan.mesh.context);
   w.text("order", plan.mesh.order);
   w.number("servers", plan.mesh.servers);
   w.number("zero", plan.exchange.zero);
@@ -141,9 +143,25 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   if (plan.exchange.bits) w.number("bits", *plan.exchange.bits);  // see recompute_unit
   if (plan.exchange.block) w.number("block", static_cast<double>(*plan.exchange.block));
   if (plan.exchange.error_feedback) w.flag("error_feedback", *plan.exchange.error_feedback);
+  if (plan.exchange.rank) w.number("rank", *plan.exchange.rank);
+  if (plan.exchange.warm_start) w.flag("warm_start", *plan.exchange.warm_start);
+  if (plan.exchange.start) w.number("start", *plan.exchange.start);
+  if (plan.exchange.freeze) w.number("freeze", *plan.exchange.freeze);
   if (plan.exchange.cycle_time) w.number("cycle_time", *plan.exchange.cycle_time);
   if (plan.exchange.response_cache) w.number("response_cache", *plan.exchange.response_cache);
   if (!plan.exchange.fused_after.empty()) w.numbers("fused_after", plan.exchange.fused_after);
+  if (plan.exchange.credit) w.number("credit", *plan.exchange.credit);
+  if (plan.exchange.local_ranks > 0) w.number("local_ranks", plan.exchange.local_ranks);
+  if (plan.exchange.server_placement != plan::ServerPlacement::own)
+    w.choice("server_placement", plan.exchange.server_placement);
+  if (!plan.exchange.push_order.empty()) w.numbers("push_order", plan.exchange.push_order);
+  const plan::Averaging& averaging = plan.exchange.averaging;  // see recompute_unit
+  if (averaging.local_steps) w.number("local_steps", *averaging.local_steps);
+  if (averaging.outer_lr) w.number("outer_lr", *averaging.outer_lr);
+  if (averaging.outer_momentum) w.number("outer_momentum", *averaging.outer_momentum);
+  if (averaging.graph) w.choice("graph", *averaging.graph);
+  if (averaging.degree) w.number("degree", *averaging.degree);
+  if (averaging.graph_seed) w.number("graph_seed", *averaging.graph_seed);
   w.choice("pipeline", plan.schedule.pipeline);
   w.numbers("node_of", plan.placement.node_of);
   w.choice("collective", plan.exchange.collective);

@@ -1,49 +1,24 @@
 // Each storage instance is cut into pieces at the boundaries of its views. While the ops of a step
-// are walked in step order, each piece keeps its last write and the reads since then.
+// are walked in step order, each piece keeps its last write and the reads since then. Where the
+// last write works in some steps only, it also keeps the writes before it, which other steps see.
 #include "engine/link/hazards.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <span>
 #include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/link/layout_text.h"
+#include "engine/link/lists.h"
+#include "engine/link/step_set.h"
 
 namespace rehearse::link {
 namespace {
-
-/// The linked lists of all pieces in one array. Each list keeps the order of insertion.
-template <class T>
-class Lists {
- public:
-  struct List {
-    Id first = none, last = none;
-    bool empty() const { return first == none; }
-  };
-  void reserve(std::size_t n) { nodes_.reserve(n); }
-  void add(List& list, const T& value) {
-    const Id node = static_cast<Id>(nodes_.size());
-    nodes_.push_back({value, none});
-    (list.empty() ? list.first : nodes_[list.last].next) = node;
-    list.last = node;
-  }
-  const T& first(List list) const { return nodes_[list.first].value; }
-  const T& last(List list) const { return nodes_[list.last].value; }
-  template <class F>
-  void each(List list, F f) const {
-    for (Id node = list.first; node != none; node = nodes_[node].next) f(nodes_[node].value);
-  }
-
- private:
-  struct Node {
-    T value = {};
-    Id next = none;
-  };
-  std::vector<Node> nodes_ = {};
-};
 
 /// A read of an earlier step's version (age >= 1), and the layout that the read expects.
 struct OldRead {
@@ -56,10 +31,17 @@ struct OldRead {
 /// orders of magnitude below both.
 constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::size_t{1} << 26;
 
-struct Piece {
-  Id first_write = none, last_write = none;
+/// A write of a piece that some use may still see. unread: nothing has read it yet.
+struct Write {
+  Id op = none;
   program::Layout layout = {};
-  bool unread = false;            // nothing has read the last write yet
+  bool unread = false;
+};
+
+struct Piece {
+  Id first_write = none;
+  Write last = {};
+  Id earlier = none;  // index of the writes before it that it does not replace in every step
   Lists<Id>::List reads = {};     // of this step's version, since the last write
   Lists<OldRead>::List old = {};  // of earlier steps' versions
 };
@@ -215,45 +197,59 @@ class Analysis {
     // A sliced view of a copy reads this rank's own part of it, which is a shard.
     if (found == program::Layout{} && expected == program::Layout{.shard = role_.views[view].slice})
       return;
-    throw ProgramError(
-        fmt::format("role {}: layout mismatch on '{}': a {} is expected, but the last write leaves "
-                    "a {}; is a collective missing or "
-                    "doubled?\n  {}\n> {}",
-                    role_.name, role_.views[view].name, layout_text(expected), layout_text(found),
-                    to_text(program_, role_, writer), to_text(program_, role_, op)));
+    throw ProgramError(fmt::format(
+        "role {}: layout mismatch on '{}': a {} is expected, but the last write leaves "
+        "a {}; is a collective missing or "
+        "doubled?\n  {}\n> {}",
+        role_.name, role_.views[view].name, text_of(program_, expected), text_of(program_, found),
+        to_text(program_, role_, writer), to_text(program_, role_, op)));
   }
 
-  /// Refuses a read that works in a step in which the write before it does not.
-  void check_steps(Id op, Id view, Id writer) const {
-    const program::When &reads = role_.ops[op].when, &writes = role_.ops[writer].when;
-    if (reads == writes) return;
-    const bool covered = reads.every % writes.every == 0 && writes.from <= reads.from &&
-                         (writes.until == 0 || (reads.until != 0 && reads.until <= writes.until));
-    if (!covered)
-      throw ProgramError(fmt::format(
-          "role {}: '{}' is read in steps in which nothing writes it\n  {}\n> {}", role_.name,
-          role_.views[view].name, to_text(program_, role_, writer), to_text(program_, role_, op)));
+  const program::When& when(Id op) const { return role_.ops[op].when; }
+
+  /// The writes before the last one that some step still sees, in their order.
+  std::span<Write> earlier(const Piece& p) {
+    if (p.earlier == none) return {};
+    return earlier_[p.earlier];
   }
 
-  std::string layout_text(program::Layout layout) const {
-    auto axes = [&](program::Axes a) {
-      std::string out;
-      for (unsigned i = 0; i < 32; ++i)
-        if (a >> i & 1)
-          out += (out.empty() ? "" : ",") +
-                 (i < program_.mesh.size() ? program_.mesh[i].name : fmt::format("g{}", i));
-      return out;
+  /// Calls f for each write of the piece that `op` sees in some step in which it works, the latest
+  /// first. Refuses an op that works in a step in which nothing has written the piece; a state then
+  /// has its value from before.
+  template <class F>
+  void each_seen(Id op, Id view, Piece& p, F f) {
+    if (works_whenever(when(p.last.op), when(op))) return f(p.last);
+    StepSet left(when(op));
+    const auto look = [&](Write& write) {
+      StepSet rest = left;
+      if (!rest.remove(when(write.op))) return;
+      // A write that works in every few steps only leaves the others to the writes before it.
+      if (when(op).every % when(write.op).every == 0) left = std::move(rest);
+      f(write);
     };
-    std::string out;
-    if (layout.partial) out += "partial sum over " + axes(layout.partial);
-    if (layout.shard) out += (out.empty() ? "" : " and ") + ("shard over " + axes(layout.shard));
-    return out.empty() ? "copy" : out;
+    look(p.last);
+    for (Write& write : std::ranges::reverse_view(earlier(p))) look(write);
+    const program::Storage& storage = role_.storages[role_.views[view].storage];
+    if (!left.empty() && (storage.life != program::Life::state || storage.versions > 1))
+      throw ProgramError(
+          fmt::format("role {}: '{}' is read in steps in which nothing writes it\n  {}\n> {}",
+                      role_.name, role_.views[view].name, to_text(program_, role_, p.last.op),
+                      to_text(program_, role_, op)));
   }
 
   /// Refuses data that is written and never read: most often a collective is missing.
-  [[noreturn]] void refuse_dead(const Piece& p, Id view) const {
+  [[noreturn]] void refuse_dead(Id writer, Id view) const {
     throw ProgramError(fmt::format("role {}: '{}' is written and never read\n> {}", role_.name,
-                                   role_.views[view].name, to_text(program_, role_, p.last_write)));
+                                   role_.views[view].name, to_text(program_, role_, writer)));
+  }
+
+  /// `op` uses what this step has written.
+  void see(Id op, const program::Ref& ref, Piece& p) {
+    each_seen(op, ref.view, p, [&](Write& write) {
+      check_layout(op, ref.view, ref.layout, write.layout, write.op);
+      need(op, write.op, 0, HazardKind::read_after_write, ref.view);
+      write.unread = false;
+    });
   }
 
   void read(Id op, const program::Ref& ref, Piece& p) {
@@ -261,38 +257,48 @@ class Analysis {
       old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
       return;
     }
-    if (p.last_write == none)
+    if (p.last.op == none)
       throw ProgramError(
           fmt::format("role {}: '{}' is read before anything writes it in the step\n> {}",
                       role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
-    check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
-    check_steps(op, ref.view, p.last_write);
-    need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
-    p.unread = false;
+    see(op, ref, p);
     if (p.reads.empty() || reads_.last(p.reads) != op) reads_.add(p.reads, op);
   }
 
   void write(Id op, const program::Ref& ref, Piece& p) {
     if (ref.mode == program::Mode::add && ref.age == 0) {
-      if (p.last_write == none)
+      if (p.last.op == none)
         throw ProgramError(
             fmt::format("role {}: '{}' is added to before anything writes it in the step\n> {}",
                         role_.name, role_.views[ref.view].name, to_text(program_, role_, op)));
-      check_layout(op, ref.view, ref.layout, p.layout, p.last_write);
-      check_steps(op, ref.view, p.last_write);
-      need(op, p.last_write, 0, HazardKind::read_after_write, ref.view);
+      see(op, ref, p);
     }
     if (ref.mode == program::Mode::add && ref.age > 0) {
       old_.add(p.old, {.op = op, .view = ref.view, .layout = ref.layout, .age = ref.age});
     }
-    if (p.unread && ref.mode == program::Mode::write) refuse_dead(p, ref.view);
-    p.unread = true;
-    need(op, p.last_write, 0, HazardKind::write_after_write, ref.view);
+    need(op, p.last.op, 0, HazardKind::write_after_write, ref.view);
     reads_.each(p.reads, [&](Id r) { need(op, r, 0, HazardKind::write_after_read, ref.view); });
     p.reads = {};
     if (p.first_write == none) p.first_write = op;
-    p.last_write = op;
-    p.layout = ref.layout;
+    replace(op, ref, p);
+  }
+
+  /// `op` becomes the last write. Of the writes before it, those stay that some step still sees.
+  void replace(Id op, const program::Ref& ref, Piece& p) {
+    const auto replaced = [&](const Write& write) {
+      if (write.op == none) return true;
+      if (!works_whenever(when(op), when(write.op))) return false;
+      if (write.unread && ref.mode == program::Mode::write) refuse_dead(write.op, ref.view);
+      return true;
+    };
+    std::vector<Write> stay;
+    for (const Write& write : earlier(p))
+      if (!replaced(write)) stay.push_back(write);
+    if (!replaced(p.last)) stay.push_back(p.last);
+    p.last = {.op = op, .layout = ref.layout, .unread = true};
+    if (stay.empty() && p.earlier == none) return;
+    if (p.earlier == none) p.earlier = static_cast<Id>(earlier_.size()), earlier_.emplace_back();
+    earlier_[p.earlier] = std::move(stay);
   }
 
   /// Whether a state is only ever read as a `source`. If no op writes such a state, it is input of
@@ -309,7 +315,7 @@ class Analysis {
 
   /// Hazards between steps. A read with age a waits for the last write of step t - a. The first
   /// write of a step waits for every read of the version whose slot it overwrites.
-  void across_steps(Id s, const Piece& p) {
+  void across_steps(Id s, Piece& p) {
     const program::Storage& storage = role_.storages[s];
     const Id view = any_view_[s];
     if (p.first_write == none) {
@@ -319,10 +325,17 @@ class Analysis {
                                        to_text(program_, role_, old_.first(p.old).op)));
       return;
     }
-    if (p.unread && p.old.empty() && storage.life != program::Life::state) refuse_dead(p, view);
+    const auto needless = [&](const Write& write) {
+      if (write.unread && p.old.empty() && storage.life != program::Life::state)
+        refuse_dead(write.op, view);
+    };
+    needless(p.last);
+    std::ranges::for_each(earlier(p), needless);
     old_.each(p.old, [&](const OldRead& read) {
-      check_layout(read.op, read.view, read.layout, p.layout, p.last_write);
-      need(read.op, p.last_write, read.age, HazardKind::read_after_write, view);
+      check_layout(read.op, read.view, read.layout, p.last.layout, p.last.op);
+      for (const Write& write : earlier(p))
+        check_layout(read.op, read.view, read.layout, write.layout, write.op);
+      need(read.op, p.last.op, read.age, HazardKind::read_after_write, view);
       const int lag = storage.versions - read.age;
       if (lag < 0 || read.op != p.first_write)
         need(p.first_write, read.op, lag, HazardKind::write_after_read, view);
@@ -330,7 +343,7 @@ class Analysis {
     reads_.each(p.reads, [&](Id r) {
       need(p.first_write, r, storage.versions, HazardKind::write_after_read, view);
     });
-    need(p.first_write, p.last_write, storage.versions, HazardKind::write_after_write, view);
+    need(p.first_write, p.last.op, storage.versions, HazardKind::write_after_write, view);
   }
 
   /// Fills first_writers and finals.
@@ -343,7 +356,7 @@ class Analysis {
           if (p.first_write == none) continue;
           firsts.push_back(p.first_write);
           reads_.each(p.reads, [&](Id r) { last_users.push_back(r); });
-          if (p.reads.empty()) last_users.push_back(p.last_write);
+          if (p.reads.empty()) last_users.push_back(p.last.op);
         }
         out_.first_writers.push_back(in_step_order(std::move(firsts)));
         out_.last_users.push_back(in_step_order(std::move(last_users)));
@@ -366,6 +379,7 @@ class Analysis {
   std::vector<std::size_t> piece_base_ = {};                  // [storage]: its first piece
   std::vector<std::pair<std::size_t, std::size_t>> range_ = {};  // [view]: [first, end) piece
   std::vector<Piece> pieces_ = {};
+  std::vector<std::vector<Write>> earlier_ = {};  // Piece::earlier
   Lists<Id> reads_ = {};
   Lists<OldRead> old_ = {};
   std::vector<Id> any_view_ = {};  // [storage]: one of its views, for messages

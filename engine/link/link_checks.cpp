@@ -40,8 +40,8 @@ bool agree(const OrderedProgram& linked, RoleOp a, RoleOp b) {
   const auto& x = std::get<program::Collective>(first.work);
   const auto& y = std::get<program::Collective>(second.work);
   const LinkedOp &k = linked.roles[a.role].ops[a.op], &l = linked.roles[b.role].ops[b.op];
-  return std::tuple(x.move, x.algorithm, x.root, k.elements, k.wire) ==
-             std::tuple(y.move, y.algorithm, y.root, l.elements, l.wire) &&
+  return std::tuple(x.move, x.algorithm, x.root, x.distance, k.elements, k.wire) ==
+             std::tuple(y.move, y.algorithm, y.root, y.distance, l.elements, l.wire) &&
          first.when == second.when;
 }
 
@@ -60,6 +60,25 @@ void check_all_to_all(const program::Program& p, const program::Role& role, cons
                     a, b, members));
   if (role.views[source.view].storage == role.views[target.view].storage)
     bad("an all-to-all does not work in place");
+}
+
+/// Refuses a rotate that is not between values of the ranks' own, or that leads a rank to itself.
+template <class Bad>
+void check_rotate(const program::Program& p, const program::Role& role, const program::Op& op,
+                  std::int64_t members, Bad bad) {
+  const auto& c = std::get<program::Collective>(op.work);
+  const program::Axes axes = p.channels[c.channel].group.axes;
+  const program::Ref *source = find(op, program::Slot::source),
+                     *target = find(op, program::Slot::target);
+  if (!source || !target || source->layout != target->layout || (source->layout.own & axes) != axes)
+    bad("a rotate brings what is each rank's own along its group to another rank");
+  if (elements_of(p, role, *source) != elements_of(p, role, *target))
+    bad("a rotate receives as much as it sends");
+  if (c.distance < 1 || c.distance >= members)
+    bad(fmt::format("the distance of a rotate among {} ranks is from 1 to {}", members,
+                    members - 1));
+  if (role.views[source->view].storage == role.views[target->view].storage)
+    bad("a rotate does not work in place");
 }
 
 /// Refuses operands whose layouts or sizes do not fit the collective. `members`: ranks of a group.
@@ -95,6 +114,9 @@ void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t mem
           !none_of(target->layout.partial) || !has(target->layout.shard))
         bad("an all-to-all turns a partial sum or a shard over its group into a shard");
       check_all_to_all(p, role, op, members, bad);
+      break;
+    case program::Move::rotate:
+      check_rotate(p, role, op, members, bad);
       break;
     case program::Move::reduce:
       if (c.root == none) bad("a reduce needs a root");

@@ -39,14 +39,14 @@ Rendezvous rendezvous_of(const OrderedProgram& linked, Id channel, std::span<con
   return out;
 }
 
-Gathering gathering_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event,
-                       Id root, std::span<const Id> device_of) {
+Gathering gathering_of(const OrderedProgram& linked, const program::Collective& work,
+                       std::span<const RoleOp> event, std::span<const Id> device_of) {
   const auto ranks_of = [&](Id member) -> const std::vector<Id>& {
     return linked.program.roles[event[member].role].ranks;
   };
-  Gathering out{.who = rendezvous_of(linked, channel, event)};
+  Gathering out{.who = rendezvous_of(linked, work.channel, event)};
   const Id groups = out.who.groups;
-  out.members.resize(groups), out.devices.resize(groups), out.roots.resize(groups, 0);
+  out.members.resize(groups), out.devices.resize(groups), out.roots.resize(groups, work.distance);
   std::size_t ranks = 0;
   for (Id m = 0; m < event.size(); ++m) ranks += ranks_of(m).size();
   for (auto& members : out.members) members.reserve(ranks / groups);
@@ -59,7 +59,7 @@ Gathering gathering_of(const OrderedProgram& linked, Id channel, std::span<const
               [](const auto& a, const auto& b) { return a.first < b.first; });
     out.devices[g].reserve(out.members[g].size());
     for (const auto& [rank, where] : out.members[g]) {
-      if (root != none && event[where.role].role == root)
+      if (work.root != none && event[where.role].role == work.root)
         out.roots[g] = static_cast<int>(out.devices[g].size());
       out.devices[g].push_back(device_of[rank]);
     }

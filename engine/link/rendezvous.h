@@ -31,11 +31,12 @@ struct Gathering {
   /// [group]: its ranks in ascending order, as (rank, (member, place)).
   std::vector<std::vector<std::pair<Id, RoleOp>>> members = {};
   std::vector<std::vector<Id>> devices = {};  // [group]: the devices of `members`
-  std::vector<int> roots = {};                // [group]: the root's index in `members`; 0: no root
+  /// [group]: the root's index in `members`, or the distance of a rotate; 0: neither.
+  std::vector<int> roots = {};
 };
-/// `root`: a role, or none. `device_of`: [rank].
-Gathering gathering_of(const OrderedProgram& linked, Id channel, std::span<const RoleOp> event,
-                       Id root, std::span<const Id> device_of);
+/// `device_of`: [rank].
+Gathering gathering_of(const OrderedProgram& linked, const program::Collective& work,
+                       std::span<const RoleOp> event, std::span<const Id> device_of);
 
 /// Which ranks meet in an op, for callers that ask op by op. Keeps the groups of each channel.
 class RanksThatMeet {

@@ -8,14 +8,43 @@
 namespace rehearse::link {
 namespace {
 
+/// Workspace bytes of a part of attention over a divided sequence, `element` bytes an activation.
+std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& compute,
+                        model::TensorSplit split, std::int64_t element) {
+  const std::int64_t tokens = std::int64_t{compute.samples} * model.seq_len / split.context;
+  const std::int64_t query = model.hidden / split.ranks;
+  const std::int64_t key = std::int64_t{model.hidden} / model.heads * model.kv_heads / split.ranks;
+  const std::int64_t all = query + 2 * key;
+  const std::int64_t masked = model.dropout > 0 ? tokens * model.hidden * element : 0;
+  const bool packs = compute.block == none, backward = is_backward(compute.pass);
+  switch (compute.part) {
+    case program::Part::project:  // heads in the order of ranks; a rotated gradient of the keys
+      if (backward) return masked + tokens * element * (packs ? all : key);
+      return packs ? tokens * element * all : 0;
+    case program::Part::attend: {
+      // Of grouped queries, the kernel computes as many at a time as there are key-value heads.
+      const std::int64_t at_a_time = model.kv_heads < model.heads ? key : 0;
+      // The block's own result, in f32 while it is added to those of earlier blocks; heads in the
+      // order of tokens.
+      if (!backward)
+        return tokens * (element * (2 * query + (packs ? all : 0) + at_a_time) +
+                         (packs ? 0 : 4 * query + 16 * model.heads / split.ranks));
+      return tokens * element * (2 * all + 2 * query + (packs ? all : 0) + 4 * at_a_time);
+    }
+    case program::Part::output:
+      return (backward ? masked : 0) + (packs ? tokens * element * query : 0);
+    case program::Part::whole:
+      break;
+  }
+  return 0;
+}
+
 /// Workspace bytes of an op.
-std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program& program,
-                   const program::Role& role, const program::Op& op) {
+std::int64_t of_op(const model::ModelSpec& model, model::TensorSplit split,
+                   const program::Program& program, const program::Role& role,
+                   const program::Op& op) {
   if (const auto* compute = std::get_if<program::Compute>(&op.work)) {
-    const program::Ref* param = find(op, program::Slot::param);
-    const program::DType dtype = param == nullptr
-                                     ? program::DType::f32
-                                     : role.storages[role.views[param->view].storage].dtype;
+    const program::DType dtype = dtype_of(role, op);
     // Recomputation whose output is read writes it to its storage, as forward does.
     const program::Pass pass =
         compute->pass == program::Pass::recompute && find(op, program::Slot::output) != nullptr
@@ -27,10 +56,17 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
         converted_gradients(program, role, op).largest *
         (model.segments[compute->segment].kind == model::SegmentKind::embedding ? 0
                                                                                 : size_of(dtype));
-    return converted + workspace_bytes(model, compute->segment, pass, compute->samples, tp, dtype);
+    return converted +
+           (compute->part == program::Part::whole
+                ? workspace_bytes(model, compute->segment, pass, compute->samples, split, dtype)
+                : part_bytes(model, *compute, split, size_of(dtype)));
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
-    return kernel->kind == program::KernelKind::select ? select_workspace(*kernel) : 0;
+    return kernel->kind == program::KernelKind::select ||
+                   (kernel->kind == program::KernelKind::scatter_add &&
+                    kernel->coding == program::Coding::values)
+               ? select_workspace(*kernel)
+               : 0;
   // A result that is added to its target is received into a temporary first.
   if (std::holds_alternative<program::Collective>(op.work))
     if (const program::Ref* target = find(op, program::Slot::target);
@@ -42,8 +78,10 @@ std::int64_t of_op(const model::ModelSpec& model, int tp, const program::Program
 }  // namespace
 
 std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program::Pass pass,
-                             int samples, int tp, program::DType dtype) {
-  const std::int64_t element = size_of(dtype), tokens = std::int64_t{samples} * model.seq_len;
+                             int samples, model::TensorSplit split, program::DType dtype) {
+  const int tp = split.ranks;
+  const std::int64_t element = size_of(dtype), seq_len = model.seq_len / split.context,
+                     tokens = samples * seq_len;
   const std::int64_t activation = tokens * model.hidden * element;
   const model::SegmentKind kind = model.segments[segment].kind;
   // Recomputation also produces the segment's output, which is not read.
@@ -63,9 +101,8 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       // temporary.
       const std::int64_t rows = tp > 1 ? 9 * tokens : 0;
       if (!is_backward(pass)) return unread + rows;
-      const std::int64_t positions = model.family == model::Family::llama
-                                         ? 0
-                                         : std::int64_t{model.seq_len} * model.hidden * element;
+      const std::int64_t positions =
+          model.family == model::Family::llama ? 0 : seq_len * model.hidden * element;
       return std::max(positions, tp > 1 ? activation + rows : 0) +
              (model.family == model::Family::bert ? 0 : masked);
     }
@@ -98,16 +135,18 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
 }
 
 LinkedProgram link(program::Program program, const model::ModelSpec& model) {
-  int tp = 1;
-  for (const program::Axis& axis : program.mesh)
-    if (axis.name == "tp") tp = axis.size;
-  LinkedProgram linked = link(std::move(program),
-                              [&](const program::Program& p, const program::Role& role,
-                                  const program::Op& op) { return of_op(model, tp, p, role, op); });
+  model::TensorSplit split = 1;
+  for (const program::Axis& axis : program.mesh) {
+    if (axis.name == "tp") split.ranks = axis.size;
+    if (axis.name == "cp") split.context = axis.size;
+  }
+  LinkedProgram linked = link(
+      std::move(program), [&](const program::Program& p, const program::Role& role,
+                              const program::Op& op) { return of_op(model, split, p, role, op); });
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const std::vector<int> samples = samples_of(linked.program.roles[r]);
     const std::int64_t bytes = std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
-                               model.seq_len * bytes_per_token;
+                               (model.seq_len / split.context) * bytes_per_token;
     if (bytes == 0) continue;
     RoleMemory& memory = linked.memory[r];
     memory.buffer += bytes;

@@ -13,10 +13,11 @@
 
 namespace rehearse::link {
 
-/// Peak bytes of a pass on one of `tp` ranks, without its operands and the activations that it
-/// keeps. Copies that a library makes internally (16-bit matrix products on CPUs) are not counted.
+/// Peak bytes of a pass on one of the ranks of `split`, without its operands and the activations
+/// that it keeps. Copies that a library makes internally (16-bit matrix products on CPUs) are not
+/// counted.
 std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program::Pass pass,
-                             int samples, int tp, program::DType dtype);
+                             int samples, model::TensorSplit split, program::DType dtype);
 
 /// Returns the workspace bytes of an op of a role.
 using Workspace =

@@ -37,9 +37,10 @@ std::string unknown_method(const std::string& name) {
 std::string cannot_save_behind(const std::string& method) {
   if (strategy_named(method).combines.lockstep) return "";
   return fmt::format(
-      "async does not combine with method \"{}\", whose workers count their own steps; use "
-      "\"full\", \"sharded\" or \"peer\"",
-      method);
+      "async does not combine with method \"{}\", whose {}; use \"full\", \"sharded\" or \"peer\"",
+      method,
+      strategy_named(method).combines.machines ? "servers have no state to save"
+                                               : "workers count their own steps");
 }
 
 bool planned(const std::string& method) {
@@ -57,6 +58,29 @@ std::vector<std::string> methods_with(F can) {
   return names;
 }
 
+/// Refuses keys of methods in which ranks have weights of their own.
+void check_averaging(const plan::Plan& plan, const Combines& can) {
+  const plan::Averaging& how = plan.exchange.averaging;
+  const auto check = [&](const char* key, const auto& value, bool Combines::*has) {
+    if (!value || can.*has) return;
+    refuse(key, fmt::format("{}", *value),
+           fmt::format("does not combine with method \"{}\"; only {} read it", plan.method,
+                       fmt::join(methods_with([&](const Combines& c) { return c.*has; }), ", ")));
+  };
+  check("local_steps", how.local_steps, &Combines::local_steps);
+  check("outer_lr", how.outer_lr, &Combines::outer);
+  check("outer_momentum", how.outer_momentum, &Combines::outer);
+  const std::optional<std::string_view> graph =
+      how.graph ? std::optional(name_of(*how.graph)) : std::nullopt;
+  check("graph", graph, &Combines::graph);
+  check("degree", how.degree, &Combines::graph);
+  check("graph_seed", how.graph_seed, &Combines::graph);
+  if ((can.local_steps || can.graph) && plan.exchange.observe > 0)
+    refuse("name", plan.method,
+           "trains ranks apart: there is no gradient of a step whose variance could be observed; "
+           "ddp has one");
+}
+
 void check_combination(const plan::Plan& plan, const Combines& can) {
   auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
     const std::string name = fmt::format("method.{}", key);
@@ -68,6 +92,13 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
            fmt::format("pp must be 1; pipelines: {}",
                        fmt::join(methods_with([](const Combines& c) { return c.pp; }), ", ")));
   if (plan.mesh.tp > 1 && !can.tp) refuse("tp", std::to_string(plan.mesh.tp), "tp must be 1");
+  if (plan.mesh.cp > 1 && !can.context)
+    refuse("cp", std::to_string(plan.mesh.cp),
+           fmt::format("cp must be 1; context parallelism: {}",
+                       fmt::join(methods_with([](const Combines& c) { return c.context; }), ", ")));
+  if (plan.mesh.cp > 1 && !plan.schedule.shares.empty())
+    refuse("cp", std::to_string(plan.mesh.cp),
+           "ranks that divide a sequence take equally many samples; leave out shares");
   if (plan.exchange.zero > can.max_zero)
     refuse("zero", std::to_string(plan.exchange.zero), fmt::format("at most {}", can.max_zero));
   if (plan.schedule.virtual_stages > 1 && !can.interleave)
@@ -86,6 +117,11 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
          fmt::format("train.clip: does not combine with method \"{}\": gradients have no common "
                      "norm to clip by; leave it out",
                      plan.method)});
+  if (plan.optimizer != plan::Optimizer::adamw && !can.sgd)
+    throw Refused({"train.optimizer",
+                   fmt::format("train.optimizer: \"{}\" does not combine with method \"{}\", which "
+                               "is a kind of Adam; must be \"adamw\"",
+                               name_of(plan.optimizer), plan.method)});
   if (plan.precision == program::DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");
@@ -109,8 +145,27 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
     const plan::Exchange& x = plan.exchange;
     if (x.bits) refuse("bits", std::to_string(*x.bits), others);
     if (x.block) refuse("block", std::to_string(*x.block), others);
-    if (x.error_feedback) refuse("error_feedback", *x.error_feedback ? "true" : "false", others);
   }
+  const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
+  if (plan.exchange.error_feedback && !can.quantised && !can.low_rank)
+    refuse("error_feedback", flag(*plan.exchange.error_feedback),
+           fmt::format(
+               "its gradients are not compressed, as those of {} are",
+               fmt::join(methods_with([](const Combines& c) { return c.quantised || c.low_rank; }),
+                         ", ")));
+  if (!can.low_rank) {
+    const std::string others =
+        fmt::format("its gradients are not sent as factors, as those of {} are",
+                    fmt::join(methods_with([](const Combines& c) { return c.low_rank; }), ", "));
+    const plan::Exchange& x = plan.exchange;
+    if (x.rank) refuse("rank", std::to_string(*x.rank), others);
+    if (x.warm_start) refuse("warm_start", flag(*x.warm_start), others);
+    if (x.start) refuse("start", std::to_string(*x.start), others);
+  }
+  if (plan.exchange.freeze && !can.freezes)
+    refuse("freeze", std::to_string(*plan.exchange.freeze),
+           fmt::format("its second moments are never frozen, as those of {} are",
+                       fmt::join(methods_with([](const Combines& c) { return c.freezes; }), ", ")));
   if (plan.exchange.bucket_bytes() == 0 && !can.one_bucket)
     refuse("bucket", "0 B", "must be at least 1 B");
   if (!can.cycles) {
@@ -121,6 +176,17 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
     if (x.cycle_time) refuse("cycle_time", to_text(Seconds(*x.cycle_time)), others);
     if (x.response_cache) refuse("response_cache", std::to_string(*x.response_cache), others);
   }
+  if (!can.machines) {
+    const std::string others =
+        fmt::format("its servers do not sum over machines, as those of {} do",
+                    fmt::join(methods_with([](const Combines& c) { return c.machines; }), ", "));
+    const plan::Exchange& x = plan.exchange;
+    if (x.credit) refuse("credit", std::to_string(*x.credit), others);
+    if (x.local_ranks > 0) refuse("local_ranks", std::to_string(x.local_ranks), others);
+    if (x.server_placement != plan::ServerPlacement::own)
+      refuse("server_placement", std::string(name_of(x.server_placement)), others);
+  }
+  check_averaging(plan, can);
   if (plan.checkpoints.every > 0 && !can.lockstep)
     throw Refused({"checkpoint.kind", "checkpoint.kind: " + cannot_save_behind(plan.method)});
   if (plan.schedule.staleness > 0 && !can.staleness)

@@ -33,13 +33,21 @@ struct Combines {
   bool interleave = false;  // virtual_stages > 1
   bool servers = false, staleness = false;
   bool recompute = true, clip = true, low_precision = true;
+  bool context = false;    // cp ranks may divide each sequence
   bool shares = false;     // dp ranks with different numbers of samples
-  bool lockstep = true;    // all ranks are at the same step, so that one checkpoint has them all
+  bool lockstep = true;    // all ranks have state of the same step, so they can save it together
+  bool sgd = true;         // any optimizer; false: AdamW alone
   bool offload = true;     // its optimizer may live on the host
   bool sparse = false;     // may exchange only chosen gradient entries, once a step even if sharded
   bool quantised = false;  // exchanges gradients as codes of a few bits
-  bool one_bucket = false;  // takes a bucket of 0 bytes: one bucket of all gradients
-  bool cycles = false;      // has a coordinator that wakes up once a cycle
+  bool low_rank = false;   // exchanges gradients as factors of a low rank
+  bool freezes = false;    // exchanges momenta once the second moments are frozen
+  bool one_bucket = false;   // takes a bucket of 0 bytes: one bucket of all gradients
+  bool cycles = false;       // has a coordinator that wakes up once a cycle
+  bool machines = false;     // ranks of a machine sum first, servers sum over machines
+  bool local_steps = false;  // ranks train apart for some steps
+  bool outer = false;        // an outer optimizer updates what ranks agree on
+  bool graph = false;        // a rank exchanges weights with its neighbours in a graph
 };
 
 struct Strategy {

@@ -114,6 +114,12 @@ class Mover {
     // copies of the newest.
     for (const int one : {age, 1})
       if (const auto it = have_.find(key_of(key, kind, one)); it != have_.end()) return &it->second;
+    // What is each rank's own: a rank that is new begins with that of another one.
+    if (kind != tensors::StorageKind::other)
+      if (const auto it = have_.lower_bound({kind, key.tensor, 1, 0});
+          it != have_.end() && std::get<0>(it->first) == kind &&
+          std::get<1>(it->first) == key.tensor && std::get<2>(it->first) == 1)
+        return &it->second;
     return nullptr;
   }
 

@@ -82,11 +82,11 @@ class List {
   void bias_backward(double outer, int kernels = 1) {
     if (weights()) memory(outer, kernels);
   }
-  void fused_attention(double inner) {
+  void fused_attention(double inner, double keys) {
     launches.push_back({.kind = Launch::Kind::attention,
                         .batch = z_.samples * z_.heads,
                         .rows = z_.seq,
-                        .columns = z_.attended,
+                        .columns = keys,
                         .inner = inner});
   }
   void norm() { memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
@@ -176,7 +176,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
     if (written)
       l.written_attention();
     else
-      l.fused_attention(2 * z.head_size());
+      l.fused_attention(2 * z.head_size(), z.attended);
     l.residual_before();
     l.linear(z.query, z.hidden, 1, how.residual == Residual::separate && !z.rms);
     l.residual_after();
@@ -188,12 +188,63 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
     if (written)
       l.written_attention_backward();
     else
-      l.fused_attention(4 * z.head_size());
+      l.fused_attention(4 * z.head_size(), z.attended);
     if (z.rms) l.memory(2 * (z.query + z.key));
   }
   if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
   l.linear_backward(z.hidden, width, how.qkv_backward);
   if (l.inputs()) l.norm_backward();
+}
+
+void projection(List& l, const Sizes& z, const software::Software& how, bool packs) {
+  const double width = z.query + 2 * z.key;
+  if (l.forward()) {
+    l.norm();
+    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    if (z.rms) l.memory(2 * (z.query + z.key));  // rotary positions
+    if (packs) l.memory(2 * width);              // heads in the order of the ranks that get them
+    return;
+  }
+  if (packs) l.memory(2 * width);
+  l.residual_backward();
+  l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
+  if (z.rms) l.memory(2 * (z.query + z.key));
+  if (!z.rms) l.bias_backward(width, how.qkv_backward);
+  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.norm_backward();
+}
+
+void block_of_attention(List& l, const Sizes& z, const Piece& piece, bool packs) {
+  if (piece.keys == 0) {
+    // A gradient that begins its way at a rank that does not attend to the block is zero.
+    if (!l.forward()) l.memory(2 * z.key);
+    return;
+  }
+  if (packs) l.memory((l.forward() ? 2 : 4) * (z.query + z.key));
+  l.fused_attention((l.forward() ? 2 : 4) * z.head_size(), piece.keys);
+  // Adds to output or gradient of the query.
+  if (piece.adds) l.memory(3 * z.query);
+}
+
+void output_part(List& l, const Sizes& z, const software::Software& how, bool packs) {
+  if (packs) l.memory(2 * z.query);
+  if (l.forward()) {
+    l.residual_before();
+    l.linear(z.query, z.hidden, 1, how.residual == Residual::separate && !z.rms);
+    l.residual_after();
+    return;
+  }
+  if (z.dropout) l.own(2 * z.hidden);
+  l.product(z.tokens, z.query, z.hidden);  // the gradient of attention's output
+}
+
+/// Parts of attention over a divided sequence (engine/model/context.h). `packs`: ranks exchange
+/// heads for tokens, which takes copies.
+void attention_part(List& l, const Sizes& z, const software::Software& how, const Piece& piece,
+                    bool packs) {
+  if (piece.part == program::Part::project) return projection(l, z, how, packs);
+  if (piece.part == program::Part::attend) return block_of_attention(l, z, piece, packs);
+  output_part(l, z, how, packs);
 }
 
 void mlp(List& l, const Sizes& z, const software::Software& how) {
@@ -285,7 +336,7 @@ void head(List& l, const Sizes& z, const software::Software& how) {
 }  // namespace
 
 std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
-                                TensorSplit split, program::DType dtype) {
+                                TensorSplit split, program::DType dtype, const Piece& piece) {
   const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
   List l(z, how, pass);
@@ -294,6 +345,10 @@ std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pas
       embedding(l, model, z);
       break;
     case SegmentKind::attention:
+      if (piece.part != program::Part::whole) {
+        attention_part(l, z, how, piece, split.heads);
+        break;
+      }
       attention(l, z, how);
       // BERT applies dropout to the embedding's output in the first layer.
       if (z.post_norm && z.dropout && model.segments[segment].layer == 0 && l.inputs())

@@ -19,8 +19,17 @@ struct Launch {
   double flops() const { return 2 * batch * rows * columns * inner; }
 };
 
+/// A part of attention over a divided sequence. `keys`: how many keys each of this rank's queries
+/// attends to in the block, with the count of causal attention (launches.cpp); 0: none of them.
+/// `adds`: to the result of an earlier block.
+struct Piece {
+  program::Part part = program::Part::whole;
+  double keys = 0;
+  bool adds = false;
+};
+
 /// The launches of one pass over one micro-batch on one of the ranks of `split`, in their order.
 std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
-                                TensorSplit split, program::DType dtype);
+                                TensorSplit split, program::DType dtype, const Piece& piece = {});
 
 }  // namespace rehearse::model

@@ -67,11 +67,15 @@ struct RopeScaling {
 };
 
 /// How tensor parallelism divides a segment: over `ranks`, and with `sequence` (sequence
-/// parallelism) also what is computed for each token alone. An int is a number of ranks.
+/// parallelism) also what is computed for each token alone. An int is a number of ranks. Context
+/// parallelism divides the tokens of each sample over `context` ranks (engine/model/context.h).
 struct TensorSplit {
-  TensorSplit(int ranks, bool sequence = false) : ranks(ranks), sequence(sequence) {}
+  TensorSplit(int ranks, bool sequence = false, int context = 1, bool heads = false)
+      : ranks(ranks), sequence(sequence), context(context), heads(heads) {}
   int ranks;
   bool sequence;
+  int context;
+  bool heads;  // these ranks exchange heads for tokens before and after attention (Ulysses)
 };
 
 struct ModelSpec {
@@ -127,12 +131,13 @@ struct SegmentWork {
 /// the others, norms and biases of row-parallel products (and the transform of BERT's head), whose
 /// gradients cost little beside that of the input.
 std::vector<Id> gradients_of(const ModelSpec& model, Id segment, program::Pass pass);
-SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
-                    program::DType dtype);
-/// Bytes that forward keeps for backward on one of `tp` ranks, without the input boundary
+SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
+                    TensorSplit split, program::DType dtype);
+/// Bytes that forward keeps for backward on one of the ranks of `split`, without the input boundary
 /// activation, which has its own storage. With the default software it equals what the LibTorch
-/// blocks save.
-std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
+/// blocks save. Where context parallelism divides the sequence, what attention's parts exchange
+/// (engine/model/context.h) has storages of its own.
+std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, TensorSplit split,
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
 /// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: hidden,

@@ -6,10 +6,10 @@
 
 namespace rehearse::model {
 
-SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples, int tp,
-                    program::DType dtype) {
+SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
+                    TensorSplit split, program::DType dtype) {
   SegmentWork work;
-  for (const Launch& launch : launches_of(model, segment, pass, samples, tp, dtype)) {
+  for (const Launch& launch : launches_of(model, segment, pass, samples, split, dtype)) {
     work.kernels += 1;
     if (launch.kind == Launch::Kind::memory)
       work.traffic += Bytes(launch.bytes);
@@ -19,9 +19,9 @@ SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int 
   return work;
 }
 
-std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp,
+std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, TensorSplit split,
                          program::DType dtype) {
-  const Sizes z(model, samples, tp, dtype);
+  const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
   // Per token: elements in the model's dtype, and bytes of what is always in f32 or a mask.
   double elements = 0, bytes = 0;
@@ -33,6 +33,9 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, int tp
       break;
     case SegmentKind::attention:  // norm's output, query, key, value, attention's output
       elements = z.hidden + 2 * z.query + 2 * z.key;
+      // What parts of attention send or receive is kept in storages of its own: key and value, and
+      // where heads are exchanged for tokens also query and output.
+      if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
       bytes = statistics + mask;
       if (how.attention == software::Attention::fused)
         bytes += 4 * z.heads;          // the log of the sum of exponentials of each head

@@ -14,9 +14,9 @@ struct Sizes {
 
   Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
-        tokens(double(samples) * m.seq_len),
+        tokens(double(samples) * m.seq_len / split.context),
         own_tokens(tokens / (split.sequence && m.software.divides_tokens ? split.ranks : 1)),
-        seq(m.seq_len),
+        seq(double(m.seq_len) / split.context),
         attended(model::attended(m)),
         hidden(m.hidden),
         heads(double(m.heads) / split.ranks),

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/divisors.h"
+#include "engine/base/names.h"
 #include "engine/base/refusal.h"
 
 namespace rehearse::plan {
@@ -20,9 +21,13 @@ void check_order(const Plan& plan) {
   std::istringstream in(plan.mesh.order);
   for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
   std::sort(axes.begin(), axes.end());
-  if (axes != std::vector<std::string>{"dp", "pp", "tp"})
-    refuse("order", '"' + plan.mesh.order + '"',
-           "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
+  const bool three = axes == std::vector<std::string>{"dp", "pp", "tp"};
+  if (axes == std::vector<std::string>{"cp", "dp", "pp", "tp"} || (three && plan.mesh.cp == 1))
+    return;
+  refuse("order", '"' + plan.mesh.order + '"',
+         plan.mesh.cp > 1
+             ? "must name pp, dp, cp and tp once each, outermost first, such as \"pp,dp,cp,tp\""
+             : "must name pp, dp and tp once each, outermost first, such as \"pp,dp,tp\"");
 }
 
 /// Divides the segments into contiguous parts such that the largest part has as little work as
@@ -89,9 +94,61 @@ void check_tensor_groups(const Plan& plan, const model::ModelSpec& model) {
     refuse(
         "tp", std::to_string(plan.mesh.tp),
         fmt::format("{}; nearest: {}", rule, nearest_divisor(tensor_divisor(model), plan.mesh.tp)));
-  if (plan.mesh.sequence_parallel && model.seq_len % plan.mesh.tp != 0)
+  if (plan.mesh.sequence_parallel && model.seq_len / plan.mesh.cp % plan.mesh.tp != 0)
     refuse("sequence_parallel", "true",
-           fmt::format("tp {} must divide the sequence length {}", plan.mesh.tp, model.seq_len));
+           fmt::format("tp {} must divide the {} {}", plan.mesh.tp,
+                       plan.mesh.cp > 1 ? "tokens of a rank," : "sequence length",
+                       model.seq_len / plan.mesh.cp));
+}
+
+/// Refuses a way of attending that does not fit the model.
+void check_attention(const Plan& plan, const model::ModelSpec& model) {
+  const std::string name = fmt::format("\"{}\"", name_of(plan.mesh.context));
+  if (model.software.attention != software::Attention::fused)
+    refuse("cp", std::to_string(plan.mesh.cp),
+           "needs software with fused attention (software.attention), whose kernel gives the sum "
+           "of a softmax that blocks share");
+  if (plan.mesh.context == Context::zigzag && model.family == model::Family::bert)
+    refuse("context", name,
+           fmt::format("{} attends in both directions, so contiguous blocks are equal work "
+                       "already; use \"ring\"",
+                       model.name));
+  if (plan.mesh.rings() && attended(model) < model.seq_len)
+    refuse("context", name,
+           fmt::format("{} attends to the last {} tokens, and blocks that travel around a ring "
+                       "have no window; use \"ulysses\"",
+                       model.name, model.window));
+  if (plan.mesh.context != Context::ulysses) return;
+  const int heads = std::gcd(model.heads, model.kv_heads) / plan.mesh.tp;
+  if (heads % plan.mesh.cp != 0)
+    refuse("cp", std::to_string(plan.mesh.cp),
+           fmt::format("must divide the {} {}heads that {} has on each of {} tp ranks, of which "
+                       "ulysses gives each rank equally many; nearest: {}; or use \"ring\"",
+                       heads, model.kv_heads < model.heads ? "key-value " : "", model.name,
+                       plan.mesh.tp, nearest_divisor(heads, plan.mesh.cp)));
+}
+
+/// Checks what divides each sequence over ranks.
+void check_context(const Plan& plan, const model::ModelSpec& model) {
+  if (plan.mesh.cp == 1) return;
+  const auto refuse_cp = [&](const std::string& why) {
+    refuse("cp", std::to_string(plan.mesh.cp), why);
+  };
+  const int halves = plan.mesh.context == Context::zigzag ? 2 : 1;
+  if (model.seq_len % (halves * plan.mesh.cp) != 0)
+    refuse_cp(fmt::format("{}cp must divide the {} tokens of a sample (train.seq_len); nearest: {}",
+                          halves == 2 ? "with zigzag, 2 x " : "", model.seq_len,
+                          nearest_divisor(std::max(1, model.seq_len / halves), plan.mesh.cp)));
+  check_attention(plan, model);
+  if (plan.schedule.recompute && plan.schedule.recompute_unit == RecomputeUnit::layer)
+    refuse("recompute_unit", "\"layer\"",
+           "with cp above 1, attention is recomputed in parts of its own; must be \"segment\" or "
+           "\"attention\"");
+  for (const auto& [key, group] : {std::pair("shard_group", plan.exchange.shard_group),
+                                   std::pair("reshard_group", plan.exchange.reshard_group)})
+    if (group > 0)
+      refuse(key, std::to_string(group),
+             "does not combine with cp above 1: state is sharded over dp and cp together");
 }
 
 void check_batch(const Plan& plan) {
@@ -214,6 +271,7 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
       refuse(key, std::to_string(value), fmt::format("must be at least {}", least));
   };
   at_least("pp", plan.mesh.pp, 1), at_least("dp", plan.mesh.dp, 1), at_least("tp", plan.mesh.tp, 1);
+  at_least("cp", plan.mesh.cp, 1);
   at_least("micro_batches", plan.schedule.micro_batches, 1),
       at_least("virtual_stages", plan.schedule.virtual_stages, 1);
   at_least("servers", plan.mesh.servers, 0), at_least("staleness", plan.schedule.staleness, 0);
@@ -231,7 +289,14 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
     refuse("zero", std::to_string(plan.exchange.zero), "must be 0, 1, 2 or 3");
   if (plan.exchange.density <= 0 || plan.exchange.density > 1)
     refuse("density", fmt::format("{}", plan.exchange.density), "must be in (0, 1]");
+  if (plan.exchange.coding == program::Coding::values &&
+      plan.exchange.selector != program::Selector::random_k)
+    refuse("coding", "values",
+           fmt::format("selector \"{}\" must send which entries it chose; nearest: \"delta16\", or "
+                       "selector = \"random_k\"",
+                       name_of(plan.exchange.selector)));
   check_tensor_groups(plan, model);
+  check_context(plan, model);
   check_batch(plan);
   check_groups(plan);
   check_passes(plan, model);

@@ -57,15 +57,38 @@ constexpr auto spellings(Partition) { return std::to_array<const char*>({"work",
 enum class Offload : std::uint8_t { none, optimizer };
 constexpr auto spellings(Offload) { return std::to_array<const char*>({"none", "optimizer"}); }
 
+/// Where the servers of BytePS are (Jiang et al., OSDI 2020, section 3). own: on nodes without
+/// workers. colocated: one beside the workers of each machine. mixed: the first ones colocated, the
+/// others on nodes of their own.
+enum class ServerPlacement : std::uint8_t { own, colocated, mixed };
+constexpr auto spellings(ServerPlacement) {
+  return std::to_array<const char*>({"own", "colocated", "mixed"});
+}
+
+/// How the cp ranks that divide a sequence attend to each other's tokens. ring: each rank has a
+/// block of the sequence; blocks of keys and values travel around the ring (Liu et al., Ring
+/// Attention, 2023). zigzag: the same with program::Cut::zigzag, so that causal attention is equal
+/// work for all. ulysses: all-to-alls before and after attention exchange tokens for heads (Jacobs
+/// et al., DeepSpeed Ulysses, 2023).
+enum class Context : std::uint8_t { ring, zigzag, ulysses };
+constexpr auto spellings(Context) {
+  return std::to_array<const char*>({"ring", "zigzag", "ulysses"});
+}
+
 /// The mesh of ranks: the size of each axis, and the order of the axes. With order "pp,dp,tp" (the
-/// outermost first), rank = (pp_rank * dp + dp_rank) * tp + tp_rank: tp ranks are neighbours.
+/// outermost first), rank = (pp_rank * dp + dp_rank) * tp + tp_rank: tp ranks are neighbours. An
+/// order without cp is for cp = 1.
 struct Mesh {
   int pp = 1, dp = 1, tp = 1;
   std::string order = "pp,dp,tp";  // outermost axis first
   int servers = 0;                 // parameter servers, one rank each, after the ranks of the mesh
   bool sequence_parallel = false;  // tp ranks split activations along the sequence between segments
+  int cp = 1;                      // ranks that divide each sequence (context parallelism)
+  Context context = Context::ring;
 
-  int world_size() const { return pp * dp * tp + servers; }
+  int world_size() const { return pp * dp * cp * tp + servers; }
+  /// Whether blocks of keys and values travel around rings, and not heads through all-to-alls.
+  bool rings() const { return cp > 1 && context != Context::ulysses; }
 };
 
 /// The samples of a step, and how they are divided into passes.
@@ -81,6 +104,23 @@ struct Schedule {
   /// Layers of each model chunk that are recomputed, from its first on (Megatron-LM's
   /// recompute-method block); 0: all segments.
   int recompute_layers = 0;
+};
+
+/// Whose weights a rank averages with its own in gossip. With n ranks in a circle: ring: one place
+/// before and after it. exponential: 1, 2, 4, ... places before it (Ying et al., NeurIPS 2021).
+/// random: so many distances before it, drawn once (Song et al., NeurIPS 2022).
+enum class Graph : std::uint8_t { ring, exponential, random };
+constexpr auto spellings(Graph) {
+  return std::to_array<const char*>({"ring", "exponential", "random"});
+}
+
+/// How data-parallel ranks that train weights of their own keep them together. none: the method's.
+struct Averaging {
+  std::optional<int> local_steps = {};  // between two exchanges
+  /// DiLoCo's outer optimizer.
+  std::optional<double> outer_lr = {}, outer_momentum = {};
+  std::optional<Graph> graph = {};
+  std::optional<int> degree = {}, graph_seed = {};  // of a random graph
 };
 
 /// PyTorch DDP's default (bucket_cap_mb = 25).
@@ -121,16 +161,35 @@ struct Exchange {
   std::optional<int> bits = {};
   std::optional<std::int64_t> block = {};
   std::optional<bool> error_feedback = {};
+  /// Of methods that send factors of gradients: their rank; whether each step begins with the right
+  /// factors of the step before; and the first step that sends factors, counted from 0.
+  std::optional<int> rank = {};
+  std::optional<bool> warm_start = {};
+  std::optional<int> start = {};
+  /// Of methods that send momenta: the steps of plain Adam before, after which the second moment
+  /// stays as it is.
+  std::optional<int> freeze = {};
   /// Of Horovod: seconds between two cycles of its coordinator; how many tensors its response cache
   /// holds, 0: none; and the segments after whose backward a bucket ends, because the next one is
   /// ready in a later cycle (planner/fusion.h).
   std::optional<double> cycle_time = {};
   std::optional<int> response_cache = {};
   std::vector<Id> fused_after = {};
+  /// Of BytePS: how many partitions' bytes may be on their way at a time (none: any number, and no
+  /// priorities); the data-parallel ranks of a machine, neighbours, which sum first; where servers
+  /// are; and the order in which partitions are exchanged (planner/push_order.h), empty: as
+  /// backward completes them.
+  std::optional<int> credit = {};
+  int local_ranks = 0;
+  ServerPlacement server_placement = ServerPlacement::own;
+  std::vector<Id> push_order = {};
+  Averaging averaging = {};
 
   double bucket_bytes() const { return bucket.value_or(default_bucket).value; }
   /// The ranks of a group into which the dp axis is divided; 0: it is not.
-  int group() const { return shard_group > 0 ? shard_group : reshard_group; }
+  int group() const {
+    return shard_group > 0 ? shard_group : reshard_group > 0 ? reshard_group : local_ranks;
+  }
 };
 
 /// Which segments run on which stage, and which rank on which device.
@@ -173,8 +232,12 @@ struct Plan {
   bool keeps_gradients() const {
     return exchange.offload == Offload::none || schedule.micro_batches > 1;
   }
-  /// The number of ranks over which ZeRO divides state.
-  int shards() const { return exchange.shard_group > 0 ? exchange.shard_group : mesh.dp; }
+  /// The number of ranks over which ZeRO divides state, or a machine of BytePS gradients.
+  int shards() const {
+    return exchange.shard_group > 0   ? exchange.shard_group
+           : exchange.local_ranks > 0 ? exchange.local_ranks
+                                      : mesh.dp * mesh.cp;
+  }
   /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
@@ -64,7 +65,7 @@ class Enumeration {
   /// The stated value alone, or all free values.
   template <class T>
   std::vector<T> choices(const char* key, T stated, std::vector<T> free) const {
-    return states(key) ? std::vector<T>{stated} : free;
+    return states(key) ? std::vector<T>{stated} : std::move(free);
   }
   /// Counts a combination that is no candidate.
   void count(const std::string& reason, const std::string& nearest) {

@@ -278,7 +278,11 @@ class Describer {
 }  // namespace
 
 std::string mesh_text(const plan::Plan& plan) {
-  return fmt::format("pp {} x dp {} x tp {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp);
+  return fmt::format("pp {} x dp {}{} x tp {}", plan.mesh.pp, plan.mesh.dp,
+                     plan.mesh.cp == 1
+                         ? ""
+                         : fmt::format(" x cp {} ({})", plan.mesh.cp, name_of(plan.mesh.context)),
+                     plan.mesh.tp);
 }
 
 std::string summary_of(const plan::Plan& plan) {
@@ -299,7 +303,8 @@ std::string summary_of(const plan::Plan& plan) {
   if (const std::string gradients = gradients_text(plan); gradients != "whole")
     parts.push_back("gradients " + gradients);
   if (!plan.schedule.shares.empty()) parts.emplace_back("samples by speed");
-  if (plan.mesh.order != "pp,dp,tp") parts.push_back("order " + plan.mesh.order);
+  if (plan.mesh.order != (plan.mesh.cp > 1 ? "pp,dp,cp,tp" : "pp,dp,tp"))
+    parts.push_back("order " + plan.mesh.order);
   if (plan.mesh.dp > 1 && plan.exchange.zero < 3)
     parts.push_back("buckets of " + to_text(Bytes(plan.exchange.bucket_bytes())));
   return fmt::format("{}", fmt::join(parts, ", "));

@@ -11,10 +11,7 @@
 #include "engine/planner/evaluator.h"
 
 namespace rehearse::planner {
-namespace {
 
-/// By segment: seconds from the start of the last micro-batch's backward to the end of its own, on
-/// the slowest rank. Negative: it has no backward.
 std::vector<double> ready_after(const plan::Plan& plan, const model::ModelSpec& model,
                                 const cluster::Cluster& cluster, const costs::Profile* profile) {
   const link::OrderedProgram linked = link::order(methods::compile(plan, model));
@@ -36,6 +33,8 @@ std::vector<double> ready_after(const plan::Plan& plan, const model::ModelSpec& 
   }
   return out;
 }
+
+namespace {
 
 std::vector<Id> ends_of(const std::vector<double>& ready, double cycle,
                         const model::ModelSpec& model) {

@@ -14,6 +14,11 @@
 
 namespace rehearse::planner {
 
+/// By segment: seconds from the start of the last micro-batch's backward to the end of its own, on
+/// the slowest rank. Negative: it has no backward. `plan` must be prepared.
+std::vector<double> ready_after(const plan::Plan& plan, const model::ModelSpec& model,
+                                const cluster::Cluster& cluster, const costs::Profile* profile);
+
 /// The segments after whose backward a cycle ends, for plan.exchange.fused_after: the next segment
 /// with parameters is ready in a later cycle. A cycle of 0 s ends after each segment. `plan` must
 /// be prepared.

@@ -38,6 +38,7 @@ RankGrid::RankGrid(const plan::Plan& plan) {
   for (std::size_t i = axes.size(); i-- > 0;) {
     if (axes[i] == "pp") pp_ = stride, stride *= plan.mesh.pp;
     if (axes[i] == "dp") dp_ = stride, stride *= plan.mesh.dp;
+    if (axes[i] == "cp") cp_ = stride, stride *= plan.mesh.cp;
     if (axes[i] == "tp") tp_ = stride, stride *= plan.mesh.tp;
   }
 }

@@ -20,12 +20,13 @@ namespace rehearse::planner {
 class RankGrid {
  public:
   explicit RankGrid(const plan::Plan& plan);
-  Id rank(int stage, int replica, int shard) const {
-    return static_cast<Id>(stage * pp_ + replica * dp_ + shard * tp_);
+  /// `context`: the place along cp.
+  Id rank(int stage, int replica, int shard, int context = 0) const {
+    return static_cast<Id>(stage * pp_ + replica * dp_ + context * cp_ + shard * tp_);
   }
 
  private:
-  int pp_ = 0, dp_ = 0, tp_ = 0;  // strides
+  int pp_ = 0, dp_ = 0, cp_ = 0, tp_ = 0;  // strides
 };
 
 /// c_l: bytes of one micro-batch's activation between two segments, shape (samples, tokens,

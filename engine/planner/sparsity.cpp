@@ -131,8 +131,7 @@ class Prices {
       if (reduction == plan::Reduction::two_level && !plan_.exchange.reduction &&
           !(groups(stage).two_level && copies_alike(segment)))
         continue;
-      for (const program::Coding coding :
-           {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16})
+      for (const program::Coding coding : program::codings_of(plan_.exchange.selector))
         if (plan_.exchange.coding.value_or(coding) == coding) add(reduction, coding);
     }
     std::stable_sort(out.begin(), out.end(),
@@ -267,7 +266,7 @@ class Prices {
     for (const program::Algorithm one :
          {program::Algorithm::ring, program::Algorithm::hierarchical,
           program::Algorithm::halving_doubling, program::Algorithm::double_tree,
-          program::Algorithm::direct, program::Algorithm::nvls}) {
+          program::Algorithm::direct, program::Algorithm::nvls, program::Algorithm::in_network}) {
       if (algorithm == program::Algorithm::automatic ? !costs::considered(cluster_, one, move, true)
                                                      : algorithm != one)
         continue;

@@ -5,6 +5,12 @@
 
 namespace rehearse::program {
 
+std::vector<Coding> codings_of(Selector selector) {
+  if (selector == Selector::random_k)
+    return {Coding::values, Coding::index32, Coding::bitmap, Coding::delta16};
+  return {Coding::index32, Coding::bitmap, Coding::delta16};
+}
+
 std::int64_t entries_kept(std::int64_t n, double density) {
   const double k = density * static_cast<double>(n), whole = std::round(k);
   // `density` differs from its decimal fraction by at most 2^-53, and a density computed as
@@ -21,6 +27,8 @@ std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {
       return 4 * k + (n + 7) / 8;
     case Coding::delta16:
       return 4 * k + 2 * k + 4 * ((n + delta_block - 1) / delta_block);
+    case Coding::values:
+      return 4 * k;
   }
   return 4 * k + 4 * k;
 }
@@ -39,6 +47,7 @@ std::int64_t packet_room(const Kernel& kernel) {
 }
 
 std::int64_t scale_bytes(const Kernel& kernel) {
+  if (kernel.compressor == Compressor::vote) return 0;
   return 4 * ((kernel.keep - 1) / kernel.block + 1);
 }
 
@@ -53,6 +62,8 @@ bool codes_have(Compressor compressor, int bits) {
     case Compressor::stochastic:
       return bits == 2 || bits == 4 || bits == 8;
     case Compressor::sign:
+    case Compressor::sign_rms:
+    case Compressor::vote:
       return bits == 1;
   }
   return false;
@@ -65,6 +76,8 @@ std::string bits_text(Compressor compressor) {
     case Compressor::stochastic:
       return "2, 4 or 8";
     case Compressor::sign:
+    case Compressor::sign_rms:
+    case Compressor::vote:
       return "1";
   }
   return "";

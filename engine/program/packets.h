@@ -1,10 +1,11 @@
 // Sizes of the packets of sparse and of quantised exchanges, for programs, costs, executors and
 // tests. A packet of a sparse exchange holds k of n entries of a gradient: their f32 values, and
-// which entries they are in one of three codings (rising indices):
+// which entries they are in one of four codings (rising indices):
 //
 //   index32   | k values: 4k bytes | k indices: 4k |
 //   bitmap    | k values: 4k bytes | one bit per entry: ceil(n / 8) |
 //   delta16   | k values: 4k bytes | a count per block of 65,536: 4 ceil(n / 65536) | offsets: 2k |
+//   values    | k values: 4k bytes |
 //
 // With Selector::threshold the number of entries varies. Such a packet begins with a 32-bit count
 // and has room for more entries than are wanted.
@@ -13,15 +14,21 @@
 // entries for each scale:
 //
 //   | scales, f32: 4 ceil(k / B) bytes | codes: ceil(k b / 8), entry 0 in the lowest bits |
+//
+// Votes have no scales.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/program/program.h"
 
 namespace rehearse::program {
 
 inline constexpr std::int64_t delta_block = 65536;  // entries of a block: what 16 bits can address
+
+/// The codings that serve a selector; the first one is the default.
+std::vector<Coding> codings_of(Selector selector);
 
 /// k = ceil(density x n) (Sun 2026, eq. 4), without the rounding error of `density`: density 0.3
 /// keeps 3 of 10 entries, although the double 0.3 is not exactly 3/10.
@@ -49,13 +56,14 @@ constexpr bool quantises(const Kernel& kernel) {
 /// Bytes of the scales that a packet of codes begins with, and of the whole packet.
 std::int64_t scale_bytes(const Kernel& kernel);
 std::int64_t quantised_bytes(const Kernel& kernel);
-/// Whether a compressor makes codes of so many bits: int8 8, stochastic 2, 4 or 8, sign 1. And the
-/// same as text.
+/// Whether a compressor makes codes of so many bits: int8 8, stochastic 2, 4 or 8, others 1. And
+/// the same as text.
 bool codes_have(Compressor compressor, int bits);
 std::string bits_text(Compressor compressor);
 
-/// Bytes of workspace of a select beside its operands: 8 per candidate (value, index). There is
-/// room for a quarter and a block more candidates than the packet can hold.
+/// Bytes of workspace of a select beside its operands: 8 per candidate (value, index); a
+/// scatter_add that repeats a select's draws has the same. There is room for a quarter and a block
+/// more candidates than the packet can hold.
 std::int64_t select_workspace(const Kernel& kernel);
 std::int64_t select_candidates(const Kernel& kernel);
 

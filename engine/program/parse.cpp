@@ -113,12 +113,15 @@ Ref parse_ref(const TextLine& line, const Program& p, const RoleNames& index,
       ref.age = line.number<int>(until("#@/"), 0, decltype(ref.age)::most);
     else {
       const std::string_view part = until("/");
-      const bool shard = part.starts_with("shard("), partial = part.starts_with("partial(");
-      if ((!shard && !partial) || part.back() != ')')
+      const auto open = std::min(part.find('('), part.size());
+      const std::string_view kind = part.substr(0, open);
+      Axes* const axes = kind == "shard"     ? &ref.layout.shard
+                         : kind == "partial" ? &ref.layout.partial
+                         : kind == "own"     ? &ref.layout.own
+                                             : nullptr;
+      if (axes == nullptr || open == part.size() || part.back() != ')')
         line.fail(fmt::format("unknown layout '{}'", part));
-      const auto open = part.find('(');
-      (shard ? ref.layout.shard : ref.layout.partial) =
-          parse_axes(line, p, part.substr(open + 1, part.size() - open - 2));
+      *axes = parse_axes(line, p, part.substr(open + 1, part.size() - open - 2));
     }
   }
   return ref;
@@ -133,6 +136,8 @@ Work parse_work(TextLine& line, const Names& names) {
     c.segment = line.number<Id>(std::string_view(segment).substr(1));
     c.samples = line.number<int>(line.value("n"));
     c.microbatch = line.number<int>(line.value("mb"));
+    if (auto v = line.optional("part")) c.part = line.named<Part>(*v);
+    if (auto v = line.optional("block")) c.block = line.number<Id>(*v, 0, none - 1);
     return c;
   }
   if (auto kind = from_name<KernelKind>(word)) {
@@ -143,17 +148,25 @@ Work parse_work(TextLine& line, const Names& names) {
     if (auto v = line.optional("choose")) k.selector = line.named<Selector>(*v);
     if (auto v = line.optional("feedback")) k.feedback = line.named<Feedback>(*v);
     if (auto v = line.optional("coding")) k.coding = line.named<Coding>(*v);
+    if (auto v = line.optional("draw")) k.draw = line.number<Id>(*v);
     if (auto v = line.optional("stride")) k.stride = line.number<int>(*v);
     if (auto v = line.optional("compressor")) k.compressor = line.named<Compressor>(*v);
     if (auto v = line.optional("bits")) k.bits = line.number<int>(*v);
     if (auto v = line.optional("block")) k.block = line.number<std::int64_t>(*v);
+    if (auto v = line.optional("rank")) k.rank = line.number<int>(*v);
+    if (auto v = line.optional("momentum")) k.momentum = line.number<double>(*v);
     return k;
   }
-  if (word == "update") return Update{};
+  if (word == "update") {
+    Update u;
+    if (auto v = line.optional("frozen")) u.frozen = line.number<int>(*v);
+    return u;
+  }
   if (auto move = from_name<Move>(word)) {
     Collective c{.channel = names.channels.find(line, line.take()), .move = *move};
     if (auto v = line.optional("by")) c.algorithm = line.named<Algorithm>(*v);
     if (auto v = line.optional("root")) c.root = names.roles.find(line, *v);
+    if (auto v = line.optional("distance")) c.distance = line.number<int>(*v);
     return c;
   }
   if (word == "send") {
@@ -282,8 +295,10 @@ class Reader {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
       });
       if (!word) line.fail(fmt::format("'{}' is not the name of an axis: letters only", name));
-      p_.mesh.push_back(
-          {name, line.number<int>(std::string_view(axis).substr(eq + 1), 1, most_ranks)});
+      const auto colon = std::min(axis.find(':'), axis.size());
+      const std::string_view size = std::string_view(axis).substr(eq + 1, colon - eq - 1);
+      p_.mesh.push_back({.name = name, .size = line.number<int>(size, 1, most_ranks)});
+      if (colon < axis.size()) p_.mesh.back().cut = line.named<Cut>(axis.substr(colon + 1));
     }
   }
 

@@ -23,6 +23,16 @@ Axes data_axes(const Program& program) {
          axis_named(program, "shard");
 }
 
+Axes gradient_axes(const Program& program) {
+  return data_axes(program) | axis_named(program, "cp");
+}
+
+Cut cut_of(const Program& program) {
+  for (const Axis& axis : program.mesh)
+    if (axis.name == "cp") return axis.cut;
+  return Cut::contiguous;
+}
+
 std::int64_t elements_of(const Program& program, const Role& role, const Ref& ref) {
   const View& view = role.views[ref.view];
   const std::int64_t all = view.end - view.begin;
@@ -42,6 +52,12 @@ Place place_of(const Role& role, const Op& op) {
     gradient = find(op, Slot::source);
   return gradient == nullptr ? Place::device
                              : role.storages[role.views[gradient->view].storage].place;
+}
+
+DType dtype_of(const Role& role, const Op& op) {
+  const Ref* of = find(op, Slot::param);
+  if (of == nullptr && std::holds_alternative<Compute>(op.work)) of = find(op, Slot::source);
+  return of == nullptr ? DType::f32 : role.storages[role.views[of->view].storage].dtype;
 }
 
 ConvertedGradients converted_gradients(const Program& program, const Role& role, const Op& op) {

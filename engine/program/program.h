@@ -66,12 +66,14 @@ enum class Place : std::uint8_t { device, host };
 constexpr auto spellings(Place) { return std::to_array<const char*>({"device", "host"}); }
 
 /// How a tensor is distributed over the mesh: sharded over the axes in `shard`, a partial sum over
-/// those in `partial`, equal copies over the rest. An all-reduce turns partial into copy, a
-/// reduce-scatter partial into shard, an all-gather shard into copy. An all-to-all turns partial or
-/// shard into shard: each rank then has all that the group has for its shard. An Update refuses
-/// partial.
+/// those in `partial`, whole and each rank's own over those in `own` (weights that ranks train
+/// apart), equal copies over the rest. An all-reduce turns partial into copy, a reduce-scatter
+/// partial into shard, an all-gather shard into copy. An all-to-all turns partial or shard into
+/// shard: each rank then has all that the group has for its shard. A copy may be written as own. An
+/// Update refuses partial, and a gradient that is own where its weights are copies. What an op
+/// makes of own values is own or partial.
 struct Layout {
-  Axes shard = 0, partial = 0;
+  Axes shard = 0, partial = 0, own = 0;
   friend bool operator==(Layout, Layout) = default;
 };
 
@@ -121,12 +123,17 @@ enum class Slot : std::uint8_t {
   residual,   // error-feedback memory of a sparsifier or a quantiser
   threshold,  // f32 x 2: the limit of a threshold select, the number of entries that last passed it
   sum_residual,  // error-feedback memory of the quantiser of a sum
+  left,          // the left factor of a matrix, its columns one after the other: rank x rows
+  right,         // the right factor of a matrix: rank x columns
+  anchor,        // fp32 copy of the weights that ranks last agreed on
+  outer_moment,  // momentum of the optimizer of `anchor`
 };
 constexpr auto spellings(Slot) {
-  return std::to_array<const char*>({"param", "grad", "input", "output", "saved", "grad_output",
-                                     "grad_input", "stats", "source", "target", "moment1",
-                                     "moment2", "master", "norm", "scale", "residual", "threshold",
-                                     "sum_residual"});
+  return std::to_array<const char*>(
+      {"param",      "grad",  "input",  "output",      "saved",     "grad_output",
+       "grad_input", "stats", "source", "target",      "moment1",   "moment2",
+       "master",     "norm",  "scale",  "residual",    "threshold", "sum_residual",
+       "left",       "right", "anchor", "outer_moment"});
 }
 
 struct InstanceIndex {
@@ -189,11 +196,12 @@ enum class Move : std::uint8_t {
   all_gather,
   broadcast,
   reduce,
-  all_to_all
+  all_to_all,
+  rotate
 };
 constexpr auto spellings(Move) {
-  return std::to_array<const char*>(
-      {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"});
+  return std::to_array<const char*>({"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                     "reduce", "all_to_all", "rotate"});
 }
 enum class Algorithm : std::uint8_t {
   automatic,
@@ -202,11 +210,12 @@ enum class Algorithm : std::uint8_t {
   halving_doubling,
   hierarchical,
   direct,
-  nvls
+  nvls,
+  in_network
 };
 constexpr auto spellings(Algorithm) {
-  return std::to_array<const char*>(
-      {"automatic", "ring", "double_tree", "halving_doubling", "hierarchical", "direct", "nvls"});
+  return std::to_array<const char*>({"automatic", "ring", "double_tree", "halving_doubling",
+                                     "hierarchical", "direct", "nvls", "in_network"});
 }
 /// Which entries a select keeps. top_k: those of the largest magnitude; of equal ones, the lower
 /// index. random_k: `keep` entries drawn anew each step, the same on every rank. threshold: those
@@ -226,19 +235,22 @@ constexpr auto spellings(Feedback) {
 }
 /// How a packet encodes which entries it holds (pictures in packets.h). index32: 32 bits per entry
 /// held. bitmap: one bit per entry of the gradient. delta16: 16 bits per entry held, an offset in
-/// its block of 65,536 entries, and a 32-bit count per block.
-enum class Coding : std::uint8_t { index32, bitmap, delta16 };
+/// its block of 65,536 entries, and a 32-bit count per block. values: nothing; only of random_k,
+/// whose draws every rank can repeat.
+enum class Coding : std::uint8_t { index32, bitmap, delta16, values };
 constexpr auto spellings(Coding) {
-  return std::to_array<const char*>({"index32", "bitmap", "delta16"});
+  return std::to_array<const char*>({"index32", "bitmap", "delta16", "values"});
 }
 /// How a quantise makes codes of entries v; the entries of a block share a scale, and a code c
 /// stands for c x scale. int8: scale = largest |v| / 127, c = v / scale rounded to nearest.
 /// stochastic: scale = ||v||_2 / s, c = v / scale rounded up or down at random so that its mean is
 /// v / scale; s = 2^(bits - 1) - 1 levels (Alistarh et al., NeurIPS 2017). sign: scale = ||v||_1 /
-/// entries, c = -1 or 1 (Karimireddy et al., ICML 2019).
-enum class Compressor : std::uint8_t { int8, stochastic, sign };
+/// entries, c = -1 or 1 (Karimireddy et al., ICML 2019). sign_rms: the same with scale = ||v||_2 /
+/// sqrt(entries) (Tang et al., ICML 2021). vote: c = -1 or 1, without a scale (Bernstein et al.,
+/// ICLR 2019).
+enum class Compressor : std::uint8_t { int8, stochastic, sign, sign_rms, vote };
 constexpr auto spellings(Compressor) {
-  return std::to_array<const char*>({"int8", "stochastic", "sign"});
+  return std::to_array<const char*>({"int8", "stochastic", "sign", "sign_rms", "vote"});
 }
 enum class KernelKind : std::uint8_t {
   measure,  // target (=|+=) Kernel::scale x the sum of squares of all sources
@@ -257,10 +269,49 @@ enum class KernelKind : std::uint8_t {
              // what the codes miss. A block with an entry that is not finite is sent as NaN, and
              // its residual is cleared. Without a residual, what the codes miss is lost
   dequantise,  // target = the entries of source's packets side by side; of a shard, their sum
+  momentum,    // target = (1 - beta1) x target + beta1 x scale x moment1: with scale 1 / n, a
+               // rank's part of the sum over n ranks that is the next first moment
+  // Factors of a matrix M (rows x columns in row-major order) of rank Kernel::rank, left P and
+  // right Q (Vogels et al., NeurIPS 2019, algorithm 1). With a residual, M is source + residual,
+  // and the residual becomes M.
+  draw,            // target = numbers of a normal distribution, drawn anew each step, the same on
+                   // every rank; target is entries [of, of + elements) of all that a step draws
+  project,         // left = M right
+  orthonormalise,  // the columns of left become orthonormal (Gram-Schmidt)
+  project_back,    // right = M^T left, with source = M
+  expand,          // target = left right^T; residual -= scale x target
+  weigh,           // target = scale x source: the rank's part of a weighted mean
+  drift,           // target = scale x (anchor - source): the same of what ranks have moved by
+  outer_step,  // SGD with Nesterov momentum by the gradient in source: outer_moment = momentum x
+               // outer_moment + source; anchor -= scale x (source + momentum x outer_moment);
+               // target = anchor
+  mix,         // target = scale x (target + the sum of all sources)
 };
 constexpr auto spellings(KernelKind) {
-  return std::to_array<const char*>(
-      {"measure", "rescale", "select", "scatter_add", "cast", "observe", "quantise", "dequantise"});
+  return std::to_array<const char*>({"measure", "rescale", "select", "scatter_add", "cast",
+                                     "observe", "quantise", "dequantise", "momentum", "draw",
+                                     "project", "orthonormalise", "project_back", "expand", "weigh",
+                                     "drift", "outer_step", "mix"});
+}
+
+/// Whether the kernel averages weights: all its operands have equal elements, in fp32.
+constexpr bool averages(KernelKind kind) {
+  return kind == KernelKind::weigh || kind == KernelKind::drift || kind == KernelKind::outer_step ||
+         kind == KernelKind::mix;
+}
+
+/// How the ranks of an axis divide a sequence (context parallelism). contiguous: rank i of n has
+/// the i-th of n parts. zigzag: it has parts i and 2n - 1 - i of 2n, in this order, so that causal
+/// attention is the same work for all.
+enum class Cut : std::uint8_t { contiguous, zigzag };
+constexpr auto spellings(Cut) { return std::to_array<const char*>({"contiguous", "zigzag"}); }
+/// Which part of a segment a pass computes. Attention over a divided sequence has three parts, with
+/// transfers between them: projection to queries, keys and values; attention of this rank's queries
+/// to one block of keys and values; output product with residual. Backward has them the other way
+/// round, and its part `project` computes the gradients of all parameters.
+enum class Part : std::uint8_t { whole, project, attend, output };
+constexpr auto spellings(Part) {
+  return std::to_array<const char*>({"whole", "project", "attend", "output"});
 }
 
 /// One pass of one model segment over one micro-batch. Operands by slot:
@@ -268,35 +319,59 @@ constexpr auto spellings(KernelKind) {
 ///   recompute:  param, input -> saved
 ///   backward:   param, saved, grad_output -> grad_input, grad     (head: stats for grad_output)
 /// The embedding reads tokens and has no input and no grad_input. The head also reads labels.
+/// Operands of the parts of an attention segment, where kv is a block of keys and values, and d a
+/// gradient:
+///   forward:    project  param, input -> saved, kv (target)
+///               attend   kv (source), saved (add)
+///               output   param, input, saved -> output
+///   backward:   output   param, grad_output -> d of attention's output (target)
+///               attend   kv (source), d of attention's output (grad_output), saved
+///                        -> dq (grad_input), d kv (target)
+///               project  param, input, saved, grad_output, dq and d kv (source) -> grad_input,
+///               grad
+/// Without a block, `attend` works on all tokens of some heads (docs/program.md).
 struct Compute {
   Id segment = none;  // into ModelSpec::segments
   Pass pass = Pass::forward;
   int samples = 0, microbatch = 0;
+  Part part = Part::whole;
+  Id block = none;  // of parts: the place along the axis cp of the rank whose keys and values these
+                    // are; none: all ranks exchange heads for tokens
 };
 struct Kernel {
   KernelKind kind = KernelKind::measure;
-  double scale = 1;                     // measure
-  std::int64_t of = 0, keep = 0;        // a packet holds `keep` of `of` entries.
+  double scale = 1;                     // measure, momentum, expand, weigh, drift, mix;
+                                        // outer_step: learning rate
+  std::int64_t of = 0, keep = 0;        // a packet holds `keep` of `of` entries. draw: the first.
                                         // cast: takes the first `keep` of every `stride` entries
   Selector selector = Selector::top_k;  // select, scatter_add
   Feedback feedback = Feedback::conserving;  // select
   Coding coding = Coding::index32;           // select, scatter_add
+  Id draw = 0;                               // of random_k: equal numbers draw equal entries
   int stride = 1;                            // observe, cast
   Compressor compressor = Compressor::int8;  // quantise, dequantise
   int bits = 8;                              // of a code: 1, 2, 4 or 8
   std::int64_t block = 0;                    // entries that share a scale
+  int rank = 0;                              // project, orthonormalise, project_back, expand
+  double momentum = 0;                       // outer_step
 };
 /// One optimizer step on a flat interval: param (write), grad (read), moment1/2 and master (add),
 /// norm (read, when clipping or fp16). Every rank runs it in every step. When norm is not finite,
-/// it changes nothing.
-struct Update {};
+/// it changes nothing. From step `frozen` on (0: never), grad is the new first moment, which
+/// replaces moment1, and moment2 stays as the step before left it, with its bias correction (1-bit
+/// Adam).
+struct Update {
+  int frozen = 0;
+};
 /// source -> target over the channel's group; in place when both name the same view. For reduce and
-/// broadcast, the root is the group's member that plays role `root`; none: the move has no root.
+/// broadcast, the root is the group's member that plays role `root`; none: the move has no root. In
+/// a rotate, each member sends its source to the member `distance` places after it, in a circle.
 struct Collective {
   Id channel = none;
   Move move = Move::all_reduce;
   Algorithm algorithm = Algorithm::automatic;
   Id root = none;
+  int distance = 0;
 };
 struct Send {
   Id channel = none, peer = none;  // peer: a role
@@ -392,6 +467,7 @@ struct Role {
 struct Axis {
   std::string name = {};
   int size = 1;
+  Cut cut = Cut::contiguous;  // of the axis cp
 };
 struct Program {
   std::string method = {};
@@ -433,6 +509,11 @@ Axes axis_named(const Program& program, const std::string& name);
 /// The axes along which ranks train on different samples: dp, or where shard groups divide the
 /// data-parallel ranks, replicate and shard.
 Axes data_axes(const Program& program);
+/// The axes over which gradients are summed: those along which ranks train on different samples,
+/// and cp, along which they have different tokens of the same samples.
+Axes gradient_axes(const Program& program);
+/// How the axis cp divides sequences; contiguous where there is none.
+Cut cut_of(const Program& program);
 /// The members of each group of a channel, in rank order. A rank's place in its group is its
 /// position in this list.
 std::vector<std::vector<Id>> groups_of(const Program& program, const Channel& channel);
@@ -444,6 +525,9 @@ struct GroupOfRank {
 GroupOfRank group_of_rank(const Program& program, const Channel& channel);
 /// Where an op computes: an update or a norm (measure) where its gradient is, others on the device.
 Place place_of(const Role& role, const Op& op);
+/// The type in which an op computes: that of its parameters; of a pass without any, of its source;
+/// f32 without both.
+DType dtype_of(const Role& role, const Op& op);
 /// The first ref of `op` with this slot; nullptr when there is none.
 const Ref* find(const Op& op, Slot slot);
 /// The channel of a communication op; none for local ops.

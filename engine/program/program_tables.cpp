@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/names.h"
+#include "engine/program/low_rank.h"
 #include "engine/program/packets.h"
 
 namespace rehearse::program {
@@ -35,6 +36,11 @@ void check_ref(const Program& p, const Role& role, Id o, const Ref& ref) {
     refuse(p, role, o,
            fmt::format("index {} of '{}', which has {}", int{ref.index}, storage.name,
                        storage.indices));
+  if ((ref.layout.own & (ref.layout.shard | ref.layout.partial)) != 0)
+    refuse(p, role, o,
+           fmt::format("'{}' is each rank's own along an axis along which it is a shard or a "
+                       "partial sum",
+                       role.views[ref.view].name));
 }
 
 /// Checks the roles that an op communicates with, and the channel of a reply.
@@ -75,14 +81,26 @@ void check_numbers(const Program& p, const Role& role, Id o) {
   if (const auto* pause = std::get_if<Pause>(&op.work))
     must(pause->seconds >= 0 && pause->seconds <= most_pause, "seconds", pause->seconds,
          fmt::format("from 0 to {}", most_pause));
+  if (const auto* update = std::get_if<Update>(&op.work))
+    must(update->frozen >= 0, "frozen", update->frozen, "at least 0");
   if (const auto* compute = std::get_if<Compute>(&op.work)) {
     must(compute->samples >= 1, "n", compute->samples, "at least 1");
     constexpr int most = decltype(Ref::index)::most;
     must(compute->microbatch >= 0 && compute->microbatch <= most, "mb", compute->microbatch,
          fmt::format("from 0 to {}", most));
+    const int blocks = size_of(p, axis_named(p, "cp"));
+    must(compute->block == none || static_cast<int>(compute->block) < blocks, "block",
+         compute->block, fmt::format("below {}, the size of the axis cp", blocks));
+    if ((compute->part == Part::whole && compute->block != none) ||
+        (compute->part != Part::whole && is_backward(compute->pass) &&
+         compute->pass != Pass::backward))
+      refuse(p, role, o, "only parts of attention have a block, and no half of a backward is one");
   } else if (const auto* kernel = std::get_if<Kernel>(&op.work)) {
     const std::int64_t most = most_bytes / 8;
     must(std::isfinite(kernel->scale), "scale", kernel->scale, "finite");
+    must(!factorises(*kernel) || kernel->rank >= 1, "rank", kernel->rank, "at least 1");
+    must(kernel->momentum >= 0 && kernel->momentum < 1, "momentum", kernel->momentum,
+         "at least 0 and below 1");
     must(kernel->stride >= 1, "stride", kernel->stride, "at least 1");
     must(kernel->of >= 0 && kernel->of <= most, "of", kernel->of,
          fmt::format("from 0 to {}", most));
@@ -90,6 +108,8 @@ void check_numbers(const Program& p, const Role& role, Id o) {
                         kernel->kind == KernelKind::scatter_add || quantises(*kernel);
     must(kernel->keep >= 0 && kernel->keep <= (packet ? kernel->of : most), "keep", kernel->keep,
          fmt::format("from 0 to {}", packet ? kernel->of : most));
+    must(kernel->coding != Coding::values || kernel->selector == Selector::random_k, "coding",
+         name_of(kernel->coding), "another coding, unless random_k chooses the entries");
     if (!quantises(*kernel)) return;
     must(kernel->keep >= 1, "keep", kernel->keep, "at least 1");
     const std::string codes = bits_text(kernel->compressor);
@@ -97,6 +117,9 @@ void check_numbers(const Program& p, const Role& role, Id o) {
     must(kernel->block >= 1 && kernel->block <= most &&
              (kernel->block % 8 == 0 || kernel->block >= kernel->keep),
          "block", kernel->block, "a multiple of 8, or all entries of a packet");
+  } else if (const auto* collective = std::get_if<Collective>(&op.work)) {
+    must((collective->distance != 0) == (collective->move == Move::rotate), "distance",
+         collective->distance, "above 0 in a rotate, and 0 in other moves");
   }
 }
 
@@ -132,6 +155,91 @@ void check_packets(const Program& p, const Role& role, Id o, const Kernel& kerne
       refuse(p, role, o, "the residual has other entries than the source");
 }
 
+/// Checks the operands of a kernel that averages weights: they have equally many elements, and the
+/// kernels work in fp32 on all but the source of a drift.
+void check_averaging(const Program& p, const Role& role, Id o) {
+  const Op& op = role.ops[o];
+  const std::int64_t elements = elements_of(p, role, *find(op, Slot::target));
+  for (const Ref& ref : op.refs) {
+    const std::string& name = role.views[ref.view].name;
+    if (elements_of(p, role, ref) != elements)
+      refuse(p, role, o, fmt::format("'{}' has another size than the result", name));
+    if (role.storages[role.views[ref.view].storage].dtype != DType::f32)
+      refuse(p, role, o, fmt::format("'{}' must be f32", name));
+  }
+}
+
+/// Refuses an op that makes something equal on all ranks of values that are each rank's own.
+void check_own(const Program& p, const Role& role, Id o) {
+  const Op& op = role.ops[o];
+  const auto* collective = std::get_if<Collective>(&op.work);
+  if (std::holds_alternative<Compute>(op.work)) return;  // activations are each rank's own anyway
+  const Axes joined = collective == nullptr || collective->move == Move::rotate
+                          ? Axes{0}
+                          : p.channels[collective->channel].group.axes;
+  Axes own = 0;
+  for (const Ref& ref : op.refs)
+    if (ref.mode != Mode::write) own |= ref.layout.own;
+  for (const Ref& ref : op.refs)
+    if (ref.mode != Mode::read && (own & ~joined & ~(ref.layout.own | ref.layout.partial)) != 0)
+      refuse(p, role, o,
+             fmt::format("'{}' is made of values that are each rank's own, but is stated to be "
+                         "equal on all of them",
+                         role.views[ref.view].name));
+}
+
+void check_update(const Program& p, const Role& role, Id o) {
+  const Layout grad = find(role.ops[o], Slot::grad)->layout;
+  if (grad.partial) refuse(p, role, o, "an update of a gradient that is still a partial sum");
+  if (grad.own != find(role.ops[o], Slot::param)->layout.own)
+    refuse(p, role, o, "an update of weights by a gradient of another layout");
+}
+
+/// Checks the operands of a kernel.
+void check_kernel(const Program& p, const Role& role, Id o, const Kernel& kernel) {
+  const auto needs = [&](std::initializer_list<Slot> slots) {
+    for (const Slot slot : slots)
+      if (find(role.ops[o], slot) == nullptr)
+        refuse(p, role, o, fmt::format("no {} operand", name_of(slot)));
+  };
+  switch (kernel.kind) {
+    case KernelKind::observe:
+      needs({Slot::source, Slot::target});
+      return check_observation(p, role, o, kernel);
+    case KernelKind::quantise:
+    case KernelKind::dequantise:
+      needs({Slot::source, Slot::target});
+      return check_packets(p, role, o, kernel);
+    case KernelKind::outer_step:
+      needs({Slot::outer_moment});
+      [[fallthrough]];
+    case KernelKind::drift:
+      needs({Slot::anchor});
+      [[fallthrough]];
+    case KernelKind::weigh:
+    case KernelKind::mix:
+      needs({Slot::source, Slot::target});
+      return check_averaging(p, role, o);
+    case KernelKind::draw:
+      return needs({Slot::target});
+    case KernelKind::momentum:
+      needs({Slot::target, Slot::moment1});
+      if (elements_of(p, role, *find(role.ops[o], Slot::target)) !=
+          elements_of(p, role, *find(role.ops[o], Slot::moment1)))
+        refuse(p, role, o, "the moment has other entries than the target");
+      return;
+    case KernelKind::project:
+    case KernelKind::orthonormalise:
+    case KernelKind::project_back:
+    case KernelKind::expand:
+      if (const std::string why = wrong_factors(p, role, role.ops[o]); !why.empty())
+        refuse(p, role, o, why);
+      return;
+    default:
+      return;
+  }
+}
+
 void check_operands(const Program& p, const Role& role, Id o) {
   const Op& op = role.ops[o];
   const auto needs = [&](Slot slot) {
@@ -143,20 +251,12 @@ void check_operands(const Program& p, const Role& role, Id o) {
           [&](const Recv&) { needs(Slot::target); }, [&](const Take&) { needs(Slot::target); },
           [&](const Update&) {
             needs(Slot::param), needs(Slot::grad);
-            if (find(op, Slot::grad)->layout.partial)
-              refuse(p, role, o, "an update of a gradient that is still a partial sum");
+            check_update(p, role, o);
           },
           [&](const Collective&) {
             if (find(op, Slot::source) == nullptr) needs(Slot::target);
           },
-          [&](const Kernel& kernel) {
-            if (kernel.kind != KernelKind::observe && !quantises(kernel)) return;
-            needs(Slot::source), needs(Slot::target);
-            if (quantises(kernel))
-              check_packets(p, role, o, kernel);
-            else
-              check_observation(p, role, o, kernel);
-          },
+          [&](const Kernel& kernel) { check_kernel(p, role, o, kernel); },
           [&](const Copy&) {
             needs(Slot::source), needs(Slot::target);
             const Ref &source = *find(op, Slot::source), &target = *find(op, Slot::target);
@@ -170,6 +270,7 @@ void check_operands(const Program& p, const Role& role, Id o) {
           [&](const Save&) { needs(Slot::source); }, [](const Compute&) {}, [](const Pause&) {},
           [](const Issue&) {}},
       op.work);
+  check_own(p, role, o);
   if (std::holds_alternative<Copy>(op.work) || std::holds_alternative<Save>(op.work)) return;
   const auto storage = [&](const Ref& ref) -> const Storage& {
     return role.storages[role.views[ref.view].storage];

@@ -33,6 +33,7 @@ std::string ref_text(const Program& p, const Role& role, const Ref& ref) {
   if (ref.age) out += fmt::format("@{}", int{ref.age});
   if (ref.layout.shard) out += fmt::format("/shard({})", axes_text(p, ref.layout.shard));
   if (ref.layout.partial) out += fmt::format("/partial({})", axes_text(p, ref.layout.partial));
+  if (ref.layout.own) out += fmt::format("/own({})", axes_text(p, ref.layout.own));
   return out;
 }
 
@@ -40,8 +41,11 @@ std::string work_text(const Program& p, const Work& work) {
   return std::visit(
       overloaded{
           [](const Compute& c) {
-            return fmt::format("{} s{} n={} mb={}", name_of(c.pass), c.segment, c.samples,
-                               c.microbatch);
+            std::string out = fmt::format("{} s{} n={} mb={}", name_of(c.pass), c.segment,
+                                          c.samples, c.microbatch);
+            if (c.part != Part::whole) out += fmt::format(" part={}", name_of(c.part));
+            if (c.block != none) out += fmt::format(" block={}", c.block);
+            return out;
           },
           [](const Kernel& k) {
             std::string out(name_of(k.kind));
@@ -53,19 +57,25 @@ std::string work_text(const Program& p, const Work& work) {
             if (k.feedback != Feedback::conserving)
               out += fmt::format(" feedback={}", name_of(k.feedback));
             if (k.coding != Coding::index32) out += fmt::format(" coding={}", name_of(k.coding));
+            if (k.draw) out += fmt::format(" draw={}", k.draw);
             if (k.stride != 1) out += fmt::format(" stride={}", k.stride);
             if (k.compressor != Compressor::int8)
               out += fmt::format(" compressor={}", name_of(k.compressor));
             if (k.bits != 8) out += fmt::format(" bits={}", k.bits);
             if (k.block) out += fmt::format(" block={}", k.block);
+            if (k.rank) out += fmt::format(" rank={}", k.rank);
+            if (k.momentum != 0) out += fmt::format(" momentum={}", k.momentum);
             return out;
           },
-          [](const Update&) { return std::string("update"); },
+          [](const Update& u) {
+            return u.frozen ? fmt::format("update frozen={}", u.frozen) : std::string("update");
+          },
           [&](const Collective& c) {
             std::string out = fmt::format("{} {}", name_of(c.move), p.channels[c.channel].name);
             if (c.algorithm != Algorithm::automatic)
               out += fmt::format(" by={}", name_of(c.algorithm));
             if (c.root != none) out += fmt::format(" root={}", p.roles[c.root].name);
+            if (c.distance != 0) out += fmt::format(" distance={}", c.distance);
             return out;
           },
           [&](const Send& s) {
@@ -126,7 +136,9 @@ std::string to_text(const Program& p, const Role& role, Id id) {
 
 std::string to_text(const Program& p) {
   std::string out = fmt::format("rehearse-program {}\nmethod {}\nmesh", text_version, p.method);
-  for (const Axis& axis : p.mesh) out += fmt::format(" {}={}", axis.name, axis.size);
+  for (const Axis& axis : p.mesh)
+    out += fmt::format(" {}={}{}", axis.name, axis.size,
+                       axis.cut == Cut::contiguous ? "" : fmt::format(":{}", name_of(axis.cut)));
   out += fmt::format("\nworld {}\n", p.world_size);
   for (const Channel& c : p.channels) {
     out += fmt::format("channel {} {}", c.name, name_of(c.match));

@@ -30,7 +30,7 @@ Library read_library(const Config& file) {
     Protocol& p = out.protocols.emplace_back();
     p.name = c.text("name", std::nullopt);
     p.algorithm = *from_name<program::Algorithm>(
-        c.text("algorithm", std::nullopt, {"ring", "double_tree", "nvls"}));
+        c.text("algorithm", std::nullopt, {"ring", "double_tree", "nvls", "in_network"}));
     p.nvlink_only = c.flag("nvlink_only", false);
     p.measured = read_times(c.section("measured"));
     p.estimated = read_times(c.section("estimated"));
@@ -48,6 +48,11 @@ Library read_library(const Config& file) {
 bool Library::has(program::Algorithm algorithm) const {
   return std::any_of(protocols.begin(), protocols.end(),
                      [&](const Protocol& p) { return p.algorithm == algorithm; });
+}
+
+bool Library::runs_sums_of(program::Algorithm algorithm) const {
+  if (algorithm == program::Algorithm::in_network) return protocols.empty() || has(algorithm);
+  return algorithm != program::Algorithm::nvls || has(algorithm);
 }
 
 Library load_library(const std::string& name_or_path) {

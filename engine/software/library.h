@@ -43,6 +43,10 @@ struct Library {
 
   bool operator==(const Library&) const = default;
   bool has(program::Algorithm algorithm) const;
+  /// False where switches would have to add and the library cannot ask them to: nvls needs a
+  /// protocol of it, and so does in_network where the library has protocols at all. A library in
+  /// rounds uses in_network as it is.
+  bool runs_sums_of(program::Algorithm algorithm) const;
 };
 
 /// Reads a library by name (nccl-2.10: software/libraries/nccl-2.10.toml) or path; "rounds" is the

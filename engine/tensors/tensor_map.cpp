@@ -185,10 +185,16 @@ class Mapper {
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::target});
               if (kernel.kind == program::KernelKind::select)
                 return relate_slots(rank, op, {program::Slot::source, program::Slot::residual});
+              if (kernel.kind == program::KernelKind::project)
+                return relate_slots(rank, op, {program::Slot::source, program::Slot::residual});
               if (kernel.kind == program::KernelKind::quantise)
                 return relate_slots(
                     rank, op,
                     {program::Slot::source, program::Slot::residual, program::Slot::sum_residual});
+              if (averages(kernel.kind))
+                return relate_slots(rank, op,
+                                    {program::Slot::source, program::Slot::target,
+                                     program::Slot::anchor, program::Slot::outer_moment});
               return false;
             },
             [&](const program::Update&) {
@@ -330,6 +336,7 @@ class Mapper {
         StorageMap& storage = map.storages[role.views[ref.view].storage];
         if (const StorageKind kind = kind_of(ref.slot); storage.kind == StorageKind::other)
           storage.kind = kind;
+        if (ref.mode != program::Mode::read) storage.own |= ref.layout.own;
         // A host that updates copies the new weights to the device.
         if ((std::holds_alternative<program::Update>(op.work) ||
              std::holds_alternative<program::Copy>(op.work)) &&
@@ -365,6 +372,10 @@ class Mapper {
         return StorageKind::scale;
       case program::Slot::sum_residual:
         return StorageKind::sum_residual;
+      case program::Slot::anchor:
+        return StorageKind::anchor;
+      case program::Slot::outer_moment:
+        return StorageKind::outer_moment;
       default:
         return StorageKind::other;
     }

@@ -38,16 +38,25 @@ enum class StorageKind : std::uint8_t {
   master,
   residual,
   scale,
-  sum_residual
+  sum_residual,
+  anchor,
+  outer_moment
 };
 constexpr auto spellings(StorageKind) {
   return std::to_array<const char*>({"other", "param", "grad", "moment1", "moment2", "master",
-                                     "residual", "scale", "sum_residual"});
+                                     "residual", "scale", "sum_residual", "anchor",
+                                     "outer_moment"});
+}
+
+/// Whether the storage has weights: a new run and imported weights fill it.
+constexpr bool is_weight(StorageKind kind) {
+  return kind == StorageKind::param || kind == StorageKind::master || kind == StorageKind::anchor;
 }
 
 struct StorageMap {
   StorageKind kind = StorageKind::other;
-  bool updated = false;  // whether an update of this rank writes it: it is the owner's copy
+  bool updated = false;   // whether an update of this rank writes it: it is the owner's copy
+  program::Axes own = 0;  // along these, each rank has values of its own (program::Layout::own)
   std::vector<ParamPiece> pieces = {};  // by rising begin, without overlaps; padding has no piece
 };
 

@@ -68,9 +68,10 @@ std::vector<TensorPart> parts_of(const link::LinkedProgram& linked, const model:
         continue;
       }
       for (const ParamPiece& piece : mapped.pieces) {
-        const int copy = mapped.kind == StorageKind::residual
-                             ? residual_place(linked, maps, rank, piece.group).index
-                             : 0;
+        const int copy =
+            mapped.kind == StorageKind::residual
+                ? residual_place(linked, maps, rank, piece.group).index
+                : place_of(linked.program, mapped.own, rank).index;  // 0 where copies are equal
         for (const TensorInterval& tensor : tensors_of(model.groups[piece.group], map.tp_size)) {
           const std::int64_t last = piece.offset + piece.end - piece.begin;
           const std::int64_t begin = std::max(tensor.begin, piece.offset);

@@ -21,8 +21,9 @@ struct PartKey {
   int age = 1;              // 1: the newest version, 2: the one before
   std::string tensor = {};  // a TensorSpec's name; "scale" for the loss scale; "ROLE.STORAGE" for
                             // a storage without tensors
-  int copy = 0;  // residuals: the index of residual_place; storages without tensors: the rank; else
-                 // 0, because all copies are equal
+  int copy = 0;  // residuals: the index of residual_place; what is each rank's own: its place
+                 // along those axes; storages without tensors: the rank; else 0, because all copies
+                 // are equal
   int tp_rank = 0, tp_size = 1;     // 0 and 1 if the tensor is not split over tp
   std::int64_t begin = 0, end = 0;  // elements of this tp rank's part of the tensor, flat
   friend auto operator<=>(const PartKey&, const PartKey&) = default;

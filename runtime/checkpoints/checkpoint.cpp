@@ -114,10 +114,15 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartK
     }
     return sum;
   }
-  std::vector<std::byte> whole = reader.whole(key.kind, key.tensor, key.age, key.copy, spec, dtype);
+  // What was each rank's own begins as the mean on another number of ranks.
+  const bool means = key.kind != tensors::StorageKind::other && copies != copies_now;
+  const auto read = [&](int age) {
+    return means ? reader.mean(key.kind, key.tensor, age, spec, dtype)
+                 : reader.whole(key.kind, key.tensor, age, key.copy, spec, dtype);
+  };
+  std::vector<std::byte> whole = read(key.age);
   // If the method keeps more versions than the checkpoint has, older versions start as the newest.
-  if (whole.empty() && key.age > 1)
-    whole = reader.whole(key.kind, key.tensor, 1, key.copy, spec, dtype);
+  if (whole.empty() && key.age > 1) whole = read(1);
   return whole;
 }
 
@@ -346,7 +351,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       const int copies =
           known && part.key.kind == tensors::StorageKind::residual
               ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
-              : 0;
+              : tensors::place_of(c.linked.program,
+                                  executor.maps()[c.rank].storages[part.storage].own, c.rank)
+                    .count;
       slowed(options.slowdown, [&] {
         last = {whole,
                 tensor_for(reader, whole, known ? spec->second.tensor : nullptr, dtype, copies)};

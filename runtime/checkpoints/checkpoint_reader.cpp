@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <list>
@@ -12,6 +13,7 @@
 #include "engine/base/names.h"
 #include "runtime/checkpoints/increment.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/kernels/floats.h"
 
 namespace rehearse::runtime {
 
@@ -111,6 +113,31 @@ std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const 
       std::memcpy(bytes.data() + key.begin * width, data, entry.data.size());
   }
   return bytes;
+}
+
+std::vector<std::byte> CheckpointReader::mean(tensors::StorageKind kind, const std::string& tensor,
+                                              int age, const model::TensorSpec* spec,
+                                              program::DType dtype) {
+  const int count = copies(kind, tensor);
+  std::vector<std::byte> out = whole(kind, tensor, age, 0, spec, dtype);
+  if (count < 2 || out.empty()) return out;
+  const auto elements = static_cast<std::int64_t>(out.size()) / size_of(dtype);
+  std::vector<float> sum(static_cast<std::size_t>(elements));
+  std::array<float, float_block> block = {};
+  for (int copy = 0; copy < count; ++copy) {
+    const std::vector<std::byte> one = whole(kind, tensor, age, copy, spec, dtype);
+    for (std::int64_t begin = 0; begin < elements; begin += float_block) {
+      const std::int64_t n = std::min(float_block, elements - begin);
+      const float* values = as_f32(one.data(), dtype, begin, n, block.data());
+      for (std::int64_t i = 0; i < n; ++i) sum[static_cast<std::size_t>(begin + i)] += values[i];
+    }
+  }
+  for (float& value : sum) value /= static_cast<float>(count);
+  if (dtype == program::DType::f32)
+    std::memcpy(out.data(), sum.data(), out.size());
+  else
+    store_f32(sum.data(), elements, out.data(), dtype, 0);
+  return out;
 }
 
 int CheckpointReader::copies(tensors::StorageKind kind, const std::string& tensor) const {

@@ -31,7 +31,10 @@ class CheckpointReader {
   /// another precision or shape, elements missing.
   std::vector<std::byte> whole(tensors::StorageKind kind, const std::string& tensor, int age,
                                int copy, const model::TensorSpec* spec, program::DType dtype);
-  /// Number of copies (residuals of data-parallel ranks); 0: none saved.
+  /// The mean of all copies of a tensor, in its type; `whole` where there is one.
+  std::vector<std::byte> mean(tensors::StorageKind kind, const std::string& tensor, int age,
+                              const model::TensorSpec* spec, program::DType dtype);
+  /// Number of copies (residuals, and what was each rank's own); 0: none saved.
   int copies(tensors::StorageKind kind, const std::string& tensor) const;
   /// The dtype that a tensor was saved in; f32 when there is none.
   program::DType dtype_of(tensors::StorageKind kind, const std::string& tensor);

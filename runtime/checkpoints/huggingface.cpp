@@ -110,7 +110,7 @@ void export_weights(const std::string& checkpoint, const model::ModelSpec& model
     for (const model::TensorSpec& spec : group.tensors) {
       const program::DType type = reader.dtype_of(tensors::StorageKind::param, spec.name);
       const std::vector<std::byte> bytes =
-          reader.whole(tensors::StorageKind::param, spec.name, 1, 0, &spec, type);
+          reader.mean(tensors::StorageKind::param, spec.name, 1, &spec, type);
       if (bytes.empty()) throw InputError(fmt::format("{}: it has no {}", checkpoint, spec.name));
       const OuterTensor outer = outer_tensor(model, spec);
       at::Tensor tensor = wrap(bytes, spec.shape, type);
@@ -146,9 +146,7 @@ void import_weights(const std::string& path, const ExecutorContext& context, Exe
   for (Id s = 0; s < map.storages.size(); ++s) {
     const tensors::StorageKind kind = map.storages[s].kind;
     const program::Storage& storage = executor.role().storages[s];
-    if (storage.life != program::Life::state ||
-        (kind != tensors::StorageKind::param && kind != tensors::StorageKind::master))
-      continue;
+    if (storage.life != program::Life::state || !tensors::is_weight(kind)) continue;
     for (const tensors::ParamPiece& piece : map.storages[s].pieces) {
       const model::ParamGroup& group = model.groups[piece.group];
       for (const tensors::TensorInterval& slot : tensors::tensors_of(group, map.tp_size)) {

@@ -29,7 +29,7 @@ struct CollectiveSpec {
   program::Algorithm algorithm = program::Algorithm::automatic;
   program::DType dtype = program::DType::f32;
   std::int64_t elements = 0;
-  int root = 0;  // of broadcast and reduce: a member
+  int root = 0;  // of broadcast and reduce: a member; of a rotate: the distance
   /// True if the source may be overwritten although it is not the target. It saves a copy.
   bool consume = false;
   friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
@@ -66,13 +66,14 @@ class Communicator {
   ///   reduce_scatter     whole         own part
   ///   all_gather         own part      whole
   ///   all_to_all         whole         whole: part i comes from member i, part j goes to member j
+  ///   rotate             whole         whole: that of the member `distance` places before
   ///
   /// It runs in place when both pointers are equal; with a part, when the part's pointer lies at
-  /// its place in the whole. An all_to_all never runs in place, and its parts are equal. Sums are
-  /// made in the dtype that is sent: f32 in fp32, i32 and u8 with wrap-around, bf16 and f16 rounded
-  /// after every addition. On the CPU it returns when the target holds the result; an accelerator
-  /// only queues it on the lane's stream. Throws BackendError that names channel, peer rank and
-  /// what was waited for.
+  /// its place in the whole. An all_to_all and a rotate never run in place; an all_to_all's parts
+  /// are equal. Sums are made in the dtype that is sent: f32 in fp32, i32 and u8 with wrap-around,
+  /// bf16 and f16 rounded after every addition. On the CPU it returns when the target holds the
+  /// result; an accelerator only queues it on the lane's stream. Throws BackendError that names
+  /// channel, peer rank and what was waited for.
   virtual void run(int handle, void* source, void* target) = 0;
 
   /// Point to point, to and from one member. `send` returns when the buffer may be reused. One

@@ -305,6 +305,10 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
       copy(own_part(spec, to), own_part(spec, from), part);
       play(prepared, from, to);
       return;
+    case program::Move::rotate:
+      if (size() == 1) copy(to, from, bytes);
+      play(prepared, from, to);
+      return;
     case program::Move::reduce_scatter: {
       const bool in_place = to == own_part(spec, from);
       std::byte* work = in_place || spec.consume || size() == 1 ? from : scratch_.data();

@@ -47,6 +47,7 @@ void send(int fd, const Assignment& a) {
                    {"local_world_size", a.local_world_size},
                    {"address", a.address},
                    {"port", a.port},
+                   {"start", a.start},
                    {"first", a.first},
                    {"resume_from", a.resume_from},
                    {"set", a.set},
@@ -70,6 +71,7 @@ std::optional<Assignment> receive_assignment(int fd) {
                     .local_world_size = packet->at("local_world_size"),
                     .address = packet->at("address"),
                     .port = packet->at("port"),
+                    .start = packet->at("start"),
                     .first = packet->at("first"),
                     .resume_from = packet->at("resume_from"),
                     .set = packet->at("set"),
@@ -131,7 +133,8 @@ Environment Agent::environment_of(const Assignment& a) const {
           .master_address = a.address,
           .master_port = a.port,
           .launcher = "rehearse",
-          .listener = first ? fcntl(listener_.get(), F_DUPFD_CLOEXEC, 3) : -1};
+          .listener = first ? fcntl(listener_.get(), F_DUPFD_CLOEXEC, 3) : -1,
+          .start = a.start};
 }
 
 }  // namespace rehearse::runtime

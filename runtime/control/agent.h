@@ -24,6 +24,7 @@ struct Assignment {
   int local_rank = 0, local_world_size = 1;
   std::string address = {};           // of rank 0's node
   std::uint16_t port = 0;             // where rank 0 listens
+  int start = 0;                      // as Environment::start
   bool first = false;                 // the run's first start: as the command line says
   std::string resume_from = {};       // a checkpoint; empty: the run begins anew
   std::vector<std::string> set = {};  // --set of this start, after those of the command line

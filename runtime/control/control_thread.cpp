@@ -225,7 +225,8 @@ void Control::Impl::start() {
                                             : listen_on(any_port ? std::uint16_t{0} : port);
     port = port_of(listener.get());
     host = "127.0.0.1";
-    supervisor = std::make_unique<Supervisor>(std::move(listener), environment.world_size, options);
+    supervisor = std::make_unique<Supervisor>(std::move(listener), environment.world_size,
+                                              environment.start, options);
     if (environment.agent_store) tell_agent_store(environment, port, options.join);
   } else if (environment.agent_store) {
     port = ask_agent_store(environment, options.join);
@@ -236,12 +237,12 @@ void Control::Impl::start() {
     throw BackendError(fmt::format("rank 0 did not come: {}", error.what()));
   }
   supervisor_address = peer_address(connection.fd());
-  connection.queue(Message(MessageKind::hello)
-                       .put(control_version)
-                       .put(static_cast<std::uint32_t>(environment.rank))
-                       .put(static_cast<std::uint32_t>(environment.world_size))
-                       .put_text(host_name())
-                       .put(static_cast<std::int64_t>(getpid())));
+  connection.queue(CommHello{.rank = static_cast<std::uint32_t>(environment.rank),
+                             .world_size = static_cast<std::uint32_t>(environment.world_size),
+                             .start = static_cast<std::uint32_t>(environment.start),
+                             .host = host_name(),
+                             .pid = getpid()}
+                       .message());
   connection.flush();
   heard = last_turn = Clock::now();
   thread = std::thread([this] { run(); });

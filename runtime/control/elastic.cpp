@@ -98,7 +98,8 @@ class Elastic {
                    .first_start = start.first,
                    .here = ranks_here(start),
                    .address = start.address,
-                   .port = start.port};
+                   .port = start.port,
+                   .number = start.number};
     for (const auto& [name, ranks] : start.ranks_of_node) {
       if (name == nodes_.self().name) break;
       next.first += ranks;

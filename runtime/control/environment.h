@@ -23,6 +23,7 @@ struct Environment {
   /// Rank 0 then tells its own port through that store.
   bool agent_store = false;
   std::string run_id = {};  // differs between restarts of a torchrun job
+  int start = 0;            // which start of a run whose launcher outlives failures; the first is 0
 };
 
 /// Looks up an environment variable; nothing when it is not set.

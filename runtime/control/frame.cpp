@@ -25,6 +25,28 @@ const char* Message::take_bytes(std::size_t n) {
   return at;
 }
 
+Message CommHello::message() const {
+  return Message(MessageKind::hello)
+      .put(version)
+      .put(rank)
+      .put(world_size)
+      .put(start)
+      .put_text(host)
+      .put(pid);
+}
+
+CommHello CommHello::of(Message& message) {
+  if (message.kind() != MessageKind::hello) throw BackendError("no hello");
+  CommHello hello{.version = message.take<std::uint32_t>()};
+  if (hello.version != control_version) return hello;
+  hello.rank = message.take<std::uint32_t>();
+  hello.world_size = message.take<std::uint32_t>();
+  hello.start = message.take<std::uint32_t>();
+  hello.host = message.take_text();
+  hello.pid = message.take<std::int64_t>();
+  return hello;
+}
+
 void FrameSocket::queue(const Message& message) {
   const auto size = static_cast<std::uint32_t>(message.body().size());
   output_.append(reinterpret_cast<const char*>(&size), sizeof size);

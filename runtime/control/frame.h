@@ -15,9 +15,11 @@
 
 namespace rehearse::runtime {
 
+inline constexpr std::uint32_t control_version = 3;
+
 enum class MessageKind : std::uint8_t {
   // from a rank to the supervisor
-  hello,      // version, rank, world size, host name, process id
+  hello,      // CommHello
   lanes,      // names of the lanes, in the order of later beats
   beat,       // per lane: packed progress, pulses
   set,        // key, value
@@ -73,6 +75,19 @@ class Message {
   MessageKind kind_;
   std::string body_;
   std::size_t position_ = 0;
+};
+
+/// How a rank introduces itself to the supervisor.
+struct CommHello {
+  std::uint32_t version = control_version;
+  std::uint32_t rank = 0, world_size = 0;
+  std::uint32_t start = 0;  // Environment::start
+  std::string host = {};
+  std::int64_t pid = 0;
+
+  Message message() const;
+  /// Of another version, only `version` is filled in. Throws BackendError when it is no hello.
+  static CommHello of(Message& message);
 };
 
 /// One end of a connection of the control plane.

@@ -48,6 +48,7 @@ struct NextStart {
   int here = -1;                      // ranks here; -1: all
   std::string address = "127.0.0.1";  // of rank 0's node
   std::uint16_t port = 0;             // where rank 0 listens; 0: here
+  int number = 0;                     // as launchers on other nodes count starts; 0: no others
 };
 
 /// A run on nodes that come and go, each with a launcher (runtime/control/rendezvous.h).

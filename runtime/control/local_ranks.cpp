@@ -99,6 +99,7 @@ void LocalRanks::go_on(const NextStart& next) {
   }
   for (RankProcess& p : processes_) p.rank = -1;
   ranks_ = next.ranks;
+  start_ = next.number == 0 ? start_ + 1 : next.number;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const int rank = next.first + static_cast<int>(place);
     RankProcess& p =
@@ -111,6 +112,7 @@ void LocalRanks::go_on(const NextStart& next) {
                                    .local_world_size = here,
                                    .address = next.address,
                                    .port = next.port == 0 ? port() : next.port,
+                                   .start = start_,
                                    .first = next.first_start,
                                    .resume_from = next.resume_from,
                                    .set = next.set});

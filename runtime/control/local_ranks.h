@@ -76,6 +76,7 @@ class LocalRanks {
   RankOutput output_ = {};
   std::vector<RankProcess> processes_ = {};
   int ranks_ = 0;  // of this start, those of other launchers as well
+  int start_ = 0;  // the number of this start
   std::optional<Deadline> deadline_ = {};
   bool failed_ = false, draining_ = false, began_ = false;
   bool ending_ = false;                      // all processes are to end

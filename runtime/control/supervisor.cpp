@@ -45,6 +45,7 @@ struct Supervisor::Impl {
   Fd listener;
   ControlOptions options;
   std::vector<Member> members;
+  std::uint32_t start;
   std::vector<FrameSocket> unidentified = {};  // connected, but no hello yet
   Fd wake = make_signal();
   std::atomic<bool> ending = false;
@@ -53,10 +54,11 @@ struct Supervisor::Impl {
   std::optional<Message> verdict = {};
   std::thread thread = {};
 
-  Impl(Fd listener_in, int world_size, ControlOptions options_in)
+  Impl(Fd listener_in, int world_size, int start_in, ControlOptions options_in)
       : listener(std::move(listener_in)),
         options(std::move(options_in)),
-        members(static_cast<std::size_t>(world_size)) {}
+        members(static_cast<std::size_t>(world_size)),
+        start(static_cast<std::uint32_t>(start_in)) {}
 
   std::string name(std::size_t rank) const {
     const Member& m = members[rank];
@@ -87,22 +89,20 @@ struct Supervisor::Impl {
     broadcast(message);
   }
 
-  void join(FrameSocket connection, Message& hello) {
-    const auto version = hello.take<std::uint32_t>();
-    const auto rank = hello.take<std::uint32_t>();
-    const auto world = hello.take<std::uint32_t>();
-    const std::string host = hello.take_text();
-    const auto pid = hello.take<std::int64_t>();
-    const std::string who = fmt::format("rank {} ({}, pid {})", rank, host, pid);
+  void join(FrameSocket connection, const CommHello& hello) {
+    const std::uint32_t rank = hello.rank;
+    const std::string who = fmt::format("rank {} ({}, pid {})", rank, hello.host, hello.pid);
     std::string refusal;
-    if (version != control_version) {
+    if (hello.version != control_version) {
       refusal = fmt::format(
-          "{} speaks version {} of the control plane, rank 0 version {}: start "
-          "every rank with the same build",
-          who, version, control_version);
-    } else if (world != members.size()) {
-      refusal =
-          fmt::format("{} was started for {} ranks, rank 0 for {}", who, world, members.size());
+          "a rank at {} speaks version {} of the control plane, rank 0 version {}: start every "
+          "rank with the same build",
+          peer_address(connection.fd()), hello.version, control_version);
+    } else if (hello.start != start) {
+      return;
+    } else if (hello.world_size != members.size()) {
+      refusal = fmt::format("{} was started for {} ranks, rank 0 for {}", who, hello.world_size,
+                            members.size());
     } else if (rank >= members.size()) {
       refusal = fmt::format("{} is not one of {} ranks", who, members.size());
     } else if (members[rank].joined) {
@@ -119,8 +119,8 @@ struct Supervisor::Impl {
     Member& m = members[rank];
     m.address = peer_address(connection.fd());
     m.connection = std::move(connection);
-    m.host = host;
-    m.pid = pid;
+    m.host = hello.host;
+    m.pid = hello.pid;
     m.heard = Clock::now();
     m.joined = true;
     m.view.rank = rank;
@@ -228,10 +228,10 @@ struct Supervisor::Impl {
     const bool open = stranger.fill();
     try {
       if (auto message = stranger.next()) {
-        if (message->kind() != MessageKind::hello) throw BackendError("no hello");
+        const CommHello hello = CommHello::of(*message);
         FrameSocket connection = std::move(stranger);
         unidentified.erase(unidentified.begin() + static_cast<std::ptrdiff_t>(index));
-        join(std::move(connection), *message);
+        join(std::move(connection), hello);
         return;
       }
       if (open) return;
@@ -359,8 +359,8 @@ struct Supervisor::Impl {
   }
 };
 
-Supervisor::Supervisor(Fd listener, int world_size, ControlOptions options)
-    : impl_(std::make_unique<Impl>(std::move(listener), world_size, std::move(options))) {
+Supervisor::Supervisor(Fd listener, int world_size, int start, ControlOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), world_size, start, std::move(options))) {
   impl_->thread = std::thread([this] { impl_->run(); });
 }
 

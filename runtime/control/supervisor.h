@@ -19,8 +19,6 @@
 
 namespace rehearse::runtime {
 
-inline constexpr std::uint32_t control_version = 2;
-
 /// A lane of a rank, as its heartbeats describe it (packed: see LaneProgress).
 struct LaneView {
   std::string name = {};
@@ -58,7 +56,9 @@ std::optional<Blame> find_hang(const std::vector<RankView>& ranks, Deadline now,
 
 class Supervisor {
  public:
-  Supervisor(Fd listener, int world_size, ControlOptions options);
+  /// `start`: as Environment::start. Ranks of other starts are not heard: all starts share the
+  /// launcher's socket, and a rank of an earlier one may have connected to it before it died.
+  Supervisor(Fd listener, int world_size, int start, ControlOptions options);
   /// Sends what is queued, for at most one second, and ends the thread.
   ~Supervisor();
 

@@ -190,6 +190,18 @@ void NcclCommunicator::exchange_parts(const CollectiveSpec& spec, char* source,
   check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
+/// A send and a receive in one group, which NCCL runs at once.
+void NcclCommunicator::rotate(const CollectiveSpec& spec, char* source, char* target) const {
+  const auto type = type_of(spec.dtype);
+  const auto count = static_cast<std::size_t>(spec.elements);
+  const int to = (member() + spec.root) % size(),
+            from = (member() + size() - spec.root % size()) % size();
+  check_in_group(ncclGroupStart(), "ncclGroupStart");
+  check_in_group(ncclSend(source, count, type, to, comm_, stream_.raw()), "ncclSend");
+  check_in_group(ncclRecv(target, count, type, from, comm_, stream_.raw()), "ncclRecv");
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
 void NcclCommunicator::run(int handle, void* source, void* target) {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(handle)];
   const auto count = static_cast<std::size_t>(spec.elements);
@@ -211,6 +223,10 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
       break;
     case program::Move::all_to_all:
       exchange_parts(spec, static_cast<char*>(source), static_cast<char*>(target));
+      break;
+    case program::Move::rotate:
+      moved = bytes;
+      rotate(spec, static_cast<char*>(source), static_cast<char*>(target));
       break;
     case program::Move::broadcast:
       moved = bytes;

@@ -39,6 +39,7 @@ class NcclCommunicator : public Communicator {
   void settle(const char* call) const;
   void scatter(const CollectiveSpec& spec, char* source, char* target) const;
   void gather(const CollectiveSpec& spec, char* source, char* target) const;
+  void rotate(const CollectiveSpec& spec, char* source, char* target) const;
   void exchange_parts(const CollectiveSpec& spec, char* source, char* target) const;
 
   std::shared_ptr<Watch> watch_;

@@ -179,10 +179,14 @@ void Data::validation(std::int64_t first, int samples, std::int64_t* tokens,
 }
 
 std::int64_t Data::training_labels(std::int64_t step) const {
-  if (settings_.objective == Objective::causal)
-    return std::int64_t{settings_.global_batch} * settings_.seq_len;
+  return training_labels(step, 0, settings_.global_batch);
+}
+
+std::int64_t Data::training_labels(std::int64_t step, std::int64_t first,
+                                   std::int64_t samples) const {
+  if (settings_.objective == Objective::causal) return samples * settings_.seq_len;
   std::int64_t count = 0;
-  for (int i = 0; i < settings_.global_batch; ++i)
+  for (std::int64_t i = first; i < first + samples; ++i)
     count += labels_of(hash(hash(settings_.seed, mask_stream), sample_at(step, i)));
   return std::max<std::int64_t>(count, 1);
 }

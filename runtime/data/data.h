@@ -80,6 +80,8 @@ class Data {
 
   /// Number of labels in all samples of a step, at least 1. The step's loss is divided by it.
   std::int64_t training_labels(std::int64_t step) const;
+  /// The same of samples [first, first + samples) of the global batch.
+  std::int64_t training_labels(std::int64_t step, std::int64_t first, std::int64_t samples) const;
   std::int64_t validation_labels(std::int64_t first, std::int64_t samples) const;
 
   std::int64_t validation_windows() const;

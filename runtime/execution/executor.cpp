@@ -201,7 +201,7 @@ void Executor::Impl::initialise() {
   for (Id s = 0; s < role.storages.size(); ++s) {
     if (role.storages[s].life == program::Life::value) continue;
     const tensors::StorageKind kind = map.storages[s].kind;
-    if (kind == tensors::StorageKind::param || kind == tensors::StorageKind::master)
+    if (tensors::is_weight(kind))
       for (const tensors::ParamPiece& piece : map.storages[s].pieces)
         by_group[piece.group].emplace_back(s, piece);
   }

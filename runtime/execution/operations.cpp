@@ -12,6 +12,7 @@
 
 #include "engine/base/errors.h"
 #include "runtime/execution/prepared.h"
+#include "runtime/kernels/averaging.h"
 #include "runtime/kernels/cast.h"
 #include "runtime/kernels/optimizer.h"
 
@@ -30,7 +31,7 @@ bool Operations::work(Prepared& p, std::int64_t step) {
       program::overloaded{
           [&](const program::Compute& work) { compute(p, work, step); },
           [&](const program::Kernel& work) { kernel(p, work, step); },
-          [&](const program::Update&) { update(p, step); },
+          [&](const program::Update& work) { update(p, work, step); },
           [&](const program::Collective&) { collective(p, step); },
           [&](const program::Send&) {
             p.communicator->send(payload(p.need(program::Slot::source), step), p.peer_member);
@@ -112,24 +113,47 @@ void Operations::collective(Prepared& p, std::int64_t step) {
     p.communicator->run(p.handle, source.data_ptr(), target.data_ptr());
 }
 
+std::int64_t Operations::label_count(std::int64_t step) const {
+  if (!own_gradients_) return feed_.data->training_labels(step);
+  const MicroBatch& last = microbatches_.back();
+  const std::int64_t first = microbatches_.front().first;
+  return feed_.data->training_labels(step, first, last.first + last.samples - first);
+}
+
+void Operations::fill_batch(MicroBatch& m, std::int64_t step) {
+  const Data& data = *feed_.data;
+  auto* tokens = m.batch.tokens.data_ptr<std::int64_t>();
+  auto* labels = m.batch.labels.data_ptr<std::int64_t>();
+  const auto read = [&](std::int64_t* to_tokens, std::int64_t* to_labels) {
+    if (feed_.training)
+      data.training(step, m.first, m.samples, to_tokens, to_labels);
+    else
+      data.validation(feed_.evaluation * global_batch_ + m.first, m.samples, to_tokens, to_labels);
+  };
+  if (m.batch.positions.empty()) return read(tokens, labels);
+  // Whole samples, of which this rank has some tokens.
+  const auto all = static_cast<std::size_t>(std::int64_t{m.samples} * model_.seq_len);
+  std::vector<std::int64_t> all_tokens(all), all_labels(all);
+  read(all_tokens.data(), all_labels.data());
+  for (int sample = 0; sample < m.samples; ++sample)
+    for (const std::int64_t position : m.batch.positions) {
+      const auto at = static_cast<std::size_t>(sample * std::int64_t{model_.seq_len} + position);
+      *tokens++ = all_tokens[at], *labels++ = all_labels[at];
+    }
+}
+
 const models::Batch& Operations::batch(int microbatch, std::int64_t step) {
   MicroBatch& m = microbatches_.at(microbatch);
   // Even keys are training steps, odd keys validation batches.
   const std::int64_t key = feed_.training ? 2 * step : 2 * feed_.evaluation + 1;
   if (m.key == key) return m.batch;
-  const Data& data = *feed_.data;
   m.key = key;
   m.batch.step = step;
   m.batch.seed = train_.seed;
   m.batch.train = feed_.training;
   m.batch.first_sample = m.first;
-  auto* tokens = m.batch.tokens.data_ptr<std::int64_t>();
-  auto* labels = m.batch.labels.data_ptr<std::int64_t>();
-  if (feed_.training)
-    data.training(step, m.first, m.samples, tokens, labels);
-  else
-    data.validation(feed_.evaluation * global_batch_ + m.first, m.samples, tokens, labels);
-  m.batch.loss_scale = feed_.training ? 1.0 / static_cast<double>(data.training_labels(step)) : 1;
+  fill_batch(m, step);
+  m.batch.loss_scale = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
   return m.batch;
 }
 
@@ -152,10 +176,11 @@ void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t
   if (feed_.training || !is_backward(work.pass))
     for (std::size_t i = 0; i < p.params.size(); ++i)
       p.param_tensors[i] = memory_.read(*p.params[i], step);
+  const bool part = work.part != program::Part::whole;
   if (is_backward(work.pass))
-    backward(p, work, step);
+    part ? part_backward(p, work, step) : backward(p, work, step);
   else
-    forward(p, work, step);
+    part ? part_forward(p, work, step) : forward(p, work, step);
   // Drop these handles, so that a gathered weight is freed after its last use.
   std::fill(p.param_tensors.begin(), p.param_tensors.end(), at::Tensor());
   std::fill(p.grad_tensors.begin(), p.grad_tensors.end(), at::Tensor());
@@ -182,7 +207,7 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
   at::Tensor grad_output;  // (B, T, H); of the head (tp, B, T, 3), see models::Block::backward
   if (p.at(program::Slot::stats) != nullptr) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
-                      .view({-1, work.samples, model_.seq_len, 3});
+                      .view({-1, work.samples, batch->tokens.size(1), 3});
     const double sum = loss_sum(grad_output, *batch);
     const std::lock_guard lock(loss_lock_);
     loss(step).sum += sum;
@@ -251,6 +276,24 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     case program::KernelKind::dequantise:
       dequantise(p, work, step);
       return;
+    case program::KernelKind::project:
+    case program::KernelKind::orthonormalise:
+    case program::KernelKind::project_back:
+    case program::KernelKind::expand:
+      low_rank(p, work, step);
+      return;
+    case program::KernelKind::draw:
+      draw(p, work, step);
+      return;
+    case program::KernelKind::momentum:
+      momentum(p, work, step);
+      return;
+    case program::KernelKind::weigh:
+    case program::KernelKind::drift:
+    case program::KernelKind::outer_step:
+    case program::KernelKind::mix:
+      average(p, work, step);
+      return;
     case program::KernelKind::cast: {
       std::vector<at::Tensor> sources;
       for (const Operand& operand : p.operands)
@@ -275,7 +318,33 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
   }
 }
 
-void Operations::update(Prepared& p, std::int64_t step) {
+void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t step) {
+  const auto read = [&](program::Slot slot) {
+    return memory_.read(p.need(slot), step).data_ptr<float>();
+  };
+  const auto write = [&](program::Slot slot) {
+    return memory_.write(p.need(slot), step).data_ptr<float>();
+  };
+  const auto scale = static_cast<float>(work.scale), momentum = static_cast<float>(work.momentum);
+  const std::int64_t elements = p.need(program::Slot::target).elements;
+  if (work.kind == program::KernelKind::weigh) {
+    weigh(scale, read(program::Slot::source), write(program::Slot::target), elements);
+  } else if (work.kind == program::KernelKind::drift) {
+    drift(scale, read(program::Slot::anchor), read(program::Slot::source),
+          write(program::Slot::target), elements);
+  } else if (work.kind == program::KernelKind::outer_step) {
+    outer_step(scale, momentum, read(program::Slot::source), write(program::Slot::anchor),
+               write(program::Slot::outer_moment), write(program::Slot::target), elements);
+  } else {
+    std::vector<const float*> sources;
+    for (const Operand& operand : p.operands)
+      if (operand.slot == program::Slot::source)
+        sources.push_back(memory_.read(operand, step).data_ptr<float>());
+    mix(scale, sources, write(program::Slot::target), elements);
+  }
+}
+
+void Operations::update(Prepared& p, const program::Update& work, std::int64_t step) {
   const Operand& param = p.need(program::Slot::param);
   const Operand& grad = p.need(program::Slot::grad);
   const at::Tensor old_param = memory_.read(param, step);
@@ -284,6 +353,7 @@ void Operations::update(Prepared& p, std::int64_t step) {
   if (old_param.data_ptr() != new_param.data_ptr()) new_param.copy_(old_param);
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.step -= skipped_updates_;
+  if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
   const Operand* norm = p.at(program::Slot::norm);
   const Operand* scale = p.at(program::Slot::scale);
   const double loss_scale = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];

@@ -76,6 +76,7 @@ class Operations {
 
   void prepare(Id op);
   void prepare_compute(Prepared& p, const program::Compute& compute);
+  void prepare_part(Prepared& p, const program::Compute& compute);
   void prepare_kernel(Prepared& p, const program::Kernel& kernel);
   void prepare_packets(Prepared& p, const program::Kernel& kernel);
   void prepare_update(Prepared& p);
@@ -86,16 +87,27 @@ class Operations {
   void open_mailboxes();
 
   const models::Batch& batch(int microbatch, std::int64_t step);
+  /// The number of labels whose mean loss gives the gradient: those of the global batch, or of this
+  /// rank's samples where gradients are each rank's own.
+  std::int64_t label_count(std::int64_t step) const;
   void compute(Prepared& p, const program::Compute& compute, std::int64_t step);
   void forward(Prepared& p, const program::Compute& compute, std::int64_t step);
   void backward(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void part_forward(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void part_backward(Prepared& p, const program::Compute& compute, std::int64_t step);
+  void fill_batch(MicroBatch& m, std::int64_t step);
   void kernel(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void select(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void scatter_add(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void quantise(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void dequantise(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void low_rank(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void draw(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void momentum(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  /// The kernels that average weights.
+  void average(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   const program::Kernel* packets_of(Id storage) const;
-  void update(Prepared& p, std::int64_t step);
+  void update(Prepared& p, const program::Update& update, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
   /// Does the work of an op in a step in which it has some. Returns what `execute` does.
   bool work(Prepared& p, std::int64_t step);
@@ -117,9 +129,11 @@ class Operations {
   Network& network_;
   RankMemory& memory_;
   const Wiring& wiring_;
+  tensors::GroupPlace context_;  // this rank's place among those that divide each sequence
   BatchSource feed_ = {};
   std::vector<std::unique_ptr<Prepared>> ops_;
   std::vector<std::unique_ptr<models::Block>> blocks_;                     // by segment
+  std::vector<std::unique_ptr<models::PartedAttention>> parted_;           // by segment
   std::vector<std::vector<std::unique_ptr<Communicator>>> communicators_;  // by lane, channel
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;                        // by channel
   std::int64_t bytes_put_ = 0;                                             // in earlier runs
@@ -127,6 +141,7 @@ class Operations {
   std::vector<Id> last_sender_;  // by channel: sender of the last message taken
   bool ends_others_;             // its answers tell free-running ranks when to end
   std::vector<MicroBatch> microbatches_;
+  bool own_gradients_ = false;  // passes leave gradients that are each rank's own
   std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // (step, loss), at step modulo size
   std::mutex loss_lock_;
   SelectScratch select_scratch_;  // one is enough: all selects of a role are on one lane

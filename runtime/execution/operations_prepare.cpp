@@ -8,6 +8,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/workspace.h"
+#include "engine/model/context.h"
 #include "runtime/execution/prepared.h"
 
 namespace rehearse::runtime {
@@ -64,7 +65,9 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
       network_(network),
       memory_(memory),
       wiring_(wiring),
+      context_(tensors::place_along(program_, "cp", rank)),
       blocks_(model.segments.size()),
+      parted_(model.segments.size()),
       communicators_(role_.lanes.size()),
       mailboxes_(program_.channels.size()),
       last_sender_(program_.channels.size(), none),
@@ -80,6 +83,7 @@ Operations::~Operations() = default;
 void Operations::find_samples() {
   // The samples of the global batch are dealt to data-parallel places in order: this rank's samples
   // begin after those of all earlier places.
+  if (link::samples_of(role_).empty()) return;  // a server, which has no place on the mesh
   const tensors::GroupPlace mine = tensors::place_of(program_, data_axes(program_), rank_);
   std::vector<std::int64_t> by_place(mine.count);
   for (Id rank = 0; rank < linked_.role_of.size(); ++rank) {
@@ -88,16 +92,25 @@ void Operations::find_samples() {
       by_place[tensors::place_of(program_, data_axes(program_), rank).index] =
           std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   }
+  const std::int64_t tokens = model_.seq_len / context_.count;
   std::int64_t first =
       std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
   for (const int samples : link::samples_of(role_)) {
     MicroBatch& m = microbatches_.emplace_back();
     m.first = first;
     m.samples = samples;
-    m.batch.tokens = at::empty({samples, model_.seq_len}, at::kLong);
-    m.batch.labels = at::empty({samples, model_.seq_len}, at::kLong);
+    m.batch.tokens = at::empty({samples, tokens}, at::kLong);
+    m.batch.labels = at::empty({samples, tokens}, at::kLong);
+    if (context_.count > 1)
+      for (const model::TokenRun& run :
+           model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
+        for (std::int64_t i = 0; i < run.size; ++i) m.batch.positions.push_back(run.begin + i);
     first += samples;
   }
+  for (const program::Op& op : role_.ops)
+    if (const program::Ref* grad = find(op, program::Slot::grad);
+        grad != nullptr && std::holds_alternative<program::Compute>(op.work))
+      own_gradients_ |= grad->layout.own != 0;
 }
 
 void Operations::begin(const BatchSource& feed) {
@@ -165,7 +178,7 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
       p.grads[static_cast<std::size_t>(std::ranges::find(groups, computed.at(position++)) -
                                        groups.begin())] = &operand;
   }
-  if (p.params.size() != groups.size())
+  if (p.params.size() != groups.size() && compute.part != program::Part::attend)
     throw ProgramError(fmt::format("role {}: op {} has {} parameter operands, segment {} has {}",
                                    role_.name, p.id, p.params.size(),
                                    model_.segments[compute.segment].name, groups.size()));
@@ -174,6 +187,7 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   p.accumulate = std::make_unique<bool[]>(p.grads.size());
   for (std::size_t i = 0; i < p.grads.size(); ++i)
     p.accumulate[i] = p.grads[i] != nullptr && p.grads[i]->mode == program::Mode::add;
+  if (compute.part != program::Part::whole) return prepare_part(p, compute);
   std::unique_ptr<models::Block>& block = blocks_[compute.segment];
   if (block == nullptr)
     block = models::make_block(model_, compute.segment, map_.tp_size, map_.tp_rank,
@@ -258,7 +272,8 @@ void Operations::prepare_collective(Prepared& p, const program::Collective& coll
   CollectiveSpec spec{.move = collective.move,
                       .algorithm = collective.algorithm,
                       .dtype = source.dtype,
-                      .elements = std::max(source.elements, target.elements)};
+                      .elements = std::max(source.elements, target.elements),
+                      .root = collective.distance};
   if (collective.root != none) {
     const std::vector<Id> members =
         members_of(program_, program_.channels[collective.channel], rank_);

@@ -25,16 +25,11 @@ void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
     prepare_packets(p, kernel);
     return;
   }
-  if (kernel.kind == program::KernelKind::select) select_scratch_.fit(kernel);
+  if (kernel.kind == program::KernelKind::select || kernel.coding == program::Coding::values)
+    select_scratch_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
     const program::Ref& ref = p.op->refs[i];
     const std::int64_t elements = p.operands[i].elements;
-    if (kernel.kind == program::KernelKind::select && ref.slot == program::Slot::residual) {
-      // The key is equal on all ranks that hold the parameters of this bucket, also on the two
-      // stages that hold a tied table.
-      const std::vector<tensors::ParamPiece>& pieces = map_.storages[p.operands[i].storage].pieces;
-      p.key = pieces.empty() ? 0 : pieces.front().group;
-    }
     const bool packets =
         (kernel.kind == program::KernelKind::select && ref.slot == program::Slot::target) ||
         (kernel.kind == program::KernelKind::scatter_add && ref.slot == program::Slot::source);
@@ -61,7 +56,7 @@ void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t s
   const Operand* threshold = p.at(program::Slot::threshold);
   const float factor = scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0];
   runtime::select(
-      work, {.step = step, .seed = train_.seed, .key = p.key, .factor = factor},
+      work, {.step = step, .seed = train_.seed, .factor = factor},
       memory_.read(source, step).data_ptr(), source.dtype,
       memory_.write(p.need(program::Slot::residual), step).data_ptr<float>(),
       threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet,
@@ -71,11 +66,12 @@ void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t s
 void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int64_t step) {
   const Operand& target = p.need(program::Slot::target);
   const Operand* scale = p.at(program::Slot::scale);
+  const float factor = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
   runtime::scatter_add(
-      work,
+      work, {.step = step, .seed = train_.seed, .factor = factor},
       static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr()),
-      p.count, scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0], p.part_begin,
-      p.part_begin + target.elements, memory_.write(target, step).data_ptr<float>());
+      p.count, p.part_begin, p.part_begin + target.elements,
+      memory_.write(target, step).data_ptr<float>(), select_scratch_);
 }
 
 }  // namespace rehearse::runtime

@@ -36,13 +36,15 @@ struct Operations::Prepared {
 
   // Compute
   models::Block* block = nullptr;
+  models::PartedAttention* parted = nullptr;  // in place of `block`, of a part of attention
+  model::AttendedBlock attended = {};
   std::vector<const Operand*> params = {};  // by parameter group of the segment
   std::vector<const Operand*> grads = {};   // the same; null: the pass does not compute it
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // filled during a call only
   std::unique_ptr<bool[]> accumulate = {};  // by gradient: add to it instead of writing it
   std::vector<Operand> padding = {};        // padding of the gradient views that this op writes
   // Kernels that make or read packets
-  std::uint64_t key = 0;        // key of the draws of random_k and of stochastic rounding
+  std::uint64_t key = 0;        // key of the draws of stochastic rounding
   std::int64_t part_begin = 0;  // first element of the gradient that lies in the operand
   bool part = false;            // the operand is this rank's part of the gradient
   std::int64_t count = 0;       // number of packets

@@ -34,6 +34,17 @@ void adamw_block(const AdamFactors f, const float* __restrict grad, float* __res
 }
 
 REHEARSE_VECTORISED
+void frozen_block(const AdamFactors f, const float* __restrict momentum, float* __restrict param,
+                  float* __restrict moment1, const float* __restrict moment2, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    // A sign is never 0, so an entry that has had no gradient would take steps of m / eps.
+    const float m = moment1[i] = moment2[i] > 0 ? momentum[i] : 0.0F;
+    param[i] =
+        param[i] * f.keep - f.step_size * (m / (std::sqrt(moment2[i]) / f.root_correction + f.eps));
+  }
+}
+
+REHEARSE_VECTORISED
 void sgd_block(float lr, float momentum, float decay, float grad_scale,
                const float* __restrict grad, float* __restrict param, float* __restrict buffer,
                std::int64_t count) {
@@ -96,7 +107,8 @@ OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std:
 void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay) {
   const double weight_decay = decay ? step.weight_decay : 0;
   const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
-  const double correction2 = 1 - std::pow(step.beta2, static_cast<double>(step.step));
+  const double updates = static_cast<double>(step.frozen > 0 ? step.frozen : step.step);
+  const double correction2 = 1 - std::pow(step.beta2, updates);
   const AdamFactors factors{
       .keep = static_cast<float>(1 - step.lr * weight_decay),
       .one_minus_beta1 = static_cast<float>(1 - step.beta1),
@@ -122,7 +134,9 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
       param = param_scratch.data();
       as_f32(interval.param, interval.param_type, begin, count, param);
     }
-    if (step.kind == plan::Optimizer::adamw)
+    if (step.frozen > 0)
+      frozen_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
+    else if (step.kind == plan::Optimizer::adamw)
       adamw_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
     else
       sgd_block(static_cast<float>(step.lr), static_cast<float>(step.momentum),

@@ -23,6 +23,9 @@ struct OptimizerStep {
   double weight_decay = 0;                       // where update's `decay` is true
   std::int64_t step = 1;                         // updates counted from 1, for the bias correction
   double grad_scale = 1;                         // factor on gradients: clipping, 1 / loss scale
+  /// Above 0, `grad` is AdamW's new first moment, and the second moment stays that of update
+  /// `frozen` (1-bit Adam: Tang et al., ICML 2021). Where that is 0, so is the first one.
+  std::int64_t frozen = 0;
 };
 
 /// Learning rate of step `step` (from 0). It rises linearly from lr / warmup_steps to lr, then

@@ -7,6 +7,7 @@
 //            bitmap    ceil(n / 8) bytes: bit i % 8 of byte i / 8 is 1 if entry i is there
 //            delta16   a u32 for each block of 65,536 entries: how many of the k it has;
 //                      then k x u16: the offset in the block
+//            values    none: the reader draws the same entries
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -30,10 +31,11 @@ T load(const std::byte* at) {
   return value;
 }
 
-/// Calls add(index) for every entry, in order. Throws BackendError when the packet contradicts
-/// itself.
+/// Calls add(index) for every entry, in order. `drawn`: the entries of Coding::values. Throws
+/// BackendError when the packet contradicts itself.
 template <class Add>
-void read_indices(const program::Kernel& kernel, const std::byte* at, std::int64_t count, Add add) {
+void read_indices(const program::Kernel& kernel, const std::byte* at, std::int64_t count,
+                  const std::uint32_t* drawn, Add add) {
   switch (kernel.coding) {
     case program::Coding::index32:
       for (std::int64_t i = 0; i < count; ++i) add(load<std::uint32_t>(at + 4 * i));
@@ -66,8 +68,29 @@ void read_indices(const program::Kernel& kernel, const std::byte* at, std::int64
         left -= here;
       }
       if (left != 0) damaged("its blocks hold fewer entries than it has");
+      return;
     }
+    case program::Coding::values:
+      for (std::int64_t i = 0; i < count; ++i) add(drawn[i]);
   }
+}
+
+/// Adds the entries of a packet to `target`, which holds entries [begin, end) of the gradient.
+void add_packet(const program::Kernel& kernel, const std::byte* packet, const std::uint32_t* drawn,
+                std::int64_t begin, std::int64_t end, float* target) {
+  const std::int64_t count = entries_in(kernel, packet);
+  const std::byte* value = packet + packet_header(kernel.selector);
+  const std::byte* places = value + 4 * count;
+  const auto size = static_cast<std::uint64_t>(end - begin);
+  const bool part = begin > 0 || end < kernel.of;
+  const auto add = [&](std::int64_t place) {
+    if (place >= kernel.of)
+      damaged("it names element " + std::to_string(place) + " of " + std::to_string(kernel.of));
+    const auto at = static_cast<std::uint64_t>(place - begin);
+    if (!part || at < size) target[at] += load<float>(value);
+    value += 4;
+  };
+  read_indices(kernel, places, count, drawn, add);
 }
 
 }  // namespace
@@ -114,7 +137,10 @@ void write_packet(const program::Kernel& kernel, const float* values, const std:
         const auto here = static_cast<std::uint32_t>(i - first);
         std::memcpy(at + 4 * block, &here, sizeof here);
       }
+      return;
     }
+    case program::Coding::values:
+      return;
   }
 }
 
@@ -127,31 +153,19 @@ void select_nothing(const program::Kernel& kernel, std::byte* packet) {
   write_packet(kernel, zeros.data(), first.data(), kernel.keep, packet);
 }
 
-void add_packet(const program::Kernel& kernel, const std::byte* packet, std::int64_t begin,
-                std::int64_t end, float* target) {
-  const std::int64_t count = entries_in(kernel, packet);
-  const std::byte* value = packet + packet_header(kernel.selector);
-  const std::byte* places = value + 4 * count;
-  const auto size = static_cast<std::uint64_t>(end - begin);
-  const bool part = begin > 0 || end < kernel.of;
-  const auto add = [&](std::int64_t place) {
-    if (place >= kernel.of)
-      damaged("it names element " + std::to_string(place) + " of " + std::to_string(kernel.of));
-    const auto at = static_cast<std::uint64_t>(place - begin);
-    if (!part || at < size) target[at] += load<float>(value);
-    value += 4;
-  };
-  read_indices(kernel, places, count, add);
-}
-
-void scatter_add(const program::Kernel& kernel, const std::byte* packets, std::int64_t count,
-                 float factor, std::int64_t begin, std::int64_t end, float* target) {
+void scatter_add(const program::Kernel& kernel, const SelectStep& step, const std::byte* packets,
+                 std::int64_t count, std::int64_t begin, std::int64_t end, float* target,
+                 SelectScratch& scratch) {
   std::fill_n(target, end - begin, 0.0F);
   const std::int64_t room = packet_room(kernel);
+  if (kernel.coding == program::Coding::values) {
+    scratch.fit(kernel);
+    draw_entries(kernel, step, scratch.indices.data());
+  }
   for (std::int64_t i = 0; i < count; ++i)
-    add_packet(kernel, packets + i * room, begin, end, target);
-  if (factor == 1) return;
-  for (std::int64_t i = 0; i < end - begin; ++i) target[i] *= factor;
+    add_packet(kernel, packets + i * room, scratch.indices.data(), begin, end, target);
+  if (step.factor == 1) return;
+  for (std::int64_t i = 0; i < end - begin; ++i) target[i] *= step.factor;
 }
 
 }  // namespace rehearse::runtime

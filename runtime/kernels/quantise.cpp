@@ -85,12 +85,14 @@ REHEARSE_VECTORISED void take_signs(const float* v, std::int64_t n, std::int8_t*
   for (std::int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::int8_t>(v[i] >= 0);
 }
 
+bool is_sign(const Kernel& kernel) { return kernel.bits == 1; }
+
 // What a code stands for is step x code + offset: of a sign (0 or 1), 2 scale x code - scale.
 struct Meaning {
   float step = 0, offset = 0;
 };
 Meaning meaning_of(const Kernel& kernel, float scale) {
-  return kernel.compressor == Compressor::sign ? Meaning{2 * scale, -scale} : Meaning{scale, 0};
+  return is_sign(kernel) ? Meaning{2 * scale, -scale} : Meaning{scale, 0};
 }
 REHEARSE_VECTORISED void subtract(Meaning meaning, const std::int8_t* __restrict codes,
                                   std::int64_t n, float* __restrict v) {
@@ -162,6 +164,11 @@ REHEARSE_VECTORISED void unpack(const std::byte* in, std::int64_t n, int bits, s
 /// The largest code of a compressor.
 std::int32_t levels_of(const Kernel& kernel) { return (1 << (kernel.bits - 1)) - 1; }
 
+bool has_scales(const Kernel& kernel) { return kernel.compressor != Compressor::vote; }
+bool by_squares(const Kernel& kernel) {
+  return kernel.compressor == Compressor::stochastic || kernel.compressor == Compressor::sign_rms;
+}
+
 /// What the scale of a block follows from.
 struct Measure {
   std::int32_t largest = 0;  // bits of the largest magnitude
@@ -172,21 +179,22 @@ struct Measure {
     entries += n;
     if (kernel.compressor == Compressor::int8)
       largest = std::max(largest, largest_magnitude(v, n));
-    else
-      sum += kernel.compressor == Compressor::stochastic ? sum_of_squares(v, n)
-                                                         : sum_of_magnitudes(v, n);
+    else if (has_scales(kernel))
+      sum += by_squares(kernel) ? sum_of_squares(v, n) : sum_of_magnitudes(v, n);
   }
 
   /// NaN when an entry was not finite, or twice the scale would not be. Scales whose inverse would
   /// overflow become 0.
   float scale(const Kernel& kernel) const {
+    if (!has_scales(kernel)) return 1;
     double exact = sum / static_cast<double>(entries);
     if (kernel.compressor == Compressor::int8)
       exact = double{std::bit_cast<float>(largest)} / levels_of(kernel);
     if (kernel.compressor == Compressor::stochastic) exact = std::sqrt(sum) / levels_of(kernel);
+    if (kernel.compressor == Compressor::sign_rms) exact = std::sqrt(exact);
     const auto rounded = static_cast<float>(exact);
     if (!(rounded <= FLT_MAX / 2)) return std::numeric_limits<float>::quiet_NaN();
-    return kernel.compressor != Compressor::sign && rounded < FLT_MIN ? 0 : rounded;
+    return !is_sign(kernel) && rounded < FLT_MIN ? 0 : rounded;
   }
 };
 
@@ -223,7 +231,7 @@ class Packer {
       measure.look(kernel_, entries(i, n), n);
     }
     const float scale = measure.scale(kernel_);
-    std::memcpy(scales_ + begin / kernel_.block * 4, &scale, sizeof scale);
+    if (has_scales(kernel_)) std::memcpy(scales_ + begin / kernel_.block * 4, &scale, sizeof scale);
     for (std::int64_t i = begin; i < end; i += most) piece(i, std::min(most, end - i), scale);
   }
 
@@ -232,7 +240,7 @@ class Packer {
     const auto padding = static_cast<std::size_t>((n + 7) / 8 * 8 - n);
     std::memset(codes.data() + n, 0, padding);
     const float* const v = entries(i, n);
-    if (!std::isfinite(scale) || (scale == 0 && kernel_.compressor != Compressor::sign))
+    if (!std::isfinite(scale) || (scale == 0 && !is_sign(kernel_)))
       std::memset(codes.data(), 0, static_cast<std::size_t>(n));
     else if (kernel_.compressor == Compressor::int8)
       round_to_nearest(v, 1 / scale, n, codes.data());
@@ -278,8 +286,8 @@ std::int64_t entries_from(const Kernel& kernel, std::int64_t begin) {
 template <class Take>
 void read_piece(const Kernel& kernel, const std::byte* packet, std::int64_t i, std::int64_t n,
                 Take take) {
-  float scale = 0;
-  std::memcpy(&scale, packet + i / kernel.block * 4, sizeof scale);
+  float scale = 1;
+  if (has_scales(kernel)) std::memcpy(&scale, packet + i / kernel.block * 4, sizeof scale);
   const std::byte* const from = packet + scale_bytes(kernel) + i * kernel.bits / 8;
   if (kernel.bits == 8) {
     take(meaning_of(kernel, scale), reinterpret_cast<const std::int8_t*>(from), n);

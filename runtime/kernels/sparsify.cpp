@@ -44,6 +44,30 @@ class Source {
   std::array<float, block> scratch_;
 };
 
+/// Selection sampling (Knuth, volume 2, algorithm S): every set of k entries is equally likely.
+class RandomDraw {
+ public:
+  RandomDraw(const program::Kernel& kernel, const SelectStep& step)
+      : key_(random_key(step.seed, Draw::select, static_cast<std::uint64_t>(step.step),
+                        kernel.draw)),
+        of_(kernel.of),
+        wanted_(kernel.keep) {}
+  /// Whether entry `at` is drawn; asked for all entries in order.
+  bool takes(std::int64_t at) {
+    if (wanted_ == 0) return false;
+    const auto left = static_cast<std::uint64_t>(of_ - at);
+    if ((std::uint64_t{random_bits(key_, static_cast<std::uint32_t>(at))} * left >> 32) >=
+        static_cast<std::uint64_t>(wanted_))
+      return false;
+    --wanted_;
+    return true;
+  }
+
+ private:
+  RandomKey key_;
+  std::int64_t of_, wanted_;
+};
+
 class Selection {
  public:
   Selection(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
@@ -101,22 +125,17 @@ class Selection {
   }
 
   void random_k() {
-    // Selection sampling (Knuth, volume 2, algorithm S): every set of k is equally likely.
-    const RandomKey key =
-        random_key(step_.seed, Draw::select, static_cast<std::uint64_t>(step_.step), step_.key);
+    RandomDraw draw(kernel_, step_);
     rule_.remove = false;
     for (std::int64_t begin = 0; begin < kernel_.of; begin += block) {
       const std::int64_t n = std::min(block, kernel_.of - begin);
       const float* g = source_.at(begin, n);
       float* e = residual_ + begin;
       const std::int64_t first = count_;
-      for (std::int64_t i = 0; i < n && count_ < kernel_.keep; ++i) {
-        const auto place = static_cast<std::uint32_t>(begin + i);
-        const auto left = static_cast<std::uint64_t>(kernel_.of - begin - i);
-        const auto wanted = static_cast<std::uint64_t>(kernel_.keep - count_);
-        if ((std::uint64_t{random_bits(key, place)} * left >> 32) >= wanted) continue;
+      for (std::int64_t i = 0; i < n; ++i) {
+        if (!draw.takes(begin + i)) continue;
         values_[count_] = rule_.use ? g[i] + e[i] : g[i];
-        indices_[count_++] = place;
+        indices_[count_++] = static_cast<std::uint32_t>(begin + i);
       }
       pass(rule_, g, e, n, 0, beyond_all, values_ + count_, indices_ + count_);
       for (std::int64_t i = first; i < count_; ++i) residual_[indices_[i]] -= values_[i];
@@ -251,6 +270,12 @@ void SelectScratch::fit(const program::Kernel& kernel) {
   if (values.size() >= need) return;
   values.resize(need);
   indices.resize(need);
+}
+
+void draw_entries(const program::Kernel& kernel, const SelectStep& step, std::uint32_t* indices) {
+  RandomDraw draw(kernel, step);
+  for (std::int64_t i = 0; i < kernel.of; ++i)
+    if (draw.takes(i)) *indices++ = static_cast<std::uint32_t>(i);
 }
 
 std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,

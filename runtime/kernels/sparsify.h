@@ -34,8 +34,8 @@ struct SelectScratch {
 
 struct SelectStep {
   std::int64_t step = 0;
-  std::uint64_t seed = 0, key = 0;  // for random_k: equal on ranks that must choose alike
-  float factor = 1;                 // factor on the gradient: 1 / loss scale
+  std::uint64_t seed = 0;  // for random_k: equal on ranks that must choose alike
+  float factor = 1;        // select: on the gradient, 1 / loss scale; scatter_add: on the sum
 };
 
 /// Sends `kernel.keep` of the `kernel.of` entries of `gradient` (f32, bf16 or f16): writes them to
@@ -54,19 +54,19 @@ void select_nothing(const program::Kernel& kernel, std::byte* packet);
 /// Writes `count` entries (`indices` ascending) as a packet in kernel.coding.
 void write_packet(const program::Kernel& kernel, const float* values, const std::uint32_t* indices,
                   std::int64_t count, std::byte* packet);
-/// Adds the entries of a packet to `target`, which holds entries [begin, end) of the gradient.
-/// Throws BackendError when the packet does not fit the kernel, because a peer's packets are not
-/// trusted.
-void add_packet(const program::Kernel& kernel, const std::byte* packet, std::int64_t begin,
-                std::int64_t end, float* target);
 /// Number of entries in a packet: its count if a threshold wrote it, else kernel.keep. Throws
 /// BackendError when the count is more than there is room for.
 std::int64_t entries_in(const program::Kernel& kernel, const std::byte* packet);
 
-/// target = factor x the sum of `count` packets, added in order. Packets lie packet_room(kernel)
-/// bytes apart. `target` holds entries [begin, end); entries from kernel.of on are padding and
-/// become 0.
-void scatter_add(const program::Kernel& kernel, const std::byte* packets, std::int64_t count,
-                 float factor, std::int64_t begin, std::int64_t end, float* target);
+/// Writes the kernel.keep indices, rising, that random_k draws in this step.
+void draw_entries(const program::Kernel& kernel, const SelectStep& step, std::uint32_t* indices);
+
+/// target = SelectStep::factor x the sum of `count` packets, added in order. Packets lie
+/// packet_room(kernel) bytes apart. `target` holds entries [begin, end) of the gradient; entries
+/// from kernel.of on are padding and become 0. Throws BackendError when a packet does not fit the
+/// kernel, because a peer's packets are not trusted.
+void scatter_add(const program::Kernel& kernel, const SelectStep& step, const std::byte* packets,
+                 std::int64_t count, std::int64_t begin, std::int64_t end, float* target,
+                 SelectScratch& scratch);
 
 }  // namespace rehearse::runtime

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "runtime/execution/rank_memory.h"
+#include "runtime/kernels/averaging.h"
+#include "runtime/kernels/low_rank.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/kernels/quantise.h"
 #include "runtime/kernels/sparsify.h"
@@ -57,6 +59,7 @@ void profile_kernels(Control& control, costs::Profile& profile) {
   for (std::int64_t i = 0; i < large; ++i)
     from[i] = static_cast<float>((i * 2654435761U) % 1000003) * 1e-6F - 0.5F;
   const at::Tensor target = at::zeros({large}, at::kFloat);
+  const at::Tensor anchor = at::zeros({large}, at::kFloat), moment = at::zeros({large}, at::kFloat);
   const auto kernel_of = [](std::int64_t n) { return program::Kernel{.of = n, .keep = n / 10}; };
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel_of(large))));
   const auto codes_of = [](std::int64_t n) {
@@ -81,7 +84,7 @@ void profile_kernels(Control& control, costs::Profile& profile) {
                  packet.data(), scratch);
           return;
         case program::KernelKind::scatter_add:
-          scatter_add(kernel_of(n), packet.data(), 1, 1, 0, n, target.data_ptr<float>());
+          scatter_add(kernel_of(n), {}, packet.data(), 1, 0, n, target.data_ptr<float>(), scratch);
           return;
         case program::KernelKind::cast:
           source.narrow(0, 0, n).to(at::kBFloat16);
@@ -95,6 +98,32 @@ void profile_kernels(Control& control, costs::Profile& profile) {
           return;
         case program::KernelKind::dequantise:
           dequantise(codes_of(n), codes.data(), 1, target.data_ptr<float>());
+          return;
+        case program::KernelKind::weigh:
+          weigh(0.5F, from, target.data_ptr<float>(), n);
+          return;
+        case program::KernelKind::drift:
+          drift(0.5F, anchor.data_ptr<float>(), from, target.data_ptr<float>(), n);
+          return;
+        case program::KernelKind::outer_step:
+          outer_step(0.7F, 0.9F, from, anchor.data_ptr<float>(), moment.data_ptr<float>(),
+                     target.data_ptr<float>(), n);
+          return;
+        case program::KernelKind::mix: {
+          const float* const one[] = {from};
+          mix(0.5F, one, target.data_ptr<float>(), n);
+          return;
+        }
+        case program::KernelKind::momentum:
+          blend_momentum(0.9, 0.5, from, target.data_ptr<float>(), n);
+          return;
+        case program::KernelKind::draw:
+          draw({}, 0, target.data_ptr<float>(), n);
+          return;
+        case program::KernelKind::project:  // their time depends on shapes (costs/local_prices.h)
+        case program::KernelKind::orthonormalise:
+        case program::KernelKind::project_back:
+        case program::KernelKind::expand:
           return;
       }
     });
@@ -113,6 +142,12 @@ void profile_kernels(Control& control, costs::Profile& profile) {
   const double code = 1 + 4 / 256.0;
   measure(program::KernelKind::quantise, 4 + 8 + code);
   measure(program::KernelKind::dequantise, 4 + code);
+  measure(program::KernelKind::weigh, 4 + 4);
+  measure(program::KernelKind::drift, 4 + 4 + 4);
+  measure(program::KernelKind::outer_step, 4 + 8 + 8 + 4);
+  measure(program::KernelKind::mix, 4 + 8);
+  measure(program::KernelKind::momentum, 12);
+  measure(program::KernelKind::draw, 4);
   profile.kernels.push_back({.kind = program::KernelKind::rescale,
                              .bytes_per_second = 1e9,
                              .launch = seconds(program::KernelKind::rescale, small)});
@@ -149,9 +184,13 @@ void profile_network(const ProfileSettings& settings, Control& control, Network&
   };
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all})
+        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all,
+        program::Move::rotate})
     for (std::int64_t elements = 1024 * world;; elements = std::min(elements * 8, largest)) {
-      const int handle = comm->prepare({.move = move, .elements = elements, .consume = true});
+      const int handle = comm->prepare({.move = move,
+                                        .elements = elements,
+                                        .root = move == program::Move::rotate ? 1 : 0,
+                                        .consume = true});
       auto* const data = whole.data_ptr<float>();
       const std::int64_t part = rank * elements / world;
       profile.collectives.push_back(

@@ -25,10 +25,6 @@ using tensors::StorageKind;
 constexpr double rounding = 1.01;  // of 16-bit weights, and of the bound itself
 constexpr double sgd_growth = 10;  // between two checks; momentum has no bound
 
-bool is_weight(StorageKind kind) {
-  return kind == StorageKind::param || kind == StorageKind::master;
-}
-
 /// Whether the rank's copy is the optimizer's own. Others are overwritten before they are used.
 bool counts(const tensors::TensorPart& part, const tensors::RankMap& map) {
   switch (part.key.kind) {
@@ -37,6 +33,8 @@ bool counts(const tensors::TensorPart& part, const tensors::RankMap& map) {
     case StorageKind::moment1:
     case StorageKind::moment2:
     case StorageKind::master:
+    case StorageKind::anchor:
+    case StorageKind::outer_moment:
     case StorageKind::residual:
     case StorageKind::sum_residual:
       return true;
@@ -102,7 +100,7 @@ struct Checker::Said {
     const bool finite = std::isfinite(low) && std::isfinite(high);
     if (!finite || (key.kind == StorageKind::moment2 && low < 0)) {
       if (broken.empty()) broken = describe(key);
-    } else if (is_weight(key.kind) && size > largest) {
+    } else if (tensors::is_weight(key.kind) && size > largest) {
       largest = size;
       where = describe(key);
     }
@@ -139,7 +137,12 @@ double Checker::possible(std::int64_t step, const PlacedPlan& plan) const {
     if (role.free_running) updates += role.ranks.size();
   const double steps =
       static_cast<double>(step - step_) * static_cast<double>(std::max<std::size_t>(updates, 1));
-  return rounding * (largest_ + steps * largest_adamw_step(job_.train));
+  const plan::Averaging& outer = job_.plan.exchange.averaging;
+  if (!outer.outer_lr) return rounding * (largest_ + steps * largest_adamw_step(job_.train));
+  // An outer step with momentum goes further than the steps that led to it, which began before.
+  const double farther = std::max(1.0, *outer.outer_lr / (1 - *outer.outer_momentum));
+  return rounding *
+         (largest_ + farther * (steps + *outer.local_steps) * largest_adamw_step(job_.train));
 }
 
 void Checker::check(std::int64_t step, PlacedPlan& plan) {

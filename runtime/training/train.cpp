@@ -332,9 +332,10 @@ TrainSummary train(const job::Job& job, const Environment& environment,
                    const TrainOptions& options) {
   if (environment.world_size != job.plan.mesh.world_size())
     throw InputError(fmt::format(
-        "the job's mesh needs {} ranks (pp {} x dp {} x tp {} + {} servers), {} were started",
-        job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.tp,
-        job.plan.mesh.servers, environment.world_size));
+        "the job's mesh needs {} ranks (pp {} x dp {} x cp {} x tp {} + {} servers), {} were "
+        "started",
+        job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.cp,
+        job.plan.mesh.tp, job.plan.mesh.servers, environment.world_size));
   set_threads(job, environment);
   plan::Plan first = job.plan;
   int placements = 0;
@@ -347,6 +348,12 @@ TrainSummary train(const job::Job& job, const Environment& environment,
   if (job.train.data.empty())
     throw InputError(
         "train.data is missing: the folder of token shards that data/prepare.py makes");
+  if (const auto& every = job.plan.exchange.averaging.local_steps;
+      every && *every > job.train.steps)
+    throw InputError(
+        fmt::format("method.local_steps: {}: in train.steps = {} ranks would never exchange "
+                    "weights; at most {}",
+                    *every, job.train.steps, job.train.steps));
   const EvaluationData data(job);
 
   OpNames described;

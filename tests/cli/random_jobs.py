@@ -31,6 +31,11 @@ METHODS = {
     "topk-sync": ("dp",),
     "int8-sync": ("dp", "tp"),
     "ef-signsgd": ("dp",),
+    "signsgd-majority": ("dp",),
+    "powersgd": ("dp", "tp"),
+    "onebit-adam": ("dp",),
+    "local-sgd": ("dp", "tp"),
+    "d-psgd": ("dp",),
     "ps-sync": (),
     "ps-ssp": (),
 }

@@ -25,6 +25,11 @@ METHODS = {  # method -> ranks, further keys
     "topk-sync": (2, {"method.dp": 2}),
     "int8-sync": (3, {"method.dp": 3, "train.global_batch": 6}),
     "ef-signsgd": (2, {"method.dp": 2, "method.precision": "bf16"}),
+    "powersgd": (2, {"method.dp": 2, "method.start": 2}),
+    "onebit-adam": (2, {"method.dp": 2, "method.freeze": 2, "method.precision": "bf16"}),
+    "local-sgd": (3, {"method.dp": 3, "train.global_batch": 6}),
+    "diloco": (2, {"method.dp": 2, "method.local_steps": 2, "method.precision": "bf16"}),
+    "d-psgd": (3, {"method.dp": 3, "train.global_batch": 6}),
     "ps-sync": (3, {"method.dp": 2, "method.servers": 1}),
 }
 

@@ -5,7 +5,9 @@ import unittest
 from cli_test_case import ROOT, TINY, CliTestCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
-METHODS = "1f1b,ddp,ef-signsgd,gpipe,interleaved,megatron,pipedream-2bw,ps-async,ps-ssp,ps-sync,topk-sync,zero1,zero2,zero3"
+METHODS = (
+    "1f1b,ddp,ef-signsgd,gpipe,interleaved,megatron,onebit-adam,pipedream-2bw,powersgd,ps-async,ps-ssp,ps-sync,topk-sync,zero1,zero2,zero3"
+)
 QUIET = ("--set", "disturb.compute_jitter=0", "--set", "disturb.link_jitter=0")
 ALL = ("--precision", "0%")
 JITTER = TINY + "disturb.compute_jitter = 0.3\ndisturb.link_jitter = 0.3\n"

@@ -22,7 +22,7 @@ inline std::int64_t sent_by(const link::LinkedProgram& linked,
                      [&](const link::RoleOp& m) { return m.role == linked.role_of[group[0]]; }))
       continue;
     const std::vector<Id> nodes(group.size(), 0);
-    int root = 0;
+    int root = c.distance;
     for (std::size_t m = 0; c.root != none && m < group.size(); ++m)
       if (linked.role_of[group[m]] == c.root) root = static_cast<int>(m);
     program::Algorithm algorithm = c.algorithm;
@@ -42,13 +42,14 @@ inline std::int64_t sent_by(const link::LinkedProgram& linked,
   return bytes;
 }
 
-/// Of all ranks in a step, without ops that work in the first steps only.
-inline std::int64_t sent_bytes(const link::LinkedProgram& linked) {
+/// Of all ranks by ops for which `counts` says so.
+template <class Counts>
+std::int64_t sent_bytes_of(const link::LinkedProgram& linked, Counts counts) {
   const program::Program& p = linked.program;
   std::int64_t bytes = 0;
   for (const auto& event : linked.events) {
     const auto [r, o] = event[0];
-    if (p.roles[r].ops[o].when.until > 0) continue;
+    if (!counts(p.roles[r].ops[o].when)) continue;
     const program::Work& work = p.roles[r].ops[o].work;
     if (std::holds_alternative<program::Collective>(work))
       bytes += sent_by(linked, event);
@@ -57,6 +58,15 @@ inline std::int64_t sent_bytes(const link::LinkedProgram& linked) {
       bytes += linked.roles[r].ops[o].bytes * static_cast<std::int64_t>(p.roles[r].ranks.size());
   }
   return bytes;
+}
+
+/// Of all ranks in a step, without ops that work in the first steps only.
+inline std::int64_t sent_bytes(const link::LinkedProgram& linked) {
+  return sent_bytes_of(linked, [](const program::When& when) { return when.until == 0; });
+}
+/// Of all ranks in step `step`.
+inline std::int64_t sent_bytes(const link::LinkedProgram& linked, int step) {
+  return sent_bytes_of(linked, [&](const program::When& when) { return when.due(step); });
 }
 
 }  // namespace rehearse::test

@@ -9,7 +9,7 @@
 namespace rehearse::fuzz {
 
 void model(std::string_view input) {
-  const std::string path = write_input(input, input.starts_with("{") ? "model.json" : "model.toml");
+  const std::string path = write_input(input, input.starts_with('{') ? "model.json" : "model.toml");
   accepts([&] {
     const model::ModelSpec spec = model::load_model(path, 0);
     expect(parameters_of(spec) > 0, "a model has parameters");

@@ -63,12 +63,12 @@ TEST(LlamaKernels, RotationsAgreeWithTensorOperationsAndUndoThemselves) {
     // Two of five heads of a row, as queries are a slice of the row of queries, keys and values.
     const at::Tensor wide = numbers({3, 29, 5, d}, dtype), before = wide.clone();
     const at::Tensor x = wide.narrow(2, 1, 2), expected = x.clone();
-    rotate(x, frequencies, Turn::forward);
-    rotate_by_tensors(expected, frequencies, Turn::forward);
+    rotate(x, frequencies, {}, Turn::forward);
+    rotate_by_tensors(expected, frequencies, {}, Turn::forward);
     EXPECT_LE(off(x, expected), tolerance(dtype));
     EXPECT_GT(off(x, before.narrow(2, 1, 2)), 0.1);
     EXPECT_TRUE(wide.narrow(2, 3, 2).equal(before.narrow(2, 3, 2)));
-    rotate(x, frequencies, Turn::back);
+    rotate(x, frequencies, {}, Turn::back);
     EXPECT_LE(off(x, before.narrow(2, 1, 2)), 2 * tolerance(dtype));
   }
 }

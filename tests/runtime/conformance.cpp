@@ -71,6 +71,7 @@ plan::Plan smallest_plan(const std::string& method) {
                   .mesh = {.pp = std::min(strategy.pp, 2), .tp = std::min(strategy.tp, 2)},
                   .schedule = {.micro_batches = 2}};
   if (plan.mesh.pp * plan.mesh.tp == 1) plan.mesh.dp = 2;
+  if (strategy.combines.local_steps) plan.exchange.averaging.local_steps = 2;
   if (plan.mesh.pp > 1) plan.schedule.micro_batches = 4;
   return plan;
 }

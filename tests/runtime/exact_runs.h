@@ -91,10 +91,11 @@ inline void put(const std::vector<tensors::ParamPiece>& pieces, const std::vecto
 }
 
 /// The weights after `steps` steps. `sum_of`: the gradient that is applied, from those of the
-/// workers.
+/// workers; from step `freeze` on (0: never) the new first moment.
 inline Groups train_exactly(
     const job::Job& job, int steps,
-    const std::function<Groups(std::int64_t step, const std::vector<Groups>& by_worker)>& sum_of) {
+    const std::function<Groups(std::int64_t step, const std::vector<Groups>& by_worker)>& sum_of,
+    std::int64_t freeze = 0) {
   const model::ModelSpec& model = job.model;
   const Data data({.path = job.train.data,
                    .seq_len = model.seq_len,
@@ -109,10 +110,12 @@ inline Groups train_exactly(
     for (int worker = 0; worker < job.plan.mesh.dp; ++worker)
       by_worker.push_back(gradient(job, data, weights, step, worker));
     const Groups sum = sum_of(step, by_worker);
+    OptimizerStep settings = optimizer_step(job.train, job.plan.optimizer, step);
+    if (freeze > 0 && step >= freeze) settings.frozen = freeze;
     for (Id g = 0; g < weights.size(); ++g)
       for (const tensors::TensorInterval& tensor : tensors::tensors_of(model.groups[g], 1)) {
         const auto at = [&](const at::Tensor& t) { return t.data_ptr<float>() + tensor.begin; };
-        update(optimizer_step(job.train, job.plan.optimizer, step),
+        update(settings,
                {.param = at(weights[g]),
                 .grad = at(sum[g]),
                 .moment1 = at(first[g]),

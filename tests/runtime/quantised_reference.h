@@ -28,8 +28,12 @@ inline float scale_of(const program::Kernel& kernel, const std::vector<float>& v
     finite = finite && std::isfinite(v[i]);
   }
   if (!finite) return std::numeric_limits<float>::quiet_NaN();
+  const auto entries = static_cast<double>(end - begin);
   if (kernel.compressor == program::Compressor::sign)
-    return static_cast<float>(magnitudes / static_cast<double>(end - begin));
+    return static_cast<float>(magnitudes / entries);
+  if (kernel.compressor == program::Compressor::sign_rms)
+    return static_cast<float>(std::sqrt(squares / entries));
+  if (kernel.compressor == program::Compressor::vote) return 1;
   const auto scale = static_cast<float>(
       (kernel.compressor == program::Compressor::int8 ? largest : std::sqrt(squares)) / levels);
   return scale < FLT_MIN ? 0 : scale;
@@ -39,7 +43,7 @@ inline float scale_of(const program::Kernel& kernel, const std::vector<float>& v
 inline float said_of(const program::Kernel& kernel, RandomKey key, std::int64_t place, float v,
                      float scale) {
   if (std::isnan(scale)) return scale;
-  if (kernel.compressor == program::Compressor::sign) return v >= 0 ? scale : -scale;
+  if (kernel.bits == 1) return v >= 0 ? scale : -scale;
   if (scale == 0) return 0;
   const float inverse = 1 / scale;
   if (kernel.compressor == program::Compressor::int8)
@@ -90,6 +94,7 @@ struct QuantisedSum {
   program::Kernel kernel = {};
   std::vector<tensors::ParamPiece> pieces = {};  // of the bucket
   bool feedback = false;
+  program::When when = {};  // in other steps the bucket is summed whole
   std::uint64_t seed = 0;
   std::vector<std::vector<float>> owed = {}, owed_of_sum = {};  // by worker
 
@@ -139,6 +144,7 @@ inline std::vector<QuantisedSum> quantised_sums(const link::LinkedProgram& linke
     out.push_back({.kernel = *kernel,
                    .pieces = map.storages[role.views[source.view].storage].pieces,
                    .feedback = find(op, program::Slot::residual) != nullptr,
+                   .when = op.when,
                    .seed = seed});
   }
   return out;

@@ -39,6 +39,8 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   }
   if (plan.schedule.global_batch == 0) plan.schedule.global_batch = 8;
   if (plan.exchange.bucket_bytes() > 1e5) plan.exchange.bucket = Bytes(60e3);  // several buckets
+  if (implied.exchange.averaging.local_steps.value_or(0) > 4)                  // several exchanges
+    plan.exchange.averaging.local_steps = 4;
   job.plan = methods::prepare(plan, job.model);
   job.cluster = cluster::load_cluster("this-machine:" + std::to_string(job.plan.mesh.world_size()));
   job.train.seq_len = 16;
@@ -97,7 +99,7 @@ reference::Weights weights_of(const std::string& checkpoint, const model::ModelS
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
       const std::vector<std::byte> bytes =
-          reader.whole(kind, spec.name, 1, 0, &spec, program::DType::f32);
+          reader.mean(kind, spec.name, 1, &spec, program::DType::f32);
       if (bytes.empty()) {
         ADD_FAILURE() << spec.name << " is not in " << checkpoint;
         continue;
@@ -137,6 +139,10 @@ reference::Weights ReferenceOptimizer::copy() const {
   reference::Weights copy;
   for (const auto& [name, tensor] : weights_) copy[name] = tensor.clone();
   return copy;
+}
+
+void ReferenceOptimizer::set(const reference::Weights& weights) {
+  for (const auto& [name, tensor] : weights) weights_.at(name) = tensor.clone();
 }
 
 void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_t step) {

@@ -16,7 +16,8 @@
 
 namespace rehearse::runtime {
 
-/// A job of 20 steps over the shards in folder `data`, which saves into `out`.
+/// A job of 20 steps over the shards in folder `data`, which saves into `out`. Ranks that train
+/// apart do so for at most 4 steps.
 job::Job small_job(plan::Plan plan, const std::string& data, const std::string& out,
                    const std::string& model = "gpt-tiny");
 /// Shards of learnable tokens for the tiny model.
@@ -34,8 +35,8 @@ TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options =
 std::vector<Outcome> fail_in_processes(const job::Job& job, const TrainOptions& options,
                                        const std::function<void(int rank)>& before = {});
 
-/// All weights of a checkpoint by tensor name, in fp32, padding rows included. master: the fp32
-/// copies of 16-bit weights.
+/// All weights of a checkpoint by tensor name, in fp32, padding rows included; of weights that each
+/// rank has for itself, the mean. master: the fp32 copies of 16-bit weights.
 reference::Weights weights_of(const std::string& checkpoint, const model::ModelSpec& model,
                               tensors::StorageKind kind = tensors::StorageKind::param);
 
@@ -44,6 +45,8 @@ class ReferenceOptimizer {
  public:
   explicit ReferenceOptimizer(const job::Job& job);
   reference::Weights copy() const;
+  /// Replaces the weights; the optimizer's state stays.
+  void set(const reference::Weights& weights);
   /// One update with the learning rate of step `step`. Adam's bias correction counts step + 1
   /// updates.
   void update(const reference::Weights& gradients, std::int64_t step);

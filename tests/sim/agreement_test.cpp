@@ -24,8 +24,11 @@ struct Case {
   /// Pipeline stages and servers get a separate cable for each pair, because they send to several
   /// ranks at a time.
   cluster::Cluster cluster() const {
-    return plan.mesh.pp > 1 || plan.mesh.servers > 0 ? meshed(plan.mesh.world_size())
-                                                     : switched(plan.mesh.world_size());
+    if (plan.mesh.pp > 1 || plan.mesh.servers > 0) return meshed(plan.mesh.world_size());
+    cluster::Cluster out = switched(plan.mesh.world_size());
+    if (plan.exchange.collective == program::Algorithm::in_network)
+      out.let_sum(0, BytesPerSecond(9e9), Seconds(1e-6));
+    return out;
   }
   model::ModelSpec model() const {
     model::ModelSpec spec = model::load_model("gpt-demo", 0);
@@ -54,6 +57,9 @@ std::vector<Case> uncontended() {
          .mesh = {.dp = n},
          .exchange = {.collective = program::Algorithm::double_tree}},
         0.02);
+    add("ddp_in_network_" + ranks, {.method = "ddp",
+                                    .mesh = {.dp = n},
+                                    .exchange = {.collective = program::Algorithm::in_network}});
     add("zero2_ring_" + ranks, {.method = "zero2",
                                 .mesh = {.dp = n},
                                 .exchange = {.collective = program::Algorithm::ring}});
@@ -77,6 +83,10 @@ std::vector<Case> uncontended() {
                        .exchange = {.collective = program::Algorithm::ring},
                        .checkpoints = {.every = 2, .to = program::Medium::local_disk}});
   add("servers_sync", {.method = "ps-sync", .mesh = {.dp = 1, .servers = 1}});
+  add("servers_of_machines",
+      {.method = "byteps",
+       .mesh = {.dp = 3, .servers = 2},
+       .exchange = {.bucket = Bytes(200'000), .credit = 2, .local_ranks = 1}});
   add("servers_stale",
       {.method = "ps-ssp", .mesh = {.dp = 1, .servers = 1}, .schedule = {.staleness = 1}});
   add("servers_async", {.method = "ps-async", .mesh = {.dp = 1, .servers = 1}});
@@ -89,6 +99,9 @@ std::vector<Case> uncontended() {
     hosted.name += "_hosted", hosted.software = "megatron-2021";
     cases.push_back(hosted);
   }
+  add("ulysses_4", {.method = "ddp",
+                    .mesh = {.order = "pp,dp,cp,tp", .cp = 4, .context = plan::Context::ulysses},
+                    .exchange = {.bucket = Bytes(1e12), .collective = program::Algorithm::ring}});
   return cases;
 }
 
@@ -151,6 +164,54 @@ TEST(Contended, GathersUnderScattersStayCloseToChunks) {
   const double few = bench.sim(fluid).simulated.seconds;
   EXPECT_NEAR(few / bench.sim(chunk).simulated.seconds, 1, 0.03);
   EXPECT_GT(few, 1.02 * last_end(bench.dry()));  // they do share links
+}
+
+TEST(Contended, GroupsThatShareASwitchShareItsArithmetic) {
+  // Two tensor ranks on each of four nodes: two groups sum through one switch at the same time.
+  const auto seconds = [](double arithmetic) {
+    plan::Plan plan = {.method = "megatron",
+                       .mesh = {.dp = 4, .tp = 2},
+                       .exchange = {.bucket = Bytes(1e12),  // sums after the backward pass
+                                    .collective = program::Algorithm::in_network}};
+    plan.schedule.global_batch = 4;
+    cluster::Cluster cluster = switched(8, 2);
+    cluster.let_sum(0, BytesPerSecond(arithmetic), Seconds(1e-6));
+    const Bench bench(plan, cluster, "gpt2-124m");
+    const double dry = last_end(bench.dry());
+    EXPECT_NEAR(bench.sim(fluid).simulated.seconds, dry, 1e-6 * dry);
+    EXPECT_NEAR(bench.sim(chunk).simulated.seconds, dry, 1e-6 * dry);
+    return dry;
+  };
+  const double unlimited = seconds(1e15), each_has_its_link = seconds(25e9), shared = seconds(5e9);
+  EXPECT_NEAR(each_has_its_link, unlimited, 1e-9 * unlimited);
+  EXPECT_GT(shared, 1.5 * unlimited);
+}
+
+TEST(Torus, DryFluidAndChunkAreOne) {
+  plan::Plan plan = {
+      .method = "ddp", .mesh = {.dp = 27}, .exchange = {.collective = program::Algorithm::ring}};
+  plan.schedule.global_batch = 27;
+  cluster::Cluster cluster;
+  const Id kind = cluster.add_kind(cluster::load_device("TPU v4"));
+  for (Id i = 0; i < 27; ++i) cluster.add_device("tpu" + std::to_string(i), kind, i / 3);
+  cluster.lay_torus({3, 3, 3}, BytesPerSecond(50e9), Seconds(1e-6));
+  const Bench bench(plan, cluster, "gpt2-124m");
+  EXPECT_LE(difference(bench.dry(), bench.sim(fluid).times), 1e-4);
+  EXPECT_LE(difference(bench.dry(), bench.sim(chunk).times), 1e-4);
+}
+
+TEST(Contended, RingAttentionStaysCloseToChunks) {
+  // In backward, the gradients of keys and values share a link with those before them.
+  for (const plan::Context context : {plan::Context::ring, plan::Context::zigzag}) {
+    plan::Plan plan = {.method = "ddp",
+                       .mesh = {.order = "pp,dp,cp,tp", .cp = 4, .context = context},
+                       .schedule = {.global_batch = 4},
+                       .exchange = {.collective = program::Algorithm::ring}};
+    const Bench bench(plan, switched(4, 1, 1e9), "gpt2-124m");
+    const double few = bench.sim(fluid).simulated.seconds;
+    EXPECT_NEAR(few / bench.sim(chunk).simulated.seconds, 1, 0.01);
+    EXPECT_GT(few, 1.001 * last_end(bench.dry()));
+  }
 }
 
 TEST(Contended, LanesOfOneRankShareItsLink) {

@@ -68,6 +68,33 @@ TEST(Servers, AReplyNeedsAMessage) {
   }
 }
 
+// On cables that are faster than its memory, a server takes as long as it adds: of each byte that
+// comes it reads the byte and the sum, and writes the sum.
+TEST(Servers, AddAtTheRateOfTheirMemory) {
+  plan::Plan plan = servers("byteps", 3, 1);
+  plan.exchange.local_ranks = 1;
+  const Bench bench(plan, meshed(4, 1e14, 0), "gpt-demo");
+  const cluster::DeviceKind& kind = bench.cluster.kinds()[0];
+  const program::Role& server = bench.linked.program.roles.back();
+  int seen = 0;
+  for (const SimOptions options :
+       {SimOptions{.bypass = false}, SimOptions{.fidelity = Fidelity::chunk, .bypass = false},
+        SimOptions{}}) {
+    const Times times = bench.sim(options).times;
+    EXPECT_LE(difference(bench.dry(), times), 1e-6);
+    for (const auto& [key, time] : times) {
+      const auto& [role, op, step, place] = key;
+      if (role != 1 || server.lanes[server.ops[op].lane].name != "push") continue;
+      const auto bytes = static_cast<double>(bench.linked.roles[role].ops[op].bytes);
+      const double expected =
+          3 * 3 * bytes / (kind.memory_bandwidth.value * kind.memory_efficiency);
+      EXPECT_NEAR((time.second - time.first) / expected, 1, 1e-6);
+      ++seen;
+    }
+  }
+  EXPECT_GT(seen, 30);
+}
+
 TEST(Servers, TheSameSeedGivesTheSameBytes) {
   const cluster::Disturbance jitter = {.seed = 5, .compute_sigma = 0.2, .link_sigma = 0.2};
   for (const char* method : {"ps-sync", "ps-ssp", "ps-async"}) {

@@ -40,7 +40,7 @@ TEST(Gloo, TwoProcessesAllReduce) {
       try {
         _exit(sums_over_ranks(rank, store_file) ? 0 : 1);
       } catch (const std::exception& error) {
-        std::cerr << error.what() << std::endl;
+        std::cerr << error.what() << '\n';
         _exit(2);
       }
     }

@@ -6,6 +6,8 @@
 namespace rehearse::methods {
 namespace {
 
+constexpr std::array exchanged_names{"kv",  "qkv",   "qkvh", "ah",      "a",        "da",
+                                     "dah", "dqkvh", "dqkv", "ring.kv", "ring.dkv", "ring.part"};
 constexpr std::array prefixes{"x",   "y",  "dx", "dy", "xg",
                               "dxg", "xr", "yr", "xrg"};  // [Boundary]: start of names
 
@@ -18,27 +20,40 @@ Activations::Activations(program::RoleBuilder& role, const plan::Plan& plan,
       model_(model),
       who_(who),
       boundaries_(prefixes.size(), std::vector<Id>(model.segments.size() + 1, none)),
-      saved_(model.segments.size(), none) {}
+      saved_(model.segments.size(), none),
+      exchanged_(exchanged_names.size(), std::vector<Id>(model.segments.size() + 1, none)) {}
 
 std::int64_t Activations::elements(const Sized& s, int samples) const {
-  const std::int64_t tokens = std::int64_t{samples} * model_.seq_len;
+  const std::int64_t tokens = std::int64_t{samples} * model_.seq_len / plan_.mesh.cp;
+  const std::int64_t queries = tokens * model_.hidden / plan_.mesh.tp;
+  const std::int64_t keys = queries / model_.heads * model_.kv_heads;
   switch (s.size) {
     case Size::boundary:
       return tokens * model_.hidden;
     case Size::shard:
       return tokens * model_.hidden / plan_.mesh.tp;
     case Size::saved:
-      return saved_bytes(model_, s.segment, samples, plan_.mesh.tp, plan_.precision);
+      return saved_bytes(model_, s.segment, samples,
+                         {plan_.mesh.tp, false, plan_.mesh.cp, !plan_.mesh.rings()},
+                         plan_.precision);
     case Size::stats:
       return tokens * 3;
     case Size::all_stats:
       return tokens * 3 * plan_.mesh.tp;
+    case Size::queries:
+      return queries;
+    case Size::keys:
+      return 2 * keys;
+    case Size::both:
+      return queries + 2 * keys;
   }
   return 0;
 }
 
-Id Activations::add(Sized sized, std::string name, program::DType dtype, int indices) {
+Id Activations::add(Sized sized, std::string name, program::DType dtype, int indices,
+                    program::Life life) {
   sized.view = role_.storage({.name = std::move(name),
+                              .life = life,
                               .dtype = dtype,
                               .elements = elements(sized, who_.samples),
                               .indices = indices});
@@ -56,11 +71,50 @@ Id Activations::boundary(Boundary what, Id segment, bool shard, bool per_pass) {
   return view;
 }
 
-Id Activations::saved(Id segment) {
+Id Activations::saved(Id segment, bool per_pass) {
   Id& view = saved_[segment];
   if (view == none)
     view = add({.size = Size::saved, .segment = segment}, "saved" + std::to_string(segment),
-               program::DType::u8, plan_.schedule.micro_batches);
+               program::DType::u8, plan_.schedule.micro_batches * (per_pass ? 2 : 1));
+  return view;
+}
+
+Activations::Size Activations::size_of_exchanged(Exchanged what) {
+  switch (what) {
+    case Exchanged::kv:
+    case Exchanged::ring_kv:
+    case Exchanged::ring_grad:
+    case Exchanged::ring_part:
+      return Size::keys;
+    case Exchanged::attended:
+    case Exchanged::output:
+    case Exchanged::grad:
+    case Exchanged::grad_heads:
+      return Size::queries;
+    case Exchanged::qkv:
+    case Exchanged::heads:
+    case Exchanged::grad_qkvh:
+    case Exchanged::grad_qkv:
+      break;
+  }
+  return Size::both;
+}
+
+Id Activations::exchanged(Exchanged what, Id segment, bool per_pass) {
+  const auto at = static_cast<std::size_t>(what);
+  Id& view = exchanged_[at][segment];
+  if (view == none)
+    view = add({.size = size_of_exchanged(what)}, exchanged_names[at] + std::to_string(segment),
+               plan_.precision, plan_.schedule.micro_batches * (per_pass ? 2 : 1));
+  return view;
+}
+
+Id Activations::buffer(Exchanged what, int instances) {
+  const auto at = static_cast<std::size_t>(what);
+  Id& view = exchanged_[at].back();
+  if (view == none)
+    view = add({.size = size_of_exchanged(what)}, exchanged_names[at], plan_.precision, instances,
+               program::Life::buffer);
   return view;
 }
 

@@ -30,6 +30,23 @@ enum class Boundary : std::uint8_t {
   gathered_again,  // xrg: `again` gathered along the sequence
 };
 
+/// What the parts of attention over a divided sequence exchange. T is the tokens of a rank, Q and K
+/// the elements of all queries and keys of a token on one tensor rank.
+enum class Exchanged : std::uint8_t {
+  kv,          // kv: keys and values of this rank's tokens, (B T, 2 K)
+  qkv,         // qkv: queries, keys and values of its tokens, by the rank that gets them
+  heads,       // qkvh: those of all tokens for some heads, by the rank that sent them
+  attended,    // ah: attention's output for these heads, by the rank that gets it
+  output,      // a: attention's output for its tokens, by the rank that sent it
+  grad,        // da: gradient of attention's output for its tokens
+  grad_heads,  // dah: the same for its heads
+  grad_qkvh,   // dqkvh: gradients of queries, keys and values for its heads
+  grad_qkv,    // dqkv: the same for its tokens; of rings (B T, Q), then (B T, 2 K)
+  ring_kv,     // ring.kv: keys and values of another rank's tokens
+  ring_grad,   // ring.dkv: the sum of their gradients so far
+  ring_part,   // ring.part: this rank's part of these gradients
+};
+
 class Activations {
  public:
   /// The arguments must outlive this object.
@@ -40,7 +57,13 @@ class Activations {
   /// `per_pass`: two instances per micro-batch, one for forward and one for backward.
   Id boundary(Boundary what, Id segment, bool shard, bool per_pass = false);
   /// What forward saves of a segment for its backward, as bytes.
-  Id saved(Id segment);
+  Id saved(Id segment, bool per_pass = false);
+  /// A tensor that the parts of a segment's attention exchange, as a flat storage of columns x
+  /// tokens elements; one instance for each micro-batch and, with `per_pass`, for each of forward
+  /// and recomputation. A buffer has `instances` instances, which all segments and micro-batches
+  /// use in turn.
+  Id exchanged(Exchanged what, Id segment, bool per_pass = false);
+  Id buffer(Exchanged what, int instances);
   /// f32 (B T, 3): per token the maximum, sum of exponentials and target logit over this rank's
   /// part of the vocabulary.
   Id stats();
@@ -51,13 +74,15 @@ class Activations {
   program::Role as(const StageRole& who) const;
 
  private:
-  enum class Size : std::uint8_t { boundary, shard, saved, stats, all_stats };
+  enum class Size : std::uint8_t { boundary, shard, saved, stats, all_stats, queries, keys, both };
   struct Sized {
     Size size = Size::boundary;
     Id segment = none, view = none;
   };
+  static Size size_of_exchanged(Exchanged what);
   std::int64_t elements(const Sized& sized, int samples) const;
-  Id add(Sized sized, std::string name, program::DType dtype, int indices);
+  Id add(Sized sized, std::string name, program::DType dtype, int indices,
+         program::Life life = program::Life::value);
 
   program::RoleBuilder& role_;
   const plan::Plan& plan_;
@@ -66,6 +91,7 @@ class Activations {
   std::vector<Sized> sized_ = {};
   std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]; none: not made yet
   std::vector<Id> saved_;                    // views, [segment]; none: not made yet
+  std::vector<std::vector<Id>> exchanged_;   // views, [Exchanged][segment]; none: not made yet
   Id stats_ = none, all_stats_ = none;       // views; none: not made yet
 };
 

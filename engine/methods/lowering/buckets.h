@@ -34,6 +34,11 @@ struct BucketViews {
   // Quantised exchanges: also what the codes of the sum miss, and the packets before and after the
   // all-to-all. `packet` is that of the sum of this rank's part, `packets` those of all sums.
   Id sum_residual = none, parts = none, received = none;
+  // Low-rank exchanges: the factors of all matrices, and the other gradients in one buffer.
+  Id left = none, right = none, rest = none;
+  // Weights of each rank's own: what the ranks last agreed on, its momentum and gradient; and the
+  // weights of neighbours.
+  Id anchor = none, outer_moment = none, outer_grad = none, neighbours = none;
 };
 
 /// Parameter groups that share flat storage and are reduced together.

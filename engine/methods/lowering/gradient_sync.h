@@ -41,6 +41,8 @@ class GradientSync {
   /// The age of the loss scale that a step's backward applies and its update divides by. It equals
   /// the age of the step's weights.
   virtual int scale_age(const plan::Plan&) const { return 1; }
+  /// Whether each data-parallel rank has weights, and so gradients, of its own.
+  virtual bool own_weights() const { return false; }
   /// Versions of the weights (program::Storage::versions).
   virtual int weight_versions(const plan::Plan&) const { return 1; }
   /// [rank]: the leader that exchanges for it in two-level exchanges. Empty: there are none.
@@ -66,8 +68,14 @@ const GradientSync& gradient_sync(const plan::Plan& plan);
 /// plan.exchange.density.
 const GradientSync& sparse(const plan::Plan& plan);
 /// Weights and gradients are whole on every dp rank; gradients are summed as codes of a few bits
-/// (quantised.cpp).
+/// (quantised.h).
 const GradientSync& quantised(program::Compressor compressor);
+/// The same until the second moments are frozen; then momenta are summed as signs
+/// (onebit_adam.cpp).
+const GradientSync& onebit_adam();
+/// Weights and gradients are whole on every dp rank; matrices are summed as factors of a low rank
+/// (low_rank.cpp).
+const GradientSync& low_rank();
 /// Weights and gradients are whole on every dp rank; buckets are copied into buffers that are
 /// all-reduced, as Horovod and TensorFlow's MultiWorkerMirroredStrategy do (fused.cpp).
 const GradientSync& horovod();

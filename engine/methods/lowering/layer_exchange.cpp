@@ -38,9 +38,10 @@ bool chooses(const plan::Plan& plan) {
 BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   const plan::Plan& plan = stage.plan();
   if (!stage.dp()) return {};
-  plan::LayerExchange layer{.density = plan.exchange.density,
-                            .reduction = uniform(plan),
-                            .coding = plan.exchange.coding.value_or(program::Coding::index32)};
+  plan::LayerExchange layer{
+      .density = plan.exchange.density,
+      .reduction = uniform(plan),
+      .coding = plan.exchange.coding.value_or(program::codings_of(plan.exchange.selector).front())};
   if (!plan.exchange.layers.empty()) {
     const auto& segments = stage.model().segments;
     const auto uses_it = [&](const model::Segment& s) {
@@ -56,7 +57,10 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
                      .keep = program::entries_kept(n, layer.density),
                      .selector = plan.exchange.selector,
                      .feedback = plan.exchange.feedback,
-                     .coding = layer.coding}};
+                     .coding = layer.coding,
+                     .draw = plan.exchange.selector == program::Selector::random_k
+                                 ? bucket.groups.front()
+                                 : 0}};
 }
 
 std::vector<Id> node_leaders(const plan::Plan& plan, const program::Program& program) {

@@ -91,10 +91,11 @@ Id OptimizerOps::to_host(const Bucket& bucket, program::Ref grad, int shift) {
 }
 
 void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Ref grad, int shift,
-                          int age) {
+                          int age, program::Update how, Id changed) {
+  const auto age_of = [&](Id view) { return view == changed ? 0 : age; };
   weight.slot = program::Slot::param;
   weight.mode = program::Mode::add;
-  weight.age = age;
+  weight.age = age_of(weight.view);
   grad.slot = program::Slot::grad;
   grad.mode = program::Mode::read;
   const program::Ref on_device = weight;
@@ -109,8 +110,8 @@ void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Re
       refs.push_back({.view = view,
                       .slot = slot,
                       .mode = program::Mode::add,
-                      .age = age,
-                      .layout = {.shard = weight.layout.shard}});
+                      .age = age_of(view),
+                      .layout = {.shard = weight.layout.shard, .own = weight.layout.own}});
   };
   state(bucket.views.moment1, program::Slot::moment1);
   state(bucket.views.moment2, program::Slot::moment2);
@@ -118,7 +119,7 @@ void OptimizerOps::update(const Bucket& bucket, program::Ref weight, program::Re
   if (needs_norm())
     refs.push_back({.view = norm(), .slot = program::Slot::norm, .mode = program::Mode::read});
   if (plan_.precision == program::DType::f16) refs.push_back(scale());
-  role_.op(lane(), program::Update{}, std::move(refs), shift);
+  role_.op(lane(), how, std::move(refs), shift);
   if (on_host()) copy("h2d", weight, on_device, shift);
 }
 

@@ -50,9 +50,14 @@ class OptimizerOps {
   }
   const char* lane() const { return on_host() ? "cpu" : "compute"; }
   /// Updates `weight` by `grad`, or by its copy on the host, and copies the weights back.
-  /// `age` 1: from the state of the step before; 0: from this step's.
+  /// `age` 1: from the state of the step before; 0: from this step's. `changed`: a view of weights
+  /// or fp32 copy that an op of this step has written already; the update reads that.
   void update(const Bucket& bucket, program::Ref weight, program::Ref grad, int shift = 0,
-              int age = 1);
+              int age = 1, program::Update how = {}, Id changed = none);
+  /// The view of the weights that updates work on: of the fp32 copy, if there is one.
+  Id updated(const Bucket& bucket) const {
+    return bucket.views.master != none ? bucket.views.master : bucket.views.own_weight;
+  }
   /// Adapts the loss scale after the step's updates. Does nothing unless the precision is fp16.
   void rescale(int shift);
 

@@ -23,7 +23,7 @@ void Replicated::declare(Stage& stage, Bucket& b) const {
 
 program::Ref Replicated::param(const Stage& stage, Id group, program::Pass, int) const {
   return ref(stage.weight(group), program::Slot::param, program::Mode::read, 0,
-             weight_age(stage.plan()));
+             weight_age(stage.plan()), stage.weights_layout());
 }
 
 void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) const {
@@ -34,12 +34,15 @@ void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) cons
 }
 
 void Replicated::exchange(Stage& stage, const Bucket& b, int shift) const {
-  if (!stage.dp()) return;
+  if (stage.dp()) all_reduce(stage, b.views.grad, shift);
+}
+
+void Replicated::all_reduce(Stage& stage, Id view, int shift, program::When when) {
   stage.role().op(
       "dp", stage.collective(stage.axis_channel(stage.dp()), program::Move::all_reduce),
-      {ref(b.views.grad, program::Slot::source, program::Mode::read, 0, 0, {.partial = stage.dp()}),
-       ref(b.views.grad, program::Slot::target, program::Mode::write)},
-      shift);
+      {ref(view, program::Slot::source, program::Mode::read, 0, 0, {.partial = stage.dp()}),
+       ref(view, program::Slot::target, program::Mode::write)},
+      shift, when);
 }
 
 void Replicated::finish(Stage& stage, int shift) const { update_all(stage, {}, shift); }

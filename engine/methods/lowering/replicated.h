@@ -25,6 +25,8 @@ class Replicated : public GradientSync {
   virtual bool owns_optimizer() const { return true; }
   /// Sums a bucket's gradient over dp.
   virtual void exchange(Stage& stage, const Bucket& bucket, int shift) const;
+  /// All-reduces a view of a bucket's gradients over dp, in place.
+  static void all_reduce(Stage& stage, Id view, int shift, program::When when = {});
 };
 
 }  // namespace rehearse::methods

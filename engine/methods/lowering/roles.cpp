@@ -20,12 +20,21 @@ program::Program make_mesh(const plan::Plan& plan) {
   for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
     const std::string name = rest.substr(0, comma);
     const int group = plan.exchange.group();
-    if (name == "dp" && group > 0 && group < plan.mesh.dp)
-      p.mesh.push_back({"replicate", plan.mesh.dp / group}), p.mesh.push_back({"shard", group});
+    if (name == "cp") {
+      if (plan.mesh.cp > 1)
+        p.mesh.push_back({.name = name,
+                          .size = plan.mesh.cp,
+                          .cut = plan.mesh.context == plan::Context::zigzag
+                                     ? program::Cut::zigzag
+                                     : program::Cut::contiguous});
+    } else if (name == "dp" && group > 1 && group < plan.mesh.dp)
+      p.mesh.push_back({.name = "replicate", .size = plan.mesh.dp / group}),
+          p.mesh.push_back({.name = "shard", .size = group});
     else
-      p.mesh.push_back({name, name == "pp"   ? plan.mesh.pp
-                              : name == "dp" ? plan.mesh.dp
-                                             : plan.mesh.tp});
+      p.mesh.push_back({.name = name,
+                        .size = name == "pp"   ? plan.mesh.pp
+                                : name == "dp" ? plan.mesh.dp
+                                               : plan.mesh.tp});
   }
   return p;
 }
@@ -110,11 +119,16 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
   std::vector<Leadership> led;
   if (!leaders.empty())
     for (const auto& ranks : stages) led.push_back(leadership(program, ranks, leaders));
+  const auto samples_of = [&](Id rank) {
+    return plan.samples(tensors::place_of(program, data_axes(program), rank).index);
+  };
+  const auto context_of = [&](Id rank) {
+    return plan.mesh.rings() ? tensors::place_along(program, "cp", rank).index : 0;
+  };
   // keys[i]: the properties of the replica at place i, on all stages. Equal ones share a role.
   std::vector<std::vector<int>> keys;
   for (std::size_t i = 0; i < stages[0].size(); ++i) {
-    keys.push_back(
-        {plan.samples(tensors::place_of(program, data_axes(program), stages[0][i]).index)});
+    keys.push_back({samples_of(stages[0][i]), context_of(stages[0][i])});
     for (const Leadership& l : led)
       keys[i].insert(keys[i].end(), {l.leader[i] == i, l.led[i] > 1, l.leaders[i]});
   }
@@ -137,8 +151,7 @@ std::vector<StageRole> stage_roles(const program::Program& program, const plan::
       StageRole role{.stage = s, .kind = k, .kinds = kinds};
       for (std::size_t i = 0; i < ranks.size(); ++i)
         if (kind[i] == k) role.ranks.push_back(ranks[i]);
-      role.samples =
-          plan.samples(tensors::place_of(program, data_axes(program), role.ranks[0]).index);
+      role.samples = samples_of(role.ranks[0]), role.context = context_of(role.ranks[0]);
       if (!led.empty()) {
         const Leadership& l = led[static_cast<std::size_t>(s)];
         const auto first =

@@ -10,12 +10,14 @@ namespace rehearse::methods {
 
 class GradientSync;
 
-/// The ranks of one role. Replicas (places along dp and tp) are of one kind when they take equally
-/// many samples and, on every stage, have the same part in two-level exchanges. So the i-th rank of
+/// The ranks of one role. Replicas (places along dp, cp and tp) are of one kind when they take
+/// equally many samples and, on every stage, have the same part in two-level exchanges and the same
+/// place in rings of cp ranks. So the i-th rank of
 /// a kind meets the i-th rank of the same kind on the neighbouring stage.
 struct StageRole {
   int stage = 0, kind = 0, kinds = 1;
   int samples = 0;  // of a micro-batch
+  int context = 0;  // place along cp, where blocks of keys and values travel around a ring
   /// For two-level exchanges. led_by: the kind of this role's leaders. leaders: how many leaders
   /// its data-parallel group has; 0 without two-level exchanges.
   int leader_kind = 0, leaders = 0;

@@ -162,7 +162,7 @@ const GradientSync& sharded(int level) {
 }
 
 const GradientSync& gradient_sync(const plan::Plan& plan) {
-  return plan.exchange.zero > 0 && plan.mesh.dp > 1 ? sharded(plan.exchange.zero) : replicated();
+  return plan.exchange.zero > 0 && plan.shards() > 1 ? sharded(plan.exchange.zero) : replicated();
 }
 
 }  // namespace rehearse::methods

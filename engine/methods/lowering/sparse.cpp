@@ -255,12 +255,9 @@ class Sparse final : public GradientSync {
   static void add_up(Stage& stage, const Bucket& b, int shift) {
     const BucketExchange x = exchange_of(stage, b);
     if (x.reduction == plan::Reduction::dense) return;
-    program::Kernel kernel{.kind = program::KernelKind::scatter_add,
-                           .of = x.kernel.of,
-                           .keep = x.kernel.keep,
-                           .selector = x.kernel.selector,
-                           .coding = x.kernel.coding};
-    if (kernel.selector == program::Selector::random_k) kernel.selector = program::Selector::top_k;
+    program::Kernel kernel = x.kernel;
+    kernel.kind = program::KernelKind::scatter_add;
+    kernel.feedback = {};
     std::vector<program::Ref> refs{
         ref(b.views.packets, program::Slot::source, program::Mode::read),
         ref(b.views.sum, program::Slot::target, program::Mode::write, 0, 0, shard_of(stage))};

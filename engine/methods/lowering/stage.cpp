@@ -16,11 +16,12 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
       who_(who),
       role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
-      dp_(data_axes(program)),
+      dp_(gradient_axes(program)),
       shards_(plan.exchange.shard_group > 0 && axis_named(program, "shard") != 0
                   ? axis_named(program, "shard")
                   : dp_),
       tp_(axis_named(program, "tp")),
+      cp_(axis_named(program, "cp")),
       activations_(role_, plan, model, who_),
       optimizer_(role_, plan, sync.scale_age(plan)),
       recomputed_(plan::recomputed(plan, model)),
@@ -63,9 +64,9 @@ Id Stage::own_part(Id whole, const Bucket& bucket) {
                      .slice = shards_});
 }
 
-program::Axes Stage::partial_of(Id group) const {
-  return dp_ | (model_.groups[group].split ? program::Axes{0} : tp_) |
-         (bucket_of(group).tied ? tied_axis(program_) : program::Axes{0});
+program::Layout Stage::gradient_layout(Id group) const {
+  return partial((model_.groups[group].split ? program::Axes{0} : tp_) |
+                 (bucket_of(group).tied ? tied_axis(program_) : program::Axes{0}));
 }
 
 Id Stage::axis_channel(program::Axes axes) {
@@ -162,9 +163,16 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
 
   std::vector<program::Ref> refs = params(s, action);
-  if (!embedding)
-    refs.push_back(
-        ref(readable_input(s, action, false), program::Slot::input, program::Mode::read, mb));
+  program::Compute work = compute(s, program::Pass::forward, action);
+  if (!embedding) {
+    const program::Ref input =
+        ref(readable_input(s, action, false), program::Slot::input, program::Mode::read, mb);
+    if (divided(s)) {
+      attend(s, program::Pass::forward, input, action);
+      work = part(s, program::Pass::forward, program::Part::output, action);
+    }
+    refs.push_back(input);
+  }
   Id out = none;
   if (head) {
     out = activations_.stats();
@@ -174,10 +182,11 @@ void Stage::run_segment_forward(Id s, const Action& action) {
                                 s + 1, false);
     refs.push_back(ref(out, program::Slot::output, program::Mode::write, mb, 0, {.partial = tp_}));
   }
-  if (!recomputed_[s])
+  if (divided(s))
+    std::ranges::copy(attended(s, program::Pass::forward, action), std::back_inserter(refs));
+  else if (!recomputed_[s])
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
-  computed(role_.op("compute", compute(s, program::Pass::forward, action), std::move(refs),
-                    action.shift));
+  computed(role_.op("compute", work, std::move(refs), action.shift));
   if (!tp_) return;
   const Id link = axis_channel(tp_);
   if (head) {
@@ -200,6 +209,9 @@ void Stage::run_segment_forward(Id s, const Action& action) {
 }
 
 void Stage::recompute_segment(Id s, Id input, int input_index, Id output, const Action& action) {
+  if (divided(s))
+    return attend(s, program::Pass::recompute,
+                  ref(input, program::Slot::input, program::Mode::read, input_index), action);
   std::vector<program::Ref> refs = params(s, action);
   if (input != none)
     refs.push_back(ref(input, program::Slot::input, program::Mode::read, input_index));
@@ -265,7 +277,7 @@ void Stage::append_gradients(std::vector<program::Ref>& refs, Id segment, progra
     touched_[touch] = true;
     refs.push_back(ref(grad(g), program::Slot::grad,
                        first ? program::Mode::write : program::Mode::add, index, 0,
-                       {.partial = partial_of(g)}));
+                       gradient_layout(g)));
   }
 }
 
@@ -303,14 +315,13 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
     input = activations_.boundary(Boundary::gathered_input, s, false, true);
   else if (!embedding)
     input = readable_input(s, action, true);
-  const Id kept = activations_.saved(s);
   if (recomputed_[s] && !layered(s)) recompute_segment(s, input, gathered, none, action);
   std::vector<program::Ref> refs = params(s, action);
+  program::Compute work = compute(s, pass, action);
   if (!embedding) refs.push_back(ref(input, program::Slot::input, program::Mode::read, gathered));
   // The first half leaves there what the second half reads.
-  refs.push_back(ref(kept, program::Slot::saved,
-                     pass == program::Pass::backward ? program::Mode::read : program::Mode::add,
-                     mb));
+  refs.push_back(kept_ref(
+      s, pass, pass == program::Pass::backward ? program::Mode::read : program::Mode::add, action));
   if (head) {
     refs.push_back(ref(tp_ ? activations_.all_stats() : activations_.stats(), program::Slot::stats,
                        program::Mode::read, mb));
@@ -326,6 +337,10 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
       grad = copy;
     }
     refs.push_back(ref(grad, program::Slot::grad_output, program::Mode::read, mb));
+    if (divided(s)) {
+      attend_backward(s, refs, action);
+      work = part(s, pass, program::Part::project, action);
+    }
   }
   const Id grad_input =
       embedding ? none
@@ -336,7 +351,7 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
         ref(grad_input, program::Slot::grad_input, program::Mode::write, mb, 0, {.partial = tp_}));
   if (head && plan_.precision == program::DType::f16) refs.push_back(optimizer_.scale());
   append_gradients(refs, s, pass, action);
-  backward_computed(role_.op("compute", compute(s, pass, action), std::move(refs), action.shift));
+  backward_computed(role_.op("compute", work, std::move(refs), action.shift));
   if (!embedding && tp_) {
     if (sharded_sequence)
       role_.op(
@@ -424,7 +439,9 @@ LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model, cons
     stage.lower(order.actions(plan, who->stage));
     // Other kinds of the stage differ only in their samples, unless there are leaders.
     std::vector<program::Role> others;
-    for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0; ++who)
+    for (++who; who != roles.end() && who->stage == stage.index() && who->leaders == 0 &&
+                who->context == stage.who().context;
+         ++who)
       others.push_back(stage.as(*who));
     program.roles.push_back(stage.role().take());
     std::ranges::move(others, std::back_inserter(program.roles));

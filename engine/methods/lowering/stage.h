@@ -41,10 +41,19 @@ class Stage {
   const StageRole& who() const { return who_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   OptimizerOps& optimizer() { return optimizer_; }
+  /// The axes over which gradients are summed: dp, and cp.
   program::Axes dp() const { return dp_; }
   /// Of dp(): the axes over which ZeRO divides state, and those over which ranks have equal shards.
   program::Axes shards() const { return shards_; }
   program::Axes copies() const { return dp_ & ~shards_; }
+  /// The layout of the weights: copies over dp, or each rank's own (GradientSync::own_weights).
+  program::Layout weights_layout() const { return {.own = sync_.own_weights() ? dp_ : 0}; }
+  /// The layout of a gradient that is a partial sum over `also`: over dp it is one too, or each
+  /// rank's own.
+  program::Layout partial(program::Axes also = 0) const {
+    const program::Axes own = weights_layout().own;
+    return {.partial = also | (dp_ & ~own), .own = own};
+  }
   program::Axes tp() const { return tp_; }
   program::Axes pp() const { return pp_; }
   /// The channel of the ranks that differ only along `axes`.
@@ -84,13 +93,41 @@ class Stage {
                         const Action& action);
   void views_of_groups(const Bucket& bucket, Id of, const char* prefix, std::vector<Id>& views);
   const Bucket& bucket_of(Id group) const { return buckets_[bucket_of_[group]]; }
-  /// The axes over which a group's gradient is partial after backward.
-  program::Axes partial_of(Id group) const;
+  /// The layout of a group's gradient after backward.
+  program::Layout gradient_layout(Id group) const;
   /// Whether backward recomputes the segment together with the other segment of its layer.
   bool layered(Id segment) const { return layered_[segment]; }
   /// Recomputes attention and mlp of a layer. Returns the view of the mlp's whole input.
   Id recompute_layer(Id mlp, const Action& action);
   void recompute_segment(Id segment, Id input, int input_index, Id output, const Action& action);
+  // Attention over a divided sequence (stage_context.cpp).
+  bool divided(Id segment) const {
+    return cp_ != 0 && model_.segments[segment].kind == model::SegmentKind::attention;
+  }
+  program::Compute part(Id segment, program::Pass pass, program::Part part,
+                        const Action& action) const;
+  /// What forward keeps for backward.
+  program::Ref kept_ref(Id segment, program::Pass pass, program::Mode mode, const Action& action);
+  program::Ref exchanged(Exchanged what, Id segment, program::Pass pass, program::Slot slot,
+                         program::Mode mode, const Action& action);
+  /// Forward or recomputation up to attention's output, and the refs by which others read that.
+  void attend(Id segment, program::Pass pass, program::Ref input, const Action& action);
+  std::vector<program::Ref> attended(Id segment, program::Pass pass, const Action& action);
+  void attend_around_ring(Id segment, program::Pass pass, const Action& action);
+  /// Backward from the gradient of the output down to those of queries, keys and values. `refs`:
+  /// operands of the rest of backward; adds those gradients to them.
+  void attend_backward(Id segment, std::vector<program::Ref>& refs, const Action& action);
+  void attend_backward_around_ring(Id segment, const Action& action);
+  void exchange_heads(Exchanged from, Exchanged to, Id segment, program::Pass pass,
+                      const Action& action);
+  /// In the step-th step around the ring: whose keys and values this rank has, whether it attends
+  /// to any of them, and where they are.
+  Id owner(int step) const;
+  bool attends(int step) const;
+  program::Ref ring_block(Id segment, int step, program::Pass pass, const Action& action);
+  /// One op of a transfer around the ring, to the next rank or from the one before.
+  void send_on(Exchanged what, program::Ref from, const Action& action);
+  void receive(Exchanged what, program::Ref to, const Action& action);
   /// All-reduces the recomputed input of `segment`, or scatters it along the sequence.
   void sum_again(Id segment, const Action& action);
   /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
@@ -111,7 +148,7 @@ class Stage {
   const GradientSync& sync_;
   StageRole who_;
   program::RoleBuilder role_;
-  program::Axes pp_ = 0, dp_ = 0, shards_ = 0, tp_ = 0;
+  program::Axes pp_ = 0, dp_ = 0, shards_ = 0, tp_ = 0, cp_ = 0;
   Activations activations_;
   OptimizerOps optimizer_;
   std::vector<bool> recomputed_ = {};  // [segment]

@@ -6,8 +6,7 @@ namespace rehearse::methods {
 
 void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
   program::RoleBuilder& role = stage.role();
-  const program::Axes also =
-      stage.dp() | (bucket.tied ? tied_axis(stage.program()) : program::Axes{0});
+  const program::Axes also = bucket.tied ? tied_axis(stage.program()) : program::Axes{0};
   if (stage.tp() && bucket.whole_begin < bucket.begin.back()) {
     Id& whole = bucket.views.whole_grad;
     if (whole == none) {
@@ -18,22 +17,23 @@ void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
                          .begin = bucket.whole_begin,
                          .end = bucket.elements});
     }
-    role.op("tp",
-            program::Collective{.channel = stage.axis_channel(stage.tp()),
-                                .move = program::Move::all_reduce},
-            {ref(whole, program::Slot::source, program::Mode::read, index, 0,
-                 {.partial = also | stage.tp()}),
-             ref(whole, program::Slot::target, program::Mode::write, index, 0, {.partial = also})},
-            shift);
+    role.op(
+        "tp",
+        program::Collective{.channel = stage.axis_channel(stage.tp()),
+                            .move = program::Move::all_reduce},
+        {ref(whole, program::Slot::source, program::Mode::read, index, 0,
+             stage.partial(also | stage.tp())),
+         ref(whole, program::Slot::target, program::Mode::write, index, 0, stage.partial(also))},
+        shift);
   }
   if (bucket.tied)
     role.op("tied",
             program::Collective{.channel = channel(stage.program(), "tied"),
                                 .move = program::Move::all_reduce},
             {ref(bucket.views.grad, program::Slot::source, program::Mode::read, index, 0,
-                 {.partial = also}),
+                 stage.partial(also)),
              ref(bucket.views.grad, program::Slot::target, program::Mode::write, index, 0,
-                 {.partial = stage.dp()})},
+                 stage.partial())},
             shift);
 }
 
@@ -81,7 +81,8 @@ void emit_norm(Stage& stage, program::Layout shard, int shift) {
         shift);
 }
 
-void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift) {
+void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift,
+                 program::Update how, Id changed) {
   OptimizerOps& optimizer = stage.optimizer();
   const program::Ref sum =
       ref(bucket.views.sum, program::Slot::grad, program::Mode::read, 0, 0, shard);
@@ -90,7 +91,7 @@ void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int 
                       optimizer.stride(bucket, stage.model()), shift);
   optimizer.update(
       bucket, ref(bucket.views.own_weight, program::Slot::param, program::Mode::add, 0, 0, shard),
-      sum, shift);
+      sum, shift, 1, how, changed);
 }
 
 void update_all(Stage& stage, program::Layout shard, int shift) {

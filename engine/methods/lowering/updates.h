@@ -14,8 +14,9 @@ void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift);
 void emit_norm(Stage& stage, program::Layout shard, int shift);
 
 /// Updates a bucket's weights by its summed gradient; first observes that gradient if the plan says
-/// so. `shard`: the layout of both on this rank.
-void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift);
+/// so. `shard`: the layout of both on this rank. `changed`: as in OptimizerOps::update.
+void emit_update(Stage& stage, const Bucket& bucket, program::Layout shard, int shift,
+                 program::Update how = {}, Id changed = none);
 
 /// emit_norm, emit_update for all buckets, and the loss scale.
 void update_all(Stage& stage, program::Layout shard, int shift);

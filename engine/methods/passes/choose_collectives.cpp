@@ -1,9 +1,9 @@
-// Replaces `automatic` for each collective by the fastest algorithm according to the closed-form
-// costs of costs.h on the target cluster (NCCL's tuning model does the same on its graph). The
-// choice is written into the program, so that every executor runs the same rounds. Two algorithms
-// are not candidates: the star, because the closed form lacks the cost at its centre (n - 1
-// messages received one by one); and the double tree for all-reduce, because halving-doubling needs
-// fewer rounds and as many bytes.
+// Replaces `automatic` (and in_network inside a node) for each collective by the fastest algorithm
+// according to the closed-form costs of costs.h on the target cluster (NCCL's tuning model does the
+// same on its graph). The choice is written into the program, so that every executor runs the same
+// rounds. Two algorithms are not candidates: the star, because the closed form lacks the cost at
+// its centre (n - 1 messages received one by one); and the double tree for all-reduce, because
+// halving-doubling needs fewer rounds and as many bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,6 +46,17 @@ class Chooser {
       asked = {elements, wire, work.root,
                prices_.fastest(groups(r, work), work.move, elements, wire)};
     return asked.fastest;
+  }
+
+  /// Whether switches are asked to add for groups that lie within nodes. Throws InputError when a
+  /// group has a switch between its members that cannot add.
+  bool needs_no_switch(Id r, const program::Collective& work) {
+    if (work.algorithm != program::Algorithm::in_network) return false;
+    const Id set = groups(r, work);
+    if (!prices_.several_nodes(set)) return true;
+    if (const std::string& why = prices_.why_not_in_network(set); !why.empty())
+      throw InputError("method.collective: " + why);
+    return false;
   }
 
  private:
@@ -120,9 +131,10 @@ program::Program choose_collectives(program::Program program, const cluster::Clu
   Chooser chooser(program, rank_to_device, prices);
   for (Id r = 0; r < program.roles.size(); ++r)
     for (program::Op& op : program.roles[r].ops)
-      if (auto* work = std::get_if<program::Collective>(&op.work);
-          work && work->algorithm == program::Algorithm::automatic)
-        work->algorithm = chooser.choose(r, op);
+      if (auto* work = std::get_if<program::Collective>(&op.work)) {
+        if (work->algorithm == program::Algorithm::automatic || chooser.needs_no_switch(r, *work))
+          work->algorithm = chooser.choose(r, op);
+      }
   return program;
 }
 

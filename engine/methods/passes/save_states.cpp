@@ -22,7 +22,7 @@ using program::Role;
 
 /// What a role's ops do with a state storage.
 struct StateUse {
-  program::Axes copies = 0;     // data-parallel axes along which ranks have it equal
+  program::Axes copies = 0;     // axes of gradients along which ranks have it equal
   program::Layout layout = {};  // that the last op which writes it leaves
   int shift = 0;                // of that op
 };
@@ -34,11 +34,13 @@ std::vector<StateUse> uses_of(const Role& role, program::Axes data) {
       if (ref.mode == program::Mode::read) continue;
       StateUse& use = uses[role.views[ref.view].storage];
       use.layout = ref.layout, use.shift = op.shift;
-      // What kernels write (residuals, thresholds) is each rank's own.
+      // What kernels write (residuals, thresholds) is each rank's own, but for outer steps.
+      const auto* kernel = std::get_if<program::Kernel>(&op.work);
       const bool equal = std::holds_alternative<program::Update>(op.work) ||
                          std::holds_alternative<program::Copy>(op.work) ||
-                         std::holds_alternative<program::Collective>(op.work);
-      use.copies = equal ? data & ~ref.layout.shard : 0;
+                         std::holds_alternative<program::Collective>(op.work) ||
+                         (kernel != nullptr && kernel->kind == program::KernelKind::outer_step);
+      use.copies = equal ? data & ~(ref.layout.shard | ref.layout.own) : 0;
     }
   return uses;
 }
@@ -46,7 +48,7 @@ std::vector<StateUse> uses_of(const Role& role, program::Axes data) {
 class Saver {
  public:
   Saver(const program::Program& program, Role& role, const plan::Checkpoints& how)
-      : program_(program), role_(role), how_(how), data_(data_axes(program)) {
+      : program_(program), role_(role), how_(how), data_(gradient_axes(program)) {
     std::int64_t in_mesh = 1;
     for (const program::Axis& axis : program.mesh) in_mesh *= axis.size;
     for (const Id rank : role.ranks)

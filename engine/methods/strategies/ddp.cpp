@@ -10,7 +10,7 @@ namespace {
 
 const Register ddp("ddp", {.summary = "data parallelism, bucketed all-reduce under backward",
                            .source = "Li et al., VLDB 2020",
-                           .combines = {.tp = true, .max_zero = 3, .shares = true},
+                           .combines = {.tp = true, .max_zero = 3, .context = true, .shares = true},
                            .proposed = plan::Pipeline::one_f_one_b,
                            .baseline = true,
                            .with_model_parallelism = "megatron"});

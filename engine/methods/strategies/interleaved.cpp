@@ -67,7 +67,12 @@ const Register interleaved(
     "interleaved",
     {.summary = "1F1B over several model chunks a rank",
      .source = "Narayanan et al., SC 2021",
-     .combines = {.pp = true, .tp = true, .max_zero = 1, .interleave = true, .shares = true},
+     .combines = {.pp = true,
+                  .tp = true,
+                  .max_zero = 1,
+                  .interleave = true,
+                  .context = true,
+                  .shares = true},
      .pp = 4,
      .defaults =
          [](plan::Plan& plan) {

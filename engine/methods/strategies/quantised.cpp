@@ -6,47 +6,49 @@
 //               paper's Elias code. No error feedback.
 //   ef-signsgd  1 bit: the sign, and a scale for each part, with error feedback (Karimireddy et
 //               al., ICML 2019). Its scale, the mean of |v|, is the one of least squared error;
-//               1-bit Adam (Tang et al., ICML 2021) has the root mean square.
-#include <fmt/format.h>
+//               1-bit Adam (onebit_adam.cpp) has the root mean square.
+//   signsgd-majority  1 bit: ranks vote with the signs of their gradients, and the gradient of an
+//               entry is the sign of most of them (Bernstein et al., ICLR 2019). No error feedback.
+#include "engine/methods/lowering/quantised.h"
 
+#include "engine/base/refusal.h"
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/strategy.h"
-#include "engine/program/packets.h"
 
 namespace rehearse::methods {
 namespace {
 
 using program::Compressor;
 
-/// Checks the settings of a compressor whose plan is complete.
-void check_codes(const plan::Plan& plan, Compressor compressor) {
-  const int bits = *plan.exchange.bits;
-  if (!program::codes_have(compressor, bits))
-    refuse("bits", fmt::format("{}", bits),
-           fmt::format("method \"{}\" has codes of {} bits", plan.method,
-                       program::bits_text(compressor)));
-  if (const std::int64_t block = plan.exchange.block.value_or(8); block % 8 != 0)
-    refuse("block", fmt::format("{}", block),
-           fmt::format("must be a multiple of 8; nearest: {}", (block + 4) / 8 * 8));
-}
-
 template <Compressor Coder>
 Strategy strategy(const char* summary, const char* source) {
-  constexpr bool sign = Coder == Compressor::sign, random = Coder == Compressor::stochastic;
-  return {
-      .summary = summary,
-      .source = source,
-      .combines =
-          {.tp = true, .low_precision = false, .shares = true, .offload = false, .quantised = true},
-      .defaults =
-          [](plan::Plan& plan) {
-            plan::Exchange& x = plan.exchange;
-            if (!x.bits) x.bits = sign ? 1 : 8;
-            if (!x.block && !sign) x.block = random ? 512 : 256;
-            if (!x.error_feedback) x.error_feedback = !random;
-          },
-      .check = [](const plan::Plan& plan, const model::ModelSpec&) { check_codes(plan, Coder); },
-      .sync = [](const plan::Plan&) -> const GradientSync& { return quantised(Coder); }};
+  constexpr bool vote = Coder == Compressor::vote, sign = Coder == Compressor::sign || vote,
+                 random = Coder == Compressor::stochastic;
+  return {.summary = summary,
+          .source = source,
+          .combines = {.tp = true,
+                       .clip = !vote,
+                       .low_precision = false,
+                       .shares = true,
+                       .offload = false,
+                       .quantised = true},
+          .defaults =
+              [](plan::Plan& plan) {
+                plan::Exchange& x = plan.exchange;
+                if (!x.bits) x.bits = sign ? 1 : 8;
+                if (!x.block && !sign) x.block = random ? 512 : 256;
+                if (!x.error_feedback) x.error_feedback = !random && !vote;
+              },
+          .check =
+              [](const plan::Plan& plan, const model::ModelSpec&) {
+                check_codes(plan, Coder);
+                if (vote && *plan.exchange.error_feedback)
+                  refuse("error_feedback", "true", "must be false: votes have no scale to miss by");
+                if (vote && plan.exchange.block)
+                  refuse("block", std::to_string(*plan.exchange.block),
+                         "must be left out: votes have no scales");
+              },
+          .sync = [](const plan::Plan&) -> const GradientSync& { return quantised(Coder); }};
 }
 
 const Register int8_sync(
@@ -61,6 +63,10 @@ const Register ef_signsgd(
     strategy<Compressor::sign>("data parallelism, signs of gradients with error "
                                "feedback",
                                "Karimireddy et al., ICML 2019; Tang et al., ICML 2021"));
+const Register signsgd_majority("signsgd-majority",
+                                strategy<Compressor::vote>("data parallelism, a majority vote of "
+                                                           "the signs of gradients",
+                                                           "Bernstein et al., ICLR 2019"));
 
 }  // namespace
 }  // namespace rehearse::methods

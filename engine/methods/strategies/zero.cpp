@@ -31,7 +31,7 @@ template <int Level>
 Strategy zero(const char* what) {
   return {.summary = what,
           .source = "Rajbhandari et al., SC 2020",
-          .combines = {.tp = true, .max_zero = 3, .shares = true},
+          .combines = {.tp = true, .max_zero = 3, .context = true, .shares = true},
           .defaults = [](plan::Plan& plan) { imply_level(plan, Level); },
           .baseline = Level == 2,
           .at_zero = [](int level) { return fmt::format("zero{}", level); },

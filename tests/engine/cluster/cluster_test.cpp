@@ -285,7 +285,7 @@ TEST(Platform, DeviceTableIsSane) {
   for (const std::string& name : known_devices()) {
     const DeviceKind k = load_device(name);
     EXPECT_GT(k.peak_f32.value, 0) << name;
-    EXPECT_GE(k.peak_f16.value, k.peak_f32.value) << name;
+    EXPECT_GE(std::max(k.peak_f16, k.peak_bf16), k.peak_f32) << name;
     EXPECT_FALSE(k.source.empty()) << name;
   }
   EXPECT_DOUBLE_EQ(load_device("V100 SXM2 16GB").peak_bf16.value, 0);
@@ -314,7 +314,8 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
   EXPECT_THAT(
       test::message_of([] { load_cluster("papre"); }),
       HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: a100-4nic, "
-                "dgx-a100, dgx-h100, dgx1, paper, paper-homogeneous, server-4090, this-machine"));
+                "dgx-a100, dgx-a100-sharp, dgx-h100, dgx1, paper, paper-homogeneous, server-4090, "
+                "this-machine"));
   EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
   EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),
             "cluster file \"no/where.toml\" does not exist");

@@ -18,9 +18,12 @@ namespace {
 constexpr program::Move moves[] = {program::Move::all_reduce, program::Move::reduce_scatter,
                                    program::Move::all_gather, program::Move::broadcast,
                                    program::Move::reduce,     program::Move::all_to_all};
-constexpr program::Algorithm algorithms[] = {
-    program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::halving_doubling,
-    program::Algorithm::hierarchical, program::Algorithm::direct};
+constexpr program::Algorithm algorithms[] = {program::Algorithm::ring,
+                                             program::Algorithm::double_tree,
+                                             program::Algorithm::halving_doubling,
+                                             program::Algorithm::hierarchical,
+                                             program::Algorithm::direct,
+                                             program::Algorithm::in_network};
 constexpr int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 33};
 
 // The node of each member. Kinds: 0: all on one node; 1: nodes of four; 2: up to five nodes of
@@ -37,7 +40,7 @@ std::vector<Id> nodes(int n, int kind) {
 
 bool serves(program::Move move, program::Algorithm algorithm) {
   if (move == program::Move::all_to_all) return algorithm == program::Algorithm::direct;
-  if (algorithm == program::Algorithm::double_tree)
+  if (algorithm == program::Algorithm::double_tree || algorithm == program::Algorithm::in_network)
     return move != program::Move::reduce_scatter && move != program::Move::all_gather;
   if (algorithm == program::Algorithm::halving_doubling)
     return move != program::Move::broadcast && move != program::Move::reduce;
@@ -84,6 +87,34 @@ void play_all_to_all(int n, int kind, std::int64_t part) {
         ASSERT_EQ(got[static_cast<std::size_t>(i)][static_cast<std::size_t>(from * part + k)],
                   Pair(from, i * part + k));
   }
+}
+
+TEST(Schedules, ARotateSendsEachTensorSoManyPlacesOn) {
+  for (const int n : {2, 3, 4, 7, 16})
+    for (int distance = 1; distance < n; ++distance) {
+      const auto plan =
+          schedule(program::Move::rotate, program::Algorithm::direct, 10, nodes(n, 1), distance);
+      ASSERT_EQ(plan->rounds(), 1);
+      std::vector<Transfer> all;
+      plan->round(0, -1, all);
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(n));
+      for (const Transfer& t : all) {
+        EXPECT_EQ(t.to, (t.from + distance) % n);
+        EXPECT_EQ(std::tuple(t.begin, t.end, t.shift, t.add), std::tuple(0, 10, 0, false));
+      }
+      for (int m = 0; m < n; ++m) {
+        std::vector<Transfer> mine;
+        plan->round(0, m, mine);
+        ASSERT_EQ(mine.size(), 2U);
+        EXPECT_EQ(mine[0].from, m);
+        EXPECT_EQ(mine[1].to, m);
+        EXPECT_EQ(plan->sent(m), 10);
+      }
+    }
+  EXPECT_EQ(
+      schedule(program::Move::rotate, program::Algorithm::direct, 10, nodes(1, 0), 0)->rounds(), 0);
+  EXPECT_THROW(schedule(program::Move::rotate, program::Algorithm::ring, 10, nodes(4, 0), 1),
+               InputError);
 }
 
 // The value of an element: how often it contains each member's contribution.

@@ -131,11 +131,20 @@ TEST_P(PeriodOfMethods, HasTheMetricsOfTheFullRun) {
                                    BytesPerSecond(3e8), Seconds(2e-6)));
     const Metrics full = rig.metrics({5, 50}, d), found = rig.metrics({5, 50}, d, 1, at_period);
     expect_same(found, full);
-    const auto& roles = rig.linked.program.roles;
-    if (std::none_of(roles.begin(), roles.end(), [](const auto& r) { return r.free_running; }))
-      EXPECT_LE(found.steps_run, 20);
-    else
+    const auto any = [&](auto holds) {
+      return std::ranges::any_of(rig.linked.program.roles, holds);
+    };
+    // Steps with other ops than those before begin no period: a warm-up, an exchange now and then.
+    const bool change = any([](const program::Role& role) {
+      return std::ranges::any_of(role.ops, [](const program::Op& op) {
+        return op.when.every > 1 || std::max(op.when.from, op.when.until) > 10;
+      });
+    });
+    if (any([](const program::Role& role) { return role.free_running; })) {
       EXPECT_EQ(found.period, 0);
+    } else if (!change) {
+      EXPECT_LE(found.steps_run, 20);
+    }
   }
 }
 

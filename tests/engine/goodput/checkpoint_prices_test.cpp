@@ -2,6 +2,7 @@
 // ranks save.
 #include "engine/goodput/checkpoint_prices.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +58,16 @@ TEST(StateBytes, RanksHoldCopiesUnlessSharded) {
   const job::Job hsdp = job_of("name = \"hsdp\"");  // two nodes of eight
   const StateBytes in_nodes = state_bytes(link::link(program_of(hsdp)), hsdp.plan);
   EXPECT_NEAR(in_nodes.of_rank[5], in_nodes.whole / 8, in_nodes.whole * 0.01);
+}
+
+// Weights and moments that are each rank's own are all saved; what ranks agreed on is saved once.
+TEST(StateBytes, OwnWeightsAreNoCopies) {
+  const job::Job ddp = job_of("name = \"ddp\"");
+  const auto parameters = static_cast<double>(model::parameters_of(ddp.model));
+  for (const char* method : {"local-sgd", "d-psgd"})
+    EXPECT_NEAR(whole_bytes(job_of(fmt::format("name = \"{}\"", method))), 16 * whole_bytes(ddp), 1)
+        << method;
+  EXPECT_NEAR(whole_bytes(job_of("name = \"diloco\"")), 16 * whole_bytes(ddp) + 8 * parameters, 1);
 }
 
 TEST(Layout, FollowsTheMesh) {

@@ -28,13 +28,15 @@ auto members_of(const plan::Plan& plan) {
   const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer,
                checkpoints] = plan;
   const auto& [save_every, save_to, save_group] = checkpoints;
-  const auto& [pp, dp, tp, order, servers, sequence_parallel] = mesh;
+  const auto& [pp, dp, tp, order, servers, sequence_parallel, cp, context] = mesh;
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
                recompute_unit, recompute_layers] = schedule;
   const auto& [zero, keep_gathered, shard_group, reshard_group, fp32_gradients, offload, bucket,
                collective, density, s_min, s_max, selector, feedback, reduction, coding, layers,
-               observe, bits, block, error_feedback, cycle_time, response_cache, fused_after] =
-      exchange;
+               observe, bits, block, error_feedback, rank, warm_start, start, freeze, cycle_time,
+               response_cache, fused_after, credit, local_ranks, server_placement, push_order,
+               averaging] = exchange;
+  const auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed] = averaging;
   // `partition` says how to make `stages`, which the file contains.
   const auto& [stages, partition, rank_to_device, node_of] = placement;
   std::vector<std::tuple<double, plan::Reduction, program::Coding>> exchanges;
@@ -50,6 +52,8 @@ auto members_of(const plan::Plan& plan) {
                     servers,
                     zero,
                     sequence_parallel,
+                    cp,
+                    context,
                     global_batch,
                     micro_batches,
                     shares,
@@ -82,9 +86,23 @@ auto members_of(const plan::Plan& plan) {
                     bits,
                     block,
                     error_feedback,
+                    rank,
+                    warm_start,
+                    start,
+                    freeze,
                     cycle_time,
                     response_cache,
                     fused_after,
+                    credit,
+                    local_ranks,
+                    server_placement,
+                    push_order,
+                    local_steps,
+                    outer_lr,
+                    outer_momentum,
+                    graph,
+                    degree,
+                    graph_seed,
                     pipeline,
                     node_of,
                     collective,
@@ -134,18 +152,32 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.exchange.selector = static_cast<program::Selector>(draw(0, 2)),
   p.exchange.feedback = static_cast<program::Feedback>(draw(0, 2));
   if (draw.coin()) p.exchange.reduction = static_cast<plan::Reduction>(draw(0, 2));
-  if (draw.coin()) p.exchange.coding = static_cast<program::Coding>(draw(0, 2));
+  if (draw.coin()) p.exchange.coding = static_cast<program::Coding>(draw(0, 3));
   if (draw.coin())
     for (std::size_t s = 0; s < model.segments.size(); ++s)
       p.exchange.layers.push_back({draw.part(), static_cast<plan::Reduction>(draw(0, 2)),
-                                   static_cast<program::Coding>(draw(0, 2))});
+                                   static_cast<program::Coding>(draw(0, 3))});
   if (draw.coin()) p.exchange.bits = draw(1, 8);
   if (draw.coin()) p.exchange.block = 8 * draw(1, 999);
   if (draw.coin()) p.exchange.error_feedback = draw.coin();
+  if (draw.coin()) p.exchange.rank = draw(1, 64);
+  if (draw.coin()) p.exchange.warm_start = draw.coin();
+  if (draw.coin()) p.exchange.start = draw(0, 9999);
+  if (draw.coin()) p.exchange.freeze = draw(1, 9999);
   if (draw.coin()) p.exchange.cycle_time = draw.part();
   if (draw.coin()) p.exchange.response_cache = draw(0, 2048);
+  if (draw.coin()) p.exchange.averaging.local_steps = draw(1, 999);
+  if (draw.coin()) p.exchange.averaging.outer_lr = draw.part();
+  if (draw.coin()) p.exchange.averaging.outer_momentum = 0.9 * draw.part();
+  if (draw.coin()) p.exchange.averaging.graph = static_cast<plan::Graph>(draw(0, 2));
+  if (draw.coin()) p.exchange.averaging.degree = draw(1, 9);
+  if (draw.coin()) p.exchange.averaging.graph_seed = draw(0, 9);
   for (Id s = 0; s < model.segments.size(); ++s)
     if (draw.coin()) p.exchange.fused_after.push_back(s);
+  if (draw.coin()) p.exchange.credit = draw(1, 99);
+  p.exchange.local_ranks = draw(0, 4);
+  p.exchange.server_placement = static_cast<plan::ServerPlacement>(draw(0, 2));
+  for (int i = draw(0, 9); i > 0; --i) p.exchange.push_order.push_back(static_cast<Id>(draw(0, 9)));
   p.schedule.pipeline = static_cast<plan::Pipeline>(draw(0, 2));
   const int world = p.mesh.world_size();
   for (int i = draw.coin() ? world : 0; i > 0; --i)

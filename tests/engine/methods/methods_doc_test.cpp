@@ -24,11 +24,15 @@ std::string matrix() {
     std::vector<std::string> other;
     if (c.interleave) other.emplace_back("virtual_stages");
     if (c.servers) other.emplace_back("servers");
+    if (c.machines) other.emplace_back("credit");
     if (c.staleness) other.emplace_back("staleness");
+    if (c.context) other.emplace_back("cp");
     if (c.shares) other.emplace_back("shares");
     if (c.offload) other.emplace_back("offload");
     if (c.sparse) other.emplace_back("sparse gradients");
     if (c.quantised) other.emplace_back("quantised gradients");
+    if (c.low_rank) other.emplace_back("factors of gradients");
+    if (!c.sgd) other.emplace_back("AdamW only");
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | yes | {} |\n", name,
                        s.summary, s.source, mark(c.pp), mark(c.tp), c.max_zero, mark(c.recompute),
                        mark(c.clip), mark(c.low_precision), fmt::join(other, ", "));

@@ -7,6 +7,7 @@
 #include "engine/base/names.h"
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
+#include "engine/program/packets.h"
 #include "tests/engine/rig.h"
 #include "tests/engine/sent_bytes.h"
 
@@ -21,6 +22,8 @@ std::int64_t packet(std::int64_t n, std::int64_t k, program::Coding coding) {
       return 4 * k + (n + 7) / 8;
     case program::Coding::delta16:
       return 6 * k + 4 * ((n + 65535) / 65536);
+    case program::Coding::values:
+      return 4 * k;
   }
   return 0;
 }
@@ -76,10 +79,9 @@ TEST(SparseBytes, OfEveryReductionCodingAndSelectorAreTheFormulas) {
                         Case{{1, 1}, {3, 4}}, Case{{2, 1, 2}, {0, 1, 2, 0, 2}}})
     for (const plan::Reduction reduction :
          {plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level})
-      for (const program::Coding coding :
-           {program::Coding::index32, program::Coding::bitmap, program::Coding::delta16})
-        for (const program::Selector selector :
-             {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold})
+      for (const program::Selector selector :
+           {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold})
+        for (const program::Coding coding : program::codings_of(selector))
           for (const int zero : {0, 1, 2})
             for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
               const int dp = static_cast<int>(c.node_of.size());

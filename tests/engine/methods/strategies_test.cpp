@@ -103,6 +103,11 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
           plan.exchange.zero = 0;
           plan.schedule.shares.clear();
         }
+        if (can.machines && plan.mesh.dp % 2 == 0) {
+          plan.exchange.local_ranks = 2, plan.exchange.credit = 2;
+          add(plan, mesh + " machines of 2");
+          plan.exchange.local_ranks = 0, plan.exchange.credit = {};
+        }
         if (can.recompute)
           plan.schedule.recompute = true, add(plan, mesh + " recompute"),
           plan.schedule.recompute = false;

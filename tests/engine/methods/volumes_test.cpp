@@ -102,6 +102,27 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
   return (elements + head_stats) * 4;
 }
 
+/// Elements that low-rank exchanges send of a group on one of t ranks. A matrix (rows x columns)
+/// sends rank x (rows + columns) if that is less than half of its entries. Rows are those
+/// dimensions in front for which rows + columns are fewest.
+std::int64_t sent_as_factors(const model::ParamGroup& group, int t, int rank) {
+  std::int64_t sent = 0;
+  for (const model::TensorSpec& spec : group.tensors) {
+    std::int64_t elements = 1, rows = 1;
+    std::vector<std::int64_t> shape = spec.shape;
+    if (group.split && spec.split >= 0) shape[static_cast<std::size_t>(spec.split)] /= t;
+    for (const std::int64_t extent : shape) elements *= extent;
+    std::int64_t least = elements + 1;
+    for (std::size_t i = 0; i + 1 < shape.size(); ++i) {
+      rows *= shape[i];
+      least = std::min(
+          least, std::min<std::int64_t>({rank, rows, elements / rows}) * (rows + elements / rows));
+    }
+    sent += 2 * least < elements ? least : elements;
+  }
+  return sent;
+}
+
 std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& model) {
   const std::int64_t params = parameters_of(model), n = plan.mesh.dp;
   if (plan.mesh.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
@@ -132,10 +153,19 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     for (const std::int64_t elements : {split, whole}) {
       if (elements == 0) continue;
       const std::int64_t part = (elements + n - 1) / n, block = plan.exchange.block.value_or(part);
-      packets += 4 * ((part + block - 1) / block) + (part * *plan.exchange.bits + 7) / 8;
+      const bool scales = plan.method != "signsgd-majority";
+      packets += scales * 4 * ((part + block - 1) / block) + (part * *plan.exchange.bits + 7) / 8;
     }
     return formula(plan, model) - 2 * (n - 1) * (split + whole) * t * 4 +
            t * n * 2 * (n - 1) * packets;
+  }
+  if (strategy_named(plan.method).combines.low_rank && n > 1) {
+    std::int64_t whole = 0, sent = 0;
+    for (const model::ParamGroup& g : model.groups) {
+      whole += elements_of(g, plan.mesh.tp);
+      sent += sent_as_factors(g, plan.mesh.tp, *plan.exchange.rank);
+    }
+    return formula(plan, model) + 2 * (n - 1) * plan.mesh.tp * (sent - whole) * 4;
   }
   if (strategy_named(plan.method).combines.cycles && n > 1) {
     // Also the bits of all tensors and three flags, in words of 64 bits, for the one bucket.
@@ -144,6 +174,15 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
       tensors += static_cast<std::int64_t>(g.tensors.size());
     return formula(plan, model) + 2 * (n - 1) * 8 * ((tensors + 3 + 63) / 64);
   }
+  if (strategy_named(plan.method).combines.graph && n > 1) {
+    // Instead of the dense sum, each rank sends its weights to two neighbours in the ring (with two
+    // ranks, to one).
+    std::int64_t whole = 0;
+    for (const model::ParamGroup& g : model.groups) whole += elements_of(g, plan.mesh.tp);
+    return formula(plan, model) +
+           (std::min<std::int64_t>(2, n - 1) * n - 2 * (n - 1)) * whole * plan.mesh.tp * 4;
+  }
+  // Methods that train apart send as much in an exchange as others in each step.
   if (strategy_named(plan.method).combines.one_bucket && n > 1)  // the barrier: one number
     return formula(plan, model) + 2 * (n - 1) * 4;
   return formula(plan, model);
@@ -261,7 +300,8 @@ TEST(QuantisedBytes, FollowFromBitsAndBlock) {
                         Case{"qsgd", 4, {}, (part + 1) / 2 + 4 * ((part + 511) / 512)},
                         Case{"qsgd", 2, 1024, (part + 3) / 4 + 4 * ((part + 1023) / 1024)},
                         Case{"ef-signsgd", {}, {}, (part + 7) / 8 + 4},
-                        Case{"ef-signsgd", {}, 512, (part + 7) / 8 + 4 * ((part + 511) / 512)}})
+                        Case{"ef-signsgd", {}, 512, (part + 7) / 8 + 4 * ((part + 511) / 512)},
+                        Case{"signsgd-majority", {}, {}, (part + 7) / 8}})
     for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
       const plan::Plan plan{.method = c.method,
                             .mesh = {.dp = static_cast<int>(n)},
@@ -271,6 +311,34 @@ TEST(QuantisedBytes, FollowFromBitsAndBlock) {
       EXPECT_EQ(test::sent_bytes(link::link(compile(plan, model))), n * 2 * (n - 1) * c.packet)
           << c.method << c.bits.value_or(0);
     }
+}
+
+// Before they compress, methods send what ddp sends; then what their own formula says.
+TEST(PhasedBytes, AreThoseOfDdpBeforeAndOfCodesOrFactorsAfter) {
+  const model::ModelSpec model = model_of(8);
+  const std::int64_t elements = parameters_of(model), n = 4, part = (elements + n - 1) / n;
+  const auto linked = [&](plan::Exchange exchange, const char* method) {
+    exchange.bucket = Bytes(1e12);
+    return link::link(compile({.method = method,
+                               .mesh = {.dp = static_cast<int>(n)},
+                               .schedule = {.global_batch = 8, .micro_batches = 2},
+                               .exchange = exchange},
+                              model));
+  };
+  const std::int64_t dense = test::sent_bytes(linked({}, "ddp"));
+  EXPECT_EQ(dense, 2 * (n - 1) * elements * 4);
+  const link::LinkedProgram adam = linked({.freeze = 7}, "onebit-adam");
+  // Padding that makes parts equal is summed too.
+  EXPECT_EQ(test::sent_bytes(adam, 6), 2 * (n - 1) * n * part * 4);
+  EXPECT_EQ(test::sent_bytes(adam, 7), n * 2 * (n - 1) * ((part + 7) / 8 + 4));
+  for (const int rank : {1, 4}) {
+    const link::LinkedProgram sgd = linked({.rank = rank, .start = 7}, "powersgd");
+    std::int64_t sent = 0;
+    for (const model::ParamGroup& group : model.groups) sent += sent_as_factors(group, 1, rank);
+    EXPECT_EQ(test::sent_bytes(sgd, 6), dense);
+    EXPECT_EQ(test::sent_bytes(sgd, 7), 2 * (n - 1) * sent * 4) << rank;
+    EXPECT_LT((rank == 1 ? 4 : 1) * sent, elements) << rank;
+  }
 }
 
 TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
@@ -296,10 +364,33 @@ TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
             "method.zero: 1 does not combine with method \"ef-signsgd\": at most 0");
   EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.error_feedback = true; }),
             "method.error_feedback: true does not combine with method \"ddp\": its gradients are "
-            "not quantised, as those of ef-signsgd, int8-sync, qsgd are");
-  EXPECT_EQ(refusal("topk-sync", [](plan::Plan& p) { p.exchange.bits = 8; }),
-            "method.bits: 8 does not combine with method \"topk-sync\": its gradients are not "
-            "quantised, as those of ef-signsgd, int8-sync, qsgd are");
+            "not compressed, as those of ef-signsgd, int8-sync, onebit-adam, powersgd, qsgd, "
+            "signsgd-majority are");
+  EXPECT_EQ(
+      refusal("topk-sync", [](plan::Plan& p) { p.exchange.bits = 8; }),
+      "method.bits: 8 does not combine with method \"topk-sync\": its gradients are not "
+      "quantised, as those of ef-signsgd, int8-sync, onebit-adam, qsgd, signsgd-majority are");
+  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.rank = 4; }),
+            "method.rank: 4 does not combine with method \"ddp\": its gradients are not sent as "
+            "factors, as those of powersgd are");
+  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.freeze = 4; }),
+            "method.freeze: 4 does not combine with method \"powersgd\": its second moments are "
+            "never frozen, as those of onebit-adam are");
+  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.start = 1; }),
+            "method.start: 1: must be at least 2 with error_feedback or warm_start, as in PyTorch; "
+            "nearest: 2");
+  const auto free = [](plan::Plan& p) {
+    p.exchange.start = 0, p.exchange.error_feedback = p.exchange.warm_start = false;
+  };
+  EXPECT_EQ(refusal("powersgd", free), "accepted");
+  EXPECT_EQ(
+      refusal("onebit-adam", [](plan::Plan& p) { p.optimizer = plan::Optimizer::sgd; }),
+      "train.optimizer: \"sgd\" does not combine with method \"onebit-adam\", which is a kind "
+      "of Adam; must be \"adamw\"");
+  EXPECT_EQ(refusal("signsgd-majority", [](plan::Plan& p) { p.exchange.error_feedback = true; }),
+            "method.error_feedback: true: must be false: votes have no scale to miss by");
+  EXPECT_EQ(refusal("signsgd-majority", [](plan::Plan& p) { p.exchange.block = 64; }),
+            "method.block: 64: must be left out: votes have no scales");
 }
 
 // Without a cache, or with one that is too small, all requests go to rank 0 and its answer to all.

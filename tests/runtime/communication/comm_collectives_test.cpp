@@ -97,11 +97,12 @@ void check(Communicator& group, const Case& c) {
   std::vector<double> mine;
   std::vector<double> sum;
   std::vector<double> gathered;
-  std::vector<double> of_root;
+  std::vector<double> of_root, of_neighbour;
   for (std::int64_t i = 0; i < spec.elements; ++i) {
     mine.push_back(value(me, i));
     sum.push_back(total(n, i));
     of_root.push_back(value(spec.root, i));
+    of_neighbour.push_back(value((me + n - spec.root % n) % n, i));
   }
   for (int r = 0; r < n; ++r) {
     for (std::int64_t i = r * spec.elements / n; i < (r + 1) * spec.elements / n; ++i) {
@@ -150,6 +151,9 @@ void check(Communicator& group, const Case& c) {
     case program::Move::all_to_all:
       require(holds(exchanged), name_of(c));
       break;
+    case program::Move::rotate:
+      require(holds(of_neighbour), name_of(c));
+      break;
     case program::Move::broadcast:
       require(holds(of_root), name_of(c));
       break;
@@ -182,11 +186,13 @@ std::string every_case(const Environment& environment, job::Transport transport)
     const auto group = network.communicator("dp", all_ranks(n));
     for (const program::Move move :
          {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-          program::Move::broadcast, program::Move::reduce, program::Move::all_to_all}) {
+          program::Move::broadcast, program::Move::reduce, program::Move::all_to_all,
+          program::Move::rotate}) {
       for (const program::Algorithm algorithm :
            {program::Algorithm::automatic, program::Algorithm::ring,
             program::Algorithm::double_tree, program::Algorithm::halving_doubling,
-            program::Algorithm::hierarchical, program::Algorithm::direct}) {
+            program::Algorithm::hierarchical, program::Algorithm::direct,
+            program::Algorithm::in_network}) {
         for (const program::DType dtype :
              {program::DType::f32, program::DType::bf16, program::DType::f16, program::DType::i32,
               program::DType::u8}) {
@@ -201,6 +207,10 @@ std::string every_case(const Environment& environment, job::Transport transport)
                         kind == 1};
               const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
               if (rooted) c.spec.root = (static_cast<int>(elements) + kind) % n;
+              if (move == program::Move::rotate) {
+                if (c.in_place) continue;
+                c.spec.root = n == 1 ? 0 : 1 + (static_cast<int>(elements) + kind) % (n - 1);
+              }
               if (move == program::Move::all_to_all) {
                 if (c.in_place) continue;
                 c.spec.elements *= n;
@@ -229,10 +239,10 @@ TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
   const auto ended = run_ranks(n, [&](const Environment& e) { return every_case(e, transport); });
   for (const Ended& rank : ended) {
     EXPECT_EQ(rank.status, 0) << rank.text;
-    // Five moves by six algorithms, without four pairs: double_tree has no reduce_scatter and no
-    // all_gather, halving_doubling no broadcast and no reduce. An all_to_all is automatic or direct
-    // and never in place.
-    EXPECT_EQ(rank.text, std::to_string((5 * 6 - 4) * 5 * 3 * 3 + 2 * 5 * 3 * 2));
+    // Five moves by seven algorithms, without six pairs: double_tree and in_network have no
+    // reduce_scatter and no all_gather, halving_doubling no broadcast and no reduce. An all_to_all
+    // is automatic or direct and never in place, and so is a rotate.
+    EXPECT_EQ(rank.text, std::to_string((5 * 7 - 6) * 5 * 3 * 3 + 2 * 2 * 5 * 3 * 2));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Collectives,

@@ -189,16 +189,12 @@ TEST(CommControl, TwoProcessesAreNotOneRank) {
 TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
   Fd listener = listen_on(0);
   const std::uint16_t port = port_of(listener.get());
-  const Supervisor supervisor(std::move(listener), 3, fast());
+  const Supervisor supervisor(std::move(listener), 3, 0, fast());
   const auto soon = [] { return Clock::now() + std::chrono::seconds(20); };
   const auto join = [&](std::uint32_t rank) {
     FrameSocket socket(connect_to("127.0.0.1", port, soon()));
-    socket.queue(Message(MessageKind::hello)
-                     .put(control_version)
-                     .put(rank)
-                     .put(std::uint32_t{3})
-                     .put_text("here")
-                     .put(std::int64_t{getpid()}));
+    socket.queue(
+        CommHello{.rank = rank, .world_size = 3, .host = "here", .pid = getpid()}.message());
     socket.flush();
     return socket;
   };

@@ -34,7 +34,7 @@ Planned planned_of(const link::LinkedProgram& linked, Id rank) {
       const auto member = std::find(group.begin(), group.end(), rank);
       if (member == group.end()) continue;
       const std::vector<Id> nodes(group.size(), 0);
-      int root = 0;
+      int root = collective->distance;
       for (std::size_t m = 0; collective->root != none && m < group.size(); ++m)
         if (linked.role_of[group[m]] == collective->root) root = static_cast<int>(m);
       const program::Algorithm algorithm =
@@ -104,6 +104,13 @@ INSTANTIATE_TEST_SUITE_P(
     Methods, SentBytes,
     testing::ValuesIn(std::vector<BytesCase>{
         {"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+        {"ring_4", {.method = "ddp", .mesh = {.order = "pp,dp,cp,tp", .cp = 4}}},
+        {"zigzag_2_zero1",
+         {.method = "zero1",
+          .mesh = {.order = "pp,dp,cp,tp", .cp = 2, .context = plan::Context::zigzag}}},
+        {"ulysses_2",
+         {.method = "ddp",
+          .mesh = {.dp = 2, .order = "pp,dp,cp,tp", .cp = 2, .context = plan::Context::ulysses}}},
         {"ddp_3", {.method = "ddp", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
         {"ddp_by_gloo", {.method = "ddp", .mesh = {.dp = 2}}, job::Transport::gloo},
         {"ddp_3_by_gloo",
@@ -137,6 +144,14 @@ INSTANTIATE_TEST_SUITE_P(
           .schedule = {.global_batch = 9},
           .exchange = {.bits = 4}}},
         {"ef_signsgd_4", {.method = "ef-signsgd", .mesh = {.dp = 4}}},
+        {"powersgd_3",
+         {.method = "powersgd",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 9},
+          .exchange = {.error_feedback = false, .rank = 2, .warm_start = false, .start = 1}}},
+        {"onebit_adam_4", {.method = "onebit-adam", .mesh = {.dp = 4}, .exchange = {.freeze = 1}}},
+        {"signsgd_majority_3",
+         {.method = "signsgd-majority", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
         {"int8_sync_3_by_gloo",
          {.method = "int8-sync", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}},
          job::Transport::gloo},
@@ -144,6 +159,30 @@ INSTANTIATE_TEST_SUITE_P(
         {"horovod_without_a_cache",
          {.method = "horovod", .mesh = {.dp = 2}, .exchange = {.response_cache = 0}}},
         {"multi_worker_mirrored_4", {.method = "multi-worker-mirrored", .mesh = {.dp = 4}}},
+        {"byteps_3_2",
+         {.method = "byteps",
+          .mesh = {.dp = 3, .servers = 2},
+          .schedule = {.global_batch = 9},
+          .exchange = {.bucket = Bytes(50'000), .credit = 1}}},
+        {"byteps_machines_of_2",
+         {.method = "byteps",
+          .mesh = {.dp = 4, .servers = 1},
+          .exchange = {.bucket = Bytes(50'000), .credit = 2, .local_ranks = 2}}},
+        {"local_sgd_3_by_gloo",
+         {.method = "local-sgd",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 9},
+          .exchange = {.averaging = {.local_steps = 1}}},
+         job::Transport::gloo},
+        {"diloco_3",
+         {.method = "diloco",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 9},
+          .exchange = {.averaging = {.local_steps = 1}}}},
+        {"d_psgd_4_exponential",
+         {.method = "d-psgd",
+          .mesh = {.dp = 4},
+          .exchange = {.averaging = {.graph = plan::Graph::exponential}}}},
         {"ps_sync_2_1", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}},
         {"ps_sync_2_2", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}},
     }),

@@ -30,7 +30,7 @@ std::string steps_of(const job::Job& job, const link::LinkedProgram& linked,
     executor.run(first,
                  executor.role().free_running ? std::numeric_limits<std::int32_t>::max() : last,
                  [&](std::int64_t step, const StepLoss&) { steps += fmt::format("{} ", step); });
-    steps += "\n";
+    steps += '\n';
     rank.control.barrier(fmt::format("steps until {}", last));
   };
   run(rank.executor, 0, 4);

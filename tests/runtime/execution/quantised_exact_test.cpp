@@ -67,6 +67,11 @@ TEST_P(QuantisedRuns, EqualOneProcessToTheBit) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
+  out.push_back({"votes_of_3_by_sgd",
+                 {.method = "signsgd-majority",
+                  .mesh = {.dp = 3},
+                  .schedule = {.global_batch = 9},
+                  .optimizer = plan::Optimizer::sgd}});
   for (const char* method : {"int8-sync", "qsgd", "ef-signsgd"}) {
     std::string name = method;
     std::replace(name.begin(), name.end(), '-', '_');

@@ -57,10 +57,11 @@ std::vector<float> sent_by_selector(const job::Job& job, const Chosen& bucket, s
                                     float* threshold) {
   SelectScratch scratch;
   std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(bucket.kernel)));
-  select(bucket.kernel, {.step = step, .seed = job.train.seed, .key = bucket.pieces.front().group},
-         g.data(), program::DType::f32, e.data(), threshold, packet.data(), scratch);
+  const SelectStep now{.step = step, .seed = job.train.seed};
+  select(bucket.kernel, now, g.data(), program::DType::f32, e.data(), threshold, packet.data(),
+         scratch);
   std::vector<float> sent(g.size());
-  scatter_add(bucket.kernel, packet.data(), 1, 1, 0, bucket.kernel.of, sent.data());
+  scatter_add(bucket.kernel, now, packet.data(), 1, 0, bucket.kernel.of, sent.data(), scratch);
   return sent;
 }
 

@@ -68,11 +68,9 @@ struct Coder {
   Compressor compressor = Compressor::int8;
   int bits = 8;
 };
-const Coder coders[] = {{Compressor::int8, 8},
-                        {Compressor::stochastic, 2},
-                        {Compressor::stochastic, 4},
-                        {Compressor::stochastic, 8},
-                        {Compressor::sign, 1}};
+const Coder coders[] = {{Compressor::int8, 8},       {Compressor::stochastic, 2},
+                        {Compressor::stochastic, 4}, {Compressor::stochastic, 8},
+                        {Compressor::sign, 1},       {Compressor::sign_rms, 1}};
 
 Kernel kernel_of(const Coder& coder, std::int64_t of, std::int64_t keep, std::int64_t block) {
   return {.kind = program::KernelKind::quantise,
@@ -83,8 +81,32 @@ Kernel kernel_of(const Coder& coder, std::int64_t of, std::int64_t keep, std::in
           .block = block};
 }
 
+// Of ranks that vote, the sign of the sum is that of most of them; of a tie, it is +.
+TEST(Quantise, SumsOfVotesHaveTheSignOfMost) {
+  constexpr std::int64_t n = 1000;
+  const Kernel kernel = kernel_of({Compressor::vote, 1}, n, n, n);
+  EXPECT_EQ(quantised_bytes(kernel), n / 8);
+  for (const int voters : {2, 3, 4}) {
+    std::vector<std::byte> packets;
+    Floats votes(n);
+    for (int voter = 0; voter < voters; ++voter) {
+      const Floats gradient = random_values(n, static_cast<unsigned>(voter + 1));
+      const std::vector<std::byte> one = code(kernel, {}, gradient, nullptr).packets;
+      packets.insert(packets.end(), one.begin(), one.end());
+      for (std::int64_t i = 0; i < n; ++i) votes[i] += gradient[i] >= 0 ? 1.0F : -1.0F;
+    }
+    Floats sum(n);
+    dequantise_sum(kernel, packets.data(), voters, 0, sum.data());
+    EXPECT_EQ(sum, votes);
+    const Floats said = code(kernel, {}, sum, nullptr).said;
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(said[i], votes[i] >= 0 ? 1.0F : -1.0F) << i;
+  }
+}
+
 TEST(Quantise, SaysWhatTheDefinitionSays) {
-  for (const Coder& coder : coders)
+  std::vector<Coder> all(std::begin(coders), std::end(coders));
+  all.push_back({Compressor::vote, 1});
+  for (const Coder& coder : all)
     for (const std::int64_t keep : {1, 3, 8, 255, 256, 257, 1000, 4096, 4097, 10'007})
       for (const std::int64_t block :
            {std::int64_t{8}, std::int64_t{256}, std::int64_t{4104}, keep})
@@ -203,7 +225,7 @@ TEST(Quantise, ZerosStayZeros) {
 
 TEST(Quantise, NumbersTooSmallForAScaleStayInTheResidual) {
   for (const Coder& coder : coders) {
-    if (coder.compressor == Compressor::sign) continue;  // it divides by nothing
+    if (coder.bits == 1) continue;  // it divides by nothing
     const Floats tiny(300, 1e-41F);
     Floats residual(300);
     EXPECT_EQ(code(kernel_of(coder, 300, 300, 512), {}, tiny, &residual).said, Floats(300));

@@ -32,20 +32,28 @@ Floats random_values(std::int64_t n, unsigned seed, double exponent = 1) {
   return out;
 }
 
+void scatter(const program::Kernel& kernel, const SelectStep& step,
+             const std::vector<std::byte>& packets, std::int64_t count, std::int64_t begin,
+             std::int64_t end, Floats& target) {
+  SelectScratch scratch;
+  scatter_add(kernel, step, packets.data(), count, begin, end, target.data(), scratch);
+}
+
 struct Taken {
   std::int64_t count = 0;
   std::vector<std::byte> packet = {};
   Floats dense = {};  // the packet, added to zeros
 };
 Taken take(const program::Kernel& kernel, const Floats& gradient, Floats& residual,
-           std::int64_t step = 0, float* threshold = nullptr, std::uint64_t key = 7) {
+           std::int64_t step = 0, float* threshold = nullptr) {
+  const SelectStep now{.step = step, .seed = 3};
   SelectScratch scratch;
   Taken out;
   out.packet.assign(static_cast<std::size_t>(packet_room(kernel)), std::byte{0xAA});
-  out.count = select(kernel, {.step = step, .seed = 3, .key = key}, gradient.data(),
-                     program::DType::f32, residual.data(), threshold, out.packet.data(), scratch);
+  out.count = select(kernel, now, gradient.data(), program::DType::f32, residual.data(), threshold,
+                     out.packet.data(), scratch);
   out.dense.resize(gradient.size());
-  scatter_add(kernel, out.packet.data(), 1, 1, 0, kernel.of, out.dense.data());
+  scatter(kernel, now, out.packet, 1, 0, kernel.of, out.dense);
   return out;
 }
 
@@ -131,10 +139,10 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
     select(kernel, {.factor = 0.125F}, bits.data(), type, residual.data(), nullptr, packet.data(),
            scratch);
     // Sent: 96 / 8 and 24 / 8. The residual is unscaled too: 1.5 / 8 and 3 / 8 + 1.
-    scatter_add(kernel, packet.data(), 1, 1, 0, 4, dense.data());
+    scatter(kernel, {}, packet, 1, 0, 4, dense);
     EXPECT_EQ(dense, (Floats{0, -12, 3, 0}));
     EXPECT_EQ(residual, (Floats{0.1875F, 0, 0, 1.375F}));
-    scatter_add(kernel, packet.data(), 1, 8, 0, 4, dense.data());
+    scatter(kernel, {.factor = 8}, packet, 1, 0, 4, dense);
     EXPECT_EQ(dense, (Floats{0, -96, 24, 0}));
   }
 }
@@ -186,10 +194,17 @@ TEST(Select, PrintedLeaksATenthAndForgetsEveryThousandSteps) {
 
 TEST(Select, RandomKDrawsAlikeOnEveryRankAndAnewEachStep) {
   constexpr std::int64_t n = 10'000, keep = 1000;
-  const program::Kernel kernel{.of = n, .keep = keep, .selector = program::Selector::random_k};
-  const auto chosen = [&](unsigned rank, std::int64_t step, std::uint64_t key) {
+  const auto chosen = [&](unsigned rank, std::int64_t step, Id draw,
+                          program::Coding coding = program::Coding::index32) {
+    const program::Kernel kernel{.of = n,
+                                 .keep = keep,
+                                 .selector = program::Selector::random_k,
+                                 .coding = coding,
+                                 .draw = draw};
     Floats gradient = random_values(n, rank), residual(n);
-    const Taken taken = take(kernel, gradient, residual, step, nullptr, key);
+    const Taken taken = take(kernel, gradient, residual, step);
+    for (std::size_t i = 0; i < n; ++i)  // what is not sent stays
+      EXPECT_EQ(taken.dense[i] + residual[i], gradient[i]);
     EXPECT_EQ(taken.count, keep);
     std::set<std::size_t> out;
     for (std::size_t i = 0; i < n; ++i)
@@ -199,6 +214,7 @@ TEST(Select, RandomKDrawsAlikeOnEveryRankAndAnewEachStep) {
   const auto first = chosen(1, 4, 9);
   EXPECT_EQ(first.size(), keep);
   EXPECT_EQ(first, chosen(2, 4, 9));
+  EXPECT_EQ(first, chosen(2, 4, 9, program::Coding::values));  // drawn again by the reader
   EXPECT_NE(first, chosen(1, 5, 9));
   EXPECT_NE(first, chosen(1, 4, 8));
   // Evenly spread: about 100 entries in each tenth (standard deviation 9).
@@ -266,6 +282,7 @@ TEST(Packets, BytesAreTheFormulas) {
       EXPECT_EQ(packet_bytes(n, k, program::Coding::index32), 8 * k);
       EXPECT_EQ(packet_bytes(n, k, program::Coding::bitmap), 4 * k + n / 8 + (n % 8 != 0));
       EXPECT_EQ(packet_bytes(n, k, program::Coding::delta16), 6 * k + 4 * blocks);
+      EXPECT_EQ(packet_bytes(n, k, program::Coding::values), 4 * k);
     }
 }
 
@@ -279,7 +296,7 @@ TEST(Packets, NothingIsSaidInAsManyBytes) {
       std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel)), std::byte{0xFF});
       select_nothing(kernel, packet.data());
       Floats target(100'000, 1);
-      scatter_add(kernel, packet.data(), 1, 1, 0, kernel.of, target.data());
+      scatter(kernel, {}, packet, 1, 0, kernel.of, target);
       EXPECT_EQ(target, Floats(100'000));
     }
 }
@@ -294,9 +311,9 @@ TEST(Packets, ScatterIntoAPart) {
     write_packet(kernel, x, a, 3, packets.data());
     write_packet(kernel, y, b, 3, packets.data() + packet_room(kernel));
     Floats whole(12, 7), part(6, 7);
-    scatter_add(kernel, packets.data(), 2, 1, 0, 12, whole.data());
+    scatter(kernel, {}, packets, 2, 0, 12, whole);
     EXPECT_EQ(whole, (Floats{1, 0, 0, 0, 12, 20, 30, 0, 0, 3, 0, 0}));
-    scatter_add(kernel, packets.data(), 2, 2, 6, 12, part.data());  // the second half of 12
+    scatter(kernel, {.factor = 2}, packets, 2, 6, 12, part);  // the second half of 12
     EXPECT_EQ(part, (Floats{60, 0, 0, 6, 0, 0}));
   }
 }
@@ -304,8 +321,7 @@ TEST(Packets, ScatterIntoAPart) {
 TEST(Packets, FromAPeerAreNotTrusted) {
   const auto refused = [](const program::Kernel& kernel, const std::vector<std::byte>& packet) {
     Floats target(static_cast<std::size_t>(kernel.of));
-    EXPECT_THROW(scatter_add(kernel, packet.data(), 1, 1, 0, kernel.of, target.data()),
-                 BackendError)
+    EXPECT_THROW(scatter(kernel, {}, packet, 1, 0, kernel.of, target), BackendError)
         << name_of(kernel.coding);
   };
   const float values[] = {1, 2};

@@ -53,11 +53,14 @@ TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   for (const program::KernelKind work :
        {program::KernelKind::measure, program::KernelKind::rescale, program::KernelKind::select,
         program::KernelKind::scatter_add, program::KernelKind::cast, program::KernelKind::observe,
-        program::KernelKind::quantise, program::KernelKind::dequantise})
+        program::KernelKind::quantise, program::KernelKind::dequantise, program::KernelKind::weigh,
+        program::KernelKind::drift, program::KernelKind::outer_step, program::KernelKind::mix,
+        program::KernelKind::momentum, program::KernelKind::draw})
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
-        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all})
+        program::Move::broadcast, program::Move::reduce, program::Move::all_to_all,
+        program::Move::rotate})
     EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
         << static_cast<int>(move);
   EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);

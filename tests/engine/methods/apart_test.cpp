@@ -1,0 +1,201 @@
+// Methods whose ranks train weights of their own: what is sent in which steps, what overlaps, and
+// the graphs of gossip.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "engine/base/errors.h"
+#include "engine/link/link.h"
+#include "engine/methods/strategy.h"
+#include "tests/engine/sent_bytes.h"
+#include "tests/message_of.h"
+
+namespace rehearse::methods {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+model::ModelSpec tiny() {
+  return model::build_model(
+      {.name = "tiny", .layers = 2, .hidden = 8, .heads = 2, .ffn = 16, .vocab = 32, .seq_len = 4});
+}
+
+plan::Plan plan_of(const std::string& method, int dp, plan::Averaging averaging = {}) {
+  return {.method = method,
+          .mesh = {.dp = dp},
+          .schedule = {.global_batch = dp},
+          .exchange = {.averaging = averaging}};
+}
+
+/// The distances of the program's rotates.
+std::vector<int> distances(const plan::Plan& plan) {
+  std::set<int> out;
+  const program::Program program = compile(plan, tiny());
+  for (const program::Op& op : program.roles[0].ops)
+    if (const auto* c = std::get_if<program::Collective>(&op.work);
+        c != nullptr && c->move == program::Move::rotate)
+      out.insert(c->distance);
+  return {out.begin(), out.end()};
+}
+
+TEST(Apart, NothingIsSentBetweenExchanges) {
+  for (const std::string method : {"local-sgd", "diloco"})
+    for (const int every : {1, 7}) {
+      const program::Program p = compile(plan_of(method, 3, {.local_steps = every}), tiny());
+      int exchanges = 0;
+      for (const program::Op& op : p.roles[0].ops)
+        if (std::holds_alternative<program::Collective>(op.work)) {
+          ++exchanges;
+          EXPECT_EQ(op.when, program::When{.every = every});
+        }
+      EXPECT_GT(exchanges, 0);
+    }
+}
+
+TEST(Apart, DefaultsAreThoseOfTheSources) {
+  const plan::Averaging local = prepare(plan_of("local-sgd", 2), tiny()).exchange.averaging;
+  EXPECT_EQ(local.local_steps, 4);
+  const plan::Averaging outer = prepare(plan_of("diloco", 2), tiny()).exchange.averaging;
+  EXPECT_EQ(outer.local_steps, 500);
+  EXPECT_EQ(outer.outer_lr, 0.7);
+  EXPECT_EQ(outer.outer_momentum, 0.9);
+  EXPECT_EQ(prepare(plan_of("d-psgd", 2), tiny()).exchange.averaging.graph, plan::Graph::ring);
+}
+
+TEST(Apart, GraphsHaveTheirDistances) {
+  using plan::Graph;
+  for (const auto& [graph, n, expected] :
+       std::vector<std::tuple<Graph, int, std::vector<int>>>{{Graph::ring, 1, {}},
+                                                             {Graph::ring, 2, {1}},
+                                                             {Graph::ring, 3, {1, 2}},
+                                                             {Graph::ring, 8, {1, 7}},
+                                                             {Graph::exponential, 2, {1}},
+                                                             {Graph::exponential, 5, {1, 2, 4}},
+                                                             {Graph::exponential, 8, {1, 2, 4}},
+                                                             {Graph::exponential, 9, {1, 2, 4, 8}}})
+    EXPECT_EQ(distances(plan_of("d-psgd", n, {.graph = graph})), expected) << n;
+}
+
+TEST(Apart, RandomGraphsConnectAllRanks) {
+  std::set<std::vector<int>> drawn;
+  for (const int n : {2, 6, 12, 30})
+    for (int seed = 0; seed < 20; ++seed)
+      for (const int degree : {1, 2, 3}) {
+        if (degree >= n) continue;
+        const std::vector<int> d = distances(plan_of(
+            "d-psgd", n, {.graph = plan::Graph::random, .degree = degree, .graph_seed = seed}));
+        ASSERT_EQ(d.size(), static_cast<std::size_t>(degree));
+        EXPECT_GE(d.front(), 1);
+        EXPECT_LT(d.back(), n);
+        EXPECT_EQ(std::accumulate(d.begin(), d.end(), n, std::gcd<int, int>), 1);
+        if (n == 30 && degree == 3) drawn.insert(d);
+      }
+  EXPECT_GT(drawn.size(), 15U) << "seeds hardly differ";
+  // Without a degree: as many neighbours as an exponential graph.
+  EXPECT_EQ(distances(plan_of("d-psgd", 12, {.graph = plan::Graph::random})).size(), 4U);
+}
+
+// A neighbour's weights arrive beside the passes; no pass waits for them, only the mix does.
+TEST(Apart, GossipRunsBesideThePasses) {
+  const program::Program p = compile(plan_of("d-psgd", 4), tiny());
+  const program::Role& role = p.roles[0];
+  const auto rotates = [&](Id op) {
+    const auto* c = std::get_if<program::Collective>(&role.ops[op].work);
+    return c != nullptr && c->move == program::Move::rotate;
+  };
+  int mixed = 0;
+  for (const program::Op& op : role.ops)
+    for (const program::After& after : op.after) {
+      if (!rotates(after.op) || after.lag > 0) continue;
+      const auto* kernel = std::get_if<program::Kernel>(&op.work);
+      ASSERT_TRUE(kernel != nullptr && kernel->kind == program::KernelKind::mix);
+      ++mixed;
+    }
+  EXPECT_GT(mixed, 0);
+}
+
+// Checkpoints behind training read state in steps without an exchange, too. Each rank saves its own
+// weights, and its part of what ranks agreed on.
+TEST(Apart, CheckpointsBehindTrainingLink) {
+  for (const std::string method : {"local-sgd", "diloco", "d-psgd"})
+    for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
+      plan::Plan plan = plan_of(method, 4);
+      plan.precision = precision;
+      plan.checkpoints = {.every = 3, .to = program::Medium::memory};
+      const program::Program p = compile(plan, tiny());
+      EXPECT_NO_THROW(link::link(p)) << method;
+      const auto elements = [&](const std::string& name) {
+        for (const program::Storage& storage : p.roles[0].storages)
+          if (storage.name == name) return storage.elements;
+        return std::int64_t{0};
+      };
+      EXPECT_EQ(elements("saved.W.b0.whole"), elements("W.b0")) << method;
+      EXPECT_EQ(elements("saved.anchor.b0.part"), elements("anchor.b0") / 4) << method;
+    }
+}
+
+// Averaging takes no memory; DiLoCo keeps the anchor and its momentum, 8 bytes for each parameter;
+// gossip a copy of the weights of each neighbour.
+TEST(Apart, MemoryIsWhatTheMethodKeeps) {
+  const model::ModelSpec model = tiny();
+  const std::int64_t params = parameters_of(model);
+  const auto memory = [&](const plan::Plan& plan) {
+    return link::link(compile(plan, model)).memory[0];
+  };
+  const link::RoleMemory ddp = memory(plan_of("ddp", 4)), local = memory(plan_of("local-sgd", 4)),
+                         outer = memory(plan_of("diloco", 4)), ring = memory(plan_of("d-psgd", 4));
+  EXPECT_EQ(local.state, ddp.state);
+  EXPECT_EQ(local.total(), ddp.total());
+  EXPECT_EQ(outer.state, ddp.state + 8 * params);
+  EXPECT_EQ(ring.state, ddp.state);
+  EXPECT_EQ(ring.buffer, ddp.buffer + 2 * 4 * params);
+}
+
+// Ranks exchange fp32 copies where weights have 16 bits.
+TEST(Apart, SixteenBitsSendTheFp32Copy) {
+  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+    plan::Plan plan = plan_of(method, 4);
+    const std::int64_t full = test::sent_bytes(link::link(compile(plan, tiny())));
+    plan.precision = program::DType::bf16;
+    EXPECT_EQ(test::sent_bytes(link::link(compile(plan, tiny()))), full) << method;
+  }
+}
+
+// As strategies_test.cpp tests for fp32: without any of its collectives, a program does not link.
+TEST(Apart, SixteenBitsNeedEveryCollective) {
+  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+    plan::Plan plan = plan_of(method, 4);
+    plan.precision = program::DType::bf16;
+    const program::Program whole = compile(plan, tiny());
+    for (Id o = 0; o < whole.roles[0].ops.size(); ++o) {
+      program::Program without = whole;
+      program::Op& op = without.roles[0].ops[o];
+      if (!std::holds_alternative<program::Collective>(op.work)) continue;
+      op.work = program::Pause{};
+      op.refs.clear();
+      EXPECT_THROW(link::link(without), ProgramError) << to_text(whole, whole.roles[0], o);
+    }
+  }
+}
+
+TEST(Apart, RefusesKeysOfOtherMethods) {
+  const auto refusal = [&](const plan::Plan& plan) {
+    return test::message_of([&] { prepare(plan, tiny()); });
+  };
+  EXPECT_THAT(refusal(plan_of("ddp", 2, {.local_steps = 4})),
+              AllOf(HasSubstr("method.local_steps: 4"), HasSubstr("diloco, local-sgd")));
+  EXPECT_THAT(refusal(plan_of("local-sgd", 2, {.outer_lr = 0.5})),
+              AllOf(HasSubstr("method.outer_lr: 0.5"), HasSubstr("only diloco")));
+  EXPECT_THAT(refusal(plan_of("diloco", 2, {.graph = plan::Graph::ring})),
+              AllOf(HasSubstr("method.graph: ring"), HasSubstr("only d-psgd")));
+  EXPECT_THAT(refusal(plan_of("d-psgd", 4, {.degree = 2})),
+              AllOf(HasSubstr("method.degree: 2"), HasSubstr("only a random graph")));
+  EXPECT_THAT(refusal(plan_of("d-psgd", 4, {.graph = plan::Graph::random, .degree = 4})),
+              AllOf(HasSubstr("method.degree: 4"), HasSubstr("nearest: 3")));
+}
+
+}  // namespace
+}  // namespace rehearse::methods

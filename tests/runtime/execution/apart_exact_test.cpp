@@ -1,0 +1,157 @@
+// Real ranks that train apart, each compared with its worker in a single process that follows the
+// method's definition; and how far ranks are from each other.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/runtime/apart.h"
+
+namespace rehearse::runtime {
+namespace {
+
+constexpr double tolerance = 1e-5;
+
+struct Case {
+  std::string name = {};
+  plan::Plan plan = {};
+  std::string model = "gpt-tiny";
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class Apart : public testing::TestWithParam<Case> {};
+
+TEST_P(Apart, EachRankFollowsItsWorker) {
+  const ScratchFolder data, out;
+  write_data(data);
+  plan::Plan plan = GetParam().plan;
+  plan.optimizer = plan::Optimizer::sgd;
+  job::Job job = small_job(plan, data.path(), out.path(), GetParam().model);
+  job.train.steps = 11;  // no multiple of the intervals: ranks differ at the end
+  job.train.decay = job::Decay::constant;
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const ApartRun reference = train_apart(job);
+  ASSERT_EQ(run.losses.size(), reference.mean.losses.size());
+  for (std::size_t step = 0; step < run.losses.size(); ++step)
+    EXPECT_NEAR(run.losses[step] / reference.mean.losses[step], 1, tolerance) << "step " << step;
+  EXPECT_NEAR(run.validation_loss / reference.mean.validation_loss, 1, tolerance);
+  const std::vector<reference::Weights> own = own_weights_of(run.checkpoint, job);
+  if (HasFailure()) return;
+  for (std::size_t worker = 0; worker < own.size(); ++worker) {
+    EXPECT_NEAR(global_norm(own[worker]) / global_norm(reference.weights[worker]), 1, tolerance);
+    if (GetParam().model == "bert-tiny") continue;  // the gradient of a key's bias is 0
+    const auto [difference, name] = worst_difference(own[worker], reference.weights[worker]);
+    EXPECT_LE(difference, tolerance) << name << " of worker " << worker;
+  }
+  EXPECT_GT(consensus_distance(own), 100 * tolerance) << "the ranks have equal weights";
+}
+INSTANTIATE_TEST_SUITE_P(
+    Runs, Apart,
+    testing::ValuesIn(std::vector<Case>{
+        {"local_sgd_3",
+         {.method = "local-sgd",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 9},
+          .exchange = {.averaging = {.local_steps = 3}}}},
+        {"local_sgd_accumulating_tp2",
+         {.method = "local-sgd", .mesh = {.dp = 2, .tp = 2}, .schedule = {.micro_batches = 2}}},
+        {"local_sgd_of_masked_labels", {.method = "local-sgd", .mesh = {.dp = 2}}, "bert-tiny"},
+        {"diloco_3",
+         {.method = "diloco",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 9},
+          .exchange = {.averaging = {.local_steps = 3}}}},
+        {"diloco_4",
+         {.method = "diloco",
+          .mesh = {.dp = 4},
+          .exchange = {.averaging = {.local_steps = 2, .outer_lr = 0.9, .outer_momentum = 0.5}}}},
+        {"d_psgd_ring_2", {.method = "d-psgd", .mesh = {.dp = 2}}},
+        {"d_psgd_ring_3", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
+        {"d_psgd_ring_5_accumulating",
+         {.method = "d-psgd",
+          .mesh = {.dp = 5},
+          .schedule = {.global_batch = 10, .micro_batches = 2}}},
+        {"d_psgd_exponential_4_llama",
+         {.method = "d-psgd",
+          .mesh = {.dp = 4},
+          .exchange = {.averaging = {.graph = plan::Graph::exponential}}},
+         "llama-tiny"},
+        {"d_psgd_random_5",
+         {.method = "d-psgd",
+          .mesh = {.dp = 5},
+          .schedule = {.global_batch = 5},
+          .exchange = {.averaging = {.graph = plan::Graph::random, .degree = 2}}}},
+        {"d_psgd_ring_3_tp2",
+         {.method = "d-psgd", .mesh = {.dp = 3, .tp = 2}, .schedule = {.global_batch = 6}}},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+// With plain SGD whose momentum stays local, the mean of momenta is the momentum of the mean.
+TEST(ApartRuns, AveragingEveryStepIsDdp) {
+  const ScratchFolder data;
+  write_data(data);
+  const auto weights = [&](const std::string& method, const ScratchFolder& out) {
+    plan::Plan plan{.method = method, .mesh = {.dp = 3}, .schedule = {.global_batch = 9}};
+    plan.optimizer = plan::Optimizer::sgd;
+    if (method != "ddp") plan.exchange.averaging.local_steps = 1;
+    const job::Job job = small_job(plan, data.path(), out.path());
+    return weights_of(train_in_processes(job).checkpoint, job.model);
+  };
+  const ScratchFolder one, other;
+  const auto ddp = weights("ddp", one), local = weights("local-sgd", other);
+  if (HasFailure()) return;
+  EXPECT_LE(worst_difference(local, ddp).first, tolerance);
+}
+
+// Gossip keeps ranks together: closer the more neighbours they have, and nearer than without, where
+// workers are emulated because real ranks refuse never to exchange.
+TEST(ApartRuns, GossipKeepsRanksTogether) {
+  const ScratchFolder data;
+  write_data(data);
+  const auto job_of = [&](const std::string& method, plan::Averaging averaging,
+                          const std::string& out) {
+    plan::Plan plan{.method = method,
+                    .mesh = {.dp = 5},
+                    .schedule = {.global_batch = 10},
+                    .exchange = {.averaging = averaging}};
+    plan.optimizer = plan::Optimizer::sgd;
+    return small_job(plan, data.path(), out);
+  };
+  const auto distance = [&](plan::Graph graph) {
+    const ScratchFolder out;
+    const job::Job job = job_of("d-psgd", {.graph = graph}, out.path());
+    const TrainedRun run = train_in_processes(job);
+    return HasFailure() ? 0.0 : consensus_distance(own_weights_of(run.checkpoint, job));
+  };
+  job::Job apart = job_of("local-sgd", {}, "");
+  apart.plan.exchange.averaging.local_steps = 100;
+  const double alone = train_apart(apart).distances.back(), ring = distance(plan::Graph::ring),
+               exponential = distance(plan::Graph::exponential);
+  if (HasFailure()) return;
+  EXPECT_LT(ring, 0.6 * alone);
+  EXPECT_LT(exponential, ring);
+  EXPECT_GT(exponential, 0);
+}
+
+// The fp32 copies are exchanged and the weights rounded from them.
+TEST(ApartRuns, SixteenBitsFollowFullPrecisionRoughly) {
+  const ScratchFolder data;
+  write_data(data);
+  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+    SCOPED_TRACE(method);
+    const auto losses = [&](program::DType precision) {
+      plan::Plan plan{.method = method, .mesh = {.dp = 2}, .precision = precision};
+      return train_in_processes(small_job(plan, data.path(), "")).losses;
+    };
+    const std::vector<double> full = losses(program::DType::f32);
+    const std::vector<double> half = losses(program::DType::bf16);
+    if (HasFailure()) return;
+    ASSERT_EQ(half.size(), full.size());
+    for (std::size_t step = 0; step < full.size(); ++step)
+      EXPECT_NEAR(half[step] / full[step], 1, 0.03) << step;
+  }
+}
+
+}  // namespace
+}  // namespace rehearse::runtime
