@@ -1,11 +1,11 @@
 // `rehearse chaos`: a campaign of real runs in which something goes wrong. Its work is in
 // cli/chaos/.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "cli/chaos/campaign.h"
 #include "cli/chaos/interruption.h"
@@ -22,45 +22,28 @@ struct Options : CampaignOptions {
   std::string kind_list = "all";
 };
 
-/// The folder of the runs: the user's, or a new one that is removed unless runs in it are kept.
-class Scratch {
- public:
-  explicit Scratch(const std::string& given) : path_(given), own_(given.empty()) {
-    namespace fs = std::filesystem;
-    if (own_) path_ = (fs::temp_directory_path() / fmt::format("rehearse-chaos-{}", getpid()));
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (error)
-      throw InputError(fmt::format("--folder {}: cannot be made: {}", path_, error.message()));
-    path_ = fs::absolute(path_).string();
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (own_ && !kept_) std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  std::string path_;
-  bool own_, kept_ = false;
-};
+/// The absolute path of the folder that the user gave for the runs.
+std::string given_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    throw InputError(fmt::format("--folder {}: cannot be made: {}", path, error.message()));
+  return std::filesystem::absolute(path).string();
+}
 
 int run_chaos(const Context& context, const Options& given) {
   training();  // says how to get LibTorch where it is missing
   CampaignOptions options = given;
   options.kinds = parse_mishaps(given.kind_list);
   options.set = context.set;
-  Scratch scratch(given.folder);
-  options.folder = scratch.path();
+  std::optional<TemporaryFolder> own;
+  options.folder = given.folder.empty() ? own.emplace().path() : given_folder(given.folder);
   const Interruption interruption;
   Teller teller(context);
   const CampaignResult result = run_campaign(context, options, teller);
   teller.done();
   const bool wrong = result.count(Verdict::wrong) > 0;
-  if (wrong && options.keep) scratch.keep();
+  if (wrong && options.keep && own) own->keep();
   if (context.json)
     std::cout << text_of(with_header(context, to_json(result, options)));
   else

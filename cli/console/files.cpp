@@ -71,7 +71,7 @@ TemporaryFolder::TemporaryFolder() {
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  if (!kept_) fs::remove_all(path_, ignored);
 }
 
 }  // namespace rehearse::cli

@@ -13,17 +13,20 @@ void write_file(const std::string& path, const std::string& text);
 /// The contents of a file. Throws InputError when the file cannot be read.
 std::string read_file(const std::string& path);
 
-/// A temporary folder. The destructor removes the folder and its contents.
+/// A new temporary folder. The destructor removes the folder and its contents, unless it is kept.
 class TemporaryFolder {
  public:
   TemporaryFolder();
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
+  void keep() { kept_ = true; }
 
  private:
   std::string path_;
+  bool kept_ = false;
 };
 
 }  // namespace rehearse::cli

@@ -109,8 +109,10 @@ Limit limit_of(model::SegmentKind kind, double dropout, program::DType dtype) {
   }
   limit.forward = 0.02;
   if (dropout > 0 && kind != model::SegmentKind::head) limit.backward += 1;  // the masked gradient
-  if (dtype != program::DType::f32) {  // oneDNN copies operands into its own order; rows in f32
-    limit.forward += 1.1;
+  if (dtype != program::DType::f32) {
+    // oneDNN copies operands into its own order; rows in f32. On processors with AMX, LibTorch's
+    // attention also packs blocks of keys and values.
+    limit.forward += 1.2;
     limit.backward += 2.2;
   } else if (kind != model::SegmentKind::embedding) {  // panels of operands that oneDNN packs
     limit.forward += 0.4;

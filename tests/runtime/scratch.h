@@ -1,23 +1,25 @@
 // Files for tests of the runtime: a temporary folder, token shards, small text files.
 #pragma once
-#include <unistd.h>
-
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace rehearse::runtime {
 
-/// A new folder that the destructor removes.
+/// A new folder that the destructor removes. Its name is not made of the process's number: numbers
+/// come again, and a test that was killed leaves its folder behind.
 class ScratchFolder {
  public:
   ScratchFolder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("rehearse_test_" + std::to_string(getpid()) + "_" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
+    std::string path = (std::filesystem::temp_directory_path() / "rehearse_test_XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), "cannot make " + path);
+    path_ = path;
   }
   ~ScratchFolder() {
     std::error_code ignored;

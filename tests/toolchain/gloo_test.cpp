@@ -30,8 +30,7 @@ bool sums_over_ranks(int rank, const std::string& store_file) {
 }
 
 TEST(Gloo, TwoProcessesAllReduce) {
-  const auto store_file =
-      std::filesystem::temp_directory_path() / ("rehearse_gloo_" + std::to_string(getpid()));
+  const auto store_file = std::filesystem::path(testing::TempDir()) / "rehearse_gloo";
   std::vector<pid_t> children;
   for (int rank = 0; rank < world_size; ++rank) {
     const pid_t child = fork();
