@@ -44,12 +44,12 @@ class Runs:
     """Runs of one job below a folder."""
 
     def __init__(self, folder, **values):
-        from cli_test_train_data import write_tokens
+        from cli_test_train_data import TOKENS
 
         self.folder = folder
         folder.mkdir()
         self.job = folder / "job.toml"
-        self.job.write_text(JOB.format(tokens=write_tokens(folder, values["model"]), **values))
+        self.job.write_text(JOB.format(tokens=TOKENS, **values))
 
     def start(self, ranks, out, **keys):
         keys = {"train.out": self.folder / out} | {key.replace("__", "."): value for key, value in keys.items()}
