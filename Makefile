@@ -5,16 +5,20 @@ BUILD := build
 JOBS ?= 2
 SECONDS ?= 60
 SEED ?= 0
+N ?= 10
+PART ?=
 SHELL := /bin/bash
 
-.PHONY: help setup simulator build configure demo test validate lint format bench fuzz gpu clean
+.PHONY: help setup simulator build configure demo tests test soak flaky validate lint lint-quick format bench fuzz gpu clean
 
 help:
 	@echo "make demo     compare methods by simulation, then train a small model in real processes"
 	@echo "make build    the command, build/bin/rehearse"
-	@echo "make test     build and run all tests"
+	@echo "make test     build, and run every test that does not need minutes or the clock"
+	@echo "make soak     the other tests and the fuzzers, or PART=\"name ...\"; ends with a table"
+	@echo "make flaky    make test N times (10), half of them on a busy machine"
 	@echo "make validate predict published measurements and compare: table, out/accuracy.svg"
-	@echo "make lint     formatting, clang-tidy, ruff and architecture checks"
+	@echo "make lint     formatting, clang-tidy, ruff and architecture checks; lint-quick: without clang-tidy"
 	@echo "make format   format every C++ and Python file"
 	@echo "make bench    the speed figures"
 	@echo "make fuzz     fuzz every reader of files, SECONDS each (60)"
@@ -48,13 +52,29 @@ demo: simulator
 	@$(MAKE) --no-print-directory build
 	@tools/demo train
 
-test: configure
+test soak flaky: export BUILD := $(BUILD)
+test soak flaky: export JOBS := $(JOBS)
+# Builds everything.
+tests: configure
 	@cmake --build $(BUILD) -j $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+test: tests
+	@tools/tests fast
+
+# Some of them need the Debian packages of tools/setup testbed launchers, and say so.
+soak: tests
+	@tools/tests soak $(PART)
+
+flaky: tests
+	@tools/tests flaky --runs $(N)
 
 lint: configure
 	@tools/setup lint
 	@tools/lint
+
+lint-quick:
+	@tools/setup lint
+	@tools/lint --quick
 
 format:
 	@tools/setup lint

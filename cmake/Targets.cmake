@@ -40,21 +40,15 @@ function(rehearse_module name)
   rehearse_link(${name} PRIVATE ${arg_LINK})
 endfunction()
 
-# rehearse_test(FOLDER LINK target... TIMEOUT seconds): builds FOLDER/**/*.cpp as the program test_FOLDER. Tests run in the source folder. ctest
-# lists them when it starts, so the build does not run them.
+# rehearse_test(FOLDER LINK target...): builds FOLDER/**/*.cpp as the program test_FOLDER. Tests run in the source folder.
 function(rehearse_test folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
   rehearse_program(test_${folder} SOURCES "${CMAKE_SOURCE_DIR}/tests/main.cpp" ${sources} LINK ${arg_LINK} GTest::gtest GTest::gmock)
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
-  gtest_discover_tests(test_${folder}
-    TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}" PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set_property(GLOBAL APPEND PROPERTY rehearse_test_programs ${folder})
 endfunction()
 
 # Links only existing targets: a library of ours has no target if its folder is empty or switched off.

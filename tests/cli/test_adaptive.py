@@ -4,10 +4,9 @@ plan can be made again from the files that the run writes."""
 import base64
 import json
 import re
-import unittest
 
 from cli_test_case import TINY, CliTestCase
-from cli_test_train_data import write_tokens
+from cli_test_train_data import TOKENS
 
 ADAPTIVE = TINY.replace('"ddp"', '"adaptive"')
 TRAIN = """model.name = "gpt-tiny"
@@ -79,7 +78,7 @@ class Trained(CliTestCase):
     def setUp(self):
         super().setUp()
         self.out = self.tmp / "out"
-        self.text = TRAIN.format(tokens=write_tokens(self.tmp), out=self.out)
+        self.text = TRAIN.format(tokens=TOKENS, out=self.out)
 
     def train(self, *arguments, **options):
         return self.rehearse("train", self.job(self.text), "--nproc", 2, *arguments, **options)
@@ -131,7 +130,3 @@ class Trained(CliTestCase):
     def test_planning_takes_too_long(self):
         done = self.train("--set", "adaptive.plan_timeout=1ms", expect=1)
         self.assertIn("adaptive.plan_timeout", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,8 +3,8 @@ from a checkpoint on as many ranks and on others, and refusals."""
 
 import json
 import shutil
-import unittest
 
+import pytest
 from cli_test_case import ROOT
 from cli_test_train_data import TrainingCase
 
@@ -77,6 +77,7 @@ class Apart(TrainingCase):
                 self.assertEqual(method == "diloco", '"anchor"' in json.dumps(manifest))
                 self.assertIn('"copy": 1', json.dumps(manifest))
 
+    @pytest.mark.long
     def test_on_another_number_of_ranks_all_begin_with_the_mean(self):
         for method in METHODS:
             with self.subTest(method):
@@ -131,7 +132,3 @@ class Apart(TrainingCase):
         self.refused("train", self.job(), *never, says=["method.local_steps: 500", "train.steps = 12", "at most 12"])
         random = ("--set", "method.name=d-psgd", "--set", "method.graph=random", "--set", "method.degree=7")
         self.refused("simulate", self.job(), *random, says=["method.degree", "at most as many neighbours", "nearest: 1"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@ the value, the constraint and the nearest choice."""
 
 import json
 import os
-import unittest
 
 from cli_test_case import TINY, CliTestCase
 
@@ -256,7 +255,3 @@ class Outputs(CliTestCase):
             done = subprocess.run([REHEARSE, "program", self.job()], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("standard output: cannot be written", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,8 +3,8 @@ predict the measurements, and each wrong input is refused."""
 
 import csv
 import json
-import unittest
 
+import pytest
 from cli_test_case import ROOT, CliTestCase
 
 JOB = """model = { name = "gpt2-124m", dropout = 0.1 }
@@ -49,6 +49,7 @@ class Calibrate(CliTestCase):
     def key(self, result, name):
         return next(key for key in result["keys"] if key["key"] == name)
 
+    @pytest.mark.long
     def test_a_device_comes_back_and_its_file_predicts_the_rows(self):
         truth = self.platform(self.changed_device(efficiency=0.7, memory_efficiency=0.6))
         table, job = self.steps(f"cluster.name={truth}", use=lambda row: "check" if row == 3 else "calibrate")
@@ -269,7 +270,3 @@ class Calibrate(CliTestCase):
         self.refused("calibrate", self.write("{", "x.json"), "--device", "H100", says=["x.json: not JSON"])
         (self.tmp / "x.gz").write_bytes(b"\x1f\x8b\x08\x00")
         self.refused("calibrate", self.tmp / "x.gz", "--device", "H100", says=["gzip"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,8 +6,8 @@ import pathlib
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_recovery import sets
@@ -21,6 +21,7 @@ class Chaos(TrainingCase):
         words = ["chaos", self.job(), "--folder", self.tmp / "runs", "--json", *sets(KEYS | (keys or {})), *more]
         return json.loads(self.rehearse(*words, expect=expect, timeout=280).stdout)
 
+    @pytest.mark.soak
     def test_a_small_campaign(self):
         one = self.chaos("--kinds", "kill,wrong-numbers,stop-continue", "--methods", "ddp,zero3", "--nproc", 2, "--trials", 5)
         self.assertEqual(
@@ -34,6 +35,7 @@ class Chaos(TrainingCase):
             self.assertEqual(any("recover" in note for note in trial["notes"]), recovers, trial)
         self.assertEqual(list((self.tmp / "runs").iterdir()), [])  # nothing is kept
 
+    @pytest.mark.soak
     def test_without_recovery_the_right_rank_is_named(self):
         one = self.chaos("--kinds", "kill,hang", "--trials", 2, keys={"recovery.restarts": 0})
         self.assertEqual([t["verdict"] for t in one["trials"]], ["refused"] * 2, one["trials"])
@@ -45,6 +47,7 @@ class Chaos(TrainingCase):
         self.assertEqual((full["verdict"], full["what"][:6]), ("refused", "rank 0"), full)
         self.assertRegex(full["why"], "cannot (be )?writ")
 
+    @pytest.mark.soak
     def test_a_run_that_ends_with_other_weights_is_wrong(self):
         """Without checks, a wrong number goes into the last weights, and the campaign must say so."""
         keys = {"run.check_every": 0, "method.name": "zero3"}
@@ -54,6 +57,7 @@ class Chaos(TrainingCase):
         self.assertIn("weights", trial["why"])
         self.assertTrue((pathlib.Path(trial["folder"]) / "out/metrics.jsonl").exists())
 
+    @pytest.mark.soak
     def test_a_trial_is_repeated_by_its_command(self):
         first = self.chaos("--kinds", "slow,flipped-bit", "--trials", 2)["trials"][1]
         self.assertEqual(first["verdict"], "survived", first)
@@ -61,6 +65,7 @@ class Chaos(TrainingCase):
         self.assertEqual(again["what"], first["what"])
         self.assertIn(f"--kinds flipped-bit --methods ddp --seed {first['seed']}", first["command"])
 
+    @pytest.mark.soak
     def test_the_launcher_dies(self):
         """Nobody starts the ranks again: they end, and a second run goes on to the same weights. In words, as on a terminal."""
         words = ["chaos", self.job(), "--kinds", "kill-launcher", "--trials", "1", *sets(KEYS | {"train.steps": 60})]
@@ -77,6 +82,7 @@ class Chaos(TrainingCase):
         self.assertEqual([n["kind"] for n in one["not_run"]], ["loss-1"])
         self.assertTrue(one["not_run"][0]["why"])
 
+    @pytest.mark.soak
     def test_ctrl_c_leaves_nothing_behind(self):
         runs = self.tmp / "temporary"
         runs.mkdir()
@@ -102,7 +108,3 @@ class Chaos(TrainingCase):
         self.refused("chaos", self.job(), "--methods", "dpp", says=["--methods", "ddp"])
         out = self.refused("chaos", self.job(), "--kinds", "kill", *sets(KEYS | {"train.data": "nowhere"}), says=["nowhere"])
         self.assertIn("the undisturbed run of ddp failed", out)
-
-
-if __name__ == "__main__":
-    unittest.main()

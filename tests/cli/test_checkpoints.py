@@ -7,8 +7,8 @@ import random
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
@@ -54,6 +54,7 @@ class Checkpoints(TrainingCase):
     def state_of(self, out, step):
         return {path.name: path.read_bytes() for path in (self.tmp / out / f"step-{step:08}").glob("*.safetensors")}
 
+    @pytest.mark.long
     def test_a_run_goes_on_from_a_snapshot_as_if_it_had_not_stopped(self):
         for method in METHODS:
             with self.subTest(method):
@@ -72,6 +73,7 @@ class Checkpoints(TrainingCase):
                 self.assertTrue(self.state_of(whole, 9))
                 self.assertEqual(self.state_of(cut, 9), self.state_of(whole, 9))
 
+    @pytest.mark.long
     def test_state_that_a_run_goes_on_without(self):
         """Weights are always read: the first step after has the loss of the undisturbed run, if it computes with the newest ones."""
         cases = {"ddp": ["moments"], "topk-sync": ["residuals"], "int8-sync": ["residuals"], "pipedream-2bw": ["versions"]}
@@ -94,6 +96,7 @@ class Checkpoints(TrainingCase):
                 self.assertEqual(self.losses_of(f"same-{method}"), straight)
         self.refused("train", self.job(), "--nproc", "2", "--set", 'recovery.without=["moment"]', says=["recovery.without", "moments"])
 
+    @pytest.mark.soak
     def test_training_does_not_stop_for_them(self):
         """The trace of a real run has the copies and writes on lanes of their own, and steps go on beside a write."""
         trace = self.tmp / "trace.json"
@@ -114,6 +117,7 @@ class Checkpoints(TrainingCase):
         ]
         self.assertTrue(beside, "no step began before a write ended")
 
+    @pytest.mark.soak
     def test_kills_while_saving_leave_a_checkpoint_that_loads(self):
         draw = random.Random(5)
         out = self.tmp / "killed"
@@ -208,7 +212,3 @@ write = "{shared}"
         )
         path.write_text(path.read_text().split("[shared_disk]")[0])
         self.refused("simulate", self.job(), *sets(keys), says=["checkpoint.kind", "[shared_disk]", "docs/platforms.md"])
-
-
-if __name__ == "__main__":
-    unittest.main()

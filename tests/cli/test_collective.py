@@ -1,7 +1,6 @@
 """`rehearse collective`: its table in the columns of nccl-tests, its JSON, every way side by side, pictures, and refusals."""
 
 import json
-import unittest
 
 from cli_test_case import CliTestCase
 
@@ -102,7 +101,3 @@ class Collective(CliTestCase):
         ):
             self.refused(*ON, *arguments, says=words)
         self.refused("collective", "all_reduce", "--cluster", "dgx-a10", says=["collective.cluster", "dgx-a100"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -101,7 +101,3 @@ class FromTheHelp(CliTestCase):
         text = re.sub(".\b", "", done.stdout)  # bold is a letter printed twice
         self.assertRegex(text, r"(?m)^ +--resume-from PATH$")
         self.assertIn("  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n", text)
-
-
-if __name__ == "__main__":
-    unittest.main()

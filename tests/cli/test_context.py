@@ -1,10 +1,10 @@
 """Context parallelism through the commands: ring, zigzag and ulysses simulated at 128 k tokens and really run at 2 k, plans, refusals."""
 
 import json
-import unittest
 
+import pytest
 from cli_test_case import ROOT
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TOKENS, TrainingCase
 from recovery_case import sets
 
 LONG = ROOT / "experiments/what-if/llama3-128k.toml"
@@ -43,7 +43,7 @@ class Context(TrainingCase):
         self.refused("simulate", LONG, *alone, says=["memory:", "needs", "zero3"])
 
     def real(self, model, name, **keys):
-        text = REAL.format(model=model, tokens=self.tokens)
+        text = REAL.format(model=model, tokens=TOKENS)
         job = self.tmp / "real.toml"
         job.write_text(text)
         out = self.tmp / name
@@ -58,6 +58,7 @@ class Context(TrainingCase):
         found = self.json("simulate", self.tmp / "real.toml", *sets(keys | {"cluster.world_size": keys["method.cp"]}))
         self.assertEqual(found["bytes_sent_per_rank"]["mean"] * 2, sent - one["bytes_sent_by_rank_0"])
 
+    @pytest.mark.long
     def test_ranks_that_divide_sequences_learn_what_one_rank_learns(self):
         gpt = self.tmp / "gpt-2k.toml"
         gpt.write_text(GPT)
@@ -101,7 +102,3 @@ class Context(TrainingCase):
                 given = {names.get(key, "method." + key): value for key, value in keys.items()} | {"method.dp": 1}
                 given["cluster.world_size"] = 2
                 self.refused("simulate", self.job(), *sets(given), says=says)
-
-
-if __name__ == "__main__":
-    unittest.main()

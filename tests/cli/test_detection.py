@@ -6,7 +6,10 @@ import re
 import signal
 import time
 
+import pytest
 import testbed_case
+
+pytestmark = pytest.mark.soak
 
 ENDLESS = 100000
 NODES = 3

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
@@ -27,6 +27,7 @@ def sets(keys):
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
+@pytest.mark.soak
 class Elastic(TrainingCase):
     def node(self, nnodes, steps, keys=()):
         """A launcher with one rank."""
@@ -151,6 +152,8 @@ class Elastic(TrainingCase):
         self.assertEqual(nodes[1].returncode, 130)
         self.assertTrue(list((self.tmp / "out").glob("step-*")))
 
+
+class Refusals(TrainingCase):
     def test_bad_words(self):
         for words, says in (
             (["--nproc", "1", "--nnodes", "0:2"], "MIN:MAX"),
@@ -160,7 +163,3 @@ class Elastic(TrainingCase):
             (["--nproc", "1", "--nnodes", "1:2", "--set", "recovery.policy=spare"], "recovery.policy"),
         ):
             self.refused("train", self.job(), "--set", 'method={name="ddp"}', *words, says=[says])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,6 @@
 """Runs the built program on other processors, emulated by Debian's qemu-user: one with AVX2 but without AVX-512, one without AVX, and the
 first x86-64. Commands must give the same results as here. Real ranks must train a model with large matrix products. The tests of the
-kernels must pass. Without qemu-user the exit status is 77, which ctest shows as skipped."""
+kernels must pass."""
 
 import json
 import math
@@ -10,13 +10,16 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 from large_products_job import write_job
 
 QEMU = shutil.which("qemu-x86_64")
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(QEMU is None or platform.machine() != "x86_64", reason="no qemu-x86_64; tools/setup packages installs qemu-user"),
+]
 BUILD = pathlib.Path(REHEARSE).parent
 # LibTorch's names for the vector instructions of qemu's processor models.
 MODELS = {"EPYC": "AVX2", "Nehalem": "DEFAULT"}
@@ -108,10 +111,3 @@ class Emulated(CliTestCase):
             said = json.loads(self.emulate(model, "doctor", "--json"))
             [found] = [f["detail"] for f in said["findings"] if f["what"] == "fp32 products"]
             self.assertRegex(found, rf"^LibTorch's \({instructions}\); those of 2\^\d+ multiplications and more too: ")
-
-
-if __name__ == "__main__":
-    if QEMU is None or platform.machine() != "x86_64":
-        print("skipped: no qemu-x86_64 here; tools/setup packages installs Debian's qemu-user")
-        sys.exit(77)
-    unittest.main()

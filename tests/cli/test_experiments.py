@@ -3,7 +3,6 @@ expected outputs."""
 
 import json
 import os
-import unittest
 
 from cli_test_case import ROOT, CliTestCase
 
@@ -60,7 +59,3 @@ class Experiments(CliTestCase):
         self.assertEqual(len(list(differences({"a": [1.0]}, {"a": [1.001]}))), 1)
         self.assertEqual(len(list(differences({"a": 1}, {"a": 1, "b": 2}))), 1)
         self.assertEqual(len(list(differences([1], [1, 2]))), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 import json
 import math
-import unittest
 
 from cli_test_case import ROOT, CliTestCase
 
@@ -115,7 +114,3 @@ class Explain(CliTestCase):
         self.assertEqual(one["world_size"], 1024)
         explained = self.check(one["explain"])
         self.assertEqual(sum(d["ranks"] for d in explained["devices"]), 1024)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 
@@ -86,6 +86,7 @@ class Failures(EndlessTraining):
         patience = ["--set", "run.connect_timeout=1s"]
         return self.rehearse("train", self.job(), *patience, env=env, expect=1).stderr
 
+    @pytest.mark.soak
     def test_who_never_comes_is_named(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # the port is taken, but nobody listens
@@ -122,7 +123,3 @@ class Failures(EndlessTraining):
             said = self.rehearse("train", job, *longer, expect=2).stderr
             self.assertIn(shard.name, said)
             self.assertIn(why, said)
-
-
-if __name__ == "__main__":
-    unittest.main()

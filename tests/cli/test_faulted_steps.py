@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import unittest
 
 from cli_test_case import ROOT, CliTestCase
 
@@ -528,7 +527,3 @@ class Examples(CliTestCase):
             "simulate", job, "--faults", ROOT / "experiments/faults/dead-node.toml", "--set", "run.timeout=10s", "--seeds", "1"
         )
         self.assertEqual((node["faults"]["stop"]["event"], node["faults"]["steps_done"]), (3, 29))
-
-
-if __name__ == "__main__":
-    unittest.main()

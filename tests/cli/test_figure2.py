@@ -5,10 +5,11 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_train_data import TOKENS
 from test_experiments import differences
 
 FOLDER = ROOT / "experiments/figure2"
@@ -20,8 +21,6 @@ import printed  # noqa: E402
 import study  # noqa: E402
 import timing  # noqa: E402
 import verdicts  # noqa: E402
-
-from data import prepare  # noqa: E402
 
 # Two nodes of the paper's cluster, one with V100s, which are slow enough to get fewer samples.
 CLUSTER = """
@@ -70,16 +69,11 @@ class Timing(CliTestCase):
         self.assertIn(f"{placement['more_than_full']:.1%} longer", said["placement"])
 
 
+@pytest.mark.long
 class Learning(CliTestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        tokens = folder.name + "/tokens"
-        pages = [str(page) for page in sorted((ROOT / "docs").glob("*.md"))]
-        status = prepare.main([*pages, "-o", tokens, "--vocab-size", "512", "--quiet"])
-        assert status == 0
-        cls.options = argparse.Namespace(steps=8, seeds=2, tokens=tokens)
+        cls.options = argparse.Namespace(steps=8, seeds=2, tokens=str(TOKENS))
         cls.dense = learning.dense(cls.options)
 
     def test_two_forms(self):
@@ -206,7 +200,3 @@ class Expected(unittest.TestCase):
         text = figure2.markdown(found, argparse.Namespace(**{k: self.found[k] for k in ("seeds", "steps", "fidelity")}))
         kept = (FOLDER / "expected/figure2.md").read_text()
         self.assertEqual(*(one.partition("\n4 processes shared")[0] for one in (text, kept)))  # this sentence depends on the machine
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,10 +3,9 @@ gradients share a buffer, the barrier at the end of a step, and refusals."""
 
 import collections
 import json
-import unittest
 
 from cli_test_case import ROOT
-from recovery_case import STEPS, RecoveryCase
+from recovery_case import RecoveryCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
 
@@ -118,16 +117,15 @@ class Fused(RecoveryCase):
     def test_a_run_whose_worker_died_is_started_again_and_ends_with_the_same_weights(self):
         for method in ("horovod", "multi-worker-mirrored"):
             with self.subTest(method):
-                keys = {"method.name": method, "recovery.restarts": 1}
+                keys = {"method.name": method, "recovery.restarts": 1, "train.steps": 60}
                 whole, cut = f"whole-{method}", f"cut-{method}"
                 self.whole(whole, 2, keys)
-                with self.start(cut, 2, keys) as child:
-                    self.kill_after(child, cut, 0, 1)
+                with self.start(cut, 2, keys, "--faults", self.trace({"kind": "rank_dies", "rank": 1, "step": 31})) as child:
                     _, said = child.communicate(timeout=120)
                 self.assertEqual(child.returncode, 0, said)
                 self.assertEqual([note["policy"] for note in self.recoveries(cut)], ["restart"])
-                self.assertTrue(self.state_of(cut, STEPS))
-                self.assertEqual(self.state_of(cut, STEPS), self.state_of(whole, STEPS))
+                self.assertTrue(self.state_of(cut, 60))
+                self.assertEqual(self.state_of(cut, 60), self.state_of(whole, 60))
 
     def test_copies_of_gradients_are_no_snapshots(self):
         saving = {"checkpoint.kind": "async", "train.save_every": 4}
@@ -146,7 +144,3 @@ class Fused(RecoveryCase):
         ):
             with self.subTest(method=method, key=key):
                 self.refused("simulate", self.job(), "--set", f"method.name={method}", "--set", f"method.{key}={value}", says=words)
-
-
-if __name__ == "__main__":
-    unittest.main()

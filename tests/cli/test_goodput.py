@@ -3,8 +3,8 @@
 import json
 import os
 import subprocess
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 from test_node_checkpoints import PLATFORM
 
@@ -53,6 +53,7 @@ class Goodput(CliTestCase):
         local = self.run_long("--set", "checkpoint.place=local")
         self.assertEqual(local["checkpoint"]["place"], "local")
 
+    @pytest.mark.long
     def test_compare(self):
         path = self.tmp / "compare.json"
         arguments = ("compare", self.job(JOB), "--duration", "20d", *QUICK, "--recovery", "restart,shrink,grow,replica,spare")
@@ -169,6 +170,7 @@ class Goodput(CliTestCase):
         self.assertEqual((one["goodput"]["mean"], one["steps"], one["interruptions"]), (1, int(3600 / step), 0))
         self.assertIsNone(one["between_failures_s"])
 
+    @pytest.mark.long
     def test_picture(self):
         for command, name in ((("simulate",), "one.svg"), (("compare", "--recovery", "restart,spare"), "two.png")):
             path = self.tmp / name
@@ -265,6 +267,7 @@ class Faults(CliTestCase):
         self.assertAlmostEqual(60 * hours / independent, 51, delta=0.2)
 
 
+@pytest.mark.long
 class Study(CliTestCase):
     def test_reduced(self):
         done = subprocess.run(
@@ -283,7 +286,3 @@ class Study(CliTestCase):
             if not row["searched"]:
                 other = known[row["policy"], row["rate"], False, round(row["interval_s"])]
                 self.assertAlmostEqual(row["goodput"], other["goodput"], delta=0.01, msg=row)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ of parameters, and refusals of what is not computed here."""
 import json
 import shutil
 import struct
-import unittest
 
 from cli_test_case import ROOT, CliTestCase
 
@@ -114,7 +113,3 @@ class HuggingFace(CliTestCase):
         window = [self.json("simulate", self.changed("mistral", sliding_window=w, **long)) for w in (..., 4096, None)]
         self.assertEqual(window[0]["step_time_s"], window[1]["step_time_s"])
         self.assertLess(window[0]["step_time_s"]["mean"], window[2]["step_time_s"]["mean"])
-
-
-if __name__ == "__main__":
-    unittest.main()

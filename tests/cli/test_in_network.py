@@ -1,7 +1,5 @@
 """Switches that add, and TPUs on a torus: `collective`, `simulate`, `compare` and real ranks, and refusals."""
 
-import unittest
-
 from cli_test_case import CliTestCase
 from cli_test_train_data import TrainingCase
 
@@ -118,7 +116,3 @@ class Torus(CliTestCase):
             seconds[fidelity] = out["step_time_s"]["mean"]
         self.assertAlmostEqual(seconds["fluid"] / seconds["chunk"], 1, delta=0.03)
         self.refused("simulate", job, "--set", "method.precision=fp16", says=["TPU v4"])
-
-
-if __name__ == "__main__":
-    unittest.main()

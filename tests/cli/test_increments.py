@@ -3,8 +3,8 @@ stopped; a damaged base is refused by name and an older checkpoint taken; roundi
 
 import json
 import shutil
-import unittest
 
+import pytest
 from cli_test_train_data import TrainingCase
 from test_checkpoints import METHODS, sets
 
@@ -53,6 +53,7 @@ class Increments(TrainingCase):
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
 
+    @pytest.mark.long
     def test_a_run_goes_on_from_an_increment_as_if_it_had_not_stopped(self):
         # Copies of weights in fp32, a loss scale, two versions, residuals, a server.
         for method in ("zero2", "megatron", "pipedream-2bw", "topk-sync", "ps-sync"):
@@ -162,7 +163,3 @@ class Increments(TrainingCase):
             ({"checkpoint.place": "memory"}, ["checkpoint.place", "incremental", "shared"]),
         ):
             self.refused("train", self.job(), "--nproc", 2, *sets({"checkpoint.kind": "incremental"} | keys), says=says)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import tempfile
-import unittest
 
 from cli_test_case import ROOT
 from cli_test_train_data import TrainingCase
@@ -86,7 +85,3 @@ class Installed(TrainingCase):
             self.assertEqual((share / path).read_text(), self.run_it(*command).stdout, path)
         for name in ("README.md", "LICENSE", "docs/cli.md"):
             self.assertTrue((share / "doc/rehearse" / name).is_file(), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

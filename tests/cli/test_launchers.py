@@ -10,10 +10,13 @@ import subprocess
 import time
 import unittest
 
+import pytest
 import slurm_cluster
 import testbed_case
 from cli_test_case import REHEARSE, ROOT
 from test_multi_host import documented, free_port, python_with_torch
+
+pytestmark = pytest.mark.soak
 
 HOSTS = 2
 ENDLESS = 100000
@@ -105,6 +108,7 @@ class Torchrun(Launchers):
         super().setUp()
         self.program("torchrun", f'exec "{python_with_torch()}" -m torch.distributed.run "$@"')
 
+    @pytest.mark.long
     def test_trains_the_same(self):
         self.check(documented()["torchrun"], nodes=self.bed.nodes)
 
@@ -137,6 +141,7 @@ class Slurm(Launchers):
         self.slurm = slurm_cluster.Slurm(self.bed, self.tmp / "slurm")
         self.env |= {"SLURM_CONF": self.slurm.env["SLURM_CONF"]}
 
+    @pytest.mark.long
     def test_trains_the_same(self):
         self.check(documented()["srun"])
 
@@ -192,6 +197,7 @@ class OpenMpi(Launchers):
         self.program("agent", f'case "$1" in\n{cases}\nesac\nexit 1')
         self.env |= {"OMPI_MCA_plm_rsh_agent": f"{self.tmp}/bin/agent"}
 
+    @pytest.mark.long
     def test_trains_the_same(self):
         self.check(documented()["mpirun"])
 

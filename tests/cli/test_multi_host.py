@@ -10,6 +10,7 @@ import subprocess
 import sys
 import unittest
 
+import pytest
 import stand_in_launchers
 from cli_test_case import REHEARSE, ROOT
 from cli_test_train_data import TrainingCase
@@ -87,10 +88,12 @@ class MultiHost(TrainingCase):
     def test_every_command_is_run_here(self):
         self.assertEqual(set(self.commands), {"torchrun", "srun", "mpirun"})
 
+    @pytest.mark.soak
     def test_torchrun_without_a_store(self):
         self.program("torchrun", f'"{sys.executable}" "{stand_in_launchers.__file__}"')
         self.check("torchrun", HOSTS)
 
+    @pytest.mark.soak
     def test_torchrun_as_it_is(self):
         """The store of the agent uses the port. CommAgentStore also tests this, without torch's Python."""
         python = python_with_torch()
@@ -99,6 +102,7 @@ class MultiHost(TrainingCase):
         self.program("torchrun", f'"{python}" -m torch.distributed.run')
         self.check("torchrun", HOSTS)
 
+    @pytest.mark.soak
     @unittest.skipIf(shutil.which("mpirun") is None, "not installed: mpirun; tools/setup launchers installs it")
     def test_mpirun(self):
         self.check("mpirun")
@@ -110,7 +114,3 @@ class MultiHost(TrainingCase):
         self.assertGreater(len(names), 15)
         for name in names:
             self.assertIn(f"`{name}`", text)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,8 +10,8 @@ import signal
 import socket
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
@@ -132,6 +132,7 @@ class NodeCheckpoints(TrainingCase):
         self.assertEqual(list(self.memory.iterdir()), [])  # a run that has ended occupies no memory
         return done
 
+    @pytest.mark.soak
     def test_memory_survives_the_death_of_processes(self):
         """Nothing is lost but the step that was under way, also of states that no other rank has."""
         for method in ("zero2", "1f1b"):
@@ -143,6 +144,7 @@ class NodeCheckpoints(TrainingCase):
                 self.assertEqual(self.state_of(f"cut-{method}"), whole)
                 shutil.rmtree(self.tmp / "whole")
 
+    @pytest.mark.soak
     def test_peers_survive_the_death_of_a_node(self):
         for method in METHODS:
             with self.subTest(method):
@@ -155,6 +157,7 @@ class NodeCheckpoints(TrainingCase):
                 self.assertEqual(self.state_of(f"cut-{method}"), whole)
                 shutil.rmtree(self.tmp / "whole")
 
+    @pytest.mark.soak
     def test_a_trace_takes_a_node_away(self):
         """Its ranks and its memory, while the step is computed."""
         whole = self.whole("1f1b")
@@ -170,6 +173,7 @@ class NodeCheckpoints(TrainingCase):
         self.assertGreaterEqual(note["from_step"], 18)
         self.assertEqual(self.state_of("cut"), whole)
 
+    @pytest.mark.soak
     def test_without_peers_a_node_takes_its_part_with_it(self):
         """Then the newest checkpoint on the shared disk counts."""
         whole = self.whole("1f1b")
@@ -180,6 +184,7 @@ class NodeCheckpoints(TrainingCase):
         self.assertGreaterEqual(note["from_step"], 4)
         self.assertEqual(self.state_of("cut"), whole)
 
+    @pytest.mark.soak
     def test_parts_travel_between_hosts_that_share_no_memory(self):
         """Two processes, each with a memory of its own. The first host's is lost; it gets everything from the other one."""
         self.platform.write_text(PLATFORM.replace('"CPU core", "CPU core"', '"CPU core"'))
@@ -212,6 +217,7 @@ class NodeCheckpoints(TrainingCase):
         expected = {path.name: path.read_bytes() for path in (whole / f"step-{STEPS:08}").glob("*.safetensors")}
         self.assertEqual(self.state_of("cut"), expected)
 
+    @pytest.mark.soak
     def test_a_new_run_does_not_find_the_memory_of_an_old_one(self):
         keys = {"checkpoint.place": "memory", "checkpoint.folder": str(self.memory), "train.save_every": 1}
         with subprocess.Popen(
@@ -233,7 +239,3 @@ class NodeCheckpoints(TrainingCase):
         keys = {"checkpoint.place": "memory", "checkpoint.folder": str(self.tmp / "no")}
         self.refused(*("train", self.job(), "--nproc", "2", *sets(keys)), says=["checkpoint.folder", "no such folder"])
         self.refused(*("simulate", self.job(), "--set", "checkpoint.folder=/tmp"), says=["checkpoint.folder", "local", "memory", "peer"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 missing."""
 
 import json
-import unittest
 
 from cli_test_case import CliTestCase
 from cli_test_train_data import TrainingCase
@@ -72,7 +71,3 @@ class Offload(TrainingCase):
         out = self.rehearse("compare", job, *keys, "--methods", "ddp,zero-offload").stdout
         self.assertRegex(out, r"ddp +\d")
         self.assertIn("host_bandwidth", out)
-
-
-if __name__ == "__main__":
-    unittest.main()

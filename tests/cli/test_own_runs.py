@@ -5,8 +5,8 @@ import json
 import statistics
 import subprocess
 import sys
-import unittest
 
+import pytest
 from cli_test_case import ROOT, CliTestCase
 
 SCRIPT = ROOT / "experiments/own-runs/own_runs.py"
@@ -20,6 +20,7 @@ class OwnRuns(CliTestCase):
         self.assertEqual(done.returncode, status, done.stderr[-2000:])
         return done
 
+    @pytest.mark.soak
     def test_two_runs(self):
         out = self.tmp / "own-runs"
         done = self.script("-o", out, "--only", "ddp-demo,1f1b-demo", "--steps", "9")
@@ -56,7 +57,3 @@ class OwnRuns(CliTestCase):
     def test_refusals(self):
         self.assertIn("known are ddp-demo", self.script("--only", "ddp", status=2).stderr)
         self.assertIn("at least 8", self.script("--steps", "7", status=2).stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

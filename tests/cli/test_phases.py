@@ -2,8 +2,8 @@
 trained, losses and bytes before and after, going on from a checkpoint, refusals."""
 
 import json
-import unittest
 
+import pytest
 from cli_test_train_data import TrainingCase
 
 STEPS, BEFORE = 12, 4
@@ -69,6 +69,7 @@ class Phases(TrainingCase):
         self.assertAlmostEqual((four - two) / (two - one), 2, delta=0.1)
         self.assertEqual(sent(rank=1, warm_start="false", error_feedback="false", start=0), one)
 
+    @pytest.mark.long
     def test_a_run_goes_on_as_if_it_had_not_stopped(self):
         def weights(out):
             return {p.name: p.read_bytes() for p in (self.tmp / out / "step-00000009").glob("*.safetensors")}
@@ -112,7 +113,3 @@ class Phases(TrainingCase):
             with self.subTest(method=method, key=key):
                 given = ("--set", f"method.name={method}", "--set", f"{key}={value}")
                 self.refused("simulate", self.job(), *given, says=words)
-
-
-if __name__ == "__main__":
-    unittest.main()

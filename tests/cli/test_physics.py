@@ -1,8 +1,6 @@
 """Properties that hold for any job: how a change of the cluster may change a step, how far the fidelities may differ, and that valid jobs
 are not refused. Tested with random jobs (random_jobs.py), and with jobs that once violated a property."""
 
-import unittest
-
 import random_jobs
 from cli_test_case import ROOT, CliTestCase
 
@@ -117,7 +115,3 @@ class Physics(CliTestCase):
             self.assertRegex(text, r"reduce_scatter[^\n]*(ring|halving_doubling|hierarchical)")
             self.assertNotRegex(text, r"(reduce_scatter|all_gather)[^\n]*double_tree")
             self.rehearse("simulate", job)
-
-
-if __name__ == "__main__":
-    unittest.main()

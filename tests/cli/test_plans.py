@@ -4,10 +4,9 @@ This file writes plans, with their hashes, according to docs/plans.md, independe
 """
 
 import json
-import unittest
 
 from cli_test_case import CliTestCase
-from cli_test_train_data import write_tokens
+from cli_test_train_data import TOKENS
 
 TINY = "gpt 2 64 4 256 512 64 128 512 4 0 true"  # family, layers, hidden ... of gpt-tiny
 PLAN = {
@@ -192,8 +191,7 @@ class Trained(Planned):
     test_missing_and_stale = test_slower_than_what_is_there = test_over_memory = None
 
     def test_adds_what_was_measured(self):
-        tokens = write_tokens(self.tmp)
-        train = f'train = {{ steps = 6, data = "{tokens}", out = "{self.tmp}/out" }}\n'
+        train = f'train = {{ steps = 6, data = "{TOKENS}", out = "{self.tmp}/out" }}\n'
         jitter = "disturb = { compute_jitter = 0.5, link_jitter = 0.5 }\n"
         job = self.planned(more=train + jitter + 'run = { threads = 1, timeout = "30s" }\n')
         self.rehearse("simulate", job, "--seeds", "2")
@@ -207,7 +205,3 @@ class Trained(Planned):
                       "--set", "train.steps=10")  # fmt: skip
         self.assertEqual(len(json.loads(self.rehearsal.read_text())["runs"]), 2)
         self.assertEqual(list(self.tmp.glob("*.part")), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

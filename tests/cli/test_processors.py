@@ -110,7 +110,3 @@ class Code(unittest.TestCase):
             for path in sorted((ROOT / folder).rglob("*")):
                 if path.suffix in {".h", ".cpp", ".cu", ".cuh"}:
                     self.assertNotRegex(path.read_text(), r"__builtin_cpu_is|GenuineIntel|AuthenticAMD", path)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,12 +1,9 @@
 """profile: of modelled clusters, merged, of another cluster; and what training writes to one."""
 
 import json
-import re
-import subprocess
-import sys
-import unittest
 
-from cli_test_case import ROOT, CliTestCase
+from cli_test_case import CliTestCase
+from cli_test_train_data import TOKENS
 
 PAPER = 'model.name = "bert-paper-110m"\ncluster.name = "{cluster}"\nmethod = {{ name = "ddp" }}\ntrain.global_batch = 512\n'
 
@@ -89,17 +86,10 @@ class Profile(CliTestCase):
         self.refused(*given, "paper", "--set", "train.lr=1", says=["train.lr", "disturb"])
 
     def test_training_writes_variances(self):
-        text = self.tmp / "text"
-        text.mkdir()
-        for page in (ROOT / "docs").glob("*.md"):
-            (text / page.name).write_text(page.read_text())
-        vocab = re.search(r"^vocab = (\d+)", (ROOT / "models/gpt-tiny.toml").read_text(), re.M)[1]
-        command = [sys.executable, ROOT / "data/prepare.py", text, "-o", self.tmp / "tokens", "--vocab-size", vocab, "--quiet"]
-        subprocess.run(command, check=True, capture_output=True)
         job = self.tmp / "job.toml"
         job.write_text(
             'model.name = "gpt-tiny"\ncluster.name = "this-machine"\nmethod = { name = "zero2", dp = 2 }\n'
-            f'train = {{ global_batch = 4, steps = 5, data = "{self.tmp}/tokens", out = "{self.tmp}/out" }}\nrun.threads = 1\n'
+            f'train = {{ global_batch = 4, steps = 5, data = "{TOKENS}", out = "{self.tmp}/out" }}\nrun.threads = 1\n'
         )
         path, found = self.of_paper("paper.json")
         self.rehearse("train", job, "--nproc", "2", "--profile-out", path)
@@ -125,7 +115,3 @@ class Profile(CliTestCase):
             "method.name=ps-async",
             says=["ps-async", "ps-sync"],
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

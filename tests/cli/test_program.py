@@ -3,8 +3,8 @@ refused."""
 
 import re
 import resource
-import unittest
 
+import pytest
 from cli_test_case import ROOT, TINY, CliTestCase
 
 PIPELINE = TINY.replace('"ddp"', '"1f1b"') + "method.pp = 2\nmethod.micro_batches = 4\n"
@@ -114,6 +114,7 @@ class Programs(CliTestCase):
         self.assertIn("wrong.program", said)
         self.assertIn("data race", said)
 
+    @pytest.mark.long
     def test_many_ranks(self):
         """A role with 65,536 ranks takes about as long as one with 8, except for a few loops over ranks. It once took minutes."""
         job = self.job('model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml")
@@ -127,7 +128,3 @@ class Programs(CliTestCase):
         self.assertEqual(found["world_size"], 65536)
         # CPU time, which does not depend on other work: about 5 s.
         self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - spent, 60)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """Quantised gradients through the command: one job simulated and really trained, bytes of both, refusals, going on from a checkpoint."""
 
-import unittest
-
 from cli_test_train_data import TrainingCase
 
 FEWER = {"int8-sync": 3.9, "qsgd": 3.9, "ef-signsgd": 31}  # how many times fewer bytes than ddp, at least
@@ -67,7 +65,3 @@ class Quantised(TrainingCase):
             with self.subTest(method=method, key=key):
                 given = ("--set", f"method.name={method}", "--set", f"method.{key}={value}")
                 self.refused("simulate", self.job(), *given, says=words)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,8 +1,6 @@
 """Recomputation of some layers, or of attention alone, through the commands: time against memory in simulation, and the bits of a real run
 without recomputation."""
 
-import unittest
-
 from cli_test_train_data import TrainingCase
 from recovery_case import sets
 
@@ -45,7 +43,3 @@ class Recompute(TrainingCase):
     def test_refusals(self):
         self.refused("simulate", self.job(), "--set", "method.recompute_layers=-1", says=["method.recompute_layers", "-1"])
         self.refused("simulate", self.job(), "--set", "method.recompute_unit=mlp", says=["method.recompute_unit", "attention"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -9,13 +9,14 @@ import shutil
 import signal
 import statistics
 import time
-import unittest
 
+import pytest
 from recovery_case import SAVING, STEPS, RecoveryCase, sets
 from test_failures import ranks_of
 
 
 class Recovery(RecoveryCase):
+    @pytest.mark.soak
     def test_restart_ends_with_the_weights_of_an_undisturbed_run(self):
         self.whole("whole", 2, {})
         with self.start("cut", 2, {"recovery.restarts": 3}) as child:
@@ -34,6 +35,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(list(self.losses_of("cut")), list(range(1, STEPS + 1)))  # every step once
         self.assertEqual(self.state_of("cut", STEPS), self.state_of("whole", STEPS))
 
+    @pytest.mark.soak
     def test_before_the_first_checkpoint_the_run_begins_anew(self):
         keys = {"recovery.restarts": 1, "train.save_every": 0, "train.steps": 200}
         with self.start("anew", 2, keys) as child:
@@ -47,6 +49,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(list(self.losses_of("anew")), list(range(1, 201)))
         self.assertEqual([n["from_step"] for n in self.recoveries("anew")], [0])
 
+    @pytest.mark.soak
     def test_shrink_goes_on_with_the_ranks_that_are_left(self):
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 2}
         whole = self.whole("whole", 4, {"method.dp": 4})
@@ -63,6 +66,7 @@ class Recovery(RecoveryCase):
         # The same batches in the same order: the losses differ by rounding alone.
         self.assertAlmostEqual(one["last_loss"], whole["last_loss"], delta=1e-3 * whole["last_loss"])
 
+    @pytest.mark.soak
     def test_spare_takes_the_place_and_the_other_process_stays(self):
         self.whole("whole", 2, {})
         keys = {"recovery.policy": "spare", "recovery.spares": 1, "recovery.restarts": 2}
@@ -83,6 +87,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(list(self.losses_of("spared")), list(range(1, STEPS + 1)))
         self.assertEqual(self.state_of("spared", STEPS), self.state_of("whole", STEPS))
 
+    @pytest.mark.soak
     def test_shrink_without_rank_0(self):
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 1}
         with self.start("headless", 4, keys) as child:
@@ -97,6 +102,7 @@ class Recovery(RecoveryCase):
         self.assertEqual((json.loads(text)["world_size"], json.loads(text)["end_step"]), (2, STEPS))
         self.assertEqual(list(self.losses_of("headless")), list(range(1, STEPS + 1)))
 
+    @pytest.mark.soak
     def test_grow_joins_without_a_restart(self):
         keys = {"method.dp": 4, "recovery.policy": "grow", "recovery.restarts": 1, "train.steps": 2 * STEPS}
         whole = self.whole("whole", 4, {"method.dp": 4, "train.steps": 2 * STEPS})
@@ -113,6 +119,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(list(self.losses_of("grown")), list(range(1, 2 * STEPS + 1)))
         self.assertAlmostEqual(one["last_loss"], whole["last_loss"], delta=1e-3 * whole["last_loss"])
 
+    @pytest.mark.soak
     def test_replica_leaves_out_the_samples_of_the_lost_one(self):
         """The step goes on with the other replicas. Its mathematics are those of one process that trains the same samples."""
         memory = self.tmp / "memory"
@@ -156,6 +163,7 @@ class Recovery(RecoveryCase):
         other = self.losses_of("other")
         self.assertGreater(max(abs(other[step] - got[step]) for step in range(lost + 1, 121)), 1e-2 * expected[120])
 
+    @pytest.mark.soak
     def test_a_lost_replica_comes_back(self):
         keys = {"method.dp": 2, "recovery.policy": "replica", "recovery.restarts": 1, "train.steps": 2 * STEPS}
         with self.start("back", 2, keys) as child:
@@ -166,6 +174,7 @@ class Recovery(RecoveryCase):
         self.assertEqual([(n["ranks"], n["joined"]) for n in self.recoveries("back")], [(1, 0), (2, 1)])
         self.assertEqual(list(self.losses_of("back")), list(range(1, 2 * STEPS + 1)))
 
+    @pytest.mark.soak
     def test_a_slow_rank_leaves(self):
         trace = self.trace({"kind": "slows", "rank": 2, "step": 70, "factor": 20.0})
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 1, "recovery.slow_factor": 5}
@@ -177,6 +186,7 @@ class Recovery(RecoveryCase):
         self.assertEqual((json.loads(text)["world_size"], json.loads(text)["end_step"]), (2, STEPS))
         self.refused("train", self.job(), "--nproc", "2", "--set", "recovery.slow_factor=1.2", says=["recovery.slow_factor", "1.5"])
 
+    @pytest.mark.soak
     def test_a_slow_rank_hands_samples_to_others(self):
         """The processes stay, and so do the batch and its samples: the losses differ by rounding alone."""
         trace = self.trace({"kind": "slows", "rank": 2, "step": 45, "factor": 20.0})
@@ -230,6 +240,7 @@ class Recovery(RecoveryCase):
         )
         self.assertEqual(len(self.struck(trace, 8, {})), 6)  # as many as ranks died
 
+    @pytest.mark.soak
     def test_ranks_that_never_end_are_killed_at_the_verdict(self):
         """One hangs, one is stopped for good. By itself the first ends after 5 s, and the launcher waits 10 s for others that do not."""
         trace = self.trace({"kind": "hangs", "rank": 1, "step": 10}, {"kind": "freezes", "rank": 0, "step": 20})
@@ -262,6 +273,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(json.loads(text)["world_size"], 2)
         self.assertEqual([json.loads(line)["event"] for line in (self.tmp / "fewer/faults.jsonl").read_text().splitlines()], [0, 1])
 
+    @pytest.mark.soak
     def test_a_slow_disk(self):
         """Saves take longer from the event on, also after a rank has died; the mathematics stay. A node's disk counts for its ranks."""
         slow = {"kind": "disk_slow", "step": 20, "factor": 100.0}
@@ -308,6 +320,7 @@ class Recovery(RecoveryCase):
         keys = ["--set", "faults.model=llama3-h100"]
         self.refused("train", self.job(), "--nproc", "2", *keys, says=["faults.model", "rehearse faults"])
 
+    @pytest.mark.soak
     def test_too_few_are_left(self):
         keys = {"method.name": "1f1b", "method.pp": 2, "method.dp": 1, "recovery.policy": "shrink", "recovery.restarts": 2}
         with self.start("few", 2, keys) as child:
@@ -316,6 +329,7 @@ class Recovery(RecoveryCase):
         self.assertEqual(child.returncode, 1, said)
         self.assertIn("recovery.policy = shrink: 1 of 2 ranks are left", said)
 
+    @pytest.mark.soak
     def test_the_last_failure_ends_the_run(self):
         with self.start("over", 2, {"recovery.restarts": 0}) as child:
             self.kill_after(child, "over", 0, 1)
@@ -329,7 +343,3 @@ class Recovery(RecoveryCase):
         self.refused(*("train", self.job(), "--nproc", "2", *sets(keys)), says=["recovery.policy", "whole replicas", "zero", "shrink"])
         for value, says in (("[1]", "pairs"), ("[4,2]", "rising"), ("[2,2]", "rising")):
             self.refused(*("train", self.job(), "--nproc", "2", "--set", f"train.left_out={value}"), says=["train.left_out", says])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 reserve of a device."""
 
 import re
-import unittest
 
 from cli_test_case import CliTestCase
 
@@ -99,7 +98,3 @@ class Collectives(CliTestCase):
         # On a faster network another algorithm is the fastest, and it sends another number of bytes. The result shows why.
         zero = self.json("simulate", job, "--fidelity", "analytic", "--set", "method.name=zero3")
         self.assertEqual({c["group"] for c in zero["collectives"]}, {"dp", "dp.gather"})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ of a real run is complete."""
 import os
 import re
 import sys
-import unittest
 from unittest import mock
 
 from cli_test_case import ROOT
@@ -96,7 +95,3 @@ class WhatIsWritten(TrainingCase):
         checks = [row["step"] for row in rows if row["validation_loss"] is not None]
         self.assertEqual(checks, [4, 8, 12])
         self.assertEqual([row["step"] for row in rows if row["loss"] is not None], list(range(1, STEPS + 1)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TOKENS, TrainingCase
 from test_failures import ranks_of
 
 TWO = ["--nproc", "2"]
@@ -43,6 +43,7 @@ class Runs(TrainingCase):
         both = ["--overwrite", "--resume"]
         self.refused("train", job, *TWO, *both, says=["--overwrite", "--resume"])
 
+    @pytest.mark.soak
     def test_a_killed_run_goes_on_with_every_step_once(self):
         same = ["--set", "train.schedule=constant", "--set", "train.eval_every=5"]
         straight = self.json("train", self.job(30), *TWO, *same, "--set", f"train.out={self.tmp}/straight")
@@ -73,10 +74,10 @@ class Runs(TrainingCase):
     def test_losses_on_other_texts(self):
         other = self.tmp / "other"
         other.mkdir()
-        shard = (self.tokens / "train_000000.bin").read_bytes()
+        shard = (TOKENS / "train_000000.bin").read_bytes()
         for name in ("train_000000.bin", "val_000000.bin"):
             (other / name).write_bytes(shard)
-        folders = [str(self.tokens), str(other)]
+        folders = [str(TOKENS), str(other)]
         evaluate = ["--set", f"train.evaluate={json.dumps(folders)}", "--set", "train.eval_every=2"]
         one = self.json("train", self.job(4), *TWO, *evaluate)
         self.assertEqual(list(one["evaluated"]), folders)
@@ -120,11 +121,9 @@ class Runs(TrainingCase):
             until = min(text.index(c, at) for c in ",\n")
             manifest.write_text(text[:at] + value + text[until:])
             with self.subTest(field=field, value=value):
-                began = time.monotonic()
                 said = self.refused("train", self.job(12), *TWO, "--resume", says=[str(manifest), "damaged"])
                 self.assertIn(f"--resume-from {older}", said)
                 self.assertNotIn("rank 0 (", said)
-                self.assertLess(time.monotonic() - began, 20)
         again = self.json("train", self.job(8), *TWO, *saving, "--resume-from", older)
         self.assertEqual(again["losses"], straight["losses"][6:])
         self.assertEqual(self.losses(), straight["losses"])
@@ -147,7 +146,3 @@ class Runs(TrainingCase):
         self.assertEqual(self.steps(self.tmp / "branch"), [5, 6])
         self.assertEqual(self.steps(), list(range(1, 7)))
         self.refused("train", self.job(6), *TWO, *there, says=[f'{self.tmp}/branch"', "a run is there already"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
-import unittest
 
+import pytest
 from cli_test_case import ROOT, CliTestCase
+
+pytestmark = pytest.mark.soak
 
 
 class SaveKills(CliTestCase):
@@ -18,7 +20,3 @@ class SaveKills(CliTestCase):
         self.assertEqual([(one["kills"], one["loaded"]) for one in kinds], [(1, 1)] * 8)
         self.assertGreaterEqual(sum(one["writing"] for one in kinds), 2)
         self.assertEqual({one["kind"]: one["same_weights"] for one in kinds if not one["same_weights"]}, {"incremental, 8 bits": None})
-
-
-if __name__ == "__main__":
-    unittest.main()

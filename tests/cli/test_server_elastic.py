@@ -1,8 +1,9 @@
 """Workers and parameter servers that leave and join: the others go on, with fewer ranks or with new ones in the places of the lost."""
 
-import unittest
-
+import pytest
 from server_case import METHODS, ServerCase
+
+pytestmark = pytest.mark.soak
 
 
 class ServerElastic(ServerCase):
@@ -38,7 +39,3 @@ class ServerElastic(ServerCase):
                     if method == "ps-sync" or rank == 3:
                         self.assertEqual(notes[0]["from_step"], 10)
                     self.assertEqual((one["world_size"], one["global_batch"]), (4, 12))
-
-
-if __name__ == "__main__":
-    unittest.main()

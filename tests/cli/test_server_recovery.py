@@ -3,13 +3,14 @@ samples of a lost worker."""
 
 import os
 import signal
-import unittest
 
+import pytest
 from recovery_case import SAVING, sets
 from server_case import METHODS, STEPS, ServerCase
 
 
 class ServerRecovery(ServerCase):
+    @pytest.mark.soak
     def test_a_lost_server_costs_no_step(self):
         """Its node dies with its memory. The step under way is done again, no step before it."""
         for method in METHODS:
@@ -55,6 +56,7 @@ class ServerRecovery(ServerCase):
         other = self.losses_of("other")
         self.assertGreater(max(abs(other[step] - got[step]) for step in range(lost + 1, STEPS + 1)), 3e-3 * expected[STEPS])
 
+    @pytest.mark.soak
     def test_a_server_and_a_worker_at_once(self):
         keys = self.keys("ps-sync", 2, servers=2) | self.in_memory("peer", "shrink") | {"method.bucket": "50kB"}
         with self.start("both", 4, keys | {"train.steps": 400}) as child:
@@ -75,7 +77,3 @@ class ServerRecovery(ServerCase):
         self.refused("train", self.job(), "--nproc", "3", *sets(keys), says=["recovery.slow_rank", "method.shares", "ddp", '"evict"'])
         keys = {"recovery.policy": "replica", "recovery.restarts": 1, "method.name": "ps-sync", "method.dp": 1}
         self.refused("train", self.job(), "--nproc", "2", *sets(keys), says=["recovery.policy", "method.dp >= 2", "shrink"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,8 +3,8 @@ each server once, so that all servers end with it and no worker waits for an ans
 
 import json
 import signal
-import unittest
 
+import pytest
 from recovery_case import RecoveryCase
 
 WORKERS, STEPS = 3, 40
@@ -38,6 +38,7 @@ class ServerStops(RecoveryCase):
         self.assertEqual(sum(self.own_steps(out, STEPS)), WORKERS * STEPS)
         return one
 
+    @pytest.mark.soak
     def test_at_every_step_and_at_a_few(self):
         """With workers of different speed, whose gradients come to the servers in different orders."""
         whole = self.run_to_the_end("whole", self.keys(1, STEPS))
@@ -49,6 +50,7 @@ class ServerStops(RecoveryCase):
                 self.assertLess(max(self.losses_of(out).values()), 1.5 * self.losses_of("whole")[1])
                 self.assertAlmostEqual(one["last_loss"], whole["last_loss"], delta=0.1 * whole["last_loss"])
 
+    @pytest.mark.soak
     def test_fast_workers_do_more_steps_between_two_stops(self):
         keys = self.keys(2, 20) | {"disturb.stragglers": "[{rank = 1, factor = 50}]"}
         self.run_to_the_end("uneven", keys)
@@ -70,7 +72,3 @@ class ServerStops(RecoveryCase):
             self.assertGreaterEqual(end, done + 10)
             self.assertEqual(list(self.losses_of("cut")), list(range(1, end + 1)))
             self.assertEqual(sum(self.own_steps("cut", end)), WORKERS * end)
-
-
-if __name__ == "__main__":
-    unittest.main()

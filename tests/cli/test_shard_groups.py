@@ -1,8 +1,6 @@
 """ZeRO in groups of ranks through the commands: bytes, step time and memory in simulation, real runs that equal plain ZeRO,
 checkpoints that go on with other groups, refusals."""
 
-import unittest
-
 from cli_test_train_data import TrainingCase
 from recovery_case import sets
 
@@ -99,7 +97,3 @@ class ShardGroups(TrainingCase):
                 job = self.tmp / "cluster.toml"
                 job.write_text(CLUSTER)
                 self.refused("simulate", job, *sets({f"method.{key}": value for key, value in keys.items()}), says=words)
-
-
-if __name__ == "__main__":
-    unittest.main()

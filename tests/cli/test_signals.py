@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
+
+pytestmark = pytest.mark.soak
 
 # A step so long that no test waits for its end.
 SLOW = ["--set", "disturb.stragglers=[{rank=0,factor=3000.0}]", "--set", "run.timeout=300s"]
@@ -132,7 +134,3 @@ class Signals(TrainingCase):
                 out, said = child.communicate(timeout=60)
                 self.assertIn(child.returncode, (130, -signal.SIGINT), said)
                 self.assertNotRegex(out + said, r"rank \d")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,8 +6,8 @@ import os
 import shlex
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
@@ -270,9 +270,11 @@ train.global_batch = 1536
         self.assertFalse(ended, "the job is not long enough for this test")
         return said
 
+    @pytest.mark.soak
     def test_a_pipe_hears_every_ten_seconds(self):
         self.assertRegex(self.first_line(), r"\A\.\.\. planning: .* \(\d+(\.\d+)? s so far\)\n\Z")
 
+    @pytest.mark.soak
     def test_quiet_is_quiet(self):
         self.assertEqual(self.first_line("--quiet"), "")
 
@@ -296,7 +298,3 @@ class Doctor(CliTestCase):
         [files] = [f for f in found if f["what"] == "models and platforms"]
         self.assertIs(files["found"], False)
         self.refused("simulate", self.job(), env=env, says=["REHEARSE_DATA_DIR"])
-
-
-if __name__ == "__main__":
-    unittest.main()

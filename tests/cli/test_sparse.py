@@ -1,7 +1,5 @@
 """Sparse gradients through the command: random entries are sent without their indices, since every rank draws the same ones."""
 
-import unittest
-
 from cli_test_train_data import TrainingCase
 
 
@@ -36,7 +34,3 @@ class Sparse(TrainingCase):
         for selector in ("top_k", "threshold"):
             given = ("--set", "method.name=topk-sync", "--set", f"method.selector={selector}", "--set", "method.coding=values")
             self.refused("simulate", self.job(), *given, says=["method.coding", selector, "nearest", "delta16", "random_k"])
-
-
-if __name__ == "__main__":
-    unittest.main()

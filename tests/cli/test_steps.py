@@ -1,7 +1,5 @@
 """How many steps simulate and compare run: until the steps repeat, or until the mean is as precise as asked."""
 
-import unittest
-
 from cli_test_case import ROOT, TINY, CliTestCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
@@ -107,7 +105,3 @@ class Precise(CliTestCase):
             for command in ("simulate", "compare"):
                 with self.subTest(value=value, command=command):
                     self.refused(command, self.job(), f"--precision={value}", says=["--precision", says])
-
-
-if __name__ == "__main__":
-    unittest.main()

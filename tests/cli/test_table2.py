@@ -5,13 +5,15 @@ import os
 import re
 import subprocess
 import sys
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 from test_experiments import differences
 
 sys.path.insert(0, str(ROOT / "experiments/table2"))
 import paper
+
+pytestmark = pytest.mark.long
 
 FOLDER = ROOT / "experiments/table2"
 
@@ -71,7 +73,3 @@ class Table2(CliTestCase):
             of_a_sample = row["mfu"] * paper.peak("paper", "f32") / row["samples_per_s"]["values"][0]
             bound = paper.training_flops(paper.SHAPE, paper.TOKENS)
             self.assertTrue(1 < of_a_sample / bound < 1.15, (row["method"], of_a_sample / bound))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -11,12 +11,24 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT
 from testbed_case import PLATFORM, TestbedCase, needs_filter
 
 from testbed import private
+
+
+def missing():
+    """Why this machine cannot build a network, or nothing."""
+    try:
+        private.inside(lambda: 0)
+    except private.Missing as missing:
+        return str(missing)
+    return ""
+
+
+pytestmark = [pytest.mark.soak, pytest.mark.skipif(bool(why := missing()), reason=f"this machine cannot build a network: {why}")]
 
 TESTBED = ROOT / "tools/testbed"
 WATCH = 0.02  # seconds between two datagrams
@@ -65,6 +77,7 @@ class Testbed(TestbedCase):
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
 
+    @pytest.mark.long
     def test_each_node_is_a_host(self):
         done = self.run_it(self.platform(3), "--", "sh", "-c", "echo $(hostname) $RANK of $WORLD_SIZE $MASTER_ADDR; getent hosts node2")
         for rank in range(3):
@@ -120,6 +133,7 @@ class Testbed(TestbedCase):
         self.assertTrue(0.15 < lost < 0.45, lost)  # six standard deviations of 200 datagrams
         self.assertGreater(len(self.arrivals("--loss", "node1=30%", seconds=2)), 0.9 * 2 / WATCH)  # what it sends is not lost
 
+    @pytest.mark.long
     def test_a_job_trains_the_same(self):
         """The same losses as with --nproc, and two jobs at a time."""
         jobs = []
@@ -231,12 +245,3 @@ class Testbed(TestbedCase):
         for option in re.findall(r"^  (--[a-z-]+)", self.run_it("--help").stdout, re.M):
             self.assertIn(f"`{option}", text)
         self.assertIn(PLATFORM.splitlines()[1], text)
-
-
-if __name__ == "__main__":
-    try:
-        private.inside(lambda: 0)
-    except private.Missing as missing:
-        print(f"skipped: this machine cannot build a network: {missing}")
-        sys.exit(77)
-    unittest.main()

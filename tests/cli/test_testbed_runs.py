@@ -8,8 +8,8 @@ import statistics
 import subprocess
 import sys
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
-from testbed_case import run_all
 
 SCRIPT = ROOT / "experiments/testbed/network_bound.py"
 sys.path[:0] = [str(ROOT), str(SCRIPT.parent), str(ROOT / "experiments")]
@@ -26,6 +26,7 @@ class TestbedRuns(CliTestCase):
         self.assertEqual(done.returncode, status, done.stderr[-2000:])
         return done
 
+    @pytest.mark.soak
     def test_two_runs(self):
         out = self.tmp / "testbed"
         done = self.script("-o", out, "--only", "zero3-2x500m,two-jobs-2x500m", "--steps", "9")
@@ -105,7 +106,3 @@ class TestbedRuns(CliTestCase):
     def test_refusals(self):
         self.assertIn("known are ddp-2x200m", self.script("--only", "ddp", status=2).stderr)
         self.assertIn("at least 8", self.script("--steps", "7", status=2).stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(run_all())

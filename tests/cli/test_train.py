@@ -5,13 +5,14 @@ import pathlib
 import signal
 import subprocess
 import time
-import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TOKENS, TrainingCase
 
 
 class Profile(CliTestCase):
+    @pytest.mark.long
     def test_profile_predicts(self):
         """Measurements replace assumptions, so no result is uncalibrated."""
         path = self.tmp / "profile.json"
@@ -178,13 +179,9 @@ class Train(TrainingCase):
     def test_truncated_shard(self):
         folder = self.tmp / "short"
         folder.mkdir()
-        for path in self.tokens.iterdir():
+        for path in TOKENS.iterdir():
             data = path.read_bytes()
             short = path.name.startswith("train")
             (folder / path.name).write_bytes(data[: len(data) // 2 // 2 * 2] if short else data)
         short = ["--set", f"train.data={folder}"]
         self.refused("train", self.job(), "--nproc", "2", *short, says=["train_000000.bin"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ is missing if the module is missing or does not load."""
 import pathlib
 import shutil
 import subprocess
-import unittest
 
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 
@@ -47,7 +46,3 @@ class TrainingModule(CliTestCase):
         [libm] = [line.split()[2] for line in subprocess.check_output(["ldd", REHEARSE], text=True).splitlines() if "libm.so" in line]
         (self.program.parent / "librehearse_training.so").symlink_to(pathlib.Path(libm).resolve())
         self.refused_without("librehearse_training.so is no module of this program")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,9 +4,8 @@ import os
 import pathlib
 import re
 import signal
-import time
-import unittest
 
+import pytest
 from test_failures import EndlessTraining, ranks_of
 
 GLOO = ["--set", "run.transport=gloo"]
@@ -54,29 +53,26 @@ class Transport(EndlessTraining):
         one = self.json("simulate", job, *GLOO, "--fidelity", "analytic")
         self.assertEqual({c["algorithm"] for c in one["collectives"]}, {"ring"})
 
-    def failing(self, rank, sign, seconds):
+    def failing(self, rank, sign, *more):
         """The output of an endless Gloo run with two ranks, after one of them got a signal and all have ended."""
         (self.tmp / "out/metrics.jsonl").unlink(missing_ok=True)
-        with self.training(*GLOO, "--set", "run.timeout=3s") as child:
+        with self.training(*GLOO, *more) as child:
             pids = ranks_of(child.pid)
             # Checks that Gloo runs and not our own sockets.
             self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
-            began = time.monotonic()
             os.kill(pids[rank], sign)
             said = child.communicate(timeout=60)[1]
-            self.assertLess(time.monotonic() - began, seconds)
             self.assertEqual(child.returncode, 1, said)
             return said
 
-    def test_who_dies_or_stops_is_named(self):
+    def test_who_dies_is_named(self):
         for rank in (0, 1):
             with self.subTest(rank=rank):
-                said = self.failing(rank, signal.SIGKILL, 10)
+                said = self.failing(rank, signal.SIGKILL)
                 self.assertRegex(said, rf"rehearse: rank {rank} \(\S+, pid \d+\) ended without a word")
                 self.assertNotIn(f"rehearse: rank {1 - rank} ", said)
-        said = self.failing(1, signal.SIGSTOP, 20)
+
+    @pytest.mark.soak
+    def test_who_stops_is_named(self):
+        said = self.failing(1, signal.SIGSTOP, "--set", "run.timeout=3s")
         self.assertTrue(re.search(r"rehearse: rank 1 \(\S+, pid \d+\) has been silent for", said), said)
-
-
-if __name__ == "__main__":
-    unittest.main()

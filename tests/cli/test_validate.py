@@ -3,8 +3,8 @@
 import csv
 import json
 import math
-import unittest
 
+import pytest
 from cli_test_case import ROOT, CliTestCase
 
 SET = "bert-pretrain"
@@ -99,6 +99,7 @@ class Validate(CliTestCase):
             slower = after["predicted_s"] / before["predicted_s"] - 1
             self.assertTrue(0.04 < slower < 0.10 if "selective" in before["row"] else slower == 0, (before["row"], slower))
 
+    @pytest.mark.long
     def test_the_interval_holds_nine_of_ten_check_rows(self):
         """validation/interval.toml states the factor that the calibrate rows of step times give."""
         whole = self.json("validate", timeout=300)
@@ -112,6 +113,7 @@ class Validate(CliTestCase):
         self.assertAlmostEqual(len(inside) / len(rows), interval["check_rows_inside"])
         self.assertIsNone(self.json("validate", "nccl-a100")["interval"])
 
+    @pytest.mark.long
     def test_pictures(self):
         for name in ("accuracy.svg", "accuracy.png"):
             path = self.tmp / name
@@ -160,7 +162,3 @@ class Validate(CliTestCase):
                 self.assertEqual(after, before)
         rows = self.rehearse("validate", SET, "--rows", "--set", "cluster.memory_reserve=5GB").stdout
         self.assertEqual(rows.count("refused: "), len(refused))
-
-
-if __name__ == "__main__":
-    unittest.main()

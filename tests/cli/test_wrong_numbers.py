@@ -2,7 +2,6 @@
 on from before."""
 
 import json
-import unittest
 
 from cli_test_train_data import TrainingCase
 from test_recovery import sets
@@ -65,7 +64,3 @@ class WrongNumbers(TrainingCase):
                     | keys
                 )
                 self.rehearse("train", self.job(), "--nproc", ranks, "--quiet", *sets(keys))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """zb-h1 and zb-h2: shorter steps than 1F1B in simulation, and the same weights in real runs."""
 
-import unittest
-
 from cli_test_train_data import TrainingCase
 from recovery_case import sets
 
@@ -46,7 +44,3 @@ class ZeroBubble(TrainingCase):
         keys = {"method": '{name="zb-h1",pp=2,micro_batches=4,recompute=true}', "cluster.world_size": 2}
         said = self.refused("simulate", self.job(), *sets(keys))
         self.assertIn('key "method.recompute": true does not combine with method "zb-h1"', said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,6 @@
 """Shared code of tests that need a network of nodes on this machine (testbed/): the platform, ranks of `rehearse train` on its nodes.
-Such a test runs in namespaces of its own: call main() in the place of unittest.main(). Where the machine cannot do that, it says why and
-ends with 77, which ctest shows as skipped."""
+Such a script runs in namespaces of its own: it ends with `if __name__ == "__main__": testbed_case.main()`. Where the machine cannot do
+that, it says why and ends with 77, which ctest shows as skipped."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ import sys
 import time
 import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT
 from cli_test_train_data import TrainingCase
 
@@ -75,23 +76,9 @@ class TestbedCase(TrainingCase):
 
 
 def main():
-    sys.exit(skip_or(run_all))
-
-
-def run_all():
-    """The exit status of all tests: 77 if none could run. Says of each skipped test why."""
-    result = unittest.main(module="__main__", exit=False).result
-    for test, why in result.skipped:
-        print(f"skipped: {test.id()}: {why}")
-    if not result.wasSuccessful():
-        return 1
-    return 77 if len(result.skipped) >= result.testsRun else 0
-
-
-def skip_or(tests):
-    """Runs the tests in namespaces of their own; returns the exit status."""
+    """Runs the tests of the script in namespaces of its own, with the options of pytest that the command line has."""
     try:
-        return private.inside(tests)
+        sys.exit(private.inside(lambda: int(pytest.main(sys.argv))))
     except private.Missing as missing:
         print(f"skipped: this machine cannot build a network: {missing}")
-        return 77
+        sys.exit(77)

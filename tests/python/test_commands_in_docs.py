@@ -83,7 +83,3 @@ class Commands(unittest.TestCase):
             (self.tmp / f"{name}.json").write_text(json.dumps(value))
         (self.tmp / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics()))
         self.run_all("docs/report.md", 4)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """data/prepare.py: the message of every error, one line each."""
 
-import unittest
-
 from data_case import DataTest, prose
 
 
@@ -62,7 +60,3 @@ class Errors(DataTest):
         self.fails("--shard-tokens", 5, says="--shard-tokens 5: at least 1000")
         self.fails("--debian", "Foo Bar", says="'Foo Bar' is not a package name")
         self.fails("--debian", ",", says="--debian: no package named")
-
-
-if __name__ == "__main__":
-    unittest.main()

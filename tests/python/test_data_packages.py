@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import unittest
 
 from data_case import DataTest, make_deb, prose
 
@@ -72,7 +71,3 @@ class Packages(DataTest):
         self.refused(path, says=f"{self.NAME}: dpkg-deb: ")
         path.write_text(prose(1))
         self.refused(path, says=f"'{path}' is not a Debian format archive")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -49,7 +49,3 @@ class Reading(unittest.TestCase):
             self.texts("x.txt.gz", gzip.compress(b"hello")[:-6])
         with self.assertRaisesRegex(InputError, 'x.jsonl:2: expected a JSON object with a "text" field'):
             self.texts("x.jsonl", b'{"text": "a"}\n{"body": "b"}\n')
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -36,7 +36,3 @@ class Measured(unittest.TestCase):
         self.assertEqual(found["median"], 0.41)
         self.assertAlmostEqual(found["deviation"], 0.01)
         self.assertEqual(found["values"], quiet + busy)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@ message."""
 
 import base64
 import copy
-import unittest
 from xml.etree import ElementTree
 
 from report_case import CURVE, LONG_RUN, VALIDATION, PageText, ReportTest, explained, faulted, metrics, placement, result, run, trace
@@ -222,7 +221,3 @@ class Complaints(ReportTest):
         )
         (self.tmp / "n.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n')
         self.fails(self.tmp / "n.jsonl", says="n.jsonl:2: not JSON")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -89,7 +89,3 @@ class Numbers(unittest.TestCase):
         self.assertEqual(style.percent(-1e-9), "0.0%")
         self.assertEqual([style.percent(v, sign="+") for v in (-1e-9, 0.05, -0.05)], ["0.0%", "+5.0%", "−5.0%"])
         self.assertEqual(page.in_unit(0.436, 0.012), ("436", "12", "ms"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,5 @@
 """The figures of a plan: what they show, and the error messages for malformed placements."""
 
-import unittest
-
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from report_case import PageText, ReportTest, placement
@@ -67,7 +65,3 @@ class Pictures(ReportTest):
         broken = placement()
         broken["placement"]["layers"][2]["density"] = -1
         self.fails(self.file("a.json", broken), says="density: expected a number of at least 0")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -163,7 +163,3 @@ class Figure2(unittest.TestCase):
         figure2.forms(axis, FIGURE["feedback"])
         self.assertEqual(set(axis.get_legend_handles_labels()[1]), {"dense", "literal"})
         self.assertEqual([tick.get_text() for tick in axis.get_xticklabels()], ["1", "10"])
-
-
-if __name__ == "__main__":
-    unittest.main()

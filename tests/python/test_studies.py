@@ -91,7 +91,3 @@ class Documents(unittest.TestCase):
         self.assertGreaterEqual(len(found), 5)
         for numbers in found:
             self.assertIn(numbers, expected)
-
-
-if __name__ == "__main__":
-    unittest.main()

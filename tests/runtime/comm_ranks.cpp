@@ -51,7 +51,6 @@ std::string read_to_end(int fd) {
 
 std::vector<Ended> run_ranks(int n, const std::function<std::string(const Environment&)>& body,
                              const RunOptions& options) {
-  const auto start = Clock::now();
   Fd listener = listen_on(0);
   const std::uint16_t port = port_of(listener.get());
   // Without rank 0, no process may listen on the port.
@@ -76,7 +75,7 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
     // A process writes less than the capacity of a pipe, so it can end before anybody reads.
     waitpid(pids[r], &status, 0);
     ended[r] = {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
-                read_to_end(pipes[r].get()), seconds_since(start)};
+                read_to_end(pipes[r].get())};
   };
   if (options.pause > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -94,11 +93,17 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
   return ended;
 }
 
-ControlOptions fast() {
+ControlOptions patient() {
   ControlOptions options;
-  options.timeout = Seconds(2);
+  options.timeout = options.join = Seconds(60);
   options.heartbeat = Seconds(0.1);
-  options.join = Seconds(20);
+  options.exit_after = Seconds(30);
+  return options;
+}
+
+ControlOptions impatient() {
+  ControlOptions options = patient();
+  options.timeout = Seconds(2);
   options.exit_after = Seconds(1);
   return options;
 }

@@ -13,14 +13,13 @@ namespace rehearse::runtime {
 struct Ended {
   int status = 0;         // exit status; 128 + n after signal n
   std::string text = {};  // what the rank returned, or the message of its exception
-  double seconds = 0;     // since the start of the first rank
 };
 
 struct RunOptions {
   int hostage = -1;   // a rank that is killed once all others have ended; -1: none
   int absent = -1;    // a rank that is never started; -1: none
   double pause = 0;   // seconds for which all ranks are stopped, half a second after the start
-  double limit = 30;  // seconds after which a process is killed (status 142)
+  double limit = 120;  // seconds after which a process is killed (status 142)
 };
 
 /// Runs `body` in each process. The text of a rank is what `body` returns; if `body` throws, it is
@@ -28,7 +27,9 @@ struct RunOptions {
 std::vector<Ended> run_ranks(int n, const std::function<std::string(const Environment&)>& body,
                              const RunOptions& options = {});
 
-/// Short timeouts, so that the control plane finds a failed rank within seconds.
-ControlOptions fast();
+/// For ranks of which none is silent: timeouts that no busy machine reaches.
+ControlOptions patient();
+/// Short timeouts, after which a silent or stuck rank is found. A busy machine may reach them too.
+ControlOptions impatient();
 
 }  // namespace rehearse::runtime

@@ -178,7 +178,7 @@ TEST(KnownStragglers, GetFewerSamplesAndTheStepIsShorter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Pairs, Chosen,
+    LongPairs, Chosen,
     testing::Values(
         Case{"paper", job("bert-paper-110m", "paper", 512)},
         Case{"paper_1300m", job("bert-1.3b", "paper", 512, "method.precision = \"fp16\"")},

@@ -80,7 +80,7 @@ double mean_error(const std::string& set, bool calibrates, std::size_t& count) {
   return sum / static_cast<double>(count);
 }
 
-TEST(Calibration, PredictsRowsThatNoFitHasSeen) {
+TEST(LongCalibration, PredictsRowsThatNoFitHasSeen) {
   for (const Bound& bound : bounds) {
     std::size_t rows = 0;
     const double error = mean_error(bound.set, false, rows);
@@ -90,7 +90,7 @@ TEST(Calibration, PredictsRowsThatNoFitHasSeen) {
   }
 }
 
-TEST(Calibration, PredictsTheRowsOfItsFit) {
+TEST(LongCalibration, PredictsTheRowsOfItsFit) {
   for (const Bound& bound : bounds) {
     std::size_t rows = 0;
     const double error = mean_error(bound.set, true, rows);
@@ -101,7 +101,7 @@ TEST(Calibration, PredictsTheRowsOfItsFit) {
 }
 
 // Without the software that made them, the same rows are far off: the bounds can fail.
-TEST(Calibration, WithoutTheirSoftwareTheRowsAreFarOff) {
+TEST(LongCalibration, WithoutTheirSoftwareTheRowsAreFarOff) {
   for (const Bound& bound : bounds) {
     double sum = 0;
     std::size_t rows = 0;

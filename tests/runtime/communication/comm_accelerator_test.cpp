@@ -10,7 +10,7 @@ namespace rehearse::runtime {
 namespace {
 
 std::string error_of(const std::string& path) {
-  Control control(Environment{}, fast());
+  Control control(Environment{}, patient());
   std::string text = "no error";
   try {
     load_accelerator(control, path);

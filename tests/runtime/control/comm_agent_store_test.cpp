@@ -61,7 +61,7 @@ TEST(CommAgentStore, RanksMeetThroughTorchrunsStore) {
       environment.master_address = "localhost";
       environment.master_port = agent.port();
       environment.run_id = restart;
-      Control control(environment, fast());
+      Control control(environment, patient());
       const auto ranks = control.gather("rank", std::to_string(environment.rank));
       control.finish();
       return ranks[0] + ranks[1] + ranks[2];

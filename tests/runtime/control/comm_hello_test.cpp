@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
+Deadline soon() { return Clock::now() + std::chrono::seconds(60); }
 
 FrameSocket say(std::uint16_t port, const CommHello& hello) {
   FrameSocket socket(connect_to("127.0.0.1", port, soon()));
@@ -45,7 +45,7 @@ struct Pair {
     std::optional<std::string> heard;
     std::thread first([&] {
       try {
-        Control control(environment(0), fast());
+        Control control(environment(0), patient());
         heard = control.gather("word", "zero")[1];
         control.finish();
       } catch (const std::exception& error) {
@@ -53,7 +53,7 @@ struct Pair {
       }
     });
     try {
-      Control control(environment(1), fast());
+      Control control(environment(1), patient());
       control.gather("word", "one");
       control.finish();
     } catch (const std::exception&) {

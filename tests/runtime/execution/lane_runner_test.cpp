@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -39,6 +40,13 @@ std::vector<Ran> run(std::size_t ops, std::vector<TaskLane> lanes, std::int64_t 
   return ran;
 }
 
+/// Waits until `happened`, or for a minute: then the caller's expectations fail.
+void await(const std::function<bool()>& happened) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!happened() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 std::size_t place(const std::vector<Ran>& ran, Id op, std::int64_t step) {
   const auto found = std::find_if(ran.begin(), ran.end(),
                                   [&](const Ran& r) { return r.op == op && r.step == step; });
@@ -63,20 +71,21 @@ TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
 }
 
 TEST(LaneRunner, ALagLetsALaneRunAhead) {
-  // Lane 0 is fast; its op waits for op 1 of three steps before. Lane 1 is slow.
+  // Lane 0 is fast; its op waits for op 1 of three steps before. Lane 1 is slow: its op ends when
+  // lane 0 is two steps ahead.
   const std::vector<TaskLane> lanes = {
       {.tasks = {{.op = 0, .waits = {{.op = 1, .lag = 3}}}}},
       {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
   };
-  const std::vector<Ran> ran = run(2, lanes, 10, [](Id op, std::int64_t) {
-    if (op == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  std::atomic<std::int64_t> begun = -1;
+  const std::vector<Ran> ran = run(2, lanes, 10, [&](Id op, std::int64_t step) {
+    if (op == 0) begun = step;
+    if (op == 1) await([&] { return begun >= std::min<std::int64_t>(step + 2, 9); });
   });
-  bool ahead = false;
   for (int step = 3; step < 10; ++step) {
     EXPECT_LT(place(ran, 1, step - 3), place(ran, 0, step));
-    ahead |= place(ran, 0, step) < place(ran, 1, step - 1);
+    EXPECT_LT(place(ran, 0, step), place(ran, 1, step - 1)) << "nothing overlapped";
   }
-  EXPECT_TRUE(ahead) << "nothing overlapped";
 }
 
 TEST(LaneRunner, AShiftedOpServesEarlierSteps) {
@@ -155,14 +164,16 @@ TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
   // Op 1 is first in the lane's list, but waits for the slow op 0 of lane 0; op 2 is ready.
   std::mutex lock;
   std::vector<Id> order;
+  std::atomic<bool> took = false;
   LaneRunner runner(
       3,
       {{.tasks = {{.op = 0}}},
        {.order = program::Order::arrival, .tasks = {{.op = 1, .waits = {{.op = 0}}}, {.op = 2}}}},
       0, {.execute = [&](Id op, std::int64_t) {
-        if (op == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (op == 0) await([&] { return took.load(); });
         const std::lock_guard guard(lock);
         order.push_back(op);
+        if (op == 2) took = true;
         return true;
       }});
   runner.run(0, 1);

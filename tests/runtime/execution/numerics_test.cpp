@@ -302,10 +302,22 @@ std::vector<Case> all_cases() {
   };
   for (const std::string& method : test::all_methods())
     for (Case& one : cases_of(method)) all.push_back(std::move(one));
-  // The same with another family's blocks.
-  for (std::size_t i = 0, count = all.size(); i < count; ++i)
-    all.push_back({all[i].name + " of llama", all[i].plan, "llama-tiny"});
   return all;
+}
+
+/// The same with another family's blocks.
+std::vector<Case> with_llama(std::vector<Case> cases) {
+  for (Case& one : cases) one.name += " of llama", one.model = "llama-tiny";
+  return cases;
+}
+
+/// A mesh of each axis, and each way in which gradients are summed.
+std::vector<Case> a_few() {
+  std::vector<Case> few;
+  for (const std::string method : {"ddp", "zero3", "1f1b", "zb-h1", "megatron", "topk-sync",
+                                   "int8-sync", "ps-sync", "byteps", "pipedream-2bw"})
+    few.push_back({method, smallest_plan(method)});
+  return few;
 }
 
 /// An order in which a server takes the gradients of two workers: first alternating in various
@@ -399,12 +411,15 @@ TEST_P(Method, FollowsItsReference) {
       trains_apart(job) ? train_apart(job).mean : train_reference(job, rules);
   expect_follows(job, run, reference, quantised.sums());
 }
-INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), [](const auto& info) {
+std::string name_of(const testing::TestParamInfo<Case>& info) {
   std::string name = info.param.name;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
-});
+}
+INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Llama, Method, testing::ValuesIn(with_llama(a_few())), name_of);
+INSTANTIATE_TEST_SUITE_P(LongLlama, Method, testing::ValuesIn(with_llama(all_cases())), name_of);
 
 TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
   ScratchFolder data;

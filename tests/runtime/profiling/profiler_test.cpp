@@ -14,7 +14,7 @@
 namespace rehearse::runtime {
 namespace {
 
-TEST(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
+TEST(SoakProfiler, MeasuresEveryPieceWithAllRanksAtOnce) {
   at::set_num_threads(1);
   const model::ModelSpec model = model::load_model("gpt-tiny", 32);
   const auto began = std::chrono::steady_clock::now();
