@@ -16,9 +16,9 @@ struct Ended {
 };
 
 struct RunOptions {
-  int hostage = -1;   // a rank that is killed once all others have ended; -1: none
-  int absent = -1;    // a rank that is never started; -1: none
-  double pause = 0;   // seconds for which all ranks are stopped, half a second after the start
+  int hostage = -1;    // a rank that is killed once all others have ended; -1: none
+  int absent = -1;     // a rank that is never started; -1: none
+  double pause = 0;    // seconds for which all ranks are stopped, half a second after the start
   double limit = 120;  // seconds after which a process is killed (status 142)
 };
 

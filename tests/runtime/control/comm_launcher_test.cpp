@@ -126,7 +126,8 @@ TEST(CommLauncher, PrefixesWholeLines) {
 }
 
 TEST(CommLauncher, SignalOfARankIsToldAndTheOthersAreEnded) {
-  const Launched run = start("[ $RANK = 1 ] && kill -SEGV $$; trap '' TERM; while :; do sleep 0.05; done", 3, 0.5);
+  const Launched run =
+      start("[ $RANK = 1 ] && kill -SEGV $$; trap '' TERM; while :; do sleep 0.05; done", 3, 0.5);
   EXPECT_EQ(run.wait(), 1);
   EXPECT_THAT(run.text("errors"), HasSubstr("was ended by signal 11 (SEGV)"));
 }
