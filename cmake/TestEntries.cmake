@@ -53,7 +53,7 @@ function(rehearse_suite folder program source_folder suite count)
       string(APPEND name ".${number}of${shards}")
     endif()
     add_test("${name}" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
-    set_tests_properties("${name}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 600 COST ${count} ${more}
+    set_tests_properties("${name}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 1800 COST ${count} ${more}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
   endforeach()
 endfunction()
@@ -92,7 +92,7 @@ function(rehearse_script name file python source_folder environment)
       set(more RUN_SERIAL ON)
     endif()
     add_test("${entry}" ${command} ${select_${label}})
-    set_tests_properties("${entry}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 1200 COST 50 SKIP_RETURN_CODE 77
+    set_tests_properties("${entry}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 1800 COST 50 SKIP_RETURN_CODE 77
       ENVIRONMENT "${environment}" ${more})
   endforeach()
 endfunction()

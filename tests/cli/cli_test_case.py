@@ -36,7 +36,7 @@ class CliTestCase(unittest.TestCase):
             [REHEARSE, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=options.pop("timeout", 120),
+            timeout=options.pop("timeout", 600),
             **options,
         )
         what = f"rehearse {' '.join(map(str, arguments))}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -30,7 +30,7 @@ struct Outcome {
 /// `timeout`, kills those that still run. `meanwhile` runs in this process, on a thread of its own.
 inline std::vector<Outcome> run_ranks(
     int ranks, const std::function<std::string(const Environment&)>& work,
-    std::chrono::seconds timeout = std::chrono::seconds(120),
+    std::chrono::seconds timeout = std::chrono::seconds(600),
     const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in address = {};
