@@ -9,7 +9,9 @@
 // - Level 1: one reduce-scatter of the step's gradients, an update of the shard, an all-gather of
 //   the new weights.
 // - Level 2: the same, but each micro-batch's gradient is reduce-scattered and added to the shard;
-//   the whole gradient is freed then.
+//   the whole gradient is freed then. Backward runs at most two buckets ahead of reduce-scatters,
+//   as PyTorch's FSDP2 does, so a rank holds whole gradients of about two buckets, however many
+//   micro-batches there are.
 // - Level 3: a segment's weights are gathered for each pass, prefetched one segment ahead, and
 //   freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
 //
@@ -118,13 +120,14 @@ class Sharded final : public GradientSync {
     const int index = grad_index(microbatch);
     reduce_model_axes(stage, b, index, shift);
     const program::Layout own{.shard = stage.shards(), .partial = stage.copies()};
-    stage.role().op(
+    const Id op = stage.role().op(
         "dp", stage.collective(stage.axis_channel(stage.shards()), program::Move::reduce_scatter),
         {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
              {.partial = stage.dp()}),
          ref(b.views.sum, program::Slot::target,
              level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0, own)},
         shift);
+    if (level_ >= 2) stage.reduced(op);
     if (!last) return;
     if (stage.copies() != 0)  // on a lane of its own, beside the next bucket's reduce-scatter
       stage.role().op(

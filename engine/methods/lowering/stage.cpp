@@ -96,15 +96,15 @@ void Stage::computed(Id op) {
 
 void Stage::backward_computed(Id op) {
   computed(op);
-  if (!plan_.keeps_gradients() && offloaded_.size() >= 2)
-    role_.throttle(op, offloaded_[offloaded_.size() - 2]);
+  for (const std::vector<Id>* ends : {&reduced_, &offloaded_})
+    if (ends->size() >= 2) role_.throttle(op, (*ends)[ends->size() - 2]);
 }
 
 void Stage::to_host(const Bucket& bucket, program::Layout shard, int shift) {
   const Id op = optimizer_.to_host(
       bucket, ref(bucket.views.sum, program::Slot::source, program::Mode::read, 0, 0, shard),
       shift);
-  if (op != none) offloaded_.push_back(op);
+  if (op != none && !plan_.keeps_gradients()) offloaded_.push_back(op);
 }
 
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {

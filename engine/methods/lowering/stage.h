@@ -72,6 +72,9 @@ class Stage {
   /// The views of a parameter group.
   Id weight(Id group) const { return weights_[group]; }
   Id grad(Id group) const { return grads_[group]; }
+  /// Records the op after which a rank keeps its shard of a bucket's gradient only. The backward
+  /// that makes the gradient of the next bucket but one waits for it (see `backward_computed`).
+  void reduced(Id op) { reduced_.push_back(op); }
   /// Copies a bucket's summed gradient to the host, where the plan's optimizer is there.
   void to_host(const Bucket& bucket, program::Layout shard, int shift);
   /// True the first time that a key is seen in this stage.
@@ -138,8 +141,9 @@ class Stage {
   program::Compute compute(Id segment, program::Pass pass, const Action& action) const;
   /// Records a compute op for throttles.
   void computed(Id op);
-  /// The same for an op that makes gradients. It waits for the copy of the last bucket but one, so
-  /// that gradients on their way to the host do not fill the device.
+  /// The same for an op that makes gradients. It waits until the last bucket but one has been
+  /// reduced to its shard and copied to the host. Otherwise gradients that wait for the network
+  /// would fill the device, with more of them for every micro-batch.
   void backward_computed(Id op);
 
   program::Program& program_;
@@ -157,7 +161,8 @@ class Stage {
   std::vector<Id> weights_ = {}, grads_ = {};  // views, [group]
   std::vector<Id> computes_ = {};              // [action]: the last compute op up to its end
   std::vector<Id> history_ = {};               // every forward and backward op
-  std::vector<Id> offloaded_ = {};             // the copies of gradients to the host
+  std::vector<Id> reduced_ = {};               // after each of them a bucket's gradient is a shard
+  std::vector<Id> offloaded_ = {};  // the copies to the host of gradients that stay nowhere else
   std::vector<bool> layered_ = {};             // [segment]
   std::set<std::string> seen_ = {};
   std::vector<bool> touched_ = {};  // [group][micro-batch]: some backward has written its gradient

@@ -8,6 +8,7 @@
 
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
+#include "tests/methods.h"
 
 namespace rehearse::methods {
 namespace {
@@ -54,6 +55,37 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
             << "ZeRO-" << level << " on " << n;
       }
     }
+}
+
+// Nothing but the tokens of a batch is held for each of its micro-batches. GPipe is left out: its
+// memory of activations is that of all micro-batches (Huang et al., NeurIPS 2019, section 2.3).
+TEST(StateMemory, DoesNotGrowWithMicroBatches) {
+  const model::ModelSpec model = untied(8);
+  for (const std::string& method : test::all_methods()) {
+    const Strategy& strategy = strategy_named(method);
+    if (method == "gpipe") continue;
+    const auto peak = [&](int micro_batches) {
+      plan::Plan plan{.method = method,
+                      .mesh = {.pp = std::min(strategy.pp, 2), .tp = std::min(strategy.tp, 2)},
+                      .schedule = {.micro_batches = micro_batches}};
+      if (plan.mesh.pp * plan.mesh.tp == 1) plan.mesh.dp = 4;
+      return static_cast<double>(memory_of(plan, model).total());
+    };
+    EXPECT_LT(peak(32) / peak(8), 1.05) << method;
+  }
+}
+
+// Of their gradients, ZeRO 2 and 3 hold two buckets and the one that backward writes: with more
+// layers, what they hold for a while grows as that of ddp, whose gradients are no such values.
+TEST(StateMemory, OfWholeGradientsIsThatOfAFewBuckets) {
+  const model::ModelSpec few = untied(4), many = untied(12);
+  const auto growth = [&](const std::string& method) {
+    const plan::Plan plan{.method = method, .mesh = {.dp = 4}};
+    return memory_of(plan, many).value - memory_of(plan, few).value;
+  };
+  const std::int64_t gradients = 4 * (parameters_of(many) - parameters_of(few));
+  for (const std::string method : {"zero2", "zero3"})
+    EXPECT_LT(growth(method) - growth("ddp"), gradients / 20) << method;
 }
 
 TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
