@@ -45,7 +45,7 @@ build: setup
 	$(program)
 
 configure: setup
-	$(call on,REHEARSE_RUNTIME REHEARSE_TESTS)
+	$(call on,REHEARSE_RUNTIME REHEARSE_TESTS $(ALSO))
 
 demo: simulator
 	@tools/demo compare

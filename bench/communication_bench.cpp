@@ -117,7 +117,7 @@ int main() {
     for (const int n : {2, 4}) {
       fmt::print("communication between {} processes\n", n);
       std::fflush(stdout);
-      if (const int status = runtime::launch({own_path()}, {n, Seconds(5)}); status != 0)
+      if (const int status = runtime::launch({own_path()}, {n, Seconds(5)}).status; status != 0)
         return status;
     }
   } catch (const std::exception& error) {

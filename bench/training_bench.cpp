@@ -148,7 +148,8 @@ int main(int argc, char** argv) {
     write_tokens(fs::path(folder) / "many", 200'000, 50257);
     const int status = runtime::launch({own_path(), std::to_string(sizes[0]),
                                         std::to_string(sizes[1]), std::to_string(sizes[2]), folder},
-                                       {2, Seconds(5)});
+                                       {2, Seconds(5)})
+                           .status;
     fs::remove_all(folder);
     return status;
   } catch (const std::exception& error) {

@@ -24,6 +24,10 @@ class Star : public Schedule {  // reduce, broadcast, all_reduce
       push(out, in ? i : root_, in ? root_ : i, 0, elements_, in);
     }
   }
+  std::int64_t sent(int member) const override {
+    if (member != root_) return move_ == program::Move::broadcast ? 0 : elements_;
+    return move_ == program::Move::reduce ? 0 : (n_ - 1) * elements_;
+  }
 
  private:
   program::Move move_;

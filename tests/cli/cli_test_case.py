@@ -9,6 +9,9 @@ import subprocess
 import tempfile
 import unittest
 
+# Seconds. Only ends a command that hangs: no test of `fast` or `long` depends on how long a command takes.
+PATIENCE = 600
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REHEARSE = os.environ.get("REHEARSE", str(ROOT / "build/bin/rehearse"))
 
@@ -36,7 +39,7 @@ class CliTestCase(unittest.TestCase):
             [REHEARSE, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=options.pop("timeout", 600),
+            timeout=options.pop("timeout", PATIENCE),
             **options,
         )
         what = f"rehearse {' '.join(map(str, arguments))}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -60,4 +63,4 @@ class CliTestCase(unittest.TestCase):
         return json.loads(self.rehearse(*arguments, "--json", **options).stdout)
 
 
-__all__ = ["REHEARSE", "ROOT", "TINY", "CliTestCase", "signal"]
+__all__ = ["PATIENCE", "REHEARSE", "ROOT", "TINY", "CliTestCase", "signal"]

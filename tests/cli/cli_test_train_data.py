@@ -4,8 +4,8 @@ import json
 
 from cli_test_case import ROOT, CliTestCase
 
-# 213,000 tokens of this project's documents of November 2026, prepared for gpt-tiny. They stay as they are, so that no edit of a document
-# changes a loss: `data/prepare.py docs -o tests/data/tokens --vocab-size 512`.
+# 213,000 tokens for gpt-tiny: the pages of docs/ as they were in November 2026, prepared by `data/prepare.py docs -o DIR --vocab-size 512`.
+# They stay as they are, so that no edit of a page changes a loss.
 TOKENS = ROOT / "tests/data/tokens"
 
 JOB = """model.name = "gpt-tiny"

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
 
@@ -58,7 +58,7 @@ class RecoveryCase(TrainingCase):
 
     def whole(self, out, ranks, keys):
         with self.start(out, ranks, keys) as child:
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
             self.assertEqual(child.returncode, 0, said)
         return json.loads(text)
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+from cli_test_case import PATIENCE
 from recovery_case import RecoveryCase
 from test_node_checkpoints import PLATFORM
 
@@ -49,7 +50,7 @@ class ServerCase(RecoveryCase):
     def survive(self, out, ranks, keys, *more):
         """Runs to the end; returns the result, the recoveries and what was said."""
         with self.start(out, ranks, keys, *more) as child:
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(list(self.losses_of(out)), list(range(1, STEPS + 1)))  # each step once
         self.assertEqual(list(self.memory.iterdir()), [])

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import time
 
+from cli_test_case import PATIENCE
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue", "sinfo")
 
 CONF = """ClusterName=testbed
@@ -77,5 +79,5 @@ class Slurm:
     def run(self, *command):
         """The output of one of Slurm's commands on node0."""
         words = [*self.network.enter("node0"), *map(str, command)]
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=PATIENCE)
         return done.stdout if done.returncode == 0 else done.stderr

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 
+from cli_test_case import PATIENCE
 from recovery_case import RecoveryCase, sets
 
 # Two machines of two GPUs, each with a CPU that may serve, and a node with a CPU alone. NICs of 10 Gb/s.
@@ -158,7 +159,7 @@ class BytePs(RecoveryCase):
                 out = f"cut-{rank}"
                 trace = self.trace({"kind": "rank_dies", "rank": rank, "step": 31, "phase": "exchange"})
                 with self.start(out, 3, keys, "--faults", trace) as child:
-                    _, said = child.communicate(timeout=120)
+                    _, said = child.communicate(timeout=PATIENCE)
                 self.assertEqual(child.returncode, 0, said)
                 self.assertEqual([(note["policy"], note["died"]) for note in self.recoveries(out)], [("restart", [rank])])
                 self.assertTrue(self.state_of(out, 60))

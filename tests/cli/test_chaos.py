@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_recovery import sets
 
@@ -19,7 +19,7 @@ KEYS = {"train.steps": STEPS, "train.save_every": 4, "train.lr": 1e-3, "run.time
 class Chaos(TrainingCase):
     def chaos(self, *more, keys=None, expect=0):
         words = ["chaos", self.job(), "--folder", self.tmp / "runs", "--json", *sets(KEYS | (keys or {})), *more]
-        return json.loads(self.rehearse(*words, expect=expect, timeout=280).stdout)
+        return json.loads(self.rehearse(*words, expect=expect).stdout)
 
     @pytest.mark.soak
     def test_a_small_campaign(self):
@@ -69,7 +69,7 @@ class Chaos(TrainingCase):
     def test_the_launcher_dies(self):
         """Nobody starts the ranks again: they end, and a second run goes on to the same weights. In words, as on a terminal."""
         words = ["chaos", self.job(), "--kinds", "kill-launcher", "--trials", "1", *sets(KEYS | {"train.steps": 60})]
-        said = self.rehearse(*words, timeout=200).stdout
+        said = self.rehearse(*words).stdout
         self.assertRegex(said, r"kill-launcher +1 survived\n")
         self.assertIn("note: kill-launcher (1 trial): a second run went on, to the weights of the undisturbed one", said)
 
@@ -95,7 +95,7 @@ class Chaos(TrainingCase):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.02)
             child.send_signal(signal.SIGINT)
-            out, said = child.communicate(timeout=60)
+            out, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 128 + signal.SIGINT, said)
         self.assertIn("rehearse: interrupted", said)
         self.assertEqual(list(runs.iterdir()), [])

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
 
@@ -131,7 +131,7 @@ class Checkpoints(TrainingCase):
                     time.sleep(0.01)
                 time.sleep(draw.uniform(0, 0.1))
                 os.kill(ranks_of(child.pid)[draw.randrange(2)], signal.SIGKILL)
-                self.assertEqual(child.wait(timeout=60), 1)
+                self.assertEqual(child.wait(timeout=PATIENCE), 1)
             self.assertTrue(self.checkpoints(out))
         last = self.checkpoints(out)[-1]
         keys["train.steps"] = last + 2

@@ -48,7 +48,7 @@ class Context(TrainingCase):
         job.write_text(text)
         out = self.tmp / name
         nproc = keys.get("method.cp", 1) * keys.get("method.tp", 1)
-        run = self.json("train", job, "--nproc", nproc, *sets(keys | {"train.out": out, "cluster.world_size": nproc}), timeout=300)
+        run = self.json("train", job, "--nproc", nproc, *sets(keys | {"train.out": out, "cluster.world_size": nproc}))
         rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
         return run, [row["loss"] for row in rows if "loss" in row]
 

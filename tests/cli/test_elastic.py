@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
 
@@ -67,7 +67,7 @@ class Elastic(TrainingCase):
 
     def end(self, *children):
         for child in children:
-            _, said = child.communicate(timeout=180)
+            _, said = child.communicate(timeout=PATIENCE)
             self.assertEqual(child.returncode, 0, said)
 
     def test_nodes_come_and_go(self):
@@ -90,7 +90,7 @@ class Elastic(TrainingCase):
         self.until(lambda: len(self.rows()) > back + 20, second, third)
         second.send_signal(signal.SIGINT)
         for child in (second, third):
-            _, said = child.communicate(timeout=60)
+            _, said = child.communicate(timeout=PATIENCE)
             self.assertIn(child.returncode, (0, 130), said)
         self.assertEqual(self.starts(), [1, 2, 1, 2])
         steps = len(self.rows())
@@ -131,14 +131,14 @@ class Elastic(TrainingCase):
         self.until(lambda: len(self.rows()) > again + 10, *nodes)
         nodes[0].send_signal(signal.SIGINT)
         for child in nodes:
-            _, said = child.communicate(timeout=60)
+            _, said = child.communicate(timeout=PATIENCE)
             self.assertIn(child.returncode, (0, 130), said)
         (note,) = self.notes()
         self.assertLess(note["down_s"], 10)
 
     def test_too_few_nodes(self):
         child = self.node("2:3", 10, {"run.connect_timeout": "2s"})
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 1)
         self.assertIn("--nnodes 2:3: 1 node is there after 2 s", said)
 
@@ -147,7 +147,7 @@ class Elastic(TrainingCase):
         self.until(lambda: len(self.rows()) > 10, *nodes)
         nodes[1].send_signal(signal.SIGINT)
         for child in nodes:
-            _, said = child.communicate(timeout=60)
+            _, said = child.communicate(timeout=PATIENCE)
             self.assertIn(child.returncode, (0, 130), said)
         self.assertEqual(nodes[1].returncode, 130)
         self.assertTrue(list((self.tmp / "out").glob("step-*")))

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 
 ENDLESS = 100000
@@ -59,7 +59,7 @@ class Failures(EndlessTraining):
             with self.subTest(rank=rank), self.training() as child:
                 pid = ranks_of(child.pid)[rank]
                 os.kill(pid, signal.SIGKILL)
-                said = child.communicate(timeout=60)[1]
+                said = child.communicate(timeout=PATIENCE)[1]
                 self.assertEqual(child.returncode, 1, said)
                 self.assertRegex(said, rf"rehearse: rank {rank} \(\S+, pid {pid}\) ended without a word")
                 self.assertIn(f"rehearse: rank {rank} (pid {pid}) was ended by signal 9 (KILL)", said)
@@ -70,7 +70,7 @@ class Failures(EndlessTraining):
     def test_a_signal_to_any_rank_saves(self):
         with self.training() as child:
             os.kill(ranks_of(child.pid)[1], signal.SIGTERM)
-            said = child.communicate(timeout=60)[1]
+            said = child.communicate(timeout=PATIENCE)[1]
         self.assertEqual(child.returncode, 128 + signal.SIGTERM, said)
         self.assertEqual(len(self.checkpoints()), 1)
         done = int(self.checkpoints()[0].removeprefix("step-"))

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 
-from cli_test_case import ROOT, CliTestCase
+from cli_test_case import PATIENCE, ROOT, CliTestCase
 
 LINKS = ("node{}/nic0>fabric", "fabric>node{}/nic0")
 ACK_TIMEOUT = 4.096e-6 * 2**20
@@ -352,7 +352,7 @@ class Inputs(Faulted):
         self.rehearse("simulate", job, "--faults", trace, "-o", picture)
         drawn = self.tmp / "steps.svg"
         script = [sys.executable, str(ROOT / "plots/report.py"), str(picture), "--only", "faults", "-o", str(drawn)]
-        subprocess.run(script, check=True, capture_output=True, timeout=120)
+        subprocess.run(script, check=True, capture_output=True, timeout=PATIENCE)
         self.assertIn("<svg", drawn.read_text())
 
 

@@ -4,7 +4,7 @@ gradients share a buffer, the barrier at the end of a step, and refusals."""
 import collections
 import json
 
-from cli_test_case import ROOT
+from cli_test_case import PATIENCE, ROOT
 from recovery_case import RecoveryCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
@@ -121,7 +121,7 @@ class Fused(RecoveryCase):
                 whole, cut = f"whole-{method}", f"cut-{method}"
                 self.whole(whole, 2, keys)
                 with self.start(cut, 2, keys, "--faults", self.trace({"kind": "rank_dies", "rank": 1, "step": 31})) as child:
-                    _, said = child.communicate(timeout=120)
+                    _, said = child.communicate(timeout=PATIENCE)
                 self.assertEqual(child.returncode, 0, said)
                 self.assertEqual([note["policy"] for note in self.recoveries(cut)], ["restart"])
                 self.assertTrue(self.state_of(cut, 60))

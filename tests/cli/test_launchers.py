@@ -13,7 +13,7 @@ import unittest
 import pytest
 import slurm_cluster
 import testbed_case
-from cli_test_case import REHEARSE, ROOT
+from cli_test_case import PATIENCE, REHEARSE, ROOT
 from test_multi_host import documented, free_port, python_with_torch
 
 pytestmark = pytest.mark.soak
@@ -62,7 +62,7 @@ class Launchers(testbed_case.TestbedCase):
     def check(self, command, nodes=("node0",)):
         self.job_of()
         hosts = [self.begin(command, node) for node in nodes]
-        said = [host.communicate(timeout=120)[0] for host in hosts]
+        said = [host.communicate(timeout=PATIENCE)[0] for host in hosts]
         self.assertEqual([host.returncode for host in hosts], [0] * len(hosts), "\n".join(said))
         found = self.losses()
         self.assertEqual(len(found), 12)
@@ -96,7 +96,7 @@ class Launchers(testbed_case.TestbedCase):
 
     def end_of(self, started, within):
         began = time.monotonic()
-        said = started.communicate(timeout=90)[0]
+        said = started.communicate(timeout=PATIENCE)[0]
         self.assertLess(time.monotonic() - began, within, said)
         print(f"{self.id()}: status {started.returncode} after {time.monotonic() - began:.1f} s")
         return said
@@ -175,7 +175,7 @@ class Slurm(Launchers):
         script = re.search(r"^```bash\n(#!/bin/bash\n.*?)^```", text, re.M | re.S)[1]
         (self.tmp / "train.sbatch").write_text(script)
         done = self.begin("sbatch --nodes 2 --ntasks-per-node 1 train.sbatch")
-        number = re.search(r"\d+", done.communicate(timeout=30)[0])[0]
+        number = re.search(r"\d+", done.communicate(timeout=PATIENCE)[0])[0]
         self.wait_for_steps({})
         self.slurm.run("scontrol", "requeue", number)
         deadline = time.monotonic() + 60

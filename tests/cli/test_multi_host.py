@@ -12,7 +12,7 @@ import unittest
 
 import pytest
 import stand_in_launchers
-from cli_test_case import REHEARSE, ROOT
+from cli_test_case import PATIENCE, REHEARSE, ROOT
 from cli_test_train_data import TrainingCase
 
 HOSTS = 2
@@ -79,7 +79,7 @@ class MultiHost(TrainingCase):
             )
             for _ in range(times)
         ]
-        said = "".join(host.communicate(timeout=120)[0] for host in hosts)
+        said = "".join(host.communicate(timeout=PATIENCE)[0] for host in hosts)
         self.assertEqual([host.returncode for host in hosts], [0] * times, said)
         self.rehearse("train", self.job(), "--nproc", HOSTS)
         self.assertEqual(self.losses(folder), self.losses())

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ranks_of
 
@@ -126,7 +126,7 @@ class NodeCheckpoints(TrainingCase):
                 self.remove(next(self.memory.glob(f"rehearse-*/node-{node}")))
             for rank in ranks:
                 os.kill(pids[rank], signal.SIGKILL)
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(self.steps_in(out), list(range(1, STEPS + 1)))  # each once
         self.assertEqual(list(self.memory.iterdir()), [])  # a run that has ended occupies no memory
@@ -166,7 +166,7 @@ class NodeCheckpoints(TrainingCase):
         keys = {"checkpoint.kind": "peer", "checkpoint.folder": str(self.memory), "train.save_every": 1, "recovery.restarts": 1}
         keys |= {"checkpoint.full_every": 1000, "recovery.policy": "spare", "recovery.spares": 2}
         command = self.command("cut", "1f1b", keys, "--nproc", "4", "--faults", str(trace))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 0, done.stderr)
         note = self.recoveries("cut")[0]
         self.assertEqual(sorted(note["died"]), [2, 3], done.stderr)
@@ -211,7 +211,7 @@ class NodeCheckpoints(TrainingCase):
             child.communicate()
         shutil.rmtree(self.tmp / "host0")
         for child in [start(rank, "--resume") for rank in range(2)]:
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
             self.assertEqual(child.returncode, 0, said)
         self.assertEqual(self.steps_in("cut"), list(range(1, STEPS + 1)))
         expected = {path.name: path.read_bytes() for path in (whole / f"step-{STEPS:08}").glob("*.safetensors")}

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_test_case import ROOT, CliTestCase
+from cli_test_case import PATIENCE, ROOT, CliTestCase
 
 SCRIPT = ROOT / "experiments/own-runs/own_runs.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -16,7 +16,7 @@ import own_runs  # noqa: E402 - found by the line above
 
 class OwnRuns(CliTestCase):
     def script(self, *arguments, status=0):
-        done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+        done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, status, done.stderr[-2000:])
         return done
 

@@ -102,7 +102,7 @@ class Programs(CliTestCase):
             ("found-mesh-beyond-world.program", ["line 4", "dp=64", "from 1 to 4 places"]),
             ("found-range-of-colours.program", ["line 5", "0-2147483648", "one for each rank of the world"]),
         ):
-            said = self.rehearse("program", "--from", corpus / name, "--check", expect=2, timeout=20).stderr
+            said = self.rehearse("program", "--from", corpus / name, "--check", expect=2).stderr
             for words in [name, *says]:
                 self.assertIn(words, said)
 
@@ -119,12 +119,12 @@ class Programs(CliTestCase):
         """A role with 65,536 ranks takes about as long as one with 8, except for a few loops over ranks. It once took minutes."""
         job = self.job('model.name = "gpt-tiny"\ncluster.name = "dgx-a100:8192"\nmethod.name = "ddp"\n', "many.toml")
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        text = self.rehearse("program", job, "--check", "-o", self.tmp / "many.program", timeout=280).stdout
+        text = self.rehearse("program", job, "--check", "-o", self.tmp / "many.program").stdout
         self.assertIn("65536 ranks", text)
         text = (self.tmp / "many.program").read_text()
         self.assertIn("role worker ranks=0-65535\n", text)
         self.assertLess(len(text), 20_000)
-        found = self.json("simulate", job, "--fidelity", "analytic", timeout=280)
+        found = self.json("simulate", job, "--fidelity", "analytic")
         self.assertEqual(found["world_size"], 65536)
         # CPU time, which does not depend on other work: about 5 s.
         self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - spent, 60)

@@ -11,6 +11,7 @@ import statistics
 import time
 
 import pytest
+from cli_test_case import PATIENCE
 from recovery_case import SAVING, STEPS, RecoveryCase, sets
 from test_failures import ranks_of
 
@@ -23,7 +24,7 @@ class Recovery(RecoveryCase):
             first = self.kill_after(child, "cut", 0, 1)
             time.sleep(0.5)  # the ranks start again
             second = self.kill_after(child, "cut", first, 0)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(json.loads(text)["end_step"], STEPS)
         self.assertIn("recovery 1 of 3 (restart): 2 ranks go on from step", said)
@@ -44,7 +45,7 @@ class Recovery(RecoveryCase):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.01)
             os.kill(ranks_of(child.pid)[1], signal.SIGKILL)
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(list(self.losses_of("anew")), list(range(1, 201)))
         self.assertEqual([n["from_step"] for n in self.recoveries("anew")], [0])
@@ -55,7 +56,7 @@ class Recovery(RecoveryCase):
         whole = self.whole("whole", 4, {"method.dp": 4})
         with self.start("fewer", 4, keys) as child:
             self.kill_after(child, "fewer", 0, 2)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         one = json.loads(text)
         # Three ranks are left; a batch of eight is divided among two.
@@ -79,7 +80,7 @@ class Recovery(RecoveryCase):
             gone = time.monotonic() + 30
             while survivor in ranks_of(child.pid).values():
                 self.assertLess(time.monotonic(), gone)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(json.loads(text)["end_step"], STEPS)
         notes = self.recoveries("spared")
@@ -97,7 +98,7 @@ class Recovery(RecoveryCase):
                 self.assertIsNone(child.poll())
                 time.sleep(0.01)
             self.assertLessEqual(set(ranks_of(child.pid).values()), left)  # no process has started anew
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual((json.loads(text)["world_size"], json.loads(text)["end_step"]), (2, STEPS))
         self.assertEqual(list(self.losses_of("headless")), list(range(1, STEPS + 1)))
@@ -108,7 +109,7 @@ class Recovery(RecoveryCase):
         whole = self.whole("whole", 4, {"method.dp": 4, "train.steps": 2 * STEPS})
         with self.start("grown", 4, keys) as child:
             self.kill_after(child, "grown", 0, 1)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         one = json.loads(text)
         self.assertEqual((one["world_size"], one["end_step"]), (4, 2 * STEPS))
@@ -141,7 +142,7 @@ class Recovery(RecoveryCase):
                 self.assertIsNone(child.poll())
                 time.sleep(0.01)
             os.kill(ranks_of(child.pid)[1], signal.SIGKILL)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         one = json.loads(text)
         self.assertEqual((one["world_size"], one["global_batch"], one["end_step"]), (3, 6, 120))
@@ -168,7 +169,7 @@ class Recovery(RecoveryCase):
         keys = {"method.dp": 2, "recovery.policy": "replica", "recovery.restarts": 1, "train.steps": 2 * STEPS}
         with self.start("back", 2, keys) as child:
             self.kill_after(child, "back", 0, 0)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual((json.loads(text)["world_size"], json.loads(text)["global_batch"]), (2, 8))
         self.assertEqual([(n["ranks"], n["joined"]) for n in self.recoveries("back")], [(1, 0), (2, 1)])
@@ -179,7 +180,7 @@ class Recovery(RecoveryCase):
         trace = self.trace({"kind": "slows", "rank": 2, "step": 70, "factor": 20.0})
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 1, "recovery.slow_factor": 5}
         with self.start("evicted", 4, keys, "--faults", trace) as child:
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertRegex(said, r"rank 2.*it is slow: it computes [0-9.]+ times as long as it should \(recovery.slow_factor = 5\)")
         self.assertEqual([(n["died"], n["ranks"]) for n in self.recoveries("evicted")], [([2], 2)])
@@ -199,7 +200,7 @@ class Recovery(RecoveryCase):
                 self.assertIsNone(child.poll())
                 time.sleep(0.01)
             self.assertEqual(ranks_of(child.pid), before)
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertRegex(
             said, r"rank 2: it is slow: it computes [0-9.]+ times as long .*; shares \[.*\] \(restart\): 4 ranks go on from step"
@@ -268,7 +269,7 @@ class Recovery(RecoveryCase):
         )
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 1, "train.steps": 30}
         with self.start("fewer", 4, keys, "--faults", trace) as child:
-            text, said = child.communicate(timeout=120)
+            text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(json.loads(text)["world_size"], 2)
         self.assertEqual([json.loads(line)["event"] for line in (self.tmp / "fewer/faults.jsonl").read_text().splitlines()], [0, 1])
@@ -325,7 +326,7 @@ class Recovery(RecoveryCase):
         keys = {"method.name": "1f1b", "method.pp": 2, "method.dp": 1, "recovery.policy": "shrink", "recovery.restarts": 2}
         with self.start("few", 2, keys) as child:
             self.kill_after(child, "few", 0, 1)
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 1, said)
         self.assertIn("recovery.policy = shrink: 1 of 2 ranks are left", said)
 
@@ -333,7 +334,7 @@ class Recovery(RecoveryCase):
     def test_the_last_failure_ends_the_run(self):
         with self.start("over", 2, {"recovery.restarts": 0}) as child:
             self.kill_after(child, "over", 0, 1)
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 1, said)
         self.assertNotIn("recovery", said)
         self.assertFalse((self.tmp / "over/recoveries.jsonl").exists())

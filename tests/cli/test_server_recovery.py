@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from cli_test_case import PATIENCE
 from recovery_case import SAVING, sets
 from server_case import METHODS, STEPS, ServerCase
 
@@ -64,7 +65,7 @@ class ServerRecovery(ServerCase):
             for sent in (signal.SIGSTOP, signal.SIGKILL):
                 for rank in (0, 3):
                     os.kill(pids[rank], sent)
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 1, said)  # two processes, and two of them must be servers
         self.assertIn("recovery.policy = shrink: 2 of 4 ranks are left", said)
 

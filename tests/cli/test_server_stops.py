@@ -5,6 +5,7 @@ import json
 import signal
 
 import pytest
+from cli_test_case import PATIENCE
 from recovery_case import RecoveryCase
 
 WORKERS, STEPS = 3, 40
@@ -66,7 +67,7 @@ class ServerStops(RecoveryCase):
                 done = max(self.losses_of("cut"), default=0) if more else 0
                 self.pids_after(child, "cut", done + 10)
                 child.send_signal(signal.SIGINT)
-                text, said = child.communicate(timeout=120)
+                text, said = child.communicate(timeout=PATIENCE)
             self.assertEqual(child.returncode, 128 + signal.SIGINT, said)
             end = json.loads(text)["end_step"]
             self.assertGreaterEqual(end, done + 10)

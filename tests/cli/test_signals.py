@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from test_failures import ENDLESS, ranks_of
 
@@ -41,7 +41,7 @@ class Signals(TrainingCase):
                 path.unlink()
 
     def check_saved(self, child, number):
-        out, said = child.communicate(timeout=60)
+        out, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 128 + number, said)
         self.assertNotRegex(out + said, r"rank \d")
         self.assertIn("interrupted", out)
@@ -97,7 +97,7 @@ class Signals(TrainingCase):
         time.sleep(1.2)
         self.assertIsNone(child.poll())
         send()
-        out, said = child.communicate(timeout=60)
+        out, said = child.communicate(timeout=PATIENCE)
         self.assertLess(time.monotonic() - began, 3)
         self.assertEqual(child.returncode, 130, said)
         self.assertNotRegex(out + said, r"rank \d")
@@ -131,6 +131,6 @@ class Signals(TrainingCase):
             ):
                 time.sleep(pause)
                 child.send_signal(signal.SIGINT)
-                out, said = child.communicate(timeout=60)
+                out, said = child.communicate(timeout=PATIENCE)
                 self.assertIn(child.returncode, (130, -signal.SIGINT), said)
                 self.assertNotRegex(out + said, r"rank \d")

@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from cli_test_case import REHEARSE, ROOT
+from cli_test_case import PATIENCE, REHEARSE, ROOT
 from testbed_case import PLATFORM, TestbedCase, needs_filter
 
 from testbed import private
@@ -160,7 +160,7 @@ class Testbed(TestbedCase):
             pathlib.Path(self.job(folder=self.tmp / name)).rename(self.tmp / f"{name}.toml")
         for line in re.search(r"^```sh\n(.*?)^```", text, re.M | re.S)[1].splitlines():
             env = os.environ | {"PATH": f"{self.tmp}/bin:{os.environ['PATH']}"}
-            done = subprocess.run(["bash", "-c", line], cwd=self.tmp, env=env, capture_output=True, text=True, timeout=200)
+            done = subprocess.run(["bash", "-c", line], cwd=self.tmp, env=env, capture_output=True, text=True, timeout=PATIENCE)
             self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
         for name in ("JOB", "A", "B"):
             self.assertEqual(len(self.losses(self.tmp / name)), 12)

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 from cli_test_train_data import TOKENS, TrainingCase
 
 
@@ -156,7 +156,7 @@ class Train(TrainingCase):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.05)
             child.send_signal(signal.SIGINT)
-            _, said = child.communicate(timeout=60)
+            _, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 130, said)
         self.assertEqual(len(list((self.tmp / "out").glob("step-????????"))), 1)
 

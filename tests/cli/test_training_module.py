@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 
 
 class TrainingModule(CliTestCase):
@@ -18,7 +18,7 @@ class TrainingModule(CliTestCase):
     def lone(self, *arguments):
         """Runs the program without the libraries that are built beside it."""
         command = [self.program, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
 
     def refused_without(self, *says):
         profile = ("profile", "-o", self.tmp / "profile.json", "--model", "gpt-tiny")

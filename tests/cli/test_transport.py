@@ -6,6 +6,7 @@ import re
 import signal
 
 import pytest
+from cli_test_case import PATIENCE
 from test_failures import EndlessTraining, ranks_of
 
 GLOO = ["--set", "run.transport=gloo"]
@@ -61,7 +62,7 @@ class Transport(EndlessTraining):
             # Checks that Gloo runs and not our own sockets.
             self.assertTrue([name for name in threads_of(pids[1 - rank]) if "gloo" in name])
             os.kill(pids[rank], sign)
-            said = child.communicate(timeout=60)[1]
+            said = child.communicate(timeout=PATIENCE)[1]
             self.assertEqual(child.returncode, 1, said)
             return said
 

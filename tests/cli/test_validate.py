@@ -102,7 +102,7 @@ class Validate(CliTestCase):
     @pytest.mark.long
     def test_the_interval_holds_nine_of_ten_check_rows(self):
         """validation/interval.toml states the factor that the calibrate rows of step times give."""
-        whole = self.json("validate", timeout=300)
+        whole = self.json("validate")
         interval = whole["interval"]
         self.assertEqual(interval["level"], 0.9)
         self.assertAlmostEqual(interval["factor"] / interval["fitted_factor"], 1, delta=0.03)

@@ -135,7 +135,7 @@ class EndToEnd(DataTest):
         while not list(self.tmp.glob(".tokens.partial-*")) and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         self.assertEqual(process.returncode, 130)
         self.assertEqual([p.name for p in self.tmp.iterdir()], ["books"])
 

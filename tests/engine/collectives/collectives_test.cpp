@@ -317,7 +317,7 @@ TEST(Schedules, BytesEqualClosedForms) {
   }
 }
 
-// sent() must be a closed form: summing the rounds of 65,535 members took a quarter of an hour.
+// How long sent() takes is measured by bench/collectives_bench.cpp.
 TEST(Schedules, BytesOfManyMembersAreTold) {
   const int n = 8'191;  // neither a power of two nor whole nodes
   for (program::Move move : moves)
