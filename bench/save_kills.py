@@ -111,7 +111,7 @@ class Kind:
 
     def kill(self, child, draw):
         """Waits until the run saves, and kills ranks. Returns the newest checkpoint that was complete then."""
-        from test_failures import ranks_of
+        from endless_training import ranks_of
 
         before, saves, pause = self.newest(), draw.randrange(1, 6), draw.uniform(0, 0.02)
         # Half of the kills strike while files are written; the others also later: at a rename, or the removal of old ones.

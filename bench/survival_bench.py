@@ -78,7 +78,7 @@ def ratio(runs, rounds, one, other):
 
 def down_time(runs):
     """Seconds from the death of one of four ranks until the other three run the next step."""
-    from test_failures import ranks_of
+    from endless_training import ranks_of
 
     keys = {"recovery__policy": "shrink", "recovery__restarts": 1, "checkpoint__kind": "async", "checkpoint__place": "memory"}
     keys |= {"checkpoint__full_every": 1000, "train__save_every": 1, "method__dp": 4}

@@ -8,7 +8,7 @@ import time
 
 from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
-from test_failures import ranks_of
+from endless_training import ranks_of
 
 STEPS = 400
 SAVING = {"train.save_every": 5, "checkpoint.kind": "async", "train.schedule": "constant", "train.lr": 1e-3}

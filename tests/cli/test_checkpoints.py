@@ -11,7 +11,7 @@ import time
 import pytest
 from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
-from test_failures import ranks_of
+from endless_training import ranks_of
 
 ASYNC = ["--set", "checkpoint.kind=async"]
 METHODS = {  # method -> ranks, further keys

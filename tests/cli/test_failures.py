@@ -1,53 +1,20 @@
 """Exit statuses of failed runs: a failure during the run gives 1 and names the failed rank; an error that can be found before the first
 step gives 2; a signal gives 128 + n, with the state saved. tests/runtime/control/comm_culprit_test.cpp tests hung and stopped processes."""
 
-import contextlib
 import os
-import pathlib
 import resource
 import signal
 import socket
-import subprocess
-import time
 
 import pytest
-from cli_test_case import PATIENCE, REHEARSE
-from cli_test_train_data import TrainingCase
-
-ENDLESS = 100000
-
-
-def ranks_of(launcher):
-    """rank -> pid of the processes that `--nproc` has started; the rank is the first one of each."""
-    found = {}
-    for child in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
-            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-            found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
-    return found
+from cli_test_case import PATIENCE
+from endless_training import EndlessTraining, ranks_of
 
 
 def as_on_a_full_disk():
     """Makes writes fail that would make a file longer than a limit."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-
-class EndlessTraining(TrainingCase):
-    @contextlib.contextmanager
-    def training(self, *more):
-        """An endless run with two ranks, after its first steps."""
-        command = [REHEARSE, "train", self.job(ENDLESS), "--nproc", "2", "--quiet", *more]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-            try:
-                deadline = time.monotonic() + 60
-                while len(self.losses()) < 3:
-                    self.assertIsNone(child.poll())
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.05)
-                yield child
-            finally:
-                child.kill()
 
 
 class Failures(EndlessTraining):

@@ -12,8 +12,8 @@ import time
 
 import pytest
 from cli_test_case import PATIENCE
+from endless_training import ranks_of
 from recovery_case import SAVING, STEPS, RecoveryCase, sets
-from test_failures import ranks_of
 
 
 class Recovery(RecoveryCase):

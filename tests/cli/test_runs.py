@@ -9,7 +9,7 @@ import time
 import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TOKENS, TrainingCase
-from test_failures import ranks_of
+from endless_training import ranks_of
 
 TWO = ["--nproc", "2"]
 

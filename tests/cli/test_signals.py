@@ -10,7 +10,7 @@ import time
 import pytest
 from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
-from test_failures import ENDLESS, ranks_of
+from endless_training import ENDLESS, ranks_of
 
 pytestmark = pytest.mark.soak
 

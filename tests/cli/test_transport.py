@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from cli_test_case import PATIENCE
-from test_failures import EndlessTraining, ranks_of
+from endless_training import EndlessTraining, ranks_of
 
 GLOO = ["--set", "run.transport=gloo"]
 
