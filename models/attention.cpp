@@ -28,7 +28,7 @@ class Attention final : public Block, AttentionParts {
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) {
-      saved->tensors = {norm.y, norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
+      saved->tensors = {kept(norm.y), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
     }
     return out;
   }
@@ -56,7 +56,11 @@ class Attention final : public Block, AttentionParts {
     } else {
       grad_qkv = {s[3], s[6], s[7]};
     }
-    if (half.weights) out.reset(), lse.reset();
+    if (half.weights) {
+      out.reset(), lse.reset();
+      y = restored(y, input, p.norm);
+      if (!z_.keeps_norm && drops_embedding(batch)) drop(y, embedding_mask(batch), {});
+    }
     const at::Tensor grad_y =
         through_projection(grad_qkv, y, p, d, half, accumulate[0], half.weights);
     if (!half.inputs) return {};

@@ -56,8 +56,9 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
 }  // namespace
 
 std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
-                                  program::DType dtype) {
-  const LocalShape z = shape_of(model, segment, tp, tp_rank, dtype);
+                                  program::DType dtype, software::Norms norms) {
+  LocalShape z = shape_of(model, segment, tp, tp_rank, dtype);
+  z.keeps_norm = norms != software::Norms::again;
   switch (model.segments[segment].kind) {
     case model::SegmentKind::embedding:
       return make_embedding(z);

@@ -131,10 +131,13 @@ std::unique_ptr<PartedAttention> make_parted_attention(const model::ModelSpec& m
                                                        int tp, int tp_rank, program::DType dtype,
                                                        int ranks);
 
-/// Throws InputError for a head with `outputs`, for a dtype other than f32, bf16 and f16, and when
-/// tp does not divide the sizes of the segment's groups.
+/// `norms`: again: forward does not keep the output of the first norm, and a whole backward
+/// computes it from its input; otherwise forward keeps it. Throws InputError for a head with
+/// `outputs`, for a dtype other than f32, bf16 and f16, and when tp does not divide the sizes of
+/// the segment's groups.
 std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int tp, int tp_rank,
-                                  program::DType dtype);
+                                  program::DType dtype,
+                                  software::Norms norms = software::Norms::kept);
 
 /// Sum of -log p(label) over the counted tokens. `gathered_stats`: f32 (tp, B, T, 3), what
 /// `forward` of the head returned on each tp rank.

@@ -32,7 +32,7 @@ class Head final : public Normed {
     const at::Tensor logits = z_.bert ? affine(x, p.table, p.table_bias) : product(x, p.table.t());
     const at::Tensor stats = exponentiate(logits, batch.labels, shard());
     if (saved != nullptr) {
-      saved->tensors = {norm.y, norm.mean, norm.rstd, logits};
+      saved->tensors = {kept(norm.y), norm.mean, norm.rstd, logits};
       if (z_.bert) {
         for (const at::Tensor& t : {before, active, second.y, second.mean, second.rstd}) {
           saved->tensors.push_back(t);
@@ -57,8 +57,12 @@ class Head final : public Normed {
       to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
                   batch.loss_scale);
     if (half.weights) {
+      y = restored(y, input, p.norm);
       store_product(d.table, grad_logits, z_.bert ? s[6] : rows(y), accumulate[0]);
-      if (z_.bert) store_row_sum(d.table_bias, grad_logits, accumulate[z_.tied ? 1 : 0]);
+      if (z_.bert)
+        store_row_sum(d.table_bias, grad_logits, accumulate[z_.tied ? 1 : 0]);
+      else
+        y.reset();
     }
     if (!half.inputs) return {};
     at::Tensor grad = product(grad_logits, p.table);

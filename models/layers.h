@@ -22,6 +22,7 @@ struct LocalShape {
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
   bool bert = false, llama = false, tied = true;
+  bool keeps_norm = true;               // forward keeps the output of a block's first norm
   std::int64_t window = 0;              // of attention; 0: none
   std::vector<float> frequencies = {};  // of rotary positions (LLaMA)
   double dropout = 0, epsilon = 1e-5;
@@ -203,6 +204,11 @@ class WithNorm {
   explicit WithNorm(const LocalShape& shape) : z_(shape) {}
   Norm normed(const at::Tensor& input, const NormParams& p) const {
     return norm_forward(input, p, z_.epsilon);
+  }
+  /// What forward keeps of the norm's output, and what backward makes of that.
+  at::Tensor kept(const at::Tensor& y) const { return z_.keeps_norm ? y : y.new_empty({0}); }
+  at::Tensor restored(const at::Tensor& kept, const at::Tensor& input, const NormParams& p) const {
+    return z_.keeps_norm ? kept : normed(input, p).y;
   }
   /// (B, T, H) -> (n, H).
   at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }

@@ -23,7 +23,7 @@ class Mlp final : public Normed {
     const at::Tensor active = z_.llama ? swiglu(inner) : at::gelu(inner, approximation());
     at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
-    if (saved != nullptr) saved->tensors = {norm.y, norm.mean, norm.rstd, inner, active};
+    if (saved != nullptr) saved->tensors = {kept(norm.y), norm.mean, norm.rstd, inner, active};
     return out;
   }
 
@@ -47,6 +47,7 @@ class Mlp final : public Normed {
     if (half.inputs) inner = inner_gradient(product(grad, p.out_weight), inner);
     if (half.weights) {
       store_row_sum(d.in_bias, inner, accumulate[0]);
+      y = restored(y, input, p.norm);
       store_product(d.in_weight, inner, rows(y), accumulate[0]);
       y.reset();
     }

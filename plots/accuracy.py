@@ -10,7 +10,8 @@ BAND = 0.10  # grey: within 10% of the measurement
 
 @dataclass
 class Set:
-    """One set of measurements. `rows`: (measured, predicted, whether it calibrates), seconds. `goal`, `mean`: fractions, of check rows."""
+    """One set of measurements. `rows`: (measured, predicted, whether it calibrates), seconds; none for a set of bytes, which has a bar
+    only. `goal`, `mean`: fractions, of check rows."""
 
     name: str
     rows: list

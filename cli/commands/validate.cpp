@@ -50,22 +50,29 @@ std::string summary_table(const std::vector<Validation>& all) {
 }
 
 std::string row_table(const Validation& v) {
+  const auto text = [&](double measure) {
+    return v.set->kind == Measured::memory ? to_text(Bytes(measure)) : to_text(Seconds(measure));
+  };
+  const bool steps = v.set->kind == Measured::job;
   std::vector<std::vector<std::string>> lines{
-      {"row of " + v.set->name, "use", "measured", "predicted", "error", "exposed", "bubble"}};
+      {"row of " + v.set->name, "use", "measured", "predicted", "error"}};
+  if (steps) lines[0].insert(lines[0].end(), {"exposed", "bubble"});
   for (const Prediction& p : v.rows) {
     std::vector<std::string> line{p.row->name, p.row->calibrates ? "calibrate" : "check",
-                                  to_text(Seconds(p.row->measured))};
+                                  text(p.row->measured)};
     if (!p.refusal.empty())
       line.push_back("refused: " + p.refusal);
     else
-      line.insert(line.end(), {to_text(Seconds(p.seconds)), error_text(p.error())});
-    if (p.refusal.empty() && !v.set->collective)
+      line.insert(line.end(), {text(p.predicted), error_text(p.error())});
+    if (p.refusal.empty() && steps)
       line.insert(line.end(), {to_text(Seconds(p.exposed)), percent(p.bubble, 1)});
     lines.push_back(std::move(line));
   }
   return table(lines) +
-         "\nexposed: communication that compute does not hide; bubble: part of the compute lanes' "
-         "time without compute\n\n";
+         (steps
+              ? "\nexposed: communication that compute does not hide; bubble: part of the compute "
+                "lanes' time without compute\n\n"
+              : "\n");
 }
 
 /// Keeps the one row. Returns whether the set has it.
@@ -152,7 +159,7 @@ int run_validate(const Context& context, const Options& options) {
     for (const Validation& v : all) {
       std::cout << row_table(v);
       for (const Prediction& p : v.rows)
-        if (p.explanation) std::cout << explanation_text(*p.explanation, p.seconds) << "\n";
+        if (p.explanation) std::cout << explanation_text(*p.explanation, p.predicted) << "\n";
     }
   std::cout << summary_table(all) << interval_line(all);
   return good;

@@ -11,31 +11,36 @@
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
+#include "engine/link/workspace.h"
 
 namespace rehearse::cli {
 namespace {
 
-/// A field that must be a positive number.
-double number(const CsvTable& table, const std::string& file, std::size_t row,
-              const std::string& column) {
+/// What was measured: a positive number of seconds, or of bytes with a unit.
+double measured(const CsvTable& table, const std::string& file, std::size_t row, Measured kind) {
+  const bool bytes = kind == Measured::memory;
+  const char* column = bytes ? "bytes" : "seconds";
   const std::string& text = table.rows[row][table.column(column)];
   try {
-    std::size_t end = 0;
-    const double value = std::stod(text, &end);
+    std::size_t end = text.size();
+    const double value = bytes ? parse_bytes(text).value : std::stod(text, &end);
     if (end == text.size() && value > 0 && std::isfinite(value)) return value;
   } catch (const std::exception&) {
   }
-  throw InputError(fmt::format("{}: row {}: {} = \"{}\" must be a positive number", file, row + 1,
-                               column, text));
+  throw InputError(fmt::format("{}: row {}: {} = \"{}\" must be {}", file, row + 1, column, text,
+                               bytes ? "a positive size, as in 66.5GiB" : "a positive number"));
 }
 
 }  // namespace
 
-std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use) {
+std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use,
+                                             Measured kind) {
   const CsvTable table = load_csv(file);
   const bool states_use = needs_use || table.column("use") != table.columns.size();
-  for (const char* needed : {"row", "use", "seconds"})
+  for (const char* needed : {"row", "use", kind == Measured::memory ? "bytes" : "seconds"})
     if (table.column(needed) == table.columns.size() &&
         (states_use || needed != std::string("use")))
       throw InputError(fmt::format("{}:1: no column \"{}\"", file, needed));
@@ -49,7 +54,7 @@ std::vector<ValidationRow> read_measurements(const std::string& file, bool needs
     ValidationRow& row = out.emplace_back();
     row.name = fields[table.column("row")];
     row.calibrates = use == "calibrate";
-    row.measured = number(table, file, r, "seconds");
+    row.measured = measured(table, file, r, kind);
     for (std::size_t c = 0; c < fields.size(); ++c)
       if (table.columns[c].find('.') != std::string::npos)
         row.overrides.push_back(table.columns[c] + "=" + fields[c]);
@@ -69,8 +74,8 @@ std::vector<ValidationSet> validation_sets() {
     set.peers = c.text("peers", "");
     set.goal = c.number("goal", 0, between(0, 100));
     set.file = (folder / (set.name + ".toml")).string();
-    set.collective = c.text("kind", "job", {"job", "collective"}) == "collective";
-    set.rows = read_measurements((folder / (set.name + ".csv")).string(), true);
+    set.kind = *from_name<Measured>(c.text("kind", "job", names_of<Measured>()));
+    set.rows = read_measurements((folder / (set.name + ".csv")).string(), true, set.kind);
   }
   file.finish();
   return out;
@@ -98,6 +103,13 @@ Study predict_step(const job::Job& job, Fidelity fidelity) {
   return study(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
 }
 
+double predict_memory(const job::Job& job) {
+  const link::LinkedProgram linked = link::link(program_of(job), job.model);
+  std::int64_t most = 0;
+  for (const link::RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
+  return static_cast<double>(most);
+}
+
 Validation validate(const ValidationSet& set, Fidelity fidelity,
                     const std::vector<std::string>& overrides, bool explained,
                     const std::function<void(const ValidationRow&)>& each) {
@@ -109,14 +121,18 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
     std::vector<std::string> keys = row.overrides;
     keys.insert(keys.end(), overrides.begin(), overrides.end());
     try {
-      if (set.collective) {
-        one.seconds = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
+      if (set.kind == Measured::collective) {
+        one.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
         continue;
       }
       const job::Job job = job::load_job(set.file, keys);
+      if (set.kind == Measured::memory) {
+        one.predicted = predict_memory(job);
+        continue;
+      }
       const Study s = predict_step(job, fidelity);
       if (explained) one.explanation = explain(job);
-      one.seconds = s.summary.step_time.mean;
+      one.predicted = s.summary.step_time.mean;
       one.bubble = s.summary.bubble_fraction;
       one.exposed = s.summary.exposed_comm_s;
     } catch (const InputError& error) {
@@ -154,8 +170,8 @@ std::vector<double> distances(const std::vector<Validation>& all, bool calibrate
   std::vector<double> out;
   for (const Validation& v : all)
     for (const Prediction& p : v.rows)
-      if (!v.set->collective && p.refusal.empty() && p.row->calibrates == calibrates)
-        out.push_back(std::abs(std::log(p.seconds / p.row->measured)));
+      if (v.set->kind == Measured::job && p.refusal.empty() && p.row->calibrates == calibrates)
+        out.push_back(std::abs(std::log(p.predicted / p.row->measured)));
   return out;
 }
 
@@ -186,18 +202,21 @@ nlohmann::ordered_json to_json(const Validation& v) {
     return Json{{"rows", a.rows},     {"refused", a.refused}, {"mean_abs_error", a.mean},
                 {"median", a.median}, {"worst", a.worst},     {"bias", a.bias}};
   };
+  const bool bytes = v.set->kind == Measured::memory;
+  const char* const measured = bytes ? "measured_bytes" : "measured_s";
+  const char* const predicted = bytes ? "predicted_bytes" : "predicted_s";
   Json rows = Json::array();
   for (const Prediction& p : v.rows) {
     Json row{{"row", p.row->name},
              {"use", p.row->calibrates ? "calibrate" : "check"},
-             {"measured_s", p.row->measured}};
+             {measured, p.row->measured}};
     if (!p.refusal.empty())
       row["refused"] = p.refusal;
     else
-      row.update(Json{{"predicted_s", p.seconds}, {"error", p.error()}});
-    if (p.refusal.empty() && !v.set->collective)
+      row.update(Json{{predicted, p.predicted}, {"error", p.error()}});
+    if (p.refusal.empty() && v.set->kind == Measured::job)
       row.update(Json{{"bubble_fraction", p.bubble}, {"exposed_comm_s", p.exposed}});
-    if (p.explanation) row["explain"] = explanation_json(*p.explanation, p.seconds);
+    if (p.explanation) row["explain"] = explanation_json(*p.explanation, p.predicted);
     rows.push_back(std::move(row));
   }
   return {{"set", v.set->name},         {"summary", v.set->summary},   {"source", v.set->source},

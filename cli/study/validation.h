@@ -1,6 +1,6 @@
 // Predictions beside published measurements. A set is a file (a job, or one collective), a table of
-// rows that change its keys, and the seconds that others measured for a step or for the collective
-// of each row (validation/sets.toml).
+// rows that change its keys, and what others measured for each row: the seconds of a step or of the
+// collective, or the bytes that a device needs (validation/sets.toml).
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -17,15 +17,21 @@ namespace rehearse::cli {
 struct ValidationRow {
   std::string name = {};
   bool calibrates = false;  // may be used to fit constants; otherwise only predicted
-  double measured = 0;      // seconds of a step
+  double measured = 0;      // seconds, or bytes
   std::vector<std::string> overrides = {};  // of the set's file
 };
 
+/// What the rows of a set are: steps of jobs, collectives, or the memory of jobs.
+enum class Measured : std::uint8_t { job, collective, memory };
+constexpr auto spellings(Measured) {
+  return std::to_array<const char*>({"job", "collective", "memory"});
+}
+
 struct ValidationSet {
   std::string name = {}, summary = {}, source = {}, peers = {};
-  double goal = 0;          // percent
-  std::string file = {};    // path
-  bool collective = false;  // the rows are collectives; otherwise steps of jobs
+  double goal = 0;        // percent
+  std::string file = {};  // path
+  Measured kind = Measured::job;
   std::vector<ValidationRow> rows = {};
 };
 
@@ -35,17 +41,20 @@ std::vector<ValidationSet> validation_sets();
 /// that names the nearest known set.
 std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names);
 
-/// The rows of a table of measurements. `needs_use`: it must have the column `use`; otherwise the
-/// column may be absent, and then every row calibrates. Throws InputError.
-std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use);
+/// The rows of a table of measurements, of the column `seconds`, or of `bytes` for memory.
+/// `needs_use`: it must have the column `use`; otherwise the column may be absent, and then every
+/// row calibrates. Throws InputError.
+std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use,
+                                             Measured kind = Measured::job);
 
 struct Prediction {
   const ValidationRow* row = nullptr;
-  double seconds = 0, bubble = 0, exposed = 0;  // bubble: a fraction; exposed: seconds
-  std::string refusal = {};                     // why the row cannot be predicted; empty: it can
+  double predicted = 0;            // seconds, or bytes
+  double bubble = 0, exposed = 0;  // of a step: a fraction; seconds
+  std::string refusal = {};        // why the row cannot be predicted; empty: it can
   std::optional<execution::Explanation> explanation = {};  // where asked for
 
-  double error() const { return seconds / row->measured - 1; }
+  double error() const { return predicted / row->measured - 1; }
 };
 
 struct Validation {
@@ -55,6 +64,9 @@ struct Validation {
 
 /// The prediction of a step that is compared with a measured one. Throws InputError.
 Study predict_step(const job::Job& job, Fidelity fidelity);
+
+/// The bytes of the device that needs the most, whether or not it has them. Throws InputError.
+double predict_memory(const job::Job& job);
 
 /// Predicts every row with `fidelity`. `overrides`: further keys of every job. `each`: called
 /// before each row. `explained`: with an explanation of each row.

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/costs/tensor_split.h"
+#include "engine/costs/piece.h"
 #include "engine/model/launches.h"
+#include "engine/model/tensor_split.h"
 
 namespace rehearse::costs {
 namespace {
@@ -136,7 +137,7 @@ class HostLane {
 program::Program with_host_lane(program::Program program, const model::ModelSpec& model) {
   if (!model.software.busy_host()) return program;
   // Sequence parallelism launches the same kernels on fewer tokens.
-  model::TensorSplit split = tensor_split(program);
+  model::TensorSplit split = model::tensor_split(program);
   split.sequence = false;
   for (program::Role& role : program.roles)
     if (!by_arrival(role)) HostLane(program, model, split, role).build();

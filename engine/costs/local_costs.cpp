@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/costs/tensor_split.h"
+#include "engine/costs/piece.h"
+#include "engine/model/tensor_split.h"
 
 namespace rehearse::costs {
 
@@ -15,7 +16,7 @@ LocalCosts::LocalCosts(const link::OrderedProgram& linked, const model::ModelSpe
       device_of_(std::move(rank_to_device)),
       optimizer_(optimizer),
       profile_(profile),
-      split_(tensor_split(linked.program)),
+      split_(model::tensor_split(linked.program)),
       prices_(model, profile),
       ranks_on_node_(static_cast<std::size_t>(std::max(1, cluster.nodes()))) {
   for (const Id device : device_of_) ++ranks_on_node_[devices()[device].node];

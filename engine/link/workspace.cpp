@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/model/tensor_split.h"
 #include "engine/program/packets.h"
 
 namespace rehearse::link {
@@ -94,6 +95,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
   // The first half of a backward frees nothing that forward has saved, so at its end the gradient
   // of the norm's output needs room beside that of the input.
   const bool half = pass == program::Pass::backward_input;
+  const bool again = split.norms(model.software, split.context > 1) == software::Norms::again;
   switch (kind) {
     case model::SegmentKind::embedding: {
       // With tp > 1: an index (i64) and a flag (1 byte) per token and, in backward, a copy of the
@@ -121,7 +123,10 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
           is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
       const std::int64_t before = tokens * columns * element + window - activation;
       if (!is_backward(pass)) return std::max(unread, before + unread);
-      return std::max<std::int64_t>(half ? activation + masked : 0, before + masked);
+      // A norm's output that is computed again takes the place of attention's output, which is
+      // freed.
+      const std::int64_t norm = again ? activation - tokens * width * element : 0;
+      return std::max<std::int64_t>(half ? activation + masked : norm + masked, before + masked);
     }
     case model::SegmentKind::mlp:
       // The gradient of the activation function's output is made before that of the input.
@@ -135,11 +140,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
 }
 
 LinkedProgram link(program::Program program, const model::ModelSpec& model) {
-  model::TensorSplit split = 1;
-  for (const program::Axis& axis : program.mesh) {
-    if (axis.name == "tp") split.ranks = axis.size;
-    if (axis.name == "cp") split.context = axis.size;
-  }
+  const model::TensorSplit split = model::tensor_split(program);
   LinkedProgram linked = link(
       std::move(program), [&](const program::Program& p, const program::Role& role,
                               const program::Op& op) { return of_op(model, split, p, role, op); });

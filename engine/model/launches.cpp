@@ -30,8 +30,9 @@ using software::Softmax;
 /// bytes.
 class List {
  public:
-  List(const Sizes& z, const software::Software& how, program::Pass pass)
-      : z_(z), how_(how), pass_(pass) {}
+  /// `again`: backward computes the outputs of norms again.
+  List(const Sizes& z, const software::Software& how, program::Pass pass, bool again)
+      : z_(z), how_(how), pass_(pass), again_(again && pass == program::Pass::backward) {}
   std::vector<Launch> launches = {};
 
   bool forward() const { return !is_backward(pass_); }
@@ -90,6 +91,10 @@ class List {
                         .inner = inner});
   }
   void norm() { memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
+  /// Before a backward that needs the norm's output.
+  void norm_again() {
+    if (again_) norm();
+  }
   /// One kernel for the gradient of the input, one for those of weight and bias.
   void norm_backward() {
     memory_bytes(z_.own_tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics(), 2);
@@ -164,6 +169,7 @@ class List {
   const Sizes& z_;
   const software::Software& how_;
   program::Pass pass_;
+  bool again_;
 };
 
 void attention(List& l, const Sizes& z, const software::Software& how) {
@@ -191,6 +197,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
       l.fused_attention(4 * z.head_size(), z.attended);
     if (z.rms) l.memory(2 * (z.query + z.key));
   }
+  l.norm_again();
   if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
   l.linear_backward(z.hidden, width, how.qkv_backward);
   if (l.inputs()) l.norm_backward();
@@ -261,6 +268,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   l.residual_backward();
   l.linear_backward(z.ffn, z.hidden);
   if (l.inputs()) l.memory(2 * width + z.ffn);
+  l.norm_again();
   if (!z.rms) l.bias_backward(z.ffn);
   l.linear_backward(z.hidden, width);
   if (l.inputs()) l.norm_backward();
@@ -319,6 +327,7 @@ void head(List& l, const Sizes& z, const software::Software& how) {
     return;
   }
   if (l.inputs()) cross_entropy(l, z, how.cross_entropy);
+  l.norm_again();
   l.linear_backward(z.hidden, z.vocab);
   if (z.transform) l.bias_backward(z.vocab);
   if (!l.inputs()) return;
@@ -339,7 +348,8 @@ std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pas
                                 TensorSplit split, program::DType dtype, const Piece& piece) {
   const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
-  List l(z, how, pass);
+  List l(z, how, pass,
+         split.norms(how, piece.part != program::Part::whole) == software::Norms::again);
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       embedding(l, model, z);

@@ -72,10 +72,15 @@ struct RopeScaling {
 struct TensorSplit {
   TensorSplit(int ranks, bool sequence = false, int context = 1, bool heads = false)
       : ranks(ranks), sequence(sequence), context(context), heads(heads) {}
+  /// How the outputs of norms get to backward. They are kept where sequence parallelism divides
+  /// nothing, where a backward has two halves, and instead of computing them again in attention
+  /// whose parts (`parted`) exchange tensors.
+  software::Norms norms(const software::Software& software, bool parted = false) const;
   int ranks;
   bool sequence;
   int context;
   bool heads;  // these ranks exchange heads for tokens before and after attention (Ulysses)
+  bool halves = false;  // a backward has two halves (zero bubble)
 };
 
 struct ModelSpec {

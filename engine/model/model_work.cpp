@@ -6,6 +6,12 @@
 
 namespace rehearse::model {
 
+software::Norms TensorSplit::norms(const software::Software& software, bool parted) const {
+  if (!sequence || halves) return software::Norms::kept;
+  return parted && software.norms == software::Norms::again ? software::Norms::kept
+                                                            : software.norms;
+}
+
 SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int samples,
                     TensorSplit split, program::DType dtype) {
   SegmentWork work;
@@ -26,13 +32,18 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
   // Per token: elements in the model's dtype, and bytes of what is always in f32 or a mask.
   double elements = 0, bytes = 0;
   const double statistics = z.statistics() / z.tokens;
-  const double mask = z.dropout && how.keeps_masks ? z.hidden : 0;
+  const double mask = z.dropout && how.keeps_masks ? z.hidden * z.own_tokens / z.tokens : 0;
+  const bool attention = model.segments[segment].kind == SegmentKind::attention;
+  const software::Norms norms = split.norms(how, attention && split.context > 1);
+  const double norm = norms == software::Norms::kept      ? z.hidden
+                      : norms == software::Norms::divided ? z.hidden / split.ranks
+                                                          : 0;
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       bytes = mask;
       break;
     case SegmentKind::attention:  // norm's output, query, key, value, attention's output
-      elements = z.hidden + 2 * z.query + 2 * z.key;
+      elements = norm + 2 * z.query + 2 * z.key;
       // What parts of attention send or receive is kept in storages of its own: key and value, and
       // where heads are exchanged for tokens also query and output.
       if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
@@ -43,11 +54,11 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
         bytes += z.heads * z.seq * (z.dropout ? 2 * z.element + 1 : z.element);
       break;
     case SegmentKind::mlp:  // norm's output, the activation's input and output
-      elements = z.hidden + (z.rms ? 3 : 2) * z.ffn;
+      elements = norm + (z.rms ? 3 : 2) * z.ffn;
       bytes = statistics + mask;
       break;
     case SegmentKind::head:  // norm's output, and what the loss keeps of the logits
-      elements = z.hidden;
+      elements = norm;
       bytes = statistics;
       if (how.cross_entropy == software::CrossEntropy::fused)
         elements += z.vocab;  // the exponentials, which overwrite the logits

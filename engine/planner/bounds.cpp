@@ -199,7 +199,8 @@ double Bounds::network_seconds(const plan::Plan& plan, int stage) {
 }
 
 const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
-  auto [it, fresh] = saved_.try_emplace({samples, plan.mesh.tp, plan.schedule.recompute});
+  auto [it, fresh] = saved_.try_emplace(
+      {samples, plan.mesh.tp, plan.mesh.sequence_parallel, plan.schedule.recompute});
   if (!fresh) return it->second;
   it->second = {0};
   const bool by_layers = plan.schedule.recompute_unit == plan::RecomputeUnit::layer;
@@ -213,7 +214,8 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
             ? (s == 0 || (by_layers && model_.segments[s].kind == model::SegmentKind::mlp)
                    ? 0
                    : boundary / plan.mesh.tp)
-            : static_cast<double>(saved_bytes(model_, s, samples, plan.mesh.tp, plan.precision));
+            : static_cast<double>(saved_bytes(
+                  model_, s, samples, {plan.mesh.tp, plan.mesh.sequence_parallel}, plan.precision));
     it->second.push_back(it->second.back() + kept);
   }
   return it->second;

@@ -96,7 +96,7 @@ class Bounds {
   int tp_ = 0, pp_ = 0;
   std::vector<std::int64_t> elements_ = {};
   std::map<std::tuple<Id, int, int, bool, bool>, std::vector<double>> passes_ = {};
-  std::map<std::tuple<int, int, bool>, std::vector<double>> saved_ = {};
+  std::map<std::tuple<int, int, bool, bool>, std::vector<double>> saved_ = {};
 };
 
 }  // namespace rehearse::planner

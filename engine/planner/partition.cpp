@@ -100,15 +100,14 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
   if (!fresh) return a;
   const double input =
       boundary_bytes(model_, plan_, samples) / (plan_.mesh.sequence_parallel ? plan_.mesh.tp : 1);
+  const model::TensorSplit split = {plan_.mesh.tp, plan_.mesh.sequence_parallel};
   a.kept = {0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
-    a.saved.push_back(
-        static_cast<double>(saved_bytes(model_, s, samples, plan_.mesh.tp, plan_.precision)));
-    a.workspace.push_back(static_cast<double>(
-        std::max(link::workspace_bytes(model_, s, program::Pass::forward, samples, plan_.mesh.tp,
-                                       plan_.precision),
-                 link::workspace_bytes(model_, s, program::Pass::backward, samples, plan_.mesh.tp,
-                                       plan_.precision))));
+    a.saved.push_back(static_cast<double>(saved_bytes(model_, s, samples, split, plan_.precision)));
+    a.workspace.push_back(static_cast<double>(std::max(
+        link::workspace_bytes(model_, s, program::Pass::forward, samples, split, plan_.precision),
+        link::workspace_bytes(model_, s, program::Pass::backward, samples, split,
+                              plan_.precision))));
     const bool again = recomputes_all(plan_) &&
                        plan_.schedule.recompute_unit == plan::RecomputeUnit::layer &&
                        model_.segments[s].kind == model::SegmentKind::mlp;

@@ -87,6 +87,7 @@ Software read_software(const Config& table, Software base) {
   s.update_bytes = kernels.number("update_bytes", s.update_bytes, between(0, 1e4));
   const Config memory = table.section("memory");
   s.keeps_masks = memory.flag("keeps_masks", s.keeps_masks);
+  s.norms = choose(memory, "norms", s.norms);
   const Config communication = table.section("communication");
   s.library = read_communication(communication, s.library);
   const Config host = table.section("host");
@@ -160,12 +161,12 @@ std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
   const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
-      s.divides_tokens, s.keeps_masks, name_of(s.cross_entropy), s.tf32, s.update_bytes,
-      text_of(s.library), s.forward_issue.value, s.backward_issue.value, s.microbatch.value,
-      s.update.value,
+      s.divides_tokens, s.keeps_masks, name_of(s.norms), name_of(s.cross_entropy), s.tf32,
+      s.update_bytes, text_of(s.library), s.forward_issue.value, s.backward_issue.value,
+      s.microbatch.value, s.update.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -48,6 +48,14 @@ constexpr auto spellings(CrossEntropy) {
   return std::to_array<const char*>({"fused", "library", "separate"});
 }
 
+/// How backward gets the outputs of norms under sequence parallelism. again: forward keeps none,
+/// and backward computes them anew from the input, which it gathers again. divided: forward keeps
+/// those of this rank's tokens, and backward gathers them again (Korthikanti et al. 2022,
+/// section 4.2.2). kept: forward keeps them for all tokens, as autograd keeps the gathered input of
+/// a product.
+enum class Norms : std::uint8_t { again, divided, kept };
+constexpr auto spellings(Norms) { return std::to_array<const char*>({"again", "divided", "kept"}); }
+
 /// Where the host waits for the device before it issues the next op. loss: after the forward pass
 /// of the head. transfers: after each receive of a pipeline. update: before the first update, for
 /// what that update needs (a norm that decides whether to skip it).
@@ -85,6 +93,7 @@ struct Software {
   bool divides_tokens = false;    // with sequence parallelism, a rank computes norms, dropout and
                                   // sums for its part of the tokens alone
   bool keeps_masks = false;       // stores dropout's masks for backward, a byte per element
+  Norms norms = Norms::again;
   CrossEntropy cross_entropy = CrossEntropy::fused;
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands

@@ -130,6 +130,7 @@ class Operations {
   RankMemory& memory_;
   const Wiring& wiring_;
   tensors::GroupPlace context_;  // this rank's place among those that divide each sequence
+  software::Norms norms_;        // how the outputs of norms get to backward
   BatchSource feed_ = {};
   std::vector<std::unique_ptr<Prepared>> ops_;
   std::vector<std::unique_ptr<models::Block>> blocks_;                     // by segment

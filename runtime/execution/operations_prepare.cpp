@@ -9,6 +9,7 @@
 #include "engine/base/errors.h"
 #include "engine/link/workspace.h"
 #include "engine/model/context.h"
+#include "engine/model/tensor_split.h"
 #include "runtime/execution/prepared.h"
 
 namespace rehearse::runtime {
@@ -66,6 +67,7 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
       memory_(memory),
       wiring_(wiring),
       context_(tensors::place_along(program_, "cp", rank)),
+      norms_(model::tensor_split(program_).norms(model.software)),
       blocks_(model.segments.size()),
       parted_(model.segments.size()),
       communicators_(role_.lanes.size()),
@@ -191,7 +193,7 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   std::unique_ptr<models::Block>& block = blocks_[compute.segment];
   if (block == nullptr)
     block = models::make_block(model_, compute.segment, map_.tp_size, map_.tp_rank,
-                               p.params.front()->dtype);
+                               p.params.front()->dtype, norms_);
   p.block = block.get();
 }
 

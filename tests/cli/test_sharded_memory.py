@@ -1,5 +1,6 @@
 """Memory of sharded data parallelism: it does not grow with micro-batches, and published runs that fitted fit (experiments/memory)."""
 
+import pytest
 from cli_test_case import ROOT, CliTestCase
 
 FOLDER = ROOT / "experiments/memory"
@@ -25,6 +26,16 @@ class ShardedMemory(CliTestCase):
         for batch, measured in ((720, 53.8e9), (90, 19.7e9)):
             with self.subTest(batch=batch):
                 self.assertAlmostEqual(self.peak(FOLDER / "175b.toml", **{"train.global_batch": batch}) / measured, 1, delta=0.1)
+
+    @pytest.mark.long
+    def test_sequence_parallel_runs_that_fitted_fit(self):
+        for job in ("gpt-1t", "llama3-405b"):
+            with self.subTest(job):
+                self.assertLess(self.peak(FOLDER / f"{job}.toml"), 85.9e9 - 1.5e9)
+        # Not with norms that every tensor rank keeps whole.
+        words = ("--fidelity", "analytic", "--set", "software.memory.norms=kept")
+        said = self.rehearse("simulate", FOLDER / "llama3-405b.toml", *words, expect=2, cwd=ROOT).stderr
+        self.assertIn("needs 143 GB", said)
 
     def test_runs_that_fitted_fit(self):
         """Rows of llm-foundry's table: GPUs, sequences of a micro-batch, micro-batches."""

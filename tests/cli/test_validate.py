@@ -99,6 +99,21 @@ class Validate(CliTestCase):
             slower = after["predicted_s"] / before["predicted_s"] - 1
             self.assertTrue(0.04 < slower < 0.10 if "selective" in before["row"] else slower == 0, (before["row"], slower))
 
+    def test_bytes_of_published_runs(self):
+        """Sequence parallelism divides what norms leave for backward; nothing was fitted to these rows."""
+        (one,) = self.json("validate", "memory-b200")["sets"]
+        self.assertEqual(len(one["rows"]), 20)
+        for row in one["rows"]:
+            self.assertEqual(list(row), ["row", "use", "measured_bytes", "predicted_bytes", "error"])
+            self.assertLess(abs(row["error"]), 0.05, row)
+        for use in ("check", "calibrate"):
+            self.assertLess(one[use]["mean_abs_error"], one["goal_percent"] / 100)
+        (whole,) = self.json("validate", "memory-b200", "--set", "software.memory.norms=kept")["sets"]
+        for divided, kept in zip(one["rows"], whole["rows"], strict=True):
+            self.assertEqual("_tp1_" not in kept["row"], kept["predicted_bytes"] > divided["predicted_bytes"], kept["row"])
+        said = self.rehearse("validate", "--row", "70b_l12_tp8_pp1_dp1_mbc4").stdout
+        self.assertRegex(said, r"70b_l12_tp8_pp1_dp1_mbc4 +check +30.4 GB +\d+\.\d GB +[+-]\d\.\d%\n")
+
     @pytest.mark.long
     def test_the_interval_holds_nine_of_ten_check_rows(self):
         """validation/interval.toml states the factor that the calibrate rows of step times give."""
@@ -108,7 +123,9 @@ class Validate(CliTestCase):
         self.assertAlmostEqual(interval["factor"] / interval["fitted_factor"], 1, delta=0.03)
         self.assertTrue(0.85 <= interval["check_rows_inside"] <= 0.95, interval)
         low, high = 1 / interval["factor"], interval["factor"]
-        rows = [row for one in whole["sets"] if not one["set"].startswith("nccl") for row in one["rows"] if row["use"] == "check"]
+        rows = [
+            row for one in whole["sets"] if not one["set"].startswith(("nccl", "memory")) for row in one["rows"] if row["use"] == "check"
+        ]
         inside = [row for row in rows if low <= row["predicted_s"] / row["measured_s"] <= high]
         self.assertAlmostEqual(len(inside) / len(rows), interval["check_rows_inside"])
         self.assertIsNone(self.json("validate", "nccl-a100")["interval"])

@@ -2,6 +2,7 @@
 // and not, with and without dropout, with tensor parallelism 1, 2 and 4. Also compares the bytes
 // that blocks keep with the engine's count, and checks that rules broken on purpose change the
 // gradients.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "engine/base/errors.h"
@@ -209,6 +210,46 @@ TEST(BlocksBroken, RefuseWhatDoesNotFit) {
   const auto block = make_block(m, 1, 1, 0, program::DType::f32);
   const std::vector<at::Tensor> wrong = {at::zeros({10}), at::zeros({10})};
   EXPECT_THROW(block->forward(wrong, at::zeros({1, 20, 48}), {}, nullptr), ProgramError);
+}
+
+// A block that does not keep the output of its norm has the same gradients, bit for bit, and keeps
+// as many bytes as the engine says. BERT's first layer drops out parts of this output.
+TEST(BlocksNorms, AreComputedAgainWithTheSameBits) {
+  at::set_num_threads(1);
+  for (const model::Family family :
+       {model::Family::gpt, model::Family::bert, model::Family::llama}) {
+    model::ModelSpec m = small(family);
+    if (family != model::Family::llama) m.dropout = 0.1;
+    const Batch batch = random_batch(m, 2, 1, seed);
+    const at::Tensor x = at::randn({2, m.seq_len, m.hidden}),
+                     upstream = at::randn({2, m.seq_len, m.hidden});
+    for (Id s = 1; s < m.segments.size(); ++s) {
+      std::vector<at::Tensor> params;
+      for (const Id g : m.segments[s].groups)
+        initialise(m, g, 2, 0, seed, params.emplace_back(at::empty({elements_of(m.groups[g], 2)})));
+      const bool accumulate[3] = {};
+      const auto run = [&](software::Norms norms, std::vector<at::Tensor>& grads) {
+        const auto block = make_block(m, s, 2, 0, program::DType::f32, norms);
+        Saved saved;
+        at::Tensor out = block->forward(params, x, batch, &saved);
+        model::TensorSplit split = {2, true};
+        split.halves = norms == software::Norms::kept;
+        EXPECT_EQ(saved.bytes(), saved_bytes(m, s, 2, split, program::DType::f32));
+        if (m.segments[s].kind == model::SegmentKind::head)
+          out = at::stack({out, out});
+        else
+          out = upstream;
+        for (const at::Tensor& p : params) grads.push_back(at::full_like(p, 1e4));
+        grads.push_back(block->backward(program::Pass::backward, params, x, saved, out, batch,
+                                        grads, accumulate));
+      };
+      std::vector<at::Tensor> kept, again;
+      run(software::Norms::kept, kept);
+      run(software::Norms::again, again);
+      for (std::size_t i = 0; i < kept.size(); ++i)
+        EXPECT_TRUE(at::equal(kept[i], again[i])) << m.segments[s].name << " " << i;
+    }
+  }
 }
 
 // A batch in which no token is counted has loss 0 and gradient 0, not NaN.

@@ -19,6 +19,8 @@ Activations::Activations(program::RoleBuilder& role, const plan::Plan& plan,
       plan_(plan),
       model_(model),
       who_(who),
+      split_(plan.mesh.tp, plan.mesh.sequence_parallel && plan.mesh.tp > 1, plan.mesh.cp,
+             !plan.mesh.rings()),
       boundaries_(prefixes.size(), std::vector<Id>(model.segments.size() + 1, none)),
       saved_(model.segments.size(), none),
       exchanged_(exchanged_names.size(), std::vector<Id>(model.segments.size() + 1, none)) {}
@@ -33,9 +35,7 @@ std::int64_t Activations::elements(const Sized& s, int samples) const {
     case Size::shard:
       return tokens * model_.hidden / plan_.mesh.tp;
     case Size::saved:
-      return saved_bytes(model_, s.segment, samples,
-                         {plan_.mesh.tp, false, plan_.mesh.cp, !plan_.mesh.rings()},
-                         plan_.precision);
+      return saved_bytes(model_, s.segment, samples, split_, plan_.precision);
     case Size::stats:
       return tokens * 3;
     case Size::all_stats:

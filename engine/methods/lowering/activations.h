@@ -53,6 +53,8 @@ class Activations {
   Activations(program::RoleBuilder& role, const plan::Plan& plan, const model::ModelSpec& model,
               const StageRole& who);
 
+  /// Says that backwards have two halves; comes before anything is asked for.
+  void expect_halves() { split_.halves = true; }
   /// The view of a boundary tensor, with one instance per micro-batch. `shard`: (B, T / tp, H).
   /// `per_pass`: two instances per micro-batch, one for forward and one for backward.
   Id boundary(Boundary what, Id segment, bool shard, bool per_pass = false);
@@ -88,6 +90,7 @@ class Activations {
   const plan::Plan& plan_;
   const model::ModelSpec& model_;
   const StageRole& who_;
+  model::TensorSplit split_;
   std::vector<Sized> sized_ = {};
   std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]; none: not made yet
   std::vector<Id> saved_;                    // views, [segment]; none: not made yet

@@ -408,6 +408,9 @@ void Stage::backward(const Action& action) {
 }
 
 void Stage::lower(const std::vector<Action>& actions) {
+  if (std::ranges::any_of(actions,
+                          [](const Action& a) { return a.pass == program::Pass::backward_weight; }))
+    activations_.expect_halves();
   const bool placed = std::any_of(actions.begin(), actions.end(),
                                   [](const Action& a) { return a.update.has_value(); });
   std::size_t segments = 0;

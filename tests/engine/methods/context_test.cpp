@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/names.h"
-#include "engine/costs/tensor_split.h"
+#include "engine/costs/piece.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/launches.h"
+#include "engine/model/tensor_split.h"
 #include "tests/engine/sent_bytes.h"
 #include "tests/message_of.h"
 
@@ -157,7 +158,7 @@ double attention_flops(const program::Program& program, const model::ModelSpec& 
     if (const auto* c = std::get_if<program::Compute>(&op.work);
         c != nullptr && c->pass == pass && c->part == program::Part::attend)
       for (const model::Launch& launch : launches_of(
-               model, c->segment, c->pass, c->samples, costs::tensor_split(program),
+               model, c->segment, c->pass, c->samples, model::tensor_split(program),
                program::DType::f32, costs::piece_of(program, program.roles[role], *c, model)))
         flops += launch.kind == model::Launch::Kind::attention ? launch.flops() : 0;
   return flops;

@@ -16,7 +16,7 @@ using software::Attention;
 
 constexpr int seq = 512, hidden = 1024, heads = 16, samples = 2, vocab = 51200;
 constexpr double tokens = double(samples) * seq, scores = double(samples) * heads * seq * seq;
-constexpr Id attention = 1, mlp = 2;  // segments
+constexpr Id attention = 1, mlp = 2, head = 5;  // segments
 
 ModelSpec gpt(double dropout = 0.1, const software::Software& how = {},
               Family family = Family::gpt) {
@@ -60,6 +60,7 @@ Total total(const ModelSpec& m, Id segment, Pass pass, TensorSplit tp = 1,
 TEST(Launches, SequenceParallelismDividesWhatIsComputedForEachTokenAlone) {
   software::Software how;
   how.residual = software::Residual::fused;
+  how.norms = software::Norms::kept;
   for (const Id segment : {attention, mlp})
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       const Total plain = total(gpt(0.1, how), segment, pass, 4);
@@ -255,7 +256,6 @@ TEST(Launches, BiasAndResidualFuseAsTheSoftwareSays) {
 }
 
 TEST(Launches, OfTheLossFollowItsForm) {
-  const Id head = 5;
   const double logits = tokens * vocab;
   software::Software how;
   const auto bytes = [&](Pass pass, software::CrossEntropy form) {
@@ -301,6 +301,47 @@ TEST(Launches, KeepTheActivationsOfThePaperIfScoresAreWritten) {
                   saved_bytes(m, mlp, samples, tp, DType::f16),
               static_cast<std::int64_t>((10 - 4 + 24.0 / tp) * tokens * hidden + 16 * tokens +
                                         5 * scores / tp));
+  // Sequence parallelism as well (eq. 4): everything is divided.
+  for (const int tp : {2, 4, 8})
+    EXPECT_EQ(saved_bytes(selective, attention, samples, {tp, true}, DType::f16) +
+                  saved_bytes(selective, mlp, samples, {tp, true}, DType::f16),
+              static_cast<std::int64_t>((34 - 4) * tokens * hidden / tp + 16 * tokens / tp));
+}
+
+TEST(Launches, BackwardComputesNormsAgainWhereForwardKeepsNone) {
+  using software::Norms;
+  const auto of = [](Norms norms) {
+    software::Software how;
+    how.norms = norms;
+    return gpt(0, how);
+  };
+  const ModelSpec kept = of(Norms::kept), again = of(Norms::again), divided = of(Norms::divided);
+  const double row = 2 * tokens * hidden, norm = 2 * row + 8 * tokens;
+  TensorSplit halves = {4, true};
+  halves.halves = true;
+  for (const Id segment : {attention, mlp, head}) {
+    const auto bytes = [&](const ModelSpec& m, TensorSplit split) {
+      return static_cast<double>(saved_bytes(m, segment, samples, split, DType::bf16));
+    };
+    EXPECT_EQ(bytes(kept, {4, true}) - bytes(again, {4, true}), row);
+    EXPECT_EQ(bytes(kept, {4, true}) - bytes(divided, {4, true}), row * 3 / 4);
+    // Without sequence parallelism, and for the second half of a backward, they are kept.
+    for (const TensorSplit split : {TensorSplit{4}, halves})
+      for (const ModelSpec* m : {&again, &divided}) EXPECT_EQ(bytes(*m, split), bytes(kept, split));
+    // Attention in parts, whose tensors are exchanged, does not compute them again.
+    EXPECT_EQ(bytes(kept, {4, true, 2}) - bytes(again, {4, true, 2}),
+              segment == attention ? 0 : row / 2);
+
+    const auto backward = [&](const ModelSpec& m, Pass pass) {
+      return total(m, segment, pass, {4, true});
+    };
+    const Total more = backward(again, Pass::backward), less = backward(kept, Pass::backward);
+    EXPECT_EQ(more.kernels, less.kernels + 1);
+    EXPECT_NEAR(more.bytes - less.bytes, norm, 1e-6 * less.bytes);
+    EXPECT_DOUBLE_EQ(backward(divided, Pass::backward).bytes, less.bytes);
+    for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+      EXPECT_DOUBLE_EQ(backward(again, pass).bytes, backward(kept, pass).bytes);
+  }
 }
 
 TEST(Launches, OfProductsNameTheirOperandsBytes) {

@@ -39,8 +39,8 @@ job::Job parse(const std::vector<std::string>& overrides) {
 
 TEST(Software, EveryShippedFileLoads) {
   const std::vector<std::string> known = known_software();
-  EXPECT_THAT(known, testing::IsSupersetOf({"megatron-2021", "megatron-2022", "nvidia-bert",
-                                            "pytorch-2", "rehearse"}));
+  EXPECT_THAT(known, testing::IsSupersetOf({"megatron-2021", "megatron-2022", "megatron-core",
+                                            "nvidia-bert", "pytorch-2", "rehearse"}));
   for (const std::string& name : known) {
     const Software s = load_software(name);
     EXPECT_EQ(s.name, name);
@@ -87,6 +87,7 @@ tf32 = true
 update_bytes = 12
 [memory]
 keeps_masks = true
+norms = "divided"
 [communication]
 launch = "1us"
 in_node = "2us"
@@ -113,6 +114,7 @@ waits = ["update", "loss"]
       .recompute_scores = true,
       .divides_tokens = true,
       .keeps_masks = true,
+      .norms = Norms::divided,
       .cross_entropy = CrossEntropy::library,
       .tf32 = true,
       .update_bytes = 12,
@@ -188,6 +190,7 @@ TEST(Software, AFileMayChangeAnother) {
   const Software megatron = load_software("megatron-2021");
   Software changed = megatron;
   changed.recompute_scores = changed.divides_tokens = true;
+  changed.norms = Norms::divided;
   EXPECT_EQ(unnamed(load_software("megatron-2022")), unnamed(changed));
 
   changed = megatron;

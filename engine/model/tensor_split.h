@@ -1,0 +1,13 @@
+// How the ranks of a program divide a segment.
+#pragma once
+#include "engine/model/model.h"
+#include "engine/program/program.h"
+
+namespace rehearse::model {
+
+/// The sizes of the axes tp and cp, whether sequence parallelism divides the tokens too (then
+/// something gathers within tensor-parallel groups), whether cp ranks exchange heads for tokens,
+/// and whether a backward has two halves.
+TensorSplit tensor_split(const program::Program& program);
+
+}  // namespace rehearse::model
