@@ -150,7 +150,9 @@ class Trainer {
             faults_->recovering(read_manifest(start_.checkpoint).step);
           const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
           step = load_checkpoint(start_.checkpoint, current_->context, executor,
-                                 {.without = job_.recovery.without, .slowdown = slow});
+                                 {.without = job_.recovery.without,
+                                  .slowdown = slow,
+                                  .tell = [&](const std::string& text) { progress_.say(text); }});
         });
       } else if (!options_.import_weights.empty()) {
         import_weights(options_.import_weights, current_->context, current_->executor);
