@@ -11,8 +11,10 @@ namespace rehearse::cli {
 
 job::Job load(const std::string& path, const std::vector<std::string>& set) {
   const bool open = methods::planned(Config::load(path, set).section("method").text("name", ""));
-  if (open) return job::load_job_to_plan(path, set);
-  job::Job job = job::load_job(path, set);
+  return open ? job::load_job_to_plan(path, set) : completed(job::load_job(path, set));
+}
+
+job::Job completed(job::Job job) {
   const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
   if (!cycles && !job.plan.exchange.credit) return job;
   const std::optional<costs::Profile> profile = profile_of(job);

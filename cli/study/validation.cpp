@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "cli/study/collective_study.h"
+#include "cli/study/decision.h"
+#include "cli/study/load.h"
 #include "engine/base/config.h"
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
@@ -113,7 +115,8 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
         one.seconds = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
         continue;
       }
-      const job::Job job = job::load_job(set.file, keys);
+      job::Job job = load(set.file, keys);
+      decide_plan(job, nullptr);
       const Study s = predict_step(job, fidelity);
       if (explained) one.explanation = explain(job);
       one.seconds = s.summary.step_time.mean;
