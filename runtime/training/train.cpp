@@ -142,6 +142,7 @@ class Trainer {
     // A checkpoint has all weights: drawing them as well would take seconds for a large model.
     Executor& executor = current_->executor;
     start_.checkpoint.empty() ? executor.initialise() : executor.clear();
+    for (const PassedOver& one : start_.passed) progress_.say(describe(one));
     together(control_, "state to begin with", [&] {
       if (start_.held.newest) collect(store_, start_.held, control_, *between_);
       if (!start_.checkpoint.empty()) {
