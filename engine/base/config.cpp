@@ -172,7 +172,8 @@ void Config::finish() const {
     std::sort(here.begin(), here.end());
     here.erase(std::unique(here.begin(), here.end()), here.end());
     std::string hint = suggestion(key, here);
-    if (!elsewhere.empty()) hint = fmt::format("; did you mean \"{}\"?", elsewhere);
+    if (!elsewhere.empty() && term_note(key).empty())
+      hint = fmt::format("; did you mean \"{}\"?", elsewhere);
     if (hint.empty()) hint = fmt::format("; known here: {}", fmt::join(here, ", "));
     return table.error(key, "unknown" + hint);
   };

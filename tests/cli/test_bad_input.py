@@ -91,6 +91,26 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
 
+    def test_no_hint_leads_to_another_thing(self):
+        """What is known to be missing, or to have another name here, is said in the place of a hint."""
+        for line, says in (
+            ('model.name = "mixtral-8x7b"', "mixture of experts"),
+            ('model.name = "roberta-base"', "positions that begin at 2"),
+            ('model.name = "llama-13b"', "is not known; known: "),
+            ('cluster.name = "dgx-b200"', "is not known; known: "),
+            ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
+            ("method.ep = 2", "expert parallelism are not modelled"),
+            ("method.context_parallel = 2", "it is method.cp here"),
+        ):
+            with self.subTest(line):
+                said = self.refused("simulate", self.job(self.with_line(line)), says=[says])
+                self.assertNotIn("did you mean", said)
+        for kind, says in (("mixtral", "mixture of experts"), ("roberta", "positions that begin at 2"), ("gemma2", "GeGLU")):
+            config = self.tmp / "config.json"
+            config.write_text(json.dumps({"model_type": kind}))
+            said = self.refused("simulate", self.job(self.with_line(f'model.name = "{config}"')), says=["model_type", says])
+            self.assertNotIn("did you mean", said)
+
     def test_mesh(self):
         self.simulate(TINY + "method.dp = 3\n", "job.toml:6", "3", "the world has 4", "nearest mesh")
         self.simulate(self.with_line("cluster.world_size = 99"), '"cluster.world_size"', "at most 32")
