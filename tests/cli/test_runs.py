@@ -151,6 +151,15 @@ class Runs(TrainingCase):
                 self.assertRegex(said, rf'step-00000002 has .*{has}.*, of which method "ddp" has none')
                 self.assertNotIn("has none", self.rehearse("train", self.job(6), *TWO, "--resume").stdout)
 
+    def test_as_many_ranks_as_the_batch_can_have(self):
+        """The job states no mesh, so the number of ranks is that of the command line, not the host's cores."""
+        three = ["train", self.job(2), "--nproc", "3", "--set", "method.dp="]
+        batch = ["--set", "train.global_batch=16"]
+        said = self.refused(*three, *batch, says=['"train.global_batch": 16: must be a multiple of dp 3; nearest: 15'])
+        self.assertNotIn("the job has", said)
+        self.refused(*three, *batch, "--set", "method.dp=2", says=["--nproc 3: the job has 2 ranks"])
+        self.rehearse(*three, "--set", "train.global_batch=3")
+
     def test_an_older_format_is_named(self):
         self.rehearse("train", self.job(2), *TWO)
         manifest = self.tmp / "out/step-00000002/manifest.json"
