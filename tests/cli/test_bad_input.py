@@ -91,6 +91,11 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
 
+    def test_zero_needs_no_unit(self):
+        for text in ("0", "0B"):
+            self.rehearse("simulate", self.job(TINY), "--fidelity", "analytic", "--set", f"cluster.memory_reserve={text}")
+        self.simulate(TINY + "method.bucket = 0\n", '"method.bucket"', "at least 1 B")
+
     def test_no_hint_leads_to_another_thing(self):
         """What is known to be missing, or to have another name here, is said in the place of a hint."""
         for line, says in (
