@@ -186,8 +186,13 @@ nlohmann::ordered_json to_json(const Validation& v) {
   using Json = nlohmann::ordered_json;
   const auto summary = [&](bool calibrates) {
     const Accuracy a = accuracy(v, calibrates);
-    return Json{{"rows", a.rows},     {"refused", a.refused}, {"mean_abs_error", a.mean},
-                {"median", a.median}, {"worst", a.worst},     {"bias", a.bias}};
+    const auto known = [&](double error) { return a.rows > 0 ? Json(error) : Json(); };
+    return Json{{"rows", a.rows},
+                {"refused", a.refused},
+                {"mean_abs_error", known(a.mean)},
+                {"median", known(a.median)},
+                {"worst", known(a.worst)},
+                {"bias", known(a.bias)}};
   };
   Json rows = Json::array();
   for (const Prediction& p : v.rows) {

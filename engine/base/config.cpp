@@ -140,6 +140,16 @@ InputError Config::missing(const std::string& key) const {
     if (const std::string near = outer.nearest_unasked(section); !near.empty())
       return unknown(outer, near, section);
   }
+  // Another section may be misspelt, of which nothing is missing yet.
+  const Config file(source_, {});
+  std::vector<std::string> absent;
+  for (const std::string& asked : source_->asked)
+    if (asked.find('.') == std::string::npos && !file.has(asked)) absent.push_back(asked);
+  for (const std::string& name : file.names()) {
+    if (source_->asked.contains(name)) continue;
+    if (const std::string meant = nearest(name, absent); !meant.empty())
+      return unknown(file, name, meant);
+  }
   return error(key, "is required and missing");
 }
 

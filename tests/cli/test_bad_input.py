@@ -81,6 +81,7 @@ class Jobs(CliTestCase):
             ("d2.toml", two, 'd2.toml: key "method.name": is required and missing'),
             ("run.toml", two, 'run.toml: key "method.name": is required and missing'),
             ("d2.toml", two + '[methods]\nname = "ddp"\n', 'd2.toml:3: key "methods": unknown; did you mean "method"?'),
+            ("d2.toml", '[methods]\nname = "ddp"\n', 'd2.toml:1: key "methods": unknown; did you mean "method"?'),
         ):
             self.job(text, name)
             said = self.refused("simulate", name, cwd=self.tmp)
@@ -90,6 +91,17 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('method.name = "zero4"'), '"zero4"', "zero3")
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
+
+    def test_sizes_of_the_model(self):
+        """The key that states the wrong size is named; the length of a sequence counts with the rows of the position table."""
+        for change, key in (("layers = 10001", "layers"), ("hidden = 100000000", "hidden"), ("max_positions = 16", "max_positions")):
+            self.simulate(TINY + f"model.{change}\n", "job.toml:6", f'key "model.{key}"')
+        self.simulate(TINY + "model.hidden = 63\n", "job.toml:6", 'key "model.hidden"', "does not divide hidden = 63")
+        self.simulate(TINY + "train.seq_len = 128\nmodel.max_positions = 100\n", "job.toml:6", 'key "train.seq_len"', "max_positions = 100")
+        fits = self.job(
+            'model.name = "gpt2-124m"\nmodel.max_positions = 512\ntrain.seq_len = 512\ncluster.name = "paper"\nmethod.name = "ddp"\n'
+        )
+        self.assertEqual(self.json("simulate", fits, "--fidelity", "analytic", "--set", "train.global_batch=32")["seq_len"], 512)
 
     def test_zero_needs_no_unit(self):
         for text in ("0", "0B"):
