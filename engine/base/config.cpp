@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/config_source.h"
+#include "engine/base/foreign.h"
 
 namespace rehearse {
 namespace {
@@ -79,6 +80,7 @@ Config Config::parse(const std::string& text, const std::string& file,
   try {
     source->root = toml::parse(text, file);
   } catch (const toml::parse_error& e) {
+    refuse_measurements(text, file);
     throw InputError(fmt::format("{}:{}:{}: not TOML: {}", file, e.source().begin.line,
                                  e.source().begin.column, e.description()));
   }

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "engine/base/errors.h"
+#include "engine/base/foreign.h"
 #include "engine/base/terms.h"
 
 namespace rehearse {
@@ -62,6 +65,11 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
   fs::path path = data_dir() / folder / (name_or_path + ".toml");
   if (!name_or_path.empty() && name_or_path != hidden && fs::is_regular_file(path, ignored))
     return path;
+  if (fs::is_regular_file(name_or_path, ignored)) {
+    std::ostringstream text;
+    text << std::ifstream(name_or_path, std::ios::binary).rdbuf();
+    refuse_measurements(text.str(), name_or_path);
+  }
   std::vector<std::string> known = data_names(folder);
   std::erase(known, hidden);
   if (known.empty())

@@ -92,6 +92,34 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
 
+    def test_files_of_other_programs(self):
+        """They are named, with the way to use them or that there is none."""
+        simgrid = "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version='4.1'/>\n"
+        matrix = "        GPU0    GPU1    CPU Affinity\nGPU0     X      PIX     0-13\nGPU1    PIX      X      0-13\n"
+        chakra = '{"schema":"1.1.1-chakra.0.0.4","nodes":[{"id":1,"name":"aten::mm","type":"COMP_NODE"}]}'
+        torch = '{"schemaVersion": 1, "traceEvents": []}'
+        files = {}
+        for name, text in (("grid.xml", simgrid), ("topo.txt", matrix), ("chakra.json", chakra), ("torch.json", torch)):
+            files[name] = self.tmp / name
+            files[name].write_text(text)
+        for key, name, says in (
+            ("cluster.name", "grid.xml", "is a platform of SimGrid"),
+            ("cluster.name", "topo.txt", "is the matrix of `nvidia-smi topo -m`"),
+            ("cluster.name", "chakra.json", "is an execution trace of Chakra"),
+            ("cluster.profile", "chakra.json", "is an execution trace of Chakra"),
+            ("cluster.profile", "torch.json", "is a trace of PyTorch's profiler: `rehearse calibrate` reads it"),
+            ("faults.trace", "chakra.json", "is an execution trace of Chakra"),
+            ("faults.trace", "grid.xml", "is a platform of SimGrid"),
+        ):
+            with self.subTest(key=key, name=name):
+                self.simulate(TINY, f"{files[name]}: {says}", more=["--set", f"{key}={files[name]}"])
+        for name, says in (("chakra.json", "Chakra"), ("topo.txt", "platform file (docs/platforms.md)"), ("grid.xml", "SimGrid")):
+            self.refused("calibrate", files[name], "--device", "H100", says=[f"{files[name]}: is ", says])
+        # In the working directory a file has no slash in its name.
+        self.refused(
+            "simulate", self.job(TINY), "--set", "cluster.name=grid.xml", cwd=self.tmp, says=["grid.xml: is a platform of SimGrid"]
+        )
+
     def test_sizes_of_the_model(self):
         """The key that states the wrong size is named; the length of a sequence counts with the rows of the position table."""
         for change, key in (("layers = 10001", "layers"), ("hidden = 100000000", "hidden"), ("max_positions = 16", "max_positions")):
