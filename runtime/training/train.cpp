@@ -112,6 +112,7 @@ class Trainer {
       std::filesystem::remove_all(store_.root(), ignored);
     }
     summary.end_step = step;
+    if (faults_ != nullptr && step >= train.steps) tell_not_struck(*faults_, job_, step, control_);
     gather_observed(step, summary);
     if (control_.last_step()) {
       summary.signal = stop_.first();
