@@ -31,7 +31,7 @@ def read(top):
                 rows.append((row.get("measured_s").number(0), predicted, row.get("use").text() == "calibrate"))
         check = one.get("check")
         goal = one.get("goal_percent").number(0) / 100
-        out.append(Set(one.get("set").text(), rows, goal, check.get("mean_abs_error").number(0), check.get("rows").integer()))
+        out.append(Set(one.get("set").text(), rows, goal, check.get("mean_abs_error").optional_number(0), check.get("rows").integer()))
     return out
 
 

@@ -13,6 +13,7 @@
 #include "cli/console/teller.h"
 #include "cli/study/calibration.h"
 #include "engine/base/errors.h"
+#include "engine/base/foreign.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/units.h"
@@ -134,6 +135,7 @@ int run_calibrate(const Context& context, Options options) {
   CalibrationQuestion& question = options.question;
   question.overrides = context.set;
   question.text = read_file(question.data);
+  refuse_foreign(question.text, question.data);
   const Measurements kind = options.kind.empty() ? kind_of(question.text, question.data)
                                                  : *from_name<Measurements>(options.kind);
   check_options(kind, question);

@@ -33,7 +33,9 @@ constexpr std::size_t most_sizes = 1000;
 std::vector<std::int64_t> sizes_of(const Options& options) {
   const auto parse = [&](const std::string& text) {
     try {
-      const double value = parse_bytes(text).value;
+      // Plain numbers are bytes, as with nccl-tests.
+      const bool plain = text.find_first_not_of("0123456789") == std::string::npos;
+      const double value = parse_bytes(plain ? text + "B" : text).value;
       if (value >= 1 && value <= 1e13) return value;
     } catch (const InputError&) {
     }
@@ -160,7 +162,7 @@ void add_collective(CLI::App& app, Context& context) {
   command->add_option("--cluster", options->cluster, "Cluster, by name or file")
       ->type_name("CLUSTER")
       ->required();
-  command->add_option("--bytes", options->bytes, "Size of the tensor, or smallest:largest")
+  command->add_option("-b,--bytes", options->bytes, "Size of the tensor, or smallest:largest")
       ->type_name("BYTES")
       ->capture_default_str();
   command->add_option("--factor", options->factor, "Between two sizes")

@@ -37,12 +37,12 @@ std::string summary_table(const std::vector<Validation>& all) {
       const Accuracy a = accuracy(v, calibrates);
       if (a.rows + a.refused == 0) continue;
       const auto of_rows = [&](const std::string& text) { return a.rows == 0 ? "-" : text; };
-      lines.push_back({v.set->name, calibrates ? "calibrate" : "check", fmt::format("{}", a.rows),
-                       fmt::format("{}", a.refused), of_rows(percent(a.mean, 1)),
-                       of_rows(percent(a.median, 1)), of_rows(percent(a.worst, 1)),
-                       of_rows(error_text(a.bias)),
-                       calibrates || v.set->goal == 0 ? "" : fmt::format("{:g}%", v.set->goal),
-                       calibrates ? "" : v.set->peers});
+      lines.push_back(
+          {v.set->name, calibrates ? "calibrate" : "check", fmt::format("{}", a.rows),
+           fmt::format("{}", a.refused), a.rows == 0 ? "no row could run" : percent(a.mean, 1),
+           of_rows(percent(a.median, 1)), of_rows(percent(a.worst, 1)), of_rows(error_text(a.bias)),
+           calibrates || v.set->goal == 0 ? "" : fmt::format("{:g}%", v.set->goal),
+           calibrates ? "" : v.set->peers});
     }
   return table(lines) +
          "\nmean error: mean of |predicted / measured - 1|; bias: its signed mean; calibrate: rows "

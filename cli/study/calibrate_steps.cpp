@@ -9,6 +9,8 @@
 
 #include "cli/study/calibration.h"
 #include "cli/study/calibration_files.h"
+#include "cli/study/decision.h"
+#include "cli/study/load.h"
 #include "cli/study/validation.h"
 #include "engine/base/errors.h"
 #include "engine/base/limits.h"
@@ -96,7 +98,7 @@ class StepRows {
       one.job.cluster.replace_kind(one.kind, std::move(kind));
     }
     try {
-      return predict_step(one.job, Fidelity::analytic).summary.step_time.mean;
+      return predict_step(completed(one.job), Fidelity::analytic).summary.step_time.mean;
     } catch (const InputError& error) {
       throw unpredictable(rows_[row].name, error);
     }
@@ -131,7 +133,8 @@ class StepRows {
     MeasuredJob one;
     try {
       one.job = question_.job.empty() ? job::parse_job("", question_.data, keys)
-                                      : job::load_job(question_.job, keys);
+                                      : cli::load(question_.job, keys);
+      decide_plan(one.job, nullptr);
     } catch (const InputError& error) {
       throw unpredictable(row.name, error);
     }

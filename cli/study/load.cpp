@@ -11,8 +11,10 @@ namespace rehearse::cli {
 
 job::Job load(const std::string& path, const std::vector<std::string>& set) {
   const bool open = methods::planned(Config::load(path, set).section("method").text("name", ""));
-  if (open) return job::load_job_to_plan(path, set);
-  job::Job job = job::load_job(path, set);
+  return open ? job::load_job_to_plan(path, set) : completed(job::load_job(path, set));
+}
+
+job::Job completed(job::Job job) {
   const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
   if (!cycles && !job.plan.exchange.credit) return job;
   const std::optional<costs::Profile> profile = profile_of(job);
@@ -21,16 +23,33 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
 }
 
 job::Job load_for(const Context& context, const std::string& path, int ranks) {
-  job::Job job = load(path, context.set);
-  if (job.plan.mesh.world_size() == ranks || job.where.contains("cluster.world_size") ||
-      job.cluster.shared_cores() == 0)
-    return job;
-  std::vector<std::string> set = context.set;
-  set.push_back(fmt::format("cluster.world_size={}", ranks));
-  try {
+  const auto sized = [&] {
+    std::vector<std::string> set = context.set;
+    set.push_back(fmt::format("cluster.world_size={}", ranks));
     return load(path, set);
+  };
+  const Config file = Config::load(path, context.set);
+  const bool states_size = file.section("cluster").has("world_size");
+  std::optional<job::Job> job;
+  try {
+    job = load(path, context.set);
   } catch (const InputError&) {
-    return job;  // the job states a mesh of another size; the caller reports the mismatch
+    // A batch may suit these ranks and not as many as the host has cores.
+    if (states_size) throw;
+    try {
+      if (job = sized(); job->cluster.shared_cores() > 0) return *std::move(job);
+    } catch (const InputError&) {
+    }
+    throw;
+  }
+  if (job->plan.mesh.world_size() == ranks || states_size || job->cluster.shared_cores() == 0)
+    return *std::move(job);
+  try {
+    return sized();
+  } catch (const InputError& error) {
+    // Where the job states its mesh, the caller reports the mismatch.
+    if (job->where.contains("method.dp") || !job->plan_file.empty()) return *std::move(job);
+    throw InputError(fmt::format("{} ranks: {}", ranks, error.what()));
   }
 }
 

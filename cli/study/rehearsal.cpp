@@ -36,7 +36,7 @@ Baseline run_baseline(const std::string& method, const job::Job& job, const Stud
     all.insert(all.end(), out.set.begin(), out.set.end());
     std::optional<job::Job> other;
     try {
-      other = job::load_job(path, all);
+      other = load(path, all);
       out.step_time = time_of(study(*other, how));
       out.cannot_run.clear();
       return out;

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "cli/study/collective_study.h"
+#include "cli/study/decision.h"
+#include "cli/study/load.h"
 #include "engine/base/config.h"
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
@@ -125,7 +127,8 @@ Validation validate(const ValidationSet& set, Fidelity fidelity,
         one.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
         continue;
       }
-      const job::Job job = job::load_job(set.file, keys);
+      job::Job job = load(set.file, keys);
+      decide_plan(job, nullptr);
       if (set.kind == Measured::memory) {
         one.predicted = predict_memory(job);
         continue;
@@ -199,8 +202,13 @@ nlohmann::ordered_json to_json(const Validation& v) {
   using Json = nlohmann::ordered_json;
   const auto summary = [&](bool calibrates) {
     const Accuracy a = accuracy(v, calibrates);
-    return Json{{"rows", a.rows},     {"refused", a.refused}, {"mean_abs_error", a.mean},
-                {"median", a.median}, {"worst", a.worst},     {"bias", a.bias}};
+    const auto known = [&](double error) { return a.rows > 0 ? Json(error) : Json(); };
+    return Json{{"rows", a.rows},
+                {"refused", a.refused},
+                {"mean_abs_error", known(a.mean)},
+                {"median", known(a.median)},
+                {"worst", known(a.worst)},
+                {"bias", known(a.bias)}};
   };
   const bool bytes = v.set->kind == Measured::memory;
   const char* const measured = bytes ? "measured_bytes" : "measured_s";

@@ -99,7 +99,7 @@ class Recovery {
   /// What recoveries.jsonl will say of a recovery.
   struct Pending {
     int number = 0;
-    std::vector<int> died = {};
+    std::vector<int> died = {}, hung = {};
     int joined = 0;
     std::int64_t from_step = 0;
   };
@@ -139,6 +139,7 @@ class Recovery {
     const auto [saved, step] = newest_state();
     pending_ = Pending{.number = number_,
                        .died = ended.died,
+                       .hung = ended.hung,
                        .joined = ended.drained ? start_.ranks - ended.ranks : 0,
                        .from_step = step};
     runtime::NextStart next{
@@ -165,14 +166,21 @@ class Recovery {
 
   /// The newest undamaged checkpoint, in train.out or with the nodes, and its step.
   std::pair<std::string, std::int64_t> newest_state() const {
-    const std::string saved = runtime::newest_whole_checkpoint(job_.train.out);
-    const std::int64_t step = saved.empty() ? 0 : runtime::read_manifest(saved).step;
+    std::vector<runtime::PassedOver> passed;
+    std::string saved = runtime::newest_whole_checkpoint(job_.train.out, passed);
+    std::int64_t step = saved.empty() ? 0 : runtime::read_manifest(saved).step;
     const runtime::NodeStore store(job_);
-    if (!store.used()) return {saved, step};
-    const auto held = runtime::newest_of({runtime::held_in(store.root())},
-                                         runtime::checked_until(job_.train.out));
-    if (!held || held->step < step) return {saved, step};
-    return {store.root(), held->step};
+    if (store.used()) {
+      const auto until = runtime::checked_until(job_.train.out);
+      const std::vector<std::vector<runtime::HeldCheckpoint>> all = {
+          runtime::held_in(store.root())};
+      if (const auto held = runtime::newest_of(all, until); held && held->step >= step)
+        saved = store.root(), step = held->step;
+      std::ranges::move(runtime::passed_over(all, step), std::back_inserter(passed));
+    }
+    for (const runtime::PassedOver& one : passed)
+      if (one.step > step) fmt::print(stderr, "rehearse: {}\n", describe(one));
+    return {saved, step};
   }
 
   /// The largest start that the processes which are left, and those that stand by, can make up.
@@ -244,10 +252,11 @@ class Recovery {
   void note(std::int64_t step, std::optional<double> down_s) {
     if (!pending_) return;  // another launcher decided this start, and has died
     const Pending said = *std::exchange(pending_, std::nullopt);
-    nlohmann::ordered_json line{
-        {"schema_version", 1}, {"number", said.number},   {"policy", policy_name()},
-        {"died", said.died},   {"joined", said.joined},   {"ranks", start_.ranks},
-        {"from_step", step},   {"shares", start_.shares}, {"down_s", nullptr}};
+    nlohmann::ordered_json line{{"schema_version", 1},     {"number", said.number},
+                                {"policy", policy_name()}, {"died", said.died},
+                                {"hung", said.hung},       {"joined", said.joined},
+                                {"ranks", start_.ranks},   {"from_step", step},
+                                {"shares", start_.shares}, {"down_s", nullptr}};
     if (down_s) line["down_s"] = *down_s;
     const auto path = std::filesystem::path(job_.train.out) / recoveries;
     if (!(std::ofstream(path, std::ios::app) << line.dump() << "\n"))

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/config_source.h"
+#include "engine/base/foreign.h"
 
 namespace rehearse {
 namespace {
@@ -79,6 +80,7 @@ Config Config::parse(const std::string& text, const std::string& file,
   try {
     source->root = toml::parse(text, file);
   } catch (const toml::parse_error& e) {
+    refuse_measurements(text, file);
     throw InputError(fmt::format("{}:{}:{}: not TOML: {}", file, e.source().begin.line,
                                  e.source().begin.column, e.description()));
   }
@@ -140,6 +142,16 @@ InputError Config::missing(const std::string& key) const {
     if (const std::string near = outer.nearest_unasked(section); !near.empty())
       return unknown(outer, near, section);
   }
+  // Another section may be misspelt, of which nothing is missing yet.
+  const Config file(source_, {});
+  std::vector<std::string> absent;
+  for (const std::string& asked : source_->asked)
+    if (asked.find('.') == std::string::npos && !file.has(asked)) absent.push_back(asked);
+  for (const std::string& name : file.names()) {
+    if (source_->asked.contains(name)) continue;
+    if (const std::string meant = nearest(name, absent); !meant.empty())
+      return unknown(file, name, meant);
+  }
   return error(key, "is required and missing");
 }
 
@@ -172,7 +184,8 @@ void Config::finish() const {
     std::sort(here.begin(), here.end());
     here.erase(std::unique(here.begin(), here.end()), here.end());
     std::string hint = suggestion(key, here);
-    if (!elsewhere.empty()) hint = fmt::format("; did you mean \"{}\"?", elsewhere);
+    if (!elsewhere.empty() && term_note(key).empty())
+      hint = fmt::format("; did you mean \"{}\"?", elsewhere);
     if (hint.empty()) hint = fmt::format("; known here: {}", fmt::join(here, ", "));
     return table.error(key, "unknown" + hint);
   };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/config.h"
+#include "engine/base/terms.h"
 
 namespace rehearse {
 
@@ -52,6 +53,7 @@ inline std::string around(const std::string& path) {
 }
 
 inline std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
+  if (const std::string note = term_note(word); !note.empty()) return ": " + note;
   const std::string near = nearest(word, candidates);
   return near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near);
 }

@@ -6,12 +6,33 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "engine/base/errors.h"
+#include "engine/base/foreign.h"
+#include "engine/base/terms.h"
 
 namespace rehearse {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// The nearest name with the same digits: "llama-13b" is no typo of "llama-7b".
+std::string nearest_of_size(const std::string& name, std::vector<std::string> known) {
+  const auto digits = [](const std::string& text) {
+    std::string out;
+    for (const char c : text)
+      if (c >= '0' && c <= '9') out += c;
+    std::ranges::sort(out);
+    return out;
+  };
+  std::erase_if(known, [&](const std::string& one) { return digits(one) != digits(name); });
+  return nearest(name, known);
+}
+
+}  // namespace
 
 fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
 
@@ -44,14 +65,21 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
   fs::path path = data_dir() / folder / (name_or_path + ".toml");
   if (!name_or_path.empty() && name_or_path != hidden && fs::is_regular_file(path, ignored))
     return path;
+  if (fs::is_regular_file(name_or_path, ignored)) {
+    std::ostringstream text;
+    text << std::ifstream(name_or_path, std::ios::binary).rdbuf();
+    refuse_measurements(text.str(), name_or_path);
+  }
   std::vector<std::string> known = data_names(folder);
   std::erase(known, hidden);
   if (known.empty())
     throw InputError(fmt::format("{} \"{}\": no {} in {} (REHEARSE_DATA_DIR says where to look)",
                                  what, name_or_path, folder, data_dir().string()));
-  const std::string near = nearest(name_or_path, known);
+  const std::string note = what == "model" ? model_note(name_or_path) : "";
+  const std::string near = note.empty() ? nearest_of_size(name_or_path, known) : "";
   throw InputError(fmt::format(
-      "{} \"{}\" is not known; {}known: {}; or a path that ends in .toml", what, name_or_path,
+      "{} \"{}\" is not known{}; {}known: {}; or a path that ends in .toml", what, name_or_path,
+      note.empty() ? "" : ": " + note,
       near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near), fmt::join(known, ", ")));
 }
 

@@ -3,19 +3,13 @@
 #include "engine/base/errors.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <utility>
 
+#include "engine/base/terms.h"
+
 namespace rehearse {
 namespace {
-
-std::string folded(std::string_view text) {
-  std::string out;
-  for (char c : text)
-    out += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
@@ -34,6 +28,7 @@ std::size_t distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (!term_note(word).empty()) return "";
   const std::string wanted = folded(word);
   const std::string* best = nullptr;
   std::size_t best_distance = std::max<std::size_t>(1, wanted.size() / 3) + 1;

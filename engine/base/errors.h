@@ -25,7 +25,7 @@ struct BackendError : std::runtime_error {
 };
 
 /// The candidate with the smallest edit distance to `word`, for "did you mean"; empty when no
-/// candidate is near.
+/// candidate is near, or when `word` is another thing (term_note).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rehearse

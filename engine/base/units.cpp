@@ -84,6 +84,7 @@ double parse(std::string_view text, const Dimension& dimension) {
   if (error != std::errc{}) throw fail("it does not begin with a number");
   if (!std::isfinite(number)) throw fail("it is not finite");
   const std::string_view unit = trim(rest.substr(static_cast<std::size_t>(end - rest.data())));
+  if (unit.empty() && number == 0) return 0;
   if (unit.empty()) throw fail("it has no unit");
   const std::optional<double> scale = scale_of(unit, dimension);
   if (!scale) throw fail(fmt::format("unit \"{}\" does not fit", unit));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -49,13 +50,15 @@ bool is_count(const std::string& word) {
 
 class Reader {
  public:
-  /// `label`: before each line of the program, as of mpirun --tag-output.
-  Reader(const std::string& file, std::string label) : file_(file), label_(std::move(label)) {}
+  /// `label`: before each piece that the program writes, as of mpirun --tag-output.
+  Reader(const std::string& file, std::string label) : file_(file), label_(std::move(label)) {
+    label_.erase(label_.find_last_not_of(" \t") + 1);
+  }
 
   void read(std::string line) {
     ++line_;
     if (!line.starts_with(label_)) return;
-    line.erase(0, label_.size());
+    line = without_label(line);
     if (const auto columns = columns_of(line); !columns.empty()) {
       columns_ = columns;
       return;
@@ -77,6 +80,14 @@ class Reader {
   }
 
  private:
+  /// A line of a size is written in three pieces: a label stands before each of them.
+  std::string without_label(const std::string& line) const {
+    std::string out = line.substr(label_.size());
+    if (label_.empty() || std::isalnum(static_cast<unsigned char>(label_.back())) != 0) return out;
+    for (std::size_t at = 0; (at = out.find(label_, at)) != std::string::npos;)
+      out = fmt::format("{} {}", out.substr(0, at), out.substr(at + label_.size()));
+    return out;
+  }
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError(fmt::format("{}:{}: {}", file_, line_, what));
   }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/foreign.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
 #include "engine/base/limits.h"
@@ -196,6 +197,7 @@ std::string to_json(const Profile& p) {
 }
 
 Profile parse_profile(const std::string& text, const std::string& source) {
+  refuse_measurements(text, source);
   Json json;
   try {
     json = parse_json(text, source);

@@ -13,6 +13,7 @@
 
 #include "engine/base/csv.h"
 #include "engine/base/errors.h"
+#include "engine/base/foreign.h"
 #include "engine/faults/trace_file.h"
 
 namespace rehearse::faults {
@@ -25,6 +26,7 @@ std::string contents(const std::string& path) {
   std::ostringstream out;
   out << in.rdbuf();
   if (!in) throw InputError(fmt::format("{}: cannot be read", path));
+  refuse_foreign(out.str(), path);
   return std::move(out).str();
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/base/terms.h"
 #include "engine/methods/lowering/stage.h"
 #include "engine/methods/passes/passes.h"
 
@@ -28,9 +29,11 @@ std::string unknown_method(const std::string& name) {
   if (strategies().contains(name)) return "";
   std::vector<std::string> names;
   for (const auto& [known, strategy] : strategies()) names.push_back(known);
-  const std::string near = nearest(name, names);
+  const std::string note = term_note(name), near = nearest(name, names);
   return fmt::format("unknown method \"{}\"{}; known: {}", name,
-                     near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near),
+                     !note.empty()  ? ": " + note
+                     : near.empty() ? ""
+                                    : fmt::format(", did you mean \"{}\"?", near),
                      fmt::join(names, ", "));
 }
 

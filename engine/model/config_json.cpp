@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "engine/base/json_reader.h"
+#include "engine/base/terms.h"
 
 namespace rehearse::model {
 namespace {
@@ -141,9 +142,11 @@ ModelSpec read_config_json(const std::string& path) {
   const std::string type = file.text("model_type", "");
   const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
-    const std::string near = nearest(type, known);
+    const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
-                          near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+                          !note.empty()  ? "; " + note
+                          : near.empty() ? ""
+                                         : fmt::format("; did you mean \"{}\"?", near)));
   }
   ModelSpec m;
   m.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename().string();

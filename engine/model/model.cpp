@@ -17,6 +17,7 @@
 
 #include "engine/base/divisors.h"
 #include "engine/base/errors.h"
+#include "engine/model/size_error.h"
 
 namespace rehearse::model {
 namespace {
@@ -183,7 +184,7 @@ void build_llama(ModelSpec& m) {
 }
 
 void require(bool good, const ModelSpec& m, const char* key, auto value, const std::string& rule) {
-  if (!good) throw InputError(fmt::format("model {}: {} = {} {}", m.name, key, value, rule));
+  if (!good) throw SizeError(key, fmt::format("model {}: {} = {} {}", m.name, key, value, rule));
 }
 
 /// The keys that llama alone has.

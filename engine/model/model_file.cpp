@@ -4,6 +4,7 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/model/config_json.h"
+#include "engine/model/size_error.h"
 
 namespace rehearse::model {
 namespace {
@@ -102,8 +103,8 @@ ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelCh
   if (seq_len > 0) m.seq_len = seq_len;
   try {
     return build_model(m);
-  } catch (const InputError& error) {
-    throw InputError(path.string() + ": " + error.what());
+  } catch (const SizeError& error) {
+    throw SizeError(error.key, path.string() + ": " + error.what());
   }
 }
 

@@ -15,6 +15,7 @@
 // to rounding on another.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,12 +73,14 @@ struct LoadOptions {
   /// as the newest.
   std::vector<job::LeftState> without = {};
   double slowdown = 1;  // on purpose, reading takes so many times as long
+  /// Gets a sentence about state that this program does not have.
+  std::function<void(const std::string&)> tell = {};
 };
 
 /// Fills the state from a checkpoint and returns the step to go on with. Every rank calls it and
 /// checks the checksums of its share of the files. Throws InputError that names the file: unknown
-/// version, another model, truncated, wrong checksum, or a tensor that is missing (saved with
-/// another optimizer or precision).
+/// version, another model or optimizer, truncated, wrong checksum, or a tensor that is missing
+/// (saved with another precision).
 std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContext& context,
                              Executor& executor, const LoadOptions& options = {});
 

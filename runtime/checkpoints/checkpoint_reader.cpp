@@ -140,6 +140,11 @@ std::vector<std::byte> CheckpointReader::mean(tensors::StorageKind kind, const s
   return out;
 }
 
+bool CheckpointReader::has(tensors::StorageKind kind) const {
+  const auto first = places_.lower_bound({kind, ""});
+  return first != places_.end() && first->first.first == kind;
+}
+
 int CheckpointReader::copies(tensors::StorageKind kind, const std::string& tensor) const {
   const auto found = places_.find({kind, tensor});
   int count = 0;

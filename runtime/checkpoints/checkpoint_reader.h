@@ -34,6 +34,8 @@ class CheckpointReader {
   /// The mean of all copies of a tensor, in its type; `whole` where there is one.
   std::vector<std::byte> mean(tensors::StorageKind kind, const std::string& tensor, int age,
                               const model::TensorSpec* spec, program::DType dtype);
+  /// Whether any rank has saved state of this kind.
+  bool has(tensors::StorageKind kind) const;
   /// Number of copies (residuals, and what was each rank's own); 0: none saved.
   int copies(tensors::StorageKind kind, const std::string& tensor) const;
   /// The dtype that a tensor was saved in; f32 when there is none.

@@ -1,6 +1,7 @@
 #include "runtime/checkpoints/node_store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +12,6 @@
 #include <sstream>
 
 #include "engine/base/errors.h"
-#include "runtime/checkpoints/run_folder.h"
 #include "runtime/checkpoints/safetensors.h"
 
 namespace rehearse::runtime {
@@ -47,7 +47,13 @@ void look_at(const fs::path& checkpoint, std::map<std::uint64_t, HeldCheckpoint>
   try {
     manifest = parse_manifest(text, (checkpoint / manifest_name).string());
   } catch (const InputError&) {
-    return;  // damaged: other nodes have copies, or an older checkpoint is taken
+    // Other nodes have copies, or an older checkpoint is taken.
+    HeldCheckpoint& held = found[hash_of(checkpoint.string())];
+    held.step = *checkpoint_step(checkpoint.string());
+    held.identity = hash_of(checkpoint.string());
+    held.files[manifest_name] = 0;
+    held.damaged.push_back((checkpoint / manifest_name).string());
+    return;
   }
   HeldCheckpoint& held = found[hash_of(text)];
   held.step = manifest.step;
@@ -56,8 +62,12 @@ void look_at(const fs::path& checkpoint, std::map<std::uint64_t, HeldCheckpoint>
   held.files[manifest_name] = static_cast<std::int64_t>(text.size());
   for (const ShardRecord& shard : manifest.shards) {
     held.files[shard.file] = shard.sum.bytes;
-    if (!held.paths.contains(shard.file) && undamaged(checkpoint / shard.file, shard.sum))
-      held.paths[shard.file] = (checkpoint / shard.file).string();
+    const fs::path path = checkpoint / shard.file;
+    if (held.paths.contains(shard.file) || !fs::exists(path)) continue;
+    if (undamaged(path, shard.sum))
+      held.paths[shard.file] = path.string();
+    else
+      held.damaged.push_back(path.string());
   }
 }
 
@@ -128,8 +138,11 @@ std::vector<HeldCheckpoint> held_in(const std::string& root) {
 std::string to_json(const std::vector<HeldCheckpoint>& held) {
   json all = json::array();
   for (const HeldCheckpoint& h : held)
-    all.push_back(
-        {{"step", h.step}, {"identity", h.identity}, {"files", h.files}, {"paths", h.paths}});
+    all.push_back({{"step", h.step},
+                   {"identity", h.identity},
+                   {"files", h.files},
+                   {"paths", h.paths},
+                   {"damaged", h.damaged}});
   return all.dump();
 }
 
@@ -140,19 +153,23 @@ std::vector<HeldCheckpoint> held_from_json(const std::string& text) {
       all.push_back({.step = h.at("step"),
                      .identity = h.at("identity"),
                      .files = h.at("files"),
-                     .paths = h.at("paths")});
+                     .paths = h.at("paths"),
+                     .damaged = h.at("damaged")});
   } catch (const json::exception&) {
     throw BackendError("a rank's list of checkpoints is broken");
   }
   return all;
 }
 
-std::optional<NewestHeld> newest_of(const std::vector<std::vector<HeldCheckpoint>>& hosts,
-                                    std::optional<std::int64_t> until) {
-  struct Union {
-    std::int64_t step = 0;
-    std::set<std::string> needed, there;
-  };
+namespace {
+
+/// What the hosts have of a checkpoint if they put their files together.
+struct Union {
+  std::int64_t step = 0;
+  std::set<std::string> needed = {}, there = {}, damaged = {};
+};
+
+std::map<std::uint64_t, Union> together_of(const std::vector<std::vector<HeldCheckpoint>>& hosts) {
   std::map<std::uint64_t, Union> all;
   for (const auto& host : hosts)
     for (const HeldCheckpoint& h : host) {
@@ -160,12 +177,40 @@ std::optional<NewestHeld> newest_of(const std::vector<std::vector<HeldCheckpoint
       u.step = h.step;
       for (const auto& [file, bytes] : h.files) u.needed.insert(file);
       for (const auto& [file, path] : h.paths) u.there.insert(file);
+      u.damaged.insert(h.damaged.begin(), h.damaged.end());
     }
+  return all;
+}
+
+}  // namespace
+
+std::optional<NewestHeld> newest_of(const std::vector<std::vector<HeldCheckpoint>>& hosts,
+                                    std::optional<std::int64_t> until) {
   std::optional<NewestHeld> newest;
-  for (const auto& [identity, u] : all)
+  for (const auto& [identity, u] : together_of(hosts))
     if (u.needed == u.there && (!until || u.step <= *until) && (!newest || u.step > newest->step))
       newest = {.step = u.step, .identity = identity};
   return newest;
+}
+
+std::vector<PassedOver> passed_over(const std::vector<std::vector<HeldCheckpoint>>& hosts,
+                                    std::int64_t step) {
+  std::vector<PassedOver> out;
+  for (const auto& [identity, u] : together_of(hosts)) {
+    if (u.step <= step) continue;
+    std::vector<std::string> why;
+    for (const std::string& path : u.damaged)
+      if (!u.there.contains(fs::path(path).filename().string()))
+        why.push_back(path + ": damaged, and no node has a copy");
+    for (const std::string& file : u.needed)
+      if (!u.there.contains(file) && std::ranges::none_of(u.damaged, [&](const std::string& path) {
+            return fs::path(path).filename() == file;
+          }))
+        why.push_back(file + ": on no node that is left");
+    out.push_back({.step = u.step,
+                   .why = why.empty() ? not_checked : fmt::format("{}", fmt::join(why, ", "))});
+  }
+  return out;
 }
 
 void rewind_node(const std::string& folder, std::int64_t step) {

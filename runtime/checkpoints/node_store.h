@@ -15,6 +15,7 @@
 
 #include "engine/job/job.h"
 #include "runtime/checkpoints/manifest.h"
+#include "runtime/checkpoints/run_folder.h"
 
 namespace rehearse::runtime {
 
@@ -52,6 +53,7 @@ struct HeldCheckpoint {
   std::uint64_t identity = 0;                      // of its manifest
   std::map<std::string, std::int64_t> files = {};  // that the whole checkpoint has, and their bytes
   std::map<std::string, std::string> paths = {};   // of those that are here and undamaged
+  std::vector<std::string> damaged = {};           // paths of others that are here
 };
 
 /// All checkpoints in the folders node-* of a store that this host can see.
@@ -68,6 +70,10 @@ struct NewestHeld {
 /// `until`: what was saved after so many steps is not checked (checked_until) and does not count.
 std::optional<NewestHeld> newest_of(const std::vector<std::vector<HeldCheckpoint>>& hosts,
                                     std::optional<std::int64_t> until = {});
+
+/// The checkpoints after `step` that newest_of does not count, and why.
+std::vector<PassedOver> passed_over(const std::vector<std::vector<HeldCheckpoint>>& hosts,
+                                    std::int64_t step);
 
 /// Removes what a run has in a node's folder after `step` steps (-1: everything).
 void rewind_node(const std::string& folder, std::int64_t step);

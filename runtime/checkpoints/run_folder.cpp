@@ -25,17 +25,6 @@ using nlohmann::json;
 
 constexpr std::string_view prefix = "step-", half_written = ".part";
 
-/// The step in the name of a checkpoint's folder; nothing when it is no such name.
-std::optional<std::int64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  std::int64_t step = 0;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, step);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  return step;
-}
-
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> all;
@@ -53,7 +42,7 @@ void drop(const fs::path& path) {
 
 void remove_half_written(const std::string& folder) {
   for (const fs::path& path : entries_of(folder))
-    if (path.extension() == half_written && step_of(path.stem())) drop(path);
+    if (path.extension() == half_written && checkpoint_step(path.stem())) drop(path);
 }
 
 std::vector<std::string> lines_of(const std::string& path) {
@@ -77,22 +66,15 @@ std::int64_t steps_told(const std::string& folder) {
   return 0;
 }
 
-/// The complete checkpoints that the run's checks cover, oldest first.
-std::vector<std::string> checked_checkpoints_in(const std::string& folder) {
-  std::vector<std::string> all = checkpoints_in(folder);
-  if (const auto until = checked_until(folder))
-    std::erase_if(all, [&](const fs::path& path) { return step_of(path) > *until; });
-  return all;
-}
-
-bool undamaged(const std::string& checkpoint) {
+/// What is wrong with the files of a checkpoint; empty: nothing.
+std::string damage_of(const std::string& checkpoint) {
   try {
     CheckpointReader reader(checkpoint);
     for (std::size_t shard = 0; shard < reader.manifest().shards.size(); ++shard)
       reader.verify(shard);
-    return true;
-  } catch (const InputError&) {
-    return false;
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
   }
 }
 
@@ -106,6 +88,16 @@ bool is_whole(const std::string& checkpoint) {
 
 }  // namespace
 
+std::optional<std::int64_t> checkpoint_step(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  std::int64_t step = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return step;
+}
+
 std::string metrics_path(const std::string& folder) {
   return (fs::path(folder) / "metrics.jsonl").string();
 }
@@ -116,7 +108,7 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step) {
 std::vector<std::string> checkpoints_in(const std::string& folder) {
   std::vector<std::pair<std::int64_t, std::string>> found;
   for (const fs::path& path : entries_of(folder))
-    if (const auto step = step_of(path); step && fs::exists(path / manifest_name))
+    if (const auto step = checkpoint_step(path); step && fs::exists(path / manifest_name))
       found.emplace_back(*step, path.string());
   std::ranges::sort(found);
   const auto paths = std::views::values(found);
@@ -134,19 +126,29 @@ std::optional<std::int64_t> checked_until(const std::string& folder) {
 
 std::string find_checkpoint(const std::string& folder_or_checkpoint) {
   if (fs::exists(fs::path(folder_or_checkpoint) / manifest_name)) return folder_or_checkpoint;
-  const std::vector<std::string> all = checked_checkpoints_in(folder_or_checkpoint);
-  if (!all.empty()) return all.back();
-  if (checkpoints_in(folder_or_checkpoint).empty())
+  const std::vector<std::string> all = checkpoints_in(folder_or_checkpoint);
+  if (all.empty())
     throw InputError(fmt::format("{}: no checkpoint there to resume from", folder_or_checkpoint));
-  throw InputError(fmt::format(
-      "{}: each checkpoint there was saved after the last passed check (run.check_every); "
-      "--resume-from names one nevertheless",
-      folder_or_checkpoint));
+  const auto until = checked_until(folder_or_checkpoint);
+  for (const std::string& path : all | std::views::reverse)
+    if (!until || checkpoint_step(path) <= *until) return path;
+  throw InputError(
+      fmt::format("{}: each checkpoint there was {}; --resume-from names one nevertheless",
+                  folder_or_checkpoint, not_checked));
 }
 
-std::string newest_whole_checkpoint(const std::string& folder) {
-  for (const std::string& path : checked_checkpoints_in(folder) | std::views::reverse)
-    if (undamaged(path)) return path;
+std::string describe(const PassedOver& passed) {
+  return fmt::format("the checkpoint of step {} is passed over: {}", passed.step, passed.why);
+}
+
+std::string newest_whole_checkpoint(const std::string& folder, std::vector<PassedOver>& passed) {
+  const auto until = checked_until(folder);
+  for (const std::string& path : checkpoints_in(folder) | std::views::reverse) {
+    const std::int64_t step = *checkpoint_step(path);
+    const std::string why = until && step > *until ? path + ": " + not_checked : damage_of(path);
+    if (why.empty()) return path;
+    passed.push_back({.step = step, .why = why});
+  }
   return "";
 }
 
@@ -197,7 +199,7 @@ void keep_newest(const std::string& folder) {
 
 void rewind_run(const std::string& folder, std::int64_t step, bool checked) {
   for (const std::string& path : checkpoints_in(folder) | std::views::reverse)
-    if (step_of(fs::path(path)) > step) drop(path);
+    if (checkpoint_step(path) > step) drop(path);
   remove_half_written(folder);
   const std::string path = metrics_path(folder);
   if (!fs::exists(path)) return;
@@ -213,11 +215,11 @@ void rewind_run(const std::string& folder, std::int64_t step, bool checked) {
 }
 
 std::string undamaged_checkpoint_before(const std::string& checkpoint) {
-  if (undamaged(checkpoint)) return "";
+  if (damage_of(checkpoint).empty()) return "";
   const fs::path path = checkpoint;
   const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();
   for (const std::string& other : checkpoints_in(folder) | std::views::reverse)
-    if (step_of(fs::path(other)) < step_of(path) && undamaged(other))
+    if (checkpoint_step(other) < checkpoint_step(path) && damage_of(other).empty())
       return fmt::format("; the one before it is whole: --resume-from {}", other);
   return "";
 }

@@ -12,16 +12,27 @@ namespace rehearse::runtime {
 std::string metrics_path(const std::string& folder);
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
+/// The step in the name of a checkpoint's folder; nothing when it is no such name.
+std::optional<std::int64_t> checkpoint_step(const std::string& path);
 /// The complete checkpoints in a folder, oldest first.
 std::vector<std::string> checkpoints_in(const std::string& folder);
 /// The step of the newest passed check of the run in a folder (run.check_every): what was saved
 /// after it may hold wrong numbers. Nothing when the run is not checked.
 std::optional<std::int64_t> checked_until(const std::string& folder);
+/// Why a checkpoint after that step does not count.
+inline constexpr const char* not_checked = "saved after the last passed check (run.check_every)";
 /// The newest complete checkpoint in a folder that the run's checks cover, or the argument itself
 /// if it is a checkpoint. Throws InputError when there is none.
 std::string find_checkpoint(const std::string& folder_or_checkpoint);
-/// The same, whose files all have their checksums; empty: none.
-std::string newest_whole_checkpoint(const std::string& folder);
+/// A checkpoint without which a run goes on, and why: "FILE: what is wrong".
+struct PassedOver {
+  std::int64_t step = 0;
+  std::string why = {};
+};
+std::string describe(const PassedOver& passed);
+/// The newest checkpoint that the run's checks cover and whose files all have their checksums;
+/// empty: none. Adds newer ones to `passed`.
+std::string newest_whole_checkpoint(const std::string& folder, std::vector<PassedOver>& passed);
 /// Whether a checkpoint lies in this folder.
 bool lies_in(const std::string& checkpoint, const std::string& folder);
 

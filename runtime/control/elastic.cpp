@@ -45,7 +45,7 @@ class Elastic {
                    ended.status == 0 ? NodeState::done
                    : ended.drained   ? NodeState::drained
                                      : NodeState::failed,
-                   ended.status, ended.died, ranks_.stuck());
+                   ended.status, ended.died, ended.hung);
       }
     } catch (...) {
       ranks_.kill_all(SIGKILL);
@@ -167,6 +167,11 @@ class Elastic {
       return n.state == NodeState::drained;
     });
     if (!first) ended.died = died_in(last, were);
+    for (const RendezvousNode& n : were) {
+      if (n.start != last.number) continue;
+      for (const int rank : n.stuck)
+        if (std::ranges::count(ended.hung, rank) == 0) ended.hung.push_back(rank);
+    }
     if (!ended.died.empty()) ended.drained = false;
     const auto next = options_.recover(ended);
     if (!next) return end(last, 1);

@@ -13,7 +13,8 @@ namespace {
 
 std::string place(const RankView& rank, const LaneView& lane, Deadline now,
                   const ControlOptions& options) {
-  std::string text = fmt::format("lane {} has been at step {}", lane.name, lane.step());
+  // Lanes count steps from 0, everything that users see from 1.
+  std::string text = fmt::format("lane {} has been at step {}", lane.name, lane.step() + 1);
   if (lane.op() != none) {
     text += fmt::format(", op {}", lane.op());
     if (options.describe) text += fmt::format(" ({})", options.describe(rank.rank, lane.op()));

@@ -21,6 +21,7 @@ struct Launched {
   int ranks = 0;               // of this start; 0: there was none yet
   int recoveries = 0;          // elastic: of the run so far
   std::vector<int> died = {};  // ranks that a signal from elsewhere ended
+  std::vector<int> hung = {};  // ranks that made no progress or were silent: the cause of the end
   int standing_by = 0;         // processes that stand by and can become ranks
   bool interrupted = false;    // by a signal to the launcher
   bool drained = false;        // because a process that stands by can join, or of `rebalanced`

@@ -50,6 +50,7 @@ Launched LocalRanks::outcome() {
   Launched ended{.status = gravest(),
                  .ranks = ranks_,
                  .died = died_,
+                 .hung = stuck_,
                  .standing_by = ready_spares(),
                  .interrupted = interrupted(),
                  .drained = draining_ && !failed_};

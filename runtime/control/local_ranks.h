@@ -45,8 +45,6 @@ class LocalRanks {
   bool draining() const { return draining_; }
   /// Whether rank 0 is here and runs steps.
   bool began() const { return began_; }
-  /// The ranks that were stuck, as the ranks here know: here or elsewhere.
-  const std::vector<int>& stuck() const { return stuck_; }
   /// The signal that asked this launcher to stop; 0: none.
   int signal() const { return signal_; }
   std::uint16_t port() const { return port_of(listener_.get()); }

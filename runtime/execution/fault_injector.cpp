@@ -175,6 +175,24 @@ void FaultInjector::strike(std::int64_t step, Due due, const std::string& shard)
   for (const faults::Event& event : now) act(event, step, shard);
 }
 
+std::vector<std::string> FaultInjector::not_struck(std::int64_t steps) const {
+  std::vector<std::string> out;
+  for (const Mine& m : mine_) {
+    if (m.struck || !m.notes) continue;
+    const faults::Event& e = m.event;
+    const std::string why =
+        e.phase == Phase::recovery ? "no recovery took place"
+        : e.step > steps           ? fmt::format("the run ended after step {}", steps)
+        : e.phase == Phase::save || damages(e.kind)
+            ? fmt::format("no checkpoint of its target was saved in step {} or later", e.step)
+            : fmt::format("its target has no op of the phase {} in step {}", name_of(e.phase),
+                          e.step);
+    out.push_back(
+        fmt::format("event {} ({}) did not strike: {}", m.number + 1, name_of(e.kind), why));
+  }
+  return out;
+}
+
 void FaultInjector::on_corruption(Corrupt corrupt) {
   const std::lock_guard lock(mutex_);
   corrupt_ = std::move(corrupt);

@@ -55,6 +55,9 @@ class FaultInjector {
   void on_corruption(Corrupt corrupt);
   /// Sets what takes a node away: its other processes, and what it keeps.
   void on_node_death(std::function<void()> lose) { lose_node_ = std::move(lose); }
+  /// Why each event of this rank that has not struck did not, at the end of a run of `steps` steps:
+  /// a sentence each. Of an event of several ranks, one of them says it.
+  std::vector<std::string> not_struck(std::int64_t steps) const;
   /// Factor on the time of local ops now.
   double slowdown() const { return ops_.now(); }
   /// Factor on the time of this rank's reads and writes of checkpoints now. `shared`: on the disk

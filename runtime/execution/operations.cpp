@@ -51,7 +51,7 @@ bool Operations::work(Prepared& p, std::int64_t step) {
               throw BackendError(
                   fmt::format("channel {}: step {} needs a message, but every sender "
                               "has ended",
-                              program_.channels[take.channel].name, step));
+                              program_.channels[take.channel].name, step + 1));
             last_sender_[take.channel] = got.from;
             goes_on = !got.last;
           },

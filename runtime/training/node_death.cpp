@@ -1,6 +1,9 @@
 #include "runtime/training/node_death.h"
 
+#include <fmt/format.h>
+
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -36,6 +39,15 @@ void lose_node(const job::Job& job, const NodeStore& store, const Control& contr
   std::filesystem::rename(folder, lost, error);
   for (int again = 0; again < 100 && std::filesystem::exists(lost); ++again)
     std::filesystem::remove_all(lost, error);
+}
+
+void tell_not_struck(const FaultInjector& faults, const job::Job& job, std::int64_t steps,
+                     Control& control) {
+  std::string mine;
+  for (const std::string& sentence : faults.not_struck(steps))
+    mine += fmt::format("warning: {}: {}\n", job.faults.trace, sentence);
+  for (const std::string& text : control.gather("events that did not strike", mine))
+    if (control.environment().rank == 0) std::fputs(text.c_str(), stderr);
 }
 
 }  // namespace rehearse::runtime

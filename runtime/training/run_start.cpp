@@ -19,11 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The step of the newest checkpoint in a folder; -1: there is none that counts.
-std::int64_t newest_step(const std::string& folder) {
+/// The step of the newest checkpoint in a folder; -1: there is none that counts. Adds one whose
+/// manifest is damaged to `passed`.
+std::int64_t newest_step(const std::string& folder, std::vector<PassedOver>& passed) {
   try {
     return read_manifest(find_checkpoint(folder)).step;
-  } catch (const InputError&) {
+  } catch (const InputError& error) {
+    const std::vector<std::string> all = checkpoints_in(folder);
+    if (!all.empty()) passed.push_back({.step = *checkpoint_step(all.back()), .why = error.what()});
     return -1;
   }
 }
@@ -74,8 +77,9 @@ RunStart find_start(const job::Job& job, const TrainOptions& options, const Node
   if (options.resume && store.used() && from_nodes) {
     start.held = gather_held(store, checked_until(job.train.out), control);
     const bool first = control.environment().rank == 0 && options.resume_from.empty();
-    const std::vector<std::string> on_disk = control.gather(
-        "newest step in train.out", first ? std::to_string(newest_step(job.train.out)) : "-1");
+    const std::vector<std::string> on_disk =
+        control.gather("newest step in train.out",
+                       first ? std::to_string(newest_step(job.train.out, start.passed)) : "-1");
     if (start.held.newest && start.held.newest->step < std::stoll(on_disk[0]))
       start.held.newest.reset();
   }
@@ -93,6 +97,13 @@ RunStart find_start(const job::Job& job, const TrainOptions& options, const Node
     });
     control.agree("the step of " + start.checkpoint, step);
     start.within = !job.train.out.empty() && lies_in(start.checkpoint, job.train.out);
+  }
+  if (control.environment().rank == 0 && options.resume_from.empty() && !start.checkpoint.empty()) {
+    std::ranges::move(passed_over(start.held.of_rank, -1), std::back_inserter(start.passed));
+    const std::int64_t step = *checkpoint_step(start.checkpoint);
+    std::erase_if(start.passed, [&](const PassedOver& one) { return one.step <= step; });
+  } else {
+    start.passed.clear();
   }
   together(control, "train.out", [&] {
     if (!job.train.out.empty() && control.environment().rank == 0)

@@ -16,6 +16,8 @@ struct RunStart {
   bool within = false;  // the checkpoint belongs to the run in train.out, which is continued
   HeldByAll held =
       {};  // its newest is the checkpoint, which must be collected first; or it has none
+  /// Rank 0, where the run chose the checkpoint: newer ones.
+  std::vector<PassedOver> passed = {};
 };
 
 /// Every rank calls it. Throws the same InputError on all ranks when there is no checkpoint to

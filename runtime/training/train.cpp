@@ -112,6 +112,7 @@ class Trainer {
       std::filesystem::remove_all(store_.root(), ignored);
     }
     summary.end_step = step;
+    if (faults_ != nullptr && step >= train.steps) tell_not_struck(*faults_, job_, step, control_);
     gather_observed(step, summary);
     if (control_.last_step()) {
       summary.signal = stop_.first();
@@ -142,6 +143,7 @@ class Trainer {
     // A checkpoint has all weights: drawing them as well would take seconds for a large model.
     Executor& executor = current_->executor;
     start_.checkpoint.empty() ? executor.initialise() : executor.clear();
+    for (const PassedOver& one : start_.passed) progress_.say(describe(one));
     together(control_, "state to begin with", [&] {
       if (start_.held.newest) collect(store_, start_.held, control_, *between_);
       if (!start_.checkpoint.empty()) {
@@ -150,7 +152,9 @@ class Trainer {
             faults_->recovering(read_manifest(start_.checkpoint).step);
           const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
           step = load_checkpoint(start_.checkpoint, current_->context, executor,
-                                 {.without = job_.recovery.without, .slowdown = slow});
+                                 {.without = job_.recovery.without,
+                                  .slowdown = slow,
+                                  .tell = [&](const std::string& text) { progress_.say(text); }});
         });
       } else if (!options_.import_weights.empty()) {
         import_weights(options_.import_weights, current_->context, current_->executor);

@@ -81,6 +81,7 @@ class Jobs(CliTestCase):
             ("d2.toml", two, 'd2.toml: key "method.name": is required and missing'),
             ("run.toml", two, 'run.toml: key "method.name": is required and missing'),
             ("d2.toml", two + '[methods]\nname = "ddp"\n', 'd2.toml:3: key "methods": unknown; did you mean "method"?'),
+            ("d2.toml", '[methods]\nname = "ddp"\n', 'd2.toml:1: key "methods": unknown; did you mean "method"?'),
         ):
             self.job(text, name)
             said = self.refused("simulate", name, cwd=self.tmp)
@@ -90,6 +91,70 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('method.name = "zero4"'), '"zero4"', "zero3")
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
+
+    def test_files_of_other_programs(self):
+        """They are named, with the way to use them or that there is none."""
+        simgrid = "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version='4.1'/>\n"
+        matrix = "        GPU0    GPU1    CPU Affinity\nGPU0     X      PIX     0-13\nGPU1    PIX      X      0-13\n"
+        chakra = '{"schema":"1.1.1-chakra.0.0.4","nodes":[{"id":1,"name":"aten::mm","type":"COMP_NODE"}]}'
+        torch = '{"schemaVersion": 1, "traceEvents": []}'
+        files = {}
+        for name, text in (("grid.xml", simgrid), ("topo.txt", matrix), ("chakra.json", chakra), ("torch.json", torch)):
+            files[name] = self.tmp / name
+            files[name].write_text(text)
+        for key, name, says in (
+            ("cluster.name", "grid.xml", "is a platform of SimGrid"),
+            ("cluster.name", "topo.txt", "is the matrix of `nvidia-smi topo -m`"),
+            ("cluster.name", "chakra.json", "is an execution trace of Chakra"),
+            ("cluster.profile", "chakra.json", "is an execution trace of Chakra"),
+            ("cluster.profile", "torch.json", "is a trace of PyTorch's profiler: `rehearse calibrate` reads it"),
+            ("faults.trace", "chakra.json", "is an execution trace of Chakra"),
+            ("faults.trace", "grid.xml", "is a platform of SimGrid"),
+        ):
+            with self.subTest(key=key, name=name):
+                self.simulate(TINY, f"{files[name]}: {says}", more=["--set", f"{key}={files[name]}"])
+        for name, says in (("chakra.json", "Chakra"), ("topo.txt", "platform file (docs/platforms.md)"), ("grid.xml", "SimGrid")):
+            self.refused("calibrate", files[name], "--device", "H100", says=[f"{files[name]}: is ", says])
+        # In the working directory a file has no slash in its name.
+        self.refused(
+            "simulate", self.job(TINY), "--set", "cluster.name=grid.xml", cwd=self.tmp, says=["grid.xml: is a platform of SimGrid"]
+        )
+
+    def test_sizes_of_the_model(self):
+        """The key that states the wrong size is named; the length of a sequence counts with the rows of the position table."""
+        for change, key in (("layers = 10001", "layers"), ("hidden = 100000000", "hidden"), ("max_positions = 16", "max_positions")):
+            self.simulate(TINY + f"model.{change}\n", "job.toml:6", f'key "model.{key}"')
+        self.simulate(TINY + "model.hidden = 63\n", "job.toml:6", 'key "model.hidden"', "does not divide hidden = 63")
+        self.simulate(TINY + "train.seq_len = 128\nmodel.max_positions = 100\n", "job.toml:6", 'key "train.seq_len"', "max_positions = 100")
+        fits = self.job(
+            'model.name = "gpt2-124m"\nmodel.max_positions = 512\ntrain.seq_len = 512\ncluster.name = "paper"\nmethod.name = "ddp"\n'
+        )
+        self.assertEqual(self.json("simulate", fits, "--fidelity", "analytic", "--set", "train.global_batch=32")["seq_len"], 512)
+
+    def test_zero_needs_no_unit(self):
+        for text in ("0", "0B"):
+            self.rehearse("simulate", self.job(TINY), "--fidelity", "analytic", "--set", f"cluster.memory_reserve={text}")
+        self.simulate(TINY + "method.bucket = 0\n", '"method.bucket"', "at least 1 B")
+
+    def test_no_hint_leads_to_another_thing(self):
+        """What is known to be missing, or to have another name here, is said in the place of a hint."""
+        for line, says in (
+            ('model.name = "mixtral-8x7b"', "mixture of experts"),
+            ('model.name = "roberta-base"', "positions that begin at 2"),
+            ('model.name = "llama-13b"', "is not known; known: "),
+            ('cluster.name = "dgx-b200"', "is not known; known: "),
+            ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
+            ("method.ep = 2", "expert parallelism are not modelled"),
+            ("method.context_parallel = 2", "it is method.cp here"),
+        ):
+            with self.subTest(line):
+                said = self.refused("simulate", self.job(self.with_line(line)), says=[says])
+                self.assertNotIn("did you mean", said)
+        for kind, says in (("mixtral", "mixture of experts"), ("roberta", "positions that begin at 2"), ("gemma2", "GeGLU")):
+            config = self.tmp / "config.json"
+            config.write_text(json.dumps({"model_type": kind}))
+            said = self.refused("simulate", self.job(self.with_line(f'model.name = "{config}"')), says=["model_type", says])
+            self.assertNotIn("did you mean", said)
 
     def test_mesh(self):
         self.simulate(TINY + "method.dp = 3\n", "job.toml:6", "3", "the world has 4", "nearest mesh")

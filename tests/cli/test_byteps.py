@@ -49,6 +49,16 @@ class BytePs(RecoveryCase):
         "train.seq_len": 8,
     }
 
+    def test_an_event_that_strikes_nobody_is_said(self):
+        """A server updates no weights, and the run ends before the second event."""
+        trace = self.trace({"kind": "rank_dies", "rank": 4, "step": 2, "phase": "update"}, {"kind": "rank_dies", "rank": 1, "step": 90})
+        keys = self.KEYS | {"train.out": str(self.tmp / "run"), "train.steps": 3}
+        done = self.rehearse("train", self.job(), "--nproc", "6", "--quiet", *sets(keys), "--faults", trace)
+        self.assertIn(
+            f"warning: {trace}: event 1 (rank_dies) did not strike: its target has no op of the phase update in step 2\n", done.stderr
+        )
+        self.assertIn(f"warning: {trace}: event 2 (rank_dies) did not strike: the run ended after step 3\n", done.stderr)
+
     def run_of(self, command, *more, **keys):
         keys = self.KEYS | {"train.out": str(self.tmp / "run")} | keys
         more += ("--overwrite",) if command == "train" else ()

@@ -148,6 +148,23 @@ class Calibrate(CliTestCase):
             self.assertAlmostEqual(size["seconds"] / wanted["seconds"], 1, delta=0.03)
         self.assertIn("100%", result["facts"]["links"])
 
+    def test_labels_of_a_launcher_before_each_piece_of_a_line(self):
+        """nccl-tests writes a line of a size in three pieces, and `mpirun --tag-output` labels each of them."""
+        measured = self.collective()[:6]
+        plain = self.nccl_output(measured)
+        lines = []
+        for line in open(plain).read().splitlines(keepends=True):
+            words = line.split()
+            pieces = [line] if line.startswith("#") else [" ".join(words[:5]), *(f"     {' '.join(words[i : i + 4])}" for i in (5, 9))]
+            lines.append([*pieces[:-1], pieces[-1].rstrip("\n") + "\n"])
+        wanted = self.json("calibrate", plain, *NCCL)["rows"]
+        for label in ("[0] ", "[1,0]<stdout>:"):
+            with self.subTest(label):
+                tagged = self.tmp / "tagged.txt"
+                rest = label.rstrip()
+                tagged.write_text("".join(label + rest.join(pieces) for pieces in lines))
+                self.assertEqual(self.json("calibrate", tagged, *NCCL)["rows"], wanted)
+
     def test_slower_links_are_said(self):
         slow = [size | {"seconds": size["seconds"] * (1.6 if size["bytes"] > 1e7 else 1)} for size in self.collective()]
         notes = self.json("calibrate", self.nccl_output(slow), *NCCL)["notes"]

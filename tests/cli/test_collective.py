@@ -34,6 +34,16 @@ class Collective(CliTestCase):
         self.assertEqual((lines[0][7], lines[2][7]), ("LL", "Simple"))
         self.assertGreater(float(lines[2][5]), 200)
 
+    def test_sizes_as_nccl_tests_takes_them(self):
+        """A number without a unit is bytes, and -b is --bytes."""
+        plain = self.sizes(*ON, "-b", "8:64")
+        self.assertEqual([size["bytes"] for size in plain], [8, 16, 32, 64])
+        self.assertEqual(self.sizes(*ON, "--bytes", "8B:64B"), plain)
+        self.assertEqual([size["bytes"] for size in self.sizes(*ON, "-b", "8")], [8])
+        self.assertEqual(self.sizes(*ON, "--bytes", "8:8GiB")[-1]["bytes"], 8 << 30)
+        for wrong in ("0", "8:", "8x", "-8"):
+            self.refused(*ON, f"--bytes={wrong}", says=["is not a size from 1 B"])
+
     def test_a_library_without_protocols_runs_in_rounds(self):
         (size,) = self.sizes(*ON, "--bytes", "1MiB", "--software", "rehearse")
         self.assertEqual(size["protocol"], "")

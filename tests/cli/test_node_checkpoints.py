@@ -157,6 +157,25 @@ class NodeCheckpoints(TrainingCase):
                 self.assertEqual(self.state_of(f"cut-{method}"), whole)
                 shutil.rmtree(self.tmp / "whole")
 
+    def test_a_damaged_checkpoint_of_nodes_is_passed_over_and_said(self):
+        trace = self.tmp / "faults.toml"
+        trace.write_text(
+            'version = 1\n[[event]]\nkind = "checkpoint_flipped"\nrank = 1\nstep = 4\n[[event]]\nkind = "rank_dies"\nrank = 3\nstep = 6\n'
+        )
+        keys = {"checkpoint.place": "memory", "checkpoint.folder": str(self.memory), "checkpoint.full_every": 1000}
+        keys |= {"train.save_every": 2, "train.steps": 8}
+        said = r"the checkpoint of step 4 is passed over: \S+/node-0/step-00000004/rank-00001.safetensors: damaged, and no node has a copy"
+        with self.subTest("a recovery"):
+            command = self.command("cut", "zero2", keys | {"recovery.restarts": 1}, "--nproc", "4", "--faults", str(trace))
+            done = self.rehearse(*command[1:])
+            self.assertRegex(done.stderr, rf"rehearse: {said}")
+            self.assertEqual([note["from_step"] for note in self.recoveries("cut")], [2])
+        with self.subTest("--resume"):
+            self.rehearse(*self.command("kept", "zero2", keys, "--nproc", "4", "--faults", str(trace))[1:], expect=1)
+            done = self.rehearse(*self.command("kept", "zero2", keys, "--nproc", "4", "--resume")[1:])
+            self.assertRegex(done.stdout, said)
+            self.assertEqual(self.steps_in("kept"), list(range(1, 9)))
+
     @pytest.mark.soak
     def test_a_trace_takes_a_node_away(self):
         """Its ranks and its memory, while the step is computed."""

@@ -244,8 +244,11 @@ class Recovery(RecoveryCase):
     @pytest.mark.soak
     def test_ranks_that_never_end_are_killed_at_the_verdict(self):
         """One hangs, one is stopped for good. By itself the first ends after 5 s, and the launcher waits 10 s for others that do not."""
-        trace = self.trace({"kind": "hangs", "rank": 1, "step": 10}, {"kind": "freezes", "rank": 0, "step": 20})
+        trace = self.trace({"kind": "hangs", "rank": 1, "step": 10, "phase": "exchange"}, {"kind": "freezes", "rank": 0, "step": 20})
         hung, stopped = self.struck(trace, 2, {"run.timeout": "2s", "run.heartbeat": "500ms"})
+        self.assertEqual([(n["died"], n["hung"]) for n in (hung, stopped)], [([], [1]), ([], [0])])
+        self.assertIn("rank 1 ", self.said)
+        self.assertIn("lane dp has been at step 10, op", self.said)
         self.assertLess(hung["down_s"], 5)
         self.assertLess(stopped["down_s"], 10)
 
@@ -255,6 +258,7 @@ class Recovery(RecoveryCase):
         self.whole("whole", 2, keys)
         with self.start("struck", 2, keys | {"recovery.restarts": 20}, "--faults", trace) as child:
             _, said = child.communicate(timeout=240)
+        self.said = said
         self.assertEqual(child.returncode, 0, said)
         lines = (self.tmp / "struck/faults.jsonl").read_text().splitlines()
         self.assertEqual(sorted(json.loads(line)["event"] for line in lines), list(range(events)))  # each once
@@ -306,6 +310,9 @@ class Recovery(RecoveryCase):
         )
         notes = self.struck(trace, 4, {"checkpoint.kind": "sharded"})
         self.assertEqual([n["from_step"] for n in notes], [20, 25])
+        for step, what in ((25, "checksum"), (30, "truncated")):
+            path = self.tmp / f"struck/step-{step:08}/rank-00000.safetensors"
+            self.assertRegex(self.said, rf"rehearse: the checkpoint of step {step} is passed over: {path}: .*{what}")
 
     def test_events_that_ranks_cannot_replay(self):
         for event, says in (

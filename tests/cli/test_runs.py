@@ -130,6 +130,36 @@ class Runs(TrainingCase):
         self.assertEqual(self.out(), ["step-00000006", "step-00000008"])
         self.assertEqual(json.loads(manifest.read_text())["step"], 8)
 
+    def test_a_run_keeps_its_optimizer(self):
+        for saved, other in (("adamw", "sgd"), ("sgd", "adamw")):
+            with self.subTest(saved=saved):
+                self.rehearse("train", self.job(2), *TWO, "--overwrite", "--set", f"train.optimizer={saved}")
+                on = ["train", self.job(4), *TWO, "--resume", "--set", f"train.optimizer={other}"]
+                self.refused(*on, says=["step-00000002", f'train.optimizer = "{saved}"', f'the job has "{other}"', "recovery.without"])
+                self.assertEqual(self.steps(), [1, 2])
+                self.rehearse(*on, "--set", 'recovery.without=["moments"]')
+                self.assertEqual(self.steps(), [1, 2, 3, 4])
+
+    def test_state_that_another_method_does_not_have_is_told(self):
+        for method, keys, has in (
+            ("topk-sync", [], "residuals of error feedback"),
+            ("diloco", ["--set", "method.local_steps=1"], "momentum"),
+        ):
+            with self.subTest(method=method):
+                self.rehearse("train", self.job(2), *TWO, "--overwrite", "--set", f"method.name={method}", *keys)
+                said = self.rehearse("train", self.job(4), *TWO, "--resume").stdout
+                self.assertRegex(said, rf'step-00000002 has .*{has}.*, of which method "ddp" has none')
+                self.assertNotIn("has none", self.rehearse("train", self.job(6), *TWO, "--resume").stdout)
+
+    def test_as_many_ranks_as_the_batch_can_have(self):
+        """The job states no mesh, so the number of ranks is that of the command line, not the host's cores."""
+        three = ["train", self.job(2), "--nproc", "3", "--set", "method.dp="]
+        batch = ["--set", "train.global_batch=16"]
+        said = self.refused(*three, *batch, says=['"train.global_batch": 16: must be a multiple of dp 3; nearest: 15'])
+        self.assertNotIn("the job has", said)
+        self.refused(*three, *batch, "--set", "method.dp=2", says=["--nproc 3: the job has 2 ranks"])
+        self.rehearse(*three, "--set", "train.global_batch=3")
+
     def test_an_older_format_is_named(self):
         self.rehearse("train", self.job(2), *TWO)
         manifest = self.tmp / "out/step-00000002/manifest.json"

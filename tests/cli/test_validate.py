@@ -141,6 +141,15 @@ class Validate(CliTestCase):
         self.assertEqual(json.loads(written.read_text())["sets"], self.json("validate", SET)["sets"])
         self.refused("validate", SET, "-o", self.tmp / "no" / "folder.svg", says=["--output", "does not exist"])
 
+    def test_a_set_of_which_no_row_could_run(self):
+        """Its clusters are larger than the one that --set gives to all rows."""
+        sets = [SET, "sc21", "--set", "cluster.name=dgx1:1"]
+        own, other = self.json("validate", *sets)["sets"]
+        self.assertGreater(own["check"]["rows"], 0)
+        self.assertEqual((other["check"]["rows"], other["check"]["mean_abs_error"], other["check"]["bias"]), (0, None, None))
+        line = next(line for line in self.rehearse("validate", *sets).stdout.splitlines() if line.startswith("sc21 "))
+        self.assertIn("no row could run", line)
+
     def test_a_changed_key_changes_every_prediction(self):
         plain = self.validate(SET)
         slow = self.validate(SET, "--set", "software.host.forward=5ms")

@@ -261,7 +261,8 @@ TEST_F(IncrementFolder, IsReadWithItsBase) {
   EXPECT_EQ(reader.dtype_of(StorageKind::param, "wte.weight"), DType::f32);
   EXPECT_EQ(reader.manifest().base->changed, 0.5);
   EXPECT_EQ(to_text(reader.manifest()), text_in(increment_ + "/manifest.json"));
-  EXPECT_EQ(newest_whole_checkpoint(out_.path()), increment_);
+  std::vector<PassedOver> passed;
+  EXPECT_EQ(newest_whole_checkpoint(out_.path(), passed), increment_);
 }
 
 TEST_F(IncrementFolder, EveryChangedByteIsRefusedByName) {
@@ -302,7 +303,10 @@ TEST_F(IncrementFolder, WithoutItsBaseIsRefusedByName) {
   EXPECT_THAT(error_of(increment_), HasSubstr("it has other parts"));
   fs::remove_all(base_);
   EXPECT_THAT(error_of(increment_), AllOf(HasSubstr(increment_), HasSubstr(manifest)));
-  EXPECT_EQ(newest_whole_checkpoint(out_.path()), "");
+  std::vector<PassedOver> passed;
+  EXPECT_EQ(newest_whole_checkpoint(out_.path(), passed), "");
+  ASSERT_EQ(passed.size(), 1U);
+  EXPECT_THAT(describe(passed[0]), AllOf(HasSubstr("passed over"), HasSubstr(manifest)));
 }
 
 TEST_F(IncrementFolder, KeepsTheBaseThatItNeeds) {

@@ -99,7 +99,7 @@ void expect_that_all_others_name_it(const Accident& accident) {
         EXPECT_THAT(end.text, HasSubstr("has been silent for"));
         break;
       case Fate::hung:
-        EXPECT_THAT(end.text, HasSubstr("makes no progress: lane compute has been at step 3, op 7 "
+        EXPECT_THAT(end.text, HasSubstr("makes no progress: lane compute has been at step 4, op 7 "
                                         "(the op numbered 7) for"));
         break;
       case Fate::absent_minded:

@@ -1,0 +1,97 @@
+// Families of models as in transformers' config.json ("model_type"); methods and keys as other
+// programs name them.
+#include "engine/base/terms.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+namespace rehearse {
+namespace {
+
+struct Term {
+  std::vector<std::string_view> words = {};
+  const char* note = "";
+};
+
+constexpr const char* experts =
+    "it is a mixture of experts: experts, their router and expert parallelism are not modelled";
+constexpr const char* ranks_of_experts =
+    "experts and expert parallelism are not modelled; pp, dp, cp and tp divide a model";
+
+/// Families: what comes after the word does not count, unless it is a letter.
+const std::vector<Term> families = {
+    {{"mixtral", "deepseek", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
+      "switch_transformers"},
+     experts},
+    {{"roberta", "xlm_roberta", "camembert"},
+     "it is BERT with positions that begin at 2 and one type of token, which is not read; for a "
+     "prediction, model.name = \"bert-base\" with model.vocab = 50265 has the sizes of "
+     "RoBERTa-base"},
+    {{"albert", "distilbert", "electra", "deberta", "modernbert"},
+     "its layers differ from BERT's and are not modelled"},
+    {{"qwen", "qwen2", "qwen3"},
+     "its biases of queries, keys and values, or their norms (Qwen 3), are not modelled"},
+    {{"gemma", "gemma2", "gemma3"},
+     "its GeGLU, head_dim apart from hidden / heads, and norms after blocks are not modelled"},
+    {{"phi", "phi3", "phi4"}, "its rotary embeddings (partial, or longrope) are not modelled"},
+    {{"mistral_nemo", "ministral"}, "its head_dim apart from hidden / heads is not modelled"},
+    {{"gptj", "gpt_j", "gpt_neox", "pythia", "falcon"},
+     "its attention and feed-forward beside each other, with rotary embeddings, are not modelled"},
+    {{"gpt_neo", "gpt_bigcode", "bloom", "opt", "mpt"},
+     "its attention, positions or activation differ from GPT-2's: config.json is not read; for a "
+     "prediction, a model file of family \"gpt\" can have its sizes"},
+    {{"t5", "mt5", "flan_t5", "bart", "mbart", "whisper"},
+     "an encoder with a decoder is not modelled"},
+    {{"vit", "clip", "resnet", "llava"}, "only models of text are modelled"},
+    {{"mamba", "mamba2", "jamba", "rwkv"}, "state space and recurrent layers are not modelled"},
+};
+
+/// Methods and keys: the whole word.
+const std::vector<Term> names = {
+    {{"ep", "experts", "expert", "moe", "num_experts", "expert_parallel", "expert_parallelism"},
+     ranks_of_experts},
+    {{"fsdp", "fsdp2", "fully_sharded"},
+     "PyTorch's FSDP is \"zero3\" here, its hybrid form \"hsdp\""},
+    {{"deepspeed"}, "DeepSpeed's stages are \"zero1\", \"zero2\" and \"zero3\" here"},
+    {{"tensor_parallel", "tensor_parallelism", "tensor_model_parallel_size"},
+     "it is method.tp here"},
+    {{"pipeline_parallel", "pipeline_parallelism", "pipeline_model_parallel_size"},
+     "it is method.pp here"},
+    {{"data_parallel", "data_parallelism", "data_parallel_size"}, "it is method.dp here"},
+    {{"context_parallel", "context_parallelism", "context_parallel_size"}, "it is method.cp here"},
+};
+
+bool begins(const std::string& word, std::string_view family) {
+  return word.starts_with(family) &&
+         (word.size() == family.size() ||
+          std::isalpha(static_cast<unsigned char>(word[family.size()])) == 0);
+}
+
+}  // namespace
+
+std::string folded(std::string_view text) {
+  std::string out;
+  for (const char c : text)
+    out += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string term_note(std::string_view word) {
+  const std::string wanted = folded(word);
+  for (const Term& term : names)
+    if (std::ranges::find(term.words, wanted) != term.words.end()) return term.note;
+  return "";
+}
+
+std::string model_note(std::string_view name) {
+  const std::string wanted = folded(name);
+  std::size_t longest = 0;
+  const char* note = "";
+  for (const Term& term : families)
+    for (const std::string_view one : term.words)
+      if (one.size() > longest && begins(wanted, one)) longest = one.size(), note = term.note;
+  return note;
+}
+
+}  // namespace rehearse
