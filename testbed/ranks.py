@@ -3,6 +3,7 @@ faults when they are due. The exit status is that of `rehearse train --nproc`: t
 
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from testbed import bed
 
 PORT = 29500
+SECRET = secrets.token_hex(32)  # of the runs that this process starts (docs/security.md)
 SECOND_REQUEST_AFTER = 1  # seconds; signals within them are one request, as in rehearse train
 
 
@@ -23,6 +25,7 @@ def variables(rank, world, local, on_node, head, port):
         "LOCAL_WORLD_SIZE": on_node,
         "MASTER_ADDR": head,
         "MASTER_PORT": port,
+        "REHEARSE_SECRET": SECRET,
     }
 
 

@@ -80,7 +80,8 @@ class Recovery {
                         .least = least,
                         .most = most,
                         .silence = Seconds(std::max(3.0, 3 * job_.run.heartbeat.value)),
-                        .patience = job_.run.connect_timeout};
+                        .patience = job_.run.connect_timeout,
+                        .interface = job_.run.interface};
     } else {
       forget_earlier_run();
     }

@@ -110,6 +110,9 @@ struct Run {
   Transport transport = Transport::sockets;
   std::int64_t log_every = 1;    // steps
   std::int64_t check_every = 0;  // steps between two comparisons of replicas' state; 0: none
+  std::string interface = {};    // by which ranks on other hosts reach this one; empty: found
+  std::string secret_file = {};  // that all hosts share; empty: none
+  bool trust_network = false;    // ranks on several hosts may do without a secret
 };
 
 struct Job {

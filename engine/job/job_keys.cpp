@@ -212,6 +212,9 @@ void read_run(const Config& c, Run& run) {
   run.log_every = c.integer("log_every", run.log_every, count);
   run.check_every = c.integer("check_every", run.check_every, natural);
   run.transport = choose<Transport>(c, "transport");
+  run.interface = c.text("interface", "");
+  run.secret_file = c.text("secret_file", "");
+  run.trust_network = c.flag("trust_network", false);
   if (run.heartbeat > longest)
     throw c.error("heartbeat",
                   fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "

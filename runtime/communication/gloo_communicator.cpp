@@ -3,13 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -23,6 +19,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/collectives/schedule.h"
+#include "runtime/control/interfaces.h"
 #include "runtime/control/members.h"
 #include "runtime/control/socket.h"
 
@@ -94,27 +91,6 @@ class ControlStore : public c10d::Store {
   Control& control_;
   std::string prefix_;
 };
-
-/// This host's address as `other` sees it: the local end of the route to `other`.
-std::string address_towards(const std::string& other) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(other.c_str(), "9", &hints, &found) != 0) return other;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
-  const Fd fd(::socket(found->ai_family, found->ai_socktype, 0));
-  sockaddr_storage own = {};
-  socklen_t size = sizeof own;
-  std::array<char, NI_MAXHOST> name = {};
-  auto* address = reinterpret_cast<sockaddr*>(&own);
-  // Connecting a datagram socket sends nothing; it only chooses the route.
-  if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      getsockname(fd.get(), address, &size) != 0 ||
-      getnameinfo(address, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0)
-    throw BackendError(fmt::format("no way to {}: {}", other, error_text(errno)));
-  return name.data();
-}
 
 class GlooCommunicator : public Communicator {
  public:

@@ -16,6 +16,7 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t spare_buffers = 8;
+constexpr std::uint64_t longest_letter = 1ULL << 36;  // bytes; far more than a model's gradients
 
 }  // namespace
 
@@ -207,7 +208,9 @@ bool SocketMailbox::read(Incoming& line) {
     if (letter.done < sizeof(Header)) continue;
     const std::lock_guard lock(mutex_);
     if (letter.done == sizeof(Header)) {
-      if (letter.header.sort != FrameKind::letter && letter.header.sort != FrameKind::end) {
+      const bool letters = letter.header.sort == FrameKind::letter;
+      const bool end = letter.header.sort == FrameKind::end && letter.header.bytes == 0;
+      if ((!letters && !end) || letter.header.bytes > longest_letter) {
         fail(
             fmt::format("channel {}: rank {} sent bytes that are no message", channel_, line.from));
         return false;

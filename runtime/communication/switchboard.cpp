@@ -4,36 +4,32 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <span>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/base/errors.h"
+#include "runtime/control/door.h"
 #include "runtime/control/members.h"
 
 namespace rehearse::runtime {
-namespace {
-
-struct Greeting {
-  std::uint32_t magic = 0x52484431;
-  Id from = 0;
-  std::uint64_t key = 0;
-  std::array<char, 16> token = {};
-};
-
-}  // namespace
 
 struct Switchboard::Impl {
   Control& control;
-  Fd listener = listen_on(0), wake = make_signal();
-  std::vector<std::uint16_t> ports = {};
+  Fd wake = make_signal();
+  Door door;
+  struct Place {
+    std::string address = {};
+    std::uint16_t port = 0;
+  };
+  std::vector<Place> places = {};  // where ranks listen
   std::mutex mutex = {};
   std::condition_variable changed = {};
   std::map<std::pair<std::uint64_t, Id>, std::deque<Fd>> waiting = {};
@@ -45,47 +41,47 @@ struct Switchboard::Impl {
   std::atomic<bool> ending = false;
   std::thread thread = {};
 
-  explicit Impl(Control& control_in) : control(control_in) {}
-
-  Greeting greeting(std::uint64_t key) const {
-    Greeting g;
-    g.from = static_cast<Id>(control.environment().rank);
-    g.key = key;
-    const std::string& token = Members::token(control);
-    std::memcpy(g.token.data(), token.data(), std::min(g.token.size(), token.size()));
-    return g;
+  explicit Impl(Control& control_in)
+      : control(control_in),
+        door(listen_on(0, Members::address(control)), Members::data_secret(control),
+             {.purpose = Purpose::data, .to = self(), .start = start()}) {
+    const std::string own =
+        fmt::format("{} {}", Members::address(control), port_of(door.listener()));
+    for (const std::string& text : control.gather("data address", own)) {
+      std::istringstream in(text);
+      Place& place = places.emplace_back();
+      in >> place.address >> place.port;
+      if (in.fail())
+        throw BackendError(
+            fmt::format("rank {} says no address of its data connections", places.size() - 1));
+    }
   }
 
-  void admit(Fd fd) {
-    Greeting g;
-    // A rank greets at once. Another program may not, and must not delay the ranks for long.
-    const auto deadline = Clock::now() + std::chrono::seconds(2);
-    if (!recv_all(fd.get(), std::as_writable_bytes(std::span(&g, 1)), deadline)) return;
-    const Greeting own = greeting(g.key);
-    if (g.magic != own.magic || g.token != own.token || g.from >= ports.size()) return;
+  std::uint32_t self() const { return static_cast<std::uint32_t>(control.environment().rank); }
+  std::uint32_t start() const { return static_cast<std::uint32_t>(control.environment().start); }
+
+  void admit(const Caller& caller, Fd fd) {
+    if (caller.from >= places.size()) return;
     const std::lock_guard lock(mutex);
-    if (const auto taker = takers.find(g.key); taker != takers.end()) {
-      taker->second.take(g.from, std::move(fd));
+    if (const auto taker = takers.find(caller.channel); taker != takers.end()) {
+      taker->second.take(caller.from, std::move(fd));
       return;
     }
-    waiting[{g.key, g.from}].push_back(std::move(fd));
+    waiting[{caller.channel, caller.from}].push_back(std::move(fd));
     changed.notify_all();
   }
 
   void run() {
     while (!ending.load()) {
-      std::array<pollfd, 2> wait = {{{listener.get(), POLLIN, 0}, {wake.get(), POLLIN, 0}}};
-      poll(wait.data(), wait.size(), -1);
-      while (Fd fd = accept_from(listener.get())) admit(std::move(fd));
+      std::vector<pollfd> wait = {{wake.get(), POLLIN, 0}};
+      door.add_to(wait);
+      poll(wait.data(), wait.size(), door.milliseconds());
+      door.turn([this](const Caller& caller, Fd fd) { admit(caller, std::move(fd)); });
     }
   }
 };
 
 Switchboard::Switchboard(Control& control) : impl_(std::make_unique<Impl>(control)) {
-  for (const std::string& port :
-       control.gather("data port", std::to_string(port_of(impl_->listener.get())))) {
-    impl_->ports.push_back(static_cast<std::uint16_t>(std::stoul(port)));
-  }
   impl_->thread = std::thread([this] { impl_->run(); });
 }
 
@@ -108,16 +104,20 @@ std::uint64_t Switchboard::key_of(const std::string& channel, const std::vector<
 Fd Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {
   const auto deadline = Clock::now() + to_duration(impl_->control.options().join);
   try {
-    Fd fd = connect_to(Members::of(impl_->control)[to].address, impl_->ports[to], deadline,
+    const auto& [address, port] = impl_->places[to];
+    const Caller self{.purpose = Purpose::data,
+                      .from = impl_->self(),
+                      .to = to,
+                      .start = impl_->start(),
+                      .channel = key};
+    Fd fd = connect_as(self, Members::data_secret(impl_->control), address, port, deadline,
                        impl_->control.failure_fd());
-    if (is_loopback(peer_address(fd.get()))) {
+    if (peer_address(fd.get()) == local_address(fd.get())) {
       // Between two ranks of one machine, the bytes that wait in the kernel should fit the cache.
       const int bytes = 512 << 10;
       setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     }
-    const Greeting g = impl_->greeting(key);
-    if (send_all(fd.get(), std::as_bytes(std::span(&g, 1)), deadline)) return fd;
-    throw BackendError("the connection ended");
+    return fd;
   } catch (const BackendError& error) {
     impl_->control.check();
     impl_->control.blame(

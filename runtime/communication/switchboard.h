@@ -1,6 +1,6 @@
 // Makes the data connections of a rank, with one listening socket and one thread that accepts. A
-// connection carries one direction of one channel. Its first bytes are a greeting with the
-// channel's key, the sender's rank and the run's token, which proves that it belongs to this run.
+// connection carries one direction of one channel, after both ends have proven that they belong to
+// this start of the run (runtime/control/door.h). Channel and sender are part of the proof.
 #pragma once
 #include <cstdint>
 #include <functional>

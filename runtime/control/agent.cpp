@@ -17,6 +17,7 @@
 namespace rehearse::runtime {
 namespace {
 
+constexpr const char* broken = "a broken message between launcher and rank";
 constexpr std::size_t longest = 64 << 10;  // bytes of a packet; a longer error text is cut
 
 void send_packet(int fd, const nlohmann::json& packet) {
@@ -34,8 +35,17 @@ std::optional<nlohmann::json> receive_packet(int fd) {
   if (n <= 0) return std::nullopt;
   text.resize(static_cast<std::size_t>(n));
   auto packet = nlohmann::json::parse(text, nullptr, false);
-  if (!packet.is_object()) throw BackendError("a broken message between launcher and rank");
+  if (!packet.is_object()) throw BackendError(broken);
   return packet;
+}
+
+/// What `read` makes of a packet; BackendError when the packet lacks something.
+auto read_packet(const auto& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception&) {
+    throw BackendError(broken);
+  }
 }
 
 }  // namespace
@@ -65,29 +75,33 @@ void send(int fd, const Report& report) {
 std::optional<Assignment> receive_assignment(int fd) {
   const auto packet = receive_packet(fd);
   if (!packet) return std::nullopt;
-  return Assignment{.rank = packet->at("rank"),
-                    .world_size = packet->at("world_size"),
-                    .local_rank = packet->at("local_rank"),
-                    .local_world_size = packet->at("local_world_size"),
-                    .address = packet->at("address"),
-                    .port = packet->at("port"),
-                    .start = packet->at("start"),
-                    .first = packet->at("first"),
-                    .resume_from = packet->at("resume_from"),
-                    .set = packet->at("set"),
-                    .over = packet->at("over")};
+  return read_packet([&] {
+    return Assignment{.rank = packet->at("rank"),
+                      .world_size = packet->at("world_size"),
+                      .local_rank = packet->at("local_rank"),
+                      .local_world_size = packet->at("local_world_size"),
+                      .address = packet->at("address"),
+                      .port = packet->at("port"),
+                      .start = packet->at("start"),
+                      .first = packet->at("first"),
+                      .resume_from = packet->at("resume_from"),
+                      .set = packet->at("set"),
+                      .over = packet->at("over")};
+  });
 }
 
 std::optional<Report> receive_report(int fd) {
   const auto packet = receive_packet(fd);
   if (!packet) return std::nullopt;
-  const auto kind = from_name<ReportKind>(packet->value("kind", ""));
-  if (!kind) throw BackendError("a broken message from a rank to its launcher");
-  return Report{.kind = *kind,
-                .text = packet->value("text", ""),
-                .step = packet->value("step", 0),
-                .shares = packet->value("shares", std::vector<int>{}),
-                .rank = packet->value("rank", -1)};
+  const auto kind = read_packet([&] { return from_name<ReportKind>(packet->value("kind", "")); });
+  if (!kind) throw BackendError(broken);
+  return read_packet([&] {
+    return Report{.kind = *kind,
+                  .text = packet->value("text", ""),
+                  .step = packet->value("step", 0),
+                  .shares = packet->value("shares", std::vector<int>{}),
+                  .rank = packet->value("rank", -1)};
+  });
 }
 
 std::string Agent::value(int line, int listener, int output, bool stands_by) {
@@ -134,6 +148,7 @@ Environment Agent::environment_of(const Assignment& a) const {
           .master_port = a.port,
           .launcher = "rehearse",
           .listener = first ? fcntl(listener_.get(), F_DUPFD_CLOEXEC, 3) : -1,
+          .secret = secret_of(),
           .start = a.start};
 }
 

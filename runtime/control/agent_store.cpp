@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
@@ -35,18 +36,28 @@ auto with_store(const Environment& environment, Seconds timeout, Use use) {
 
 }  // namespace
 
-void tell_agent_store(const Environment& environment, std::uint16_t port, Seconds timeout) {
+void tell_agent_store(const Environment& environment, const MeetingPlace& place, Seconds timeout) {
   with_store(environment, timeout, [&](c10d::TCPStore& store) {
-    const std::string text = std::to_string(port);
+    const std::string text =
+        fmt::format("{} {} {}", place.address, place.port, to_hex(place.secret));
     store.set(key_of(environment), std::vector<std::uint8_t>(text.begin(), text.end()));
     return 0;
   });
 }
 
-std::uint16_t ask_agent_store(const Environment& environment, Seconds timeout) {
+MeetingPlace ask_agent_store(const Environment& environment, Seconds timeout) {
   return with_store(environment, timeout, [&](c10d::TCPStore& store) {
     const auto bytes = store.get(key_of(environment));
-    return static_cast<std::uint16_t>(std::stoul(std::string(bytes.begin(), bytes.end())));
+    std::istringstream in(std::string(bytes.begin(), bytes.end()));
+    MeetingPlace place;
+    std::string hex;
+    in >> place.address >> place.port >> hex;
+    const auto secret = secret_from(hex);
+    if (in.fail() || place.port == 0 || !secret)
+      throw BackendError(fmt::format("torchrun's store at {}:{} says something else than rank 0",
+                                     environment.master_address, environment.master_port));
+    place.secret = *secret;
+    return place;
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/heartbeat.h"
 #include "runtime/control/control_impl.h"
+#include "runtime/control/interfaces.h"
 
 namespace rehearse::runtime {
 
@@ -210,6 +211,13 @@ void Control::finish() {
 const std::vector<MemberInfo>& Members::of(const Control& control) {
   return control.impl_->members;
 }
-const std::string& Members::token(const Control& control) { return control.impl_->token; }
+const Secret& Members::data_secret(const Control& control) { return control.impl_->data_secret; }
+std::string Members::address(const Control& control) {
+  const Environment& here = control.environment();
+  const std::string& interface = control.options().interface;
+  // Without a word of the user: where this rank reaches rank 0.
+  return here.one_host() || interface.empty() ? local_address(control.impl_->connection.fd())
+                                              : address_for_other_hosts(interface);
+}
 
 }  // namespace rehearse::runtime

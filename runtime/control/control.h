@@ -61,6 +61,10 @@ struct ControlOptions {
   Seconds heartbeat = Seconds(1);   // at most longest_heartbeat(timeout)
   Seconds join = Seconds(120);      // for all ranks to join
   Seconds exit_after = Seconds(5);  // from a verdict to the forced end of a process; 0: never
+  /// A file with the run's secret, which rank 0 makes; for launchers that hand over none.
+  std::string secret_file = {};
+  bool trust_network = false;  // ranks on several hosts may do without a secret
+  std::string interface = {};  // as in address_for_other_hosts
   /// Names an op of a rank in messages: "backward L3.mlp". Called in rank 0's supervisor thread.
   std::function<std::string(Id rank, Id op)> describe = {};
   /// Called in the control thread when a verdict names a rank that is silent or stuck: such a rank
@@ -78,8 +82,9 @@ struct StepReport {
 class Control {
  public:
   /// Joins the run and returns when every rank has joined. Throws InputError when the heartbeat
-  /// does not suit the timeout. Throws BackendError that names the ranks that are missing, the port
-  /// in use, or the address that does not answer or resolve.
+  /// does not suit the timeout, and when ranks on several hosts have no secret. Throws BackendError
+  /// that names the ranks that are missing, the port in use, or the address that does not answer or
+  /// resolve.
   Control(const Environment& environment, ControlOptions options);
   /// Without `finish` before it, every other rank ends with the error that this rank left early.
   ~Control();

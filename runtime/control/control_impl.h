@@ -27,7 +27,6 @@ struct Control::Impl {
   ControlOptions options;
   std::unique_ptr<Supervisor> supervisor = {};
   FrameSocket connection = {};
-  std::string supervisor_address = {};
   Fd wake = make_signal(), failed = make_signal();
   std::thread thread = {};
   std::atomic<bool> ending = false, stop_wanted = false;
@@ -41,7 +40,7 @@ struct Control::Impl {
   std::deque<StepReport> reports = {};
   std::deque<LaneProgress> lanes = {};  // a deque keeps its elements' addresses
   std::vector<std::string> lane_names = {};
-  std::string token = {};
+  Secret secret = {}, data_secret = {};
   std::vector<MemberInfo> members = {};
   bool welcomed = false, released = false, voting = false, free_running = false;
   std::int64_t begun = -1;
@@ -57,8 +56,11 @@ struct Control::Impl {
       : environment(std::move(environment_in)), options(std::move(options_in)) {}
 
   std::string rank_zero() const;
+  std::string address_of_rank_zero() const;
   void queue(Message message);
   void start();
+  Secret find_secret() const;
+  bool store_has_secret() const;
 
   // Called with the mutex held.
   void judge(const std::string& what, Id stuck = none);

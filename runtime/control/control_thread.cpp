@@ -11,6 +11,8 @@
 
 #include "runtime/control/agent_store.h"
 #include "runtime/control/control_impl.h"
+#include "runtime/control/handshake.h"
+#include "runtime/control/interfaces.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -27,6 +29,13 @@ namespace {
 std::string Control::Impl::rank_zero() const {
   if (!welcomed) return "rank 0";
   return fmt::format("rank 0 ({}, pid {})", members[0].host, members[0].pid);
+}
+
+/// As this host sees it, when rank 0 is here.
+std::string Control::Impl::address_of_rank_zero() const {
+  return environment.one_host()
+             ? loopback
+             : address_for_other_hosts(options.interface, environment.master_address);
 }
 
 void Control::Impl::queue(Message message) {
@@ -52,14 +61,12 @@ void Control::Impl::vote() {
 }
 
 void Control::Impl::welcome(Message& message) {
-  token = message.take_text();
+  data_secret = derived(secret, message.take<Secret>());
   for (int r = 0; r < environment.world_size; ++r) {
     MemberInfo m;
     m.host = message.take_text();
     m.pid = message.take<std::int64_t>();
     m.address = message.take_text();
-    // A loopback address is only valid on rank 0's host. From here such ranks are where rank 0 is.
-    if (is_loopback(m.address)) m.address = supervisor_address;
     members.push_back(std::move(m));
   }
   welcomed = true;
@@ -78,15 +85,9 @@ void Control::Impl::handle(Message& message) {
       values.emplace(std::move(key), message.take_text());
       break;
     }
-    case MessageKind::report: {
-      StepReport report;
-      report.rank = message.take<Id>();
-      report.step = message.take<std::int64_t>();
-      report.values.resize(message.take<std::uint32_t>());
-      for (double& value : report.values) value = message.take<double>();
-      reports.push_back(std::move(report));
+    case MessageKind::report:
+      reports.push_back(report_of(message));
       break;
-    }
     case MessageKind::propose:
       voting = true;
       vote();
@@ -153,7 +154,10 @@ void Control::Impl::pass_on_interrupt(Deadline now) {
 void Control::Impl::receive() {
   const bool open = connection.fill();
   heard = Clock::now();
-  while (auto message = connection.next()) handle(*message);
+  while (auto message = connection.next()) {
+    handle(*message);
+    message->check_end();
+  }
   if (!open) lose("ended without a word: it was killed or crashed");
 }
 
@@ -215,31 +219,61 @@ void Control::Impl::run() {
   }
 }
 
+/// Rank 0 makes one, which the others find in torchrun's store.
+bool Control::Impl::store_has_secret() const {
+  return environment.agent_store && !environment.secret && options.secret_file.empty();
+}
+
+Secret Control::Impl::find_secret() const {
+  if (environment.secret) return *environment.secret;
+  if (!options.secret_file.empty())
+    return secret_in(options.secret_file, environment.rank == 0, options.join);
+  if (environment.world_size == 1 || store_has_secret()) return random_secret();
+  // On one host ranks listen on the loopback only.
+  if (!environment.one_host() && !options.trust_network)
+    throw InputError(fmt::format(
+        "the ranks are on several hosts and have no secret, so everybody on the network could join "
+        "or end the run: set run.secret_file to a path that all hosts share, or the same {} (64 "
+        "hexadecimal digits) on all of them, or run.trust_network = true",
+        secret_variable));
+  if (!environment.one_host() && environment.rank == 0) {
+    fmt::print(stderr,
+               "rehearse: run.trust_network = true: whoever reaches the ports of this run "
+               "can join it or end it\n");
+    std::fflush(stderr);
+  }
+  return {};
+}
+
 void Control::Impl::start() {
   const auto deadline = Clock::now() + to_duration(options.join);
-  std::string host = environment.master_address;
-  std::uint16_t port = environment.master_port;
+  MeetingPlace place{.address = environment.master_address, .port = environment.master_port};
+  const bool asks_store = environment.agent_store && environment.rank != 0;
+  if (asks_store) place = ask_agent_store(environment, options.join);
+  secret = asks_store && store_has_secret() ? place.secret : find_secret();
   if (environment.rank == 0) {
     const bool any_port = environment.agent_store || environment.world_size == 1;
-    Fd listener = environment.listener >= 0 ? Fd(environment.listener)
-                                            : listen_on(any_port ? std::uint16_t{0} : port);
-    port = port_of(listener.get());
-    host = "127.0.0.1";
+    Fd listener = environment.listener >= 0
+                      ? Fd(environment.listener)
+                      : listen_on(any_port ? std::uint16_t{0} : place.port, address_of_rank_zero());
+    place = {.address = local_address(listener.get()), .port = port_of(listener.get())};
+    if (store_has_secret()) place.secret = secret;
     supervisor = std::make_unique<Supervisor>(std::move(listener), environment.world_size,
-                                              environment.start, options);
-    if (environment.agent_store) tell_agent_store(environment, port, options.join);
-  } else if (environment.agent_store) {
-    port = ask_agent_store(environment, options.join);
+                                              environment.start, secret, options);
+    if (environment.agent_store) tell_agent_store(environment, place, options.join);
+  } else if (!asks_store && environment.launcher != "rehearse" &&
+             (environment.one_host() || is_this_host(place.address))) {
+    // The host's name may stand for another one of its addresses than rank 0 listens on.
+    place.address = address_of_rank_zero();
   }
+  const Caller self{.from = static_cast<std::uint32_t>(environment.rank),
+                    .start = static_cast<std::uint32_t>(environment.start)};
   try {
-    connection = FrameSocket(connect_to(host, port, deadline));
+    connection = FrameSocket(connect_as(self, secret, place.address, place.port, deadline));
   } catch (const BackendError& error) {
     throw BackendError(fmt::format("rank 0 did not come: {}", error.what()));
   }
-  supervisor_address = peer_address(connection.fd());
-  connection.queue(CommHello{.rank = static_cast<std::uint32_t>(environment.rank),
-                             .world_size = static_cast<std::uint32_t>(environment.world_size),
-                             .start = static_cast<std::uint32_t>(environment.start),
+  connection.queue(CommHello{.world_size = static_cast<std::uint32_t>(environment.world_size),
                              .host = host_name(),
                              .pid = getpid()}
                        .message());

@@ -22,8 +22,10 @@ class Elastic {
       : options_(options),
         how_(*options.elastic),
         ranks_(arguments, options),
-        nodes_(how_.folder, options.nproc, ranks_.port(), how_.silence),
-        last_(nodes_.self().start) {}
+        nodes_(how_.folder, options.nproc, ranks_.address(), ranks_.port(), how_.silence),
+        last_(nodes_.self().start) {
+    if (!secret_of()) ranks_.use(nodes_.secret());
+  }
 
   Launched run() {
     try {
@@ -183,9 +185,6 @@ class Elastic {
                           .port = nodes.front().port,
                           .resume_from = next->resume_from,
                           .set = next->set};
-    // Ranks on one machine meet there.
-    if (std::ranges::all_of(nodes, [&](const auto& n) { return n.host == nodes[0].host; }))
-      start.address = "127.0.0.1";
     int left = next->ranks;
     for (const RendezvousNode& n : nodes) {
       const int here = std::min(left, n.nproc);

@@ -63,6 +63,8 @@ void read_ranks(const Dialect& dialect, const Variables& variable, Environment& 
   out.local_world_size = out.local_rank + 1;
   if (const auto size = variable(dialect.local_world_size)) {
     out.local_world_size = to_number(dialect.local_world_size, *size, 1, 1 << 16);
+  } else if (&dialect == &slurm && variable("SLURM_STEP_NUM_NODES") == "1") {
+    out.local_world_size = out.world_size;
   }
   if (out.local_rank >= out.local_world_size || out.local_world_size > out.world_size) {
     throw InputError(
@@ -118,6 +120,18 @@ std::optional<std::string> process_variable(const std::string& name) {
   return value;
 }
 
+std::optional<Secret> secret_of(const Variables& variable) {
+  const auto text = variable(secret_variable);
+  if (!text) return std::nullopt;
+  const auto secret = secret_from(*text);
+  if (!secret)
+    throw InputError(fmt::format(
+        "environment variable {}: it must have 64 hexadecimal digits, as `openssl rand -hex 32` "
+        "writes them, and has {} characters",
+        secret_variable, text->size()));
+  return secret;
+}
+
 std::string first_host(const std::string& node_list) {
   const auto open = node_list.find('[');
   const auto comma = node_list.find(',');
@@ -135,7 +149,7 @@ std::string first_host(const std::string& node_list) {
 }
 
 Environment detect_environment(const Variables& variable) {
-  Environment out;
+  Environment out{.secret = secret_of(variable)};
   const auto has = [&](const Dialect& d) { return variable(d.rank) || variable(d.world_size); };
   const Dialect* dialect = nullptr;
   if (has(torchrun)) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/control/secret.h"
+
 namespace rehearse::runtime {
 
 struct Environment {
@@ -22,8 +24,11 @@ struct Environment {
   /// True if torchrun's agent serves a c10d TCPStore on master_port, so rank 0 cannot listen there.
   /// Rank 0 then tells its own port through that store.
   bool agent_store = false;
-  std::string run_id = {};  // differs between restarts of a torchrun job
-  int start = 0;            // which start of a run whose launcher outlives failures; the first is 0
+  std::string run_id = {};            // differs between restarts of a torchrun job
+  std::optional<Secret> secret = {};  // of the run; nothing: the launcher has handed over none
+  int start = 0;  // which start of a run whose launcher outlives failures; the first is 0
+
+  bool one_host() const { return local_world_size == world_size; }
 };
 
 /// Looks up an environment variable; nothing when it is not set.
@@ -34,7 +39,11 @@ std::optional<std::string> process_variable(const std::string& name);
 /// The environment of this rank. Without a launcher's variables: a single process. MASTER_ADDR and
 /// MASTER_PORT override what Slurm and Open MPI imply. Throws InputError that names the variables
 /// when one is missing, is no number or is out of range, or when they contradict each other.
+/// REHEARSE_SECRET is read under every launcher.
 Environment detect_environment(const Variables& variable = process_variable);
+
+/// The secret in REHEARSE_SECRET. Throws InputError, without the value, when that is malformed.
+std::optional<Secret> secret_of(const Variables& variable = process_variable);
 
 /// The first host of a Slurm node list: "node[003-010,12],login" -> "node003". Throws InputError
 /// when the list is malformed.

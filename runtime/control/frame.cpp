@@ -1,5 +1,6 @@
 #include "runtime/control/frame.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -11,8 +12,38 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t header_bytes = sizeof(std::uint32_t) + 1;
-// Far more than any message needs. A longer one comes from another program.
-constexpr std::uint32_t longest_body = 1U << 26;
+
+/// Bytes; far more than any message needs that may be long.
+std::uint32_t longest_body(MessageKind kind) {
+  constexpr std::uint32_t kilo = 1U << 10, mega = 1U << 20;
+  switch (kind) {
+    case MessageKind::hello:
+      return 4 * kilo;
+    case MessageKind::lanes:
+    case MessageKind::beat:
+      return 64 * kilo;
+    case MessageKind::fail:
+    case MessageKind::verdict:
+    case MessageKind::report:
+      return mega;
+    case MessageKind::set:
+    case MessageKind::welcome:
+      return 64 * mega;
+    case MessageKind::vote:
+      return sizeof(std::int64_t) + 1;
+    case MessageKind::last:
+      return sizeof(std::int64_t);
+    case MessageKind::interrupt:
+      return sizeof(std::int32_t);
+    case MessageKind::stop:
+    case MessageKind::finish:
+    case MessageKind::tick:
+    case MessageKind::propose:
+    case MessageKind::release:
+      break;
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -25,25 +56,29 @@ const char* Message::take_bytes(std::size_t n) {
   return at;
 }
 
+std::uint32_t Message::take_count(std::size_t bytes_each) {
+  const auto count = take<std::uint32_t>();
+  if (count > (body_.size() - position_) / bytes_each)
+    throw BackendError("a message of the control plane is shorter than it should be");
+  return count;
+}
+
+void Message::check_end() const {
+  if (position_ != body_.size())
+    throw BackendError("a message of the control plane is longer than it should be");
+}
+
 Message CommHello::message() const {
-  return Message(MessageKind::hello)
-      .put(version)
-      .put(rank)
-      .put(world_size)
-      .put(start)
-      .put_text(host)
-      .put(pid);
+  return Message(MessageKind::hello).put(world_size).put_text(host).put(pid);
 }
 
 CommHello CommHello::of(Message& message) {
   if (message.kind() != MessageKind::hello) throw BackendError("no hello");
-  CommHello hello{.version = message.take<std::uint32_t>()};
-  if (hello.version != control_version) return hello;
-  hello.rank = message.take<std::uint32_t>();
-  hello.world_size = message.take<std::uint32_t>();
-  hello.start = message.take<std::uint32_t>();
+  CommHello hello{.world_size = message.take<std::uint32_t>()};
   hello.host = message.take_text();
   hello.pid = message.take<std::int64_t>();
+  message.check_end();
+  if (hello.pid <= 0) throw BackendError("a process without a number");
   return hello;
 }
 
@@ -87,8 +122,9 @@ std::optional<Message> FrameSocket::next() {
   std::uint32_t size = 0;
   std::memcpy(&size, input_.data() + taken_, sizeof size);
   const auto kind = static_cast<std::uint8_t>(input_[taken_ + sizeof size]);
-  if (size > longest_body || kind > static_cast<std::uint8_t>(MessageKind::release)) {
-    throw BackendError("a connection to the control plane speaks another protocol");
+  if (kind > static_cast<std::uint8_t>(MessageKind::release) ||
+      size > longest_body(static_cast<MessageKind>(kind))) {
+    throw BackendError(fmt::format("no message has the kind {} and {} bytes", kind, size));
   }
   if (input_.size() - taken_ < header_bytes + size) return std::nullopt;
   Message message(static_cast<MessageKind>(kind), input_.substr(taken_ + header_bytes, size));

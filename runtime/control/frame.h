@@ -2,7 +2,8 @@
 //
 //   [u32 size of the body] [u8 kind] [body: numbers and texts; a text is u32 length, bytes]
 //
-// All ranks run on little-endian machines. The first message checks the protocol's version.
+// All ranks run on little-endian machines. Each kind has a longest body. Connections carry frames
+// only after both ends have proven that they belong to the run (runtime/control/handshake.h).
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -11,11 +12,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/control/secret.h"
 #include "runtime/control/socket.h"
 
 namespace rehearse::runtime {
-
-inline constexpr std::uint32_t control_version = 3;
 
 enum class MessageKind : std::uint8_t {
   // from a rank to the supervisor
@@ -30,11 +30,11 @@ enum class MessageKind : std::uint8_t {
   finish,     // this rank's work has ended
   interrupt,  // signal; the supervisor passes it on, and each process ends at once
   // from the supervisor to a rank
-  welcome,  // token, then for each rank: host name, process id, address
+  welcome,  // token (Secret), then for each rank: host name, process id, address
   tick,     // heartbeat of the supervisor
   propose,  // asks every rank for its vote
   last,     // the last step
-  verdict,  // the rank that is silent or stuck, if that is the cause; message
+  verdict,  // the rank that is silent or stuck, if that is the cause; message. The receiver ends
   release   // every rank has finished
 };
 
@@ -68,6 +68,10 @@ class Message {
     const auto size = take<std::uint32_t>();
     return {take_bytes(size), size};
   }
+  /// Takes how many values follow, of at least so many bytes each.
+  std::uint32_t take_count(std::size_t bytes_each);
+  /// Throws BackendError unless everything was taken.
+  void check_end() const;
 
  private:
   const char* take_bytes(std::size_t n);
@@ -79,14 +83,12 @@ class Message {
 
 /// How a rank introduces itself to the supervisor.
 struct CommHello {
-  std::uint32_t version = control_version;
-  std::uint32_t rank = 0, world_size = 0;
-  std::uint32_t start = 0;  // Environment::start
+  std::uint32_t world_size = 0;
   std::string host = {};
   std::int64_t pid = 0;
 
   Message message() const;
-  /// Of another version, only `version` is filled in. Throws BackendError when it is no hello.
+  /// Throws BackendError when it is no hello.
   static CommHello of(Message& message);
 };
 
@@ -105,8 +107,8 @@ class FrameSocket {
   /// Reads what has come. Returns false when the connection has ended; earlier messages can still
   /// be taken.
   bool fill();
-  /// The next complete message, if there is one. Throws BackendError on a frame of another
-  /// protocol.
+  /// The next complete message, if there is one. Throws BackendError when the kind is unknown or
+  /// the body too long.
   std::optional<Message> next();
 
  private:

@@ -45,11 +45,11 @@ struct NextStart {
   std::vector<std::string> set = {};  // Assignment
   bool first_start = false;           // Assignment
   // The part of this launcher.
-  int first = 0;                      // the lowest rank here
-  int here = -1;                      // ranks here; -1: all
-  std::string address = "127.0.0.1";  // of rank 0's node
-  std::uint16_t port = 0;             // where rank 0 listens; 0: here
-  int number = 0;                     // as launchers on other nodes count starts; 0: no others
+  int first = 0;             // the lowest rank here
+  int here = -1;             // ranks here; -1: all
+  std::string address = {};  // of rank 0's node; empty: this one
+  std::uint16_t port = 0;    // where rank 0 listens; 0: here
+  int number = 0;            // as launchers on other nodes count starts; 0: no others
 };
 
 /// A run on nodes that come and go, each with a launcher (runtime/control/rendezvous.h).
@@ -58,6 +58,7 @@ struct ElasticOptions {
   int least = 1, most = 1;         // nodes
   Seconds silence = Seconds(5);    // a launcher that is silent for so long is dead
   Seconds patience = Seconds(60);  // for as many nodes as are needed
+  std::string interface = {};      // as in address_for_other_hosts
 };
 
 struct LaunchOptions {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "runtime/control/interfaces.h"
 #include "runtime/control/stop_on_signal.h"
 
 namespace rehearse::runtime {
@@ -23,11 +24,21 @@ constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
+LocalRanks::LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options)
+    : arguments_(arguments),
+      options_(options),
+      listener_(listen_on(0, options.elastic && options.elastic->most > 1
+                                 ? address_for_other_hosts(options.elastic->interface)
+                                 : loopback)),
+      secret_(secret_of().value_or(random_secret())),
+      ranks_(options.nproc) {}
+
 RankProcess& LocalRanks::start(int rank, int ranks, bool stands_by) {
   return processes_.emplace_back(start_process({.arguments = arguments_,
                                                 .rank = rank,
                                                 .world_size = ranks,
                                                 .listener = listener_.get(),
+                                                .secret = secret_,
                                                 .agent = static_cast<bool>(options_.recover),
                                                 .stands_by = stands_by,
                                                 .signals = signals_.before()}));
@@ -111,7 +122,7 @@ void LocalRanks::go_on(const NextStart& next) {
                                    .world_size = next.ranks,
                                    .local_rank = static_cast<int>(place),
                                    .local_world_size = here,
-                                   .address = next.address,
+                                   .address = next.address.empty() ? address() : next.address,
                                    .port = next.port == 0 ? port() : next.port,
                                    .start = start_,
                                    .first = next.first_start,

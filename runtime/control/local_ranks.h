@@ -17,8 +17,7 @@ namespace rehearse::runtime {
 class LocalRanks {
  public:
   /// Both must outlive this object.
-  LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options)
-      : arguments_(arguments), options_(options), ranks_(options.nproc) {}
+  LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options);
 
   /// Starts all ranks of a run that has no other launcher, and the spares.
   void start_all();
@@ -48,6 +47,9 @@ class LocalRanks {
   /// The signal that asked this launcher to stop; 0: none.
   int signal() const { return signal_; }
   std::uint16_t port() const { return port_of(listener_.get()); }
+  std::string address() const { return local_address(listener_.get()); }
+  /// Before the first process starts: the secret of the run, when launchers on other nodes made it.
+  void use(const Secret& secret) { secret_ = secret; }
 
  private:
   RankProcess& start(int rank, int ranks, bool stands_by);
@@ -70,7 +72,8 @@ class LocalRanks {
   SignalQueue signals_ = {};
   // Stays open to the end. When rank 0 ends before it serves the socket, ranks that join wait
   // silently until the launcher ends them, and rank 0's error stays the only one shown.
-  Fd listener_ = listen_on(0);
+  Fd listener_;
+  Secret secret_;  // of the run
   RankOutput output_ = {};
   std::vector<RankProcess> processes_ = {};
   int ranks_ = 0;  // of this start, those of other launchers as well

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/control/secret.h"
+
 namespace rehearse::runtime {
 
 class Control;
@@ -16,8 +18,10 @@ struct MemberInfo {
 
 struct Members {
   static const std::vector<MemberInfo>& of(const Control& control);
-  /// Random bytes that only the ranks of this run know. They authenticate data connections.
-  static const std::string& token(const Control& control);
+  /// By which the data connections of this start prove that they belong to it.
+  static const Secret& data_secret(const Control& control);
+  /// Where this rank listens for the others.
+  static std::string address(const Control& control);
 };
 
 }  // namespace rehearse::runtime

@@ -26,9 +26,10 @@ Pairs variables_of(const RankStart& start) {
           {"WORLD_SIZE", ranks},
           {"LOCAL_RANK", std::to_string(rank)},
           {"LOCAL_WORLD_SIZE", ranks},
-          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_ADDR", local_address(start.listener)},
           {"MASTER_PORT", std::to_string(port_of(start.listener))},
-          {"REHEARSE_LISTENER", std::to_string(rank == 0 ? start.listener : 0)}};
+          {"REHEARSE_LISTENER", std::to_string(rank == 0 ? start.listener : 0)},
+          {secret_variable, to_hex(start.secret)}};
 }
 
 /// Runs in the child after fork: becomes the rank, or ends with status 127.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/control/secret.h"
 #include "runtime/control/socket.h"
 
 namespace rehearse::runtime {
@@ -28,6 +29,7 @@ struct RankStart {
   const std::vector<std::string>& arguments;
   int rank = 0, world_size = 1;
   int listener = -1;
+  Secret secret = {};      // of the run
   bool agent = false;      // it gets the line, and may be another rank later
   bool stands_by = false;  // it waits for an assignment; implies `agent`
   sigset_t signals = {};   // its signal mask

@@ -1,13 +1,9 @@
 #include "runtime/control/rendezvous.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -24,25 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr Seconds beat_every = Seconds(0.25);
-
-/// The first IPv4 address of this machine that others can reach; loopback if there is none.
-std::string own_address() {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "127.0.0.1";
-  std::string found = "127.0.0.1";
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0) continue;
-    std::array<char, NI_MAXHOST> text = {};
-    if (getnameinfo(one->ifa_addr, sizeof(sockaddr_in), text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0) {
-      found = text.data();
-      break;
-    }
-  }
-  freeifaddrs(all);
-  return found;
-}
 
 void write_beside(const std::string& path, const std::string& text) {
   const std::string beside = fmt::format("{}.{}.part", path, getpid());
@@ -96,7 +73,8 @@ std::string file_of_start(int number) { return fmt::format("start-{:06}.json", n
 
 }  // namespace
 
-Rendezvous::Rendezvous(std::string folder, int nproc, std::uint16_t port, Seconds silence)
+Rendezvous::Rendezvous(std::string folder, int nproc, std::string address, std::uint16_t port,
+                       Seconds silence)
     : folder_(std::move(folder)), silence_(silence) {
   std::error_code error;
   fs::create_directories(folder_, error);
@@ -105,7 +83,7 @@ Rendezvous::Rendezvous(std::string folder, int nproc, std::uint16_t port, Second
                                std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
                                host_name(), getpid()),
            .host = host_name(),
-           .address = own_address(),
+           .address = std::move(address),
            .port = port,
            .nproc = nproc,
            .start = newest().number};
@@ -215,6 +193,8 @@ void Rendezvous::publish(const RendezvousStart& start) const {
   if (refused != 0 && !fs::exists(path_of(file_of_start(start.number))))
     throw BackendError(fmt::format("{}: cannot be written", path_of(file_of_start(start.number))));
 }
+
+Secret Rendezvous::secret() const { return secret_in(path_of("secret"), true, silence_); }
 
 void Rendezvous::request_drain(int start) const {
   std::ofstream(path_of(fmt::format("drain-{:06}", start))) << self_.name;

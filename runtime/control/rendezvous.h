@@ -6,6 +6,7 @@
 //
 //   FOLDER/node-0184...-4711.json    a launcher: where it listens, how many ranks, its state
 //   FOLDER/start-0003.json           which launchers have which ranks, and from which checkpoint
+//   FOLDER/secret                    of the run, made by the first launcher (mode 600)
 //   FOLDER/drain-0003                ranks of start 3 are to end after a step: others want to join
 #pragma once
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "runtime/control/secret.h"
 #include "runtime/control/socket.h"
 
 namespace rehearse::runtime {
@@ -54,9 +56,11 @@ struct RendezvousStart {
 
 class Rendezvous {
  public:
-  /// Joins. `port`: where a rank 0 of this node would listen. `silence`: without a sign of life for
-  /// so long, a launcher counts as dead. Throws BackendError when the folder cannot be written.
-  Rendezvous(std::string folder, int nproc, std::uint16_t port, Seconds silence);
+  /// Joins. `address`, `port`: where a rank 0 of this node would listen. `silence`: without a sign
+  /// of life for so long, a launcher counts as dead. Throws BackendError when the folder cannot be
+  /// written.
+  Rendezvous(std::string folder, int nproc, std::string address, std::uint16_t port,
+             Seconds silence);
   /// Leaves.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -76,6 +80,8 @@ class Rendezvous {
   RendezvousStart newest() const;
   /// Writes the next start. Does nothing if another launcher was quicker.
   void publish(const RendezvousStart& start) const;
+  /// The run's secret. Throws as secret_in.
+  Secret secret() const;
   void request_drain(int start) const;
   bool drain_requested(int start) const;
 

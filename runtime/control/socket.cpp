@@ -33,19 +33,17 @@ std::string numeric(const sockaddr_storage& address) {
                   host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
     return {};
   }
-  const std::string text = host.data();
-  // An IPv4 peer that a dual-stack listener accepted.
-  return text.starts_with("::ffff:") ? text.substr(7) : text;
+  return host.data();
 }
 
-/// Returns false at the deadline.
-bool wait_for(int fd, short events, Deadline deadline) {
-  pollfd wait = {fd, events, 0};
+/// Returns false at the deadline, and when `stop` became readable.
+bool wait_for(int fd, short events, Deadline deadline, int stop = -1) {
+  std::array<pollfd, 2> wait = {{{fd, events, 0}, {stop, POLLIN, 0}}};
   int ready = 0;
   do {
-    ready = poll(&wait, 1, milliseconds_until(deadline));
+    ready = poll(wait.data(), wait.size(), milliseconds_until(deadline));
   } while (ready < 0 && errno == EINTR);
-  return ready > 0;
+  return ready > 0 && wait[1].revents == 0;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -105,33 +103,19 @@ std::string host_name() {
 
 std::string error_text(int error) { return std::generic_category().message(error); }
 
-Fd listen_on(std::uint16_t port) {
-  Fd fd(socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const bool six = static_cast<bool>(fd);
+Fd listen_on(std::uint16_t port, const std::string& address) {
+  const AddressList at = resolve(address, port);
+  Fd fd(socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  const int off = 0;
-  sockaddr_in6 any6 = {};
-  any6.sin6_family = AF_INET6;
-  any6.sin6_port = htons(port);
-  sockaddr_in any4 = {};
-  any4.sin_family = AF_INET;
-  any4.sin_port = htons(port);
-  if (six) {
-    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  } else {
-    fd = Fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  }
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const auto* address =
-      six ? reinterpret_cast<const sockaddr*>(&any6) : reinterpret_cast<const sockaddr*>(&any4);
-  const socklen_t size = six ? sizeof any6 : sizeof any4;
-  if (!fd || bind(fd.get(), address, size) != 0 || listen(fd.get(), 1024) != 0) {
+  if (!fd || bind(fd.get(), at->ai_addr, at->ai_addrlen) != 0 || listen(fd.get(), 1024) != 0) {
     const int error = errno;
     if (error == EADDRINUSE) {
       throw BackendError(
           fmt::format("port {} is in use by another program: choose another MASTER_PORT", port));
     }
-    throw BackendError(fmt::format("cannot listen on port {}: {}", port, error_text(error)));
+    throw BackendError(
+        fmt::format("cannot listen on port {} of {}: {}", port, address, error_text(error)));
   }
   return fd;
 }
@@ -178,8 +162,11 @@ std::string peer_address(int fd) {
   return numeric(address);
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
+std::string local_address(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  return numeric(address);
 }
 
 bool send_all(int fd, std::span<const std::byte> data, Deadline deadline) {
@@ -195,7 +182,7 @@ bool send_all(int fd, std::span<const std::byte> data, Deadline deadline) {
   return true;
 }
 
-bool recv_all(int fd, std::span<std::byte> data, Deadline deadline) {
+bool recv_all(int fd, std::span<std::byte> data, Deadline deadline, int stop) {
   while (!data.empty()) {
     const ssize_t n = ::recv(fd, data.data(), data.size(), MSG_DONTWAIT);
     if (n > 0) {
@@ -204,7 +191,7 @@ bool recv_all(int fd, std::span<std::byte> data, Deadline deadline) {
     }
     if (n == 0) return false;
     if (errno == EINTR) continue;
-    if (errno != EAGAIN || !wait_for(fd, POLLIN, deadline)) return false;
+    if (errno != EAGAIN || !wait_for(fd, POLLIN, deadline, stop)) return false;
   }
   return true;
 }

@@ -48,9 +48,10 @@ std::string error_text(int error);
 /// The name of this machine.
 std::string host_name();
 
-/// Listens on a port of all interfaces (0: any free port). Throws BackendError that names the port
-/// when it is in use.
-Fd listen_on(std::uint16_t port);
+inline const std::string loopback = "127.0.0.1";
+/// Listens on a port (0: any free port) of a numeric address of this host. Throws BackendError that
+/// names the port when it is in use, and the address when it is not of this host.
+Fd listen_on(std::uint16_t port, const std::string& address = loopback);
 /// The port that a socket listens on.
 std::uint16_t port_of(int listener);
 /// The next connection: TCP_NODELAY, non-blocking. An empty Fd when there is none.
@@ -61,12 +62,13 @@ Fd accept_from(int listener);
 Fd connect_to(const std::string& host, std::uint16_t port, Deadline deadline, int stop = -1);
 /// Numeric address of the other end; empty when the connection has ended.
 std::string peer_address(int fd);
-bool is_loopback(const std::string& address);
+/// Numeric address of this end, also of a socket that listens.
+std::string local_address(int fd);
 
 /// Sends or receives all of `data` on a non-blocking socket. Returns false at the deadline or when
-/// the connection ends.
+/// the connection ends, and when the descriptor `stop` (-1: none) becomes readable.
 bool send_all(int fd, std::span<const std::byte> data, Deadline deadline);
-bool recv_all(int fd, std::span<std::byte> data, Deadline deadline);
+bool recv_all(int fd, std::span<std::byte> data, Deadline deadline, int stop = -1);
 
 /// A descriptor (eventfd) that poll sees as readable from `notify` until `clear`.
 Fd make_signal();

@@ -6,18 +6,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <limits>
 #include <optional>
-#include <random>
 #include <ranges>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "runtime/control/door.h"
 
 namespace rehearse::runtime {
 namespace {
+
+constexpr std::size_t most_refusals = 32;  // that are remembered
 
 struct Member {
   FrameSocket connection = {};
@@ -29,24 +32,32 @@ struct Member {
   RankView view = {};
 };
 
-std::string random_token() {
-  std::random_device device;
-  std::string token;
-  for (int i = 0; i < 4; ++i) {
-    const auto word = static_cast<std::uint32_t>(device());
-    token.append(reinterpret_cast<const char*>(&word), sizeof word);
-  }
-  return token;
-}
+/// A connection that has proven that it is a rank of this run, but is no member: its hello has not
+/// come yet, or it was refused and has not read why.
+struct Stranger {
+  std::uint32_t rank = 0;
+  FrameSocket connection = {};
+  bool refused = false;
+  Deadline until = Clock::now() + to_duration(Door::patience);
+};
 
 }  // namespace
 
+StepReport report_of(Message& message) {
+  StepReport report;
+  report.rank = message.take<Id>();
+  report.step = message.take<std::int64_t>();
+  report.values.resize(message.take_count(sizeof(double)));
+  for (double& value : report.values) value = message.take<double>();
+  return report;
+}
+
 struct Supervisor::Impl {
-  Fd listener;
+  Door door;
   ControlOptions options;
   std::vector<Member> members;
-  std::uint32_t start;
-  std::vector<FrameSocket> unidentified = {};  // connected, but no hello yet
+  std::vector<Stranger> strangers = {};
+  std::set<std::string> refusals = {};
   Fd wake = make_signal();
   std::atomic<bool> ending = false;
   Deadline started = Clock::now(), last_tick = {}, last_turn = Clock::now();
@@ -54,11 +65,10 @@ struct Supervisor::Impl {
   std::optional<Message> verdict = {};
   std::thread thread = {};
 
-  Impl(Fd listener_in, int world_size, int start_in, ControlOptions options_in)
-      : listener(std::move(listener_in)),
+  Impl(Fd listener, int world_size, int start, const Secret& secret, ControlOptions options_in)
+      : door(std::move(listener), secret, {.start = static_cast<std::uint32_t>(start)}),
         options(std::move(options_in)),
-        members(static_cast<std::size_t>(world_size)),
-        start(static_cast<std::uint32_t>(start_in)) {}
+        members(static_cast<std::size_t>(world_size)) {}
 
   std::string name(std::size_t rank) const {
     const Member& m = members[rank];
@@ -84,38 +94,35 @@ struct Supervisor::Impl {
   void welcome() {
     welcomed = true;
     Message message(MessageKind::welcome);
-    message.put_text(random_token());
+    message.put(random_secret());
     for (const Member& m : members) message.put_text(m.host).put(m.pid).put_text(m.address);
     broadcast(message);
   }
 
-  void join(FrameSocket connection, const CommHello& hello) {
-    const std::uint32_t rank = hello.rank;
+  /// Empty: the rank may join.
+  std::string refusal_of(std::uint32_t rank, const CommHello& hello) const {
     const std::string who = fmt::format("rank {} ({}, pid {})", rank, hello.host, hello.pid);
-    std::string refusal;
-    if (hello.version != control_version) {
-      refusal = fmt::format(
-          "a rank at {} speaks version {} of the control plane, rank 0 version {}: start every "
-          "rank with the same build",
-          peer_address(connection.fd()), hello.version, control_version);
-    } else if (hello.start != start) {
-      return;
-    } else if (hello.world_size != members.size()) {
-      refusal = fmt::format("{} was started for {} ranks, rank 0 for {}", who, hello.world_size,
-                            members.size());
-    } else if (rank >= members.size()) {
-      refusal = fmt::format("{} is not one of {} ranks", who, members.size());
-    } else if (members[rank].joined) {
-      refusal = fmt::format("two processes are rank {}: {} and {}", rank, name(rank), who);
-    }
-    if (!refusal.empty()) {
-      connection.queue(Message(MessageKind::verdict).put(none).put_text(refusal));
-      connection.flush();
-      // Stays open until the other end has read the verdict.
-      unidentified.push_back(std::move(connection));
-      judge(refusal);
-      return;
-    }
+    if (hello.world_size != members.size())
+      return fmt::format("{} was started for {} ranks, rank 0 for {}", who, hello.world_size,
+                         members.size());
+    if (rank >= members.size())
+      return fmt::format("{} is not one of {} ranks", who, members.size());
+    if (members[rank].joined)
+      return fmt::format("two processes are rank {}: {} and {}", rank, name(rank), who);
+    return {};
+  }
+
+  /// Ends the one who was refused, and nobody else.
+  void refuse(Stranger& stranger, const std::string& why) {
+    stranger.refused = true;
+    stranger.connection.queue(Message(MessageKind::verdict).put(none).put_text(why));
+    stranger.connection.flush();
+    if (refusals.size() >= most_refusals || !refusals.insert(why).second) return;
+    fmt::print(stderr, "rehearse: refused: {}\n", why);
+    std::fflush(stderr);
+  }
+
+  void join(std::uint32_t rank, FrameSocket connection, const CommHello& hello) {
     Member& m = members[rank];
     m.address = peer_address(connection.fd());
     m.connection = std::move(connection);
@@ -154,11 +161,11 @@ struct Supervisor::Impl {
     broadcast(Message(MessageKind::last).put(last));
   }
 
-  void handle(std::size_t rank, Message message) {
+  void handle(std::size_t rank, Message& message) {
     Member& m = members[rank];
     switch (message.kind()) {
       case MessageKind::lanes: {
-        m.view.lanes.resize(message.take<std::uint32_t>());
+        m.view.lanes.resize(message.take_count(sizeof(std::uint32_t)));
         for (LaneView& lane : m.view.lanes) {
           lane.name = message.take_text();
           if (lane.since == Deadline{}) lane.since = m.heard;
@@ -169,9 +176,14 @@ struct Supervisor::Impl {
         beat(m, message);
         return;
       case MessageKind::set:
+        message.take_text();
+        message.take_text();
+        message.check_end();
         broadcast(message);
         return;
       case MessageKind::report:
+        report_of(message);
+        message.check_end();
         members[0].connection.queue(message);
         return;
       case MessageKind::stop:
@@ -184,6 +196,7 @@ struct Supervisor::Impl {
         count_votes();
         return;
       case MessageKind::interrupt:
+        message.take<std::int32_t>();
         judged = true;
         broadcast(message);
         // This thread ends with rank 0's process, so the other ranks must be told first.
@@ -216,29 +229,34 @@ struct Supervisor::Impl {
     const bool open = m.connection.fill();
     m.heard = Clock::now();
     try {
-      while (auto message = m.connection.next()) handle(rank, std::move(*message));
+      while (auto message = m.connection.next()) {
+        handle(rank, *message);
+        message->check_end();
+      }
     } catch (const BackendError& error) {
       judge_rank(rank, fmt::format("sent a broken message to rank 0: {}", error.what()));
     }
     if (!open) lost(rank);
   }
 
-  void read_hello(std::size_t index) {
-    FrameSocket& stranger = unidentified[index];
-    const bool open = stranger.fill();
+  /// Returns false when the stranger is to be forgotten: it has joined, or its connection ended.
+  bool read_hello(Stranger& stranger) {
+    const bool open = stranger.connection.fill() && Clock::now() < stranger.until;
+    if (stranger.refused) return open;
     try {
-      if (auto message = stranger.next()) {
-        const CommHello hello = CommHello::of(*message);
-        FrameSocket connection = std::move(stranger);
-        unidentified.erase(unidentified.begin() + static_cast<std::ptrdiff_t>(index));
-        join(std::move(connection), hello);
-        return;
-      }
-      if (open) return;
-    } catch (const BackendError&) {
-      // Not one of our ranks (a port scan): drop the connection.
+      auto message = stranger.connection.next();
+      if (!message) return open;
+      const CommHello hello = CommHello::of(*message);
+      const std::string refusal = refusal_of(stranger.rank, hello);
+      if (refusal.empty())
+        join(stranger.rank, std::move(stranger.connection), hello);
+      else
+        refuse(stranger, refusal);
+      return stranger.refused;
+    } catch (const BackendError& error) {
+      refuse(stranger, fmt::format("rank {} said no hello: {}", stranger.rank, error.what()));
+      return true;
     }
-    unidentified.erase(unidentified.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
   void watch(Deadline now) {
@@ -249,8 +267,9 @@ struct Supervisor::Impl {
       for (std::size_t r = 0; r < members.size(); ++r) {
         if (!members[r].joined) missing.push_back(r);
       }
-      judge(fmt::format("rank{} {} did not come within {}", missing.size() > 1 ? "s" : "",
-                        fmt::join(missing, ", "), to_text(options.join)));
+      judge(fmt::format("rank{} {} did not come within {}{}{}", missing.size() > 1 ? "s" : "",
+                        fmt::join(missing, ", "), to_text(options.join),
+                        refusals.empty() ? "" : "; refused were: ", fmt::join(refusals, "; ")));
       return;
     }
     std::vector<RankView> views;
@@ -311,7 +330,7 @@ struct Supervisor::Impl {
   }
 
   void turn() {
-    std::vector<pollfd> wait = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    std::vector<pollfd> wait = {{wake.get(), POLLIN, 0}};
     std::vector<std::size_t> rank_of;
     for (std::size_t r = 0; r < members.size(); ++r) {
       const FrameSocket& connection = members[r].connection;
@@ -321,20 +340,19 @@ struct Supervisor::Impl {
       rank_of.push_back(r);
     }
     const std::size_t known = wait.size();
-    for (const FrameSocket& s : unidentified) wait.push_back({s.fd(), POLLIN, 0});
+    for (const Stranger& s : strangers) wait.push_back({s.connection.fd(), POLLIN, 0});
+    door.add_to(wait);
     const auto next = last_tick + to_duration(options.heartbeat);
     poll(wait.data(), wait.size(), milliseconds_until(next));
     forgive(Clock::now());
-    // From the end, because `read_hello` removes strangers from the list.
-    for (std::size_t i = wait.size(); i-- > known;) {
-      if (wait[i].revents != 0) read_hello(i - known);
+    for (std::size_t i = 1; i < known; ++i) {
+      if ((wait[i].revents & ~POLLOUT) != 0) serve(rank_of[i - 1]);
     }
-    for (std::size_t i = 2; i < known; ++i) {
-      if ((wait[i].revents & ~POLLOUT) != 0) serve(rank_of[i - 2]);
-    }
-    if (wait[1].revents != 0) {
-      while (Fd fd = accept_from(listener.get())) unidentified.emplace_back(std::move(fd));
-    }
+    std::erase_if(strangers, [this](Stranger& s) { return !read_hello(s); });
+    door.turn([this](const Caller& caller, Fd fd) {
+      if (strangers.size() == Door::most_waiting) strangers.erase(strangers.begin());
+      strangers.push_back({.rank = caller.from, .connection = FrameSocket(std::move(fd))});
+    });
     const auto now = Clock::now();
     if (now >= next) {
       last_tick = now;
@@ -359,8 +377,10 @@ struct Supervisor::Impl {
   }
 };
 
-Supervisor::Supervisor(Fd listener, int world_size, int start, ControlOptions options)
-    : impl_(std::make_unique<Impl>(std::move(listener), world_size, start, std::move(options))) {
+Supervisor::Supervisor(Fd listener, int world_size, int start, const Secret& secret,
+                       ControlOptions options)
+    : impl_(std::make_unique<Impl>(std::move(listener), world_size, start, secret,
+                                   std::move(options))) {
   impl_->thread = std::thread([this] { impl_->run(); });
 }
 

@@ -54,11 +54,16 @@ struct Blame {
 std::optional<Blame> find_hang(const std::vector<RankView>& ranks, Deadline now,
                                const ControlOptions& options);
 
+/// What a message of the kind `report` says. Throws BackendError when it is too short.
+StepReport report_of(Message& message);
+
 class Supervisor {
  public:
   /// `start`: as Environment::start. Ranks of other starts are not heard: all starts share the
   /// launcher's socket, and a rank of an earlier one may have connected to it before it died.
-  Supervisor(Fd listener, int world_size, int start, ControlOptions options);
+  /// Whoever does not know the secret is refused, and so is a rank that does not belong to the run.
+  /// That ends neither this rank nor any other one.
+  Supervisor(Fd listener, int world_size, int start, const Secret& secret, ControlOptions options);
   /// Sends what is queued, for at most one second, and ends the thread.
   ~Supervisor();
 

@@ -37,6 +37,9 @@ inline ControlOptions control_options(const job::Job& job, const OpNames& descri
   return {.timeout = job.run.timeout,
           .heartbeat = job.run.heartbeat,
           .join = job.run.connect_timeout,
+          .secret_file = job.run.secret_file,
+          .trust_network = job.run.trust_network,
+          .interface = job.run.interface,
           .describe = [&described](Id process, Id op) { return described(process, op); }};
 }
 

@@ -218,6 +218,7 @@ class NodeCheckpoints(TrainingCase):
             folder = self.tmp / f"host{rank}"
             folder.mkdir(exist_ok=True)
             names = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            names["REHEARSE_SECRET"] = "5e" * 32
             command = self.command("cut", method, more | {"checkpoint.folder": str(folder)}, *flags)
             env = os.environ | {name: str(value) for name, value in names.items()}
             return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
 #include "engine/base/errors.h"
 #include "runtime/communication/network.h"
+#include "runtime/communication/switchboard.h"
 #include "tests/runtime/comm_ranks.h"
 
 namespace rehearse::runtime {
@@ -64,6 +67,33 @@ std::string serve_and_work(const Environment& environment) {
   }
   control.finish();
   return text;
+}
+
+/// A letter that says that it is longer than any: the receiver drops the connection.
+std::string send_nonsense(const Environment& environment) {
+  Control control(environment, patient());
+  if (environment.rank == 0) {
+    Network network(control);
+    const auto mailbox = network.mailbox("push", {1}, {0});
+    std::int32_t x = 0;
+    mailbox->take({&x, 1, program::DType::i32});
+  } else {
+    Switchboard switchboard(control);
+    const Fd line = switchboard.connect(Switchboard::key_of("mailbox push", {0}), "push", 0);
+    const std::array<std::uint64_t, 2> header = {0x5248544c, ~0ULL >> 1};
+    const auto soon = Clock::now() + std::chrono::seconds(60);
+    send_all(line.get(), std::as_bytes(std::span(header)), soon);
+    std::byte none_comes = {};
+    require(!recv_all(line.get(), std::span(&none_comes, 1), soon), "end");
+    control.fail("has sent nonsense");
+  }
+  return "";
+}
+
+TEST(CommMailbox, ALetterWithoutMeasureEndsItsConnection) {
+  const auto ended = run_ranks(2, send_nonsense);
+  EXPECT_EQ(ended[0].status, 1);
+  EXPECT_THAT(ended[0].text, HasSubstr("has sent nonsense"));
 }
 
 TEST(CommMailbox, ServerAndWorkers) {

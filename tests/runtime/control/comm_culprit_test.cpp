@@ -15,6 +15,7 @@
 
 #include "engine/base/errors.h"
 #include "runtime/communication/network.h"
+#include "runtime/control/handshake.h"
 #include "runtime/control/socket.h"
 #include "runtime/control/supervisor.h"
 #include "tests/runtime/comm_ranks.h"
@@ -168,7 +169,7 @@ TEST(SoakCommControl, RankZeroThatNeverComesIsNamed) {
 TEST(CommControl, PortInUse) {
   const Fd taken = listen_on(0);
   Environment environment;
-  environment.world_size = 2;
+  environment.world_size = environment.local_world_size = 2;
   environment.master_port = port_of(taken.get());
   try {
     const Control control(environment, patient());
@@ -179,27 +180,15 @@ TEST(CommControl, PortInUse) {
   }
 }
 
-TEST(CommControl, TwoProcessesAreNotOneRank) {
-  const auto ended = run_ranks(3, [](Environment environment) {
-    if (environment.rank == 2) environment.rank = 1;
-    const Control control(environment, patient());
-    return std::string("joined");
-  });
-  for (const Ended& end : ended) {
-    EXPECT_EQ(end.status, 1);
-    EXPECT_THAT(end.text, HasSubstr("two processes are rank 1"));
-  }
-}
-
 TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
   Fd listener = listen_on(0);
   const std::uint16_t port = port_of(listener.get());
-  const Supervisor supervisor(std::move(listener), 3, 0, patient());
+  const Secret secret = random_secret();
+  const Supervisor supervisor(std::move(listener), 3, 0, secret, patient());
   const auto soon = [] { return Clock::now() + std::chrono::seconds(60); };
   const auto join = [&](std::uint32_t rank) {
-    FrameSocket socket(connect_to("127.0.0.1", port, soon()));
-    socket.queue(
-        CommHello{.rank = rank, .world_size = 3, .host = "here", .pid = getpid()}.message());
+    FrameSocket socket(connect_as({.from = rank}, secret, loopback, port, soon()));
+    socket.queue(CommHello{.world_size = 3, .host = "here", .pid = getpid()}.message());
     socket.flush();
     return socket;
   };
@@ -215,10 +204,12 @@ TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
     }
     return std::string("no verdict");
   };
-  FrameSocket one = join(1), twin = join(1);
-  EXPECT_THAT(verdict(one), HasSubstr("two processes are rank 1"));
+  FrameSocket one = join(1);
+  one.queue(Message(MessageKind::fail).put_text("the disk is full"));
+  one.flush();
+  EXPECT_THAT(verdict(one), HasSubstr("failed: the disk is full"));
   FrameSocket late = join(0);
-  EXPECT_EQ(verdict(late), verdict(twin));
+  EXPECT_THAT(verdict(late), HasSubstr("failed: the disk is full"));
 }
 
 TEST(CommControl, OtherProgramIsNamed) {
