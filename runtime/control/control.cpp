@@ -216,7 +216,7 @@ std::string Members::address(const Control& control) {
   const Environment& here = control.environment();
   const std::string& interface = control.options().interface;
   // Without a word of the user: where this rank reaches rank 0.
-  return here.one_host() || interface.empty() ? local_address(control.impl_->connection.fd())
+  return here.one_host() || interface.empty() ? control.impl_->address
                                               : address_for_other_hosts(interface);
 }
 

@@ -27,6 +27,7 @@ struct Control::Impl {
   ControlOptions options;
   std::unique_ptr<Supervisor> supervisor = {};
   FrameSocket connection = {};
+  std::string address = {};  // of this end of the connection
   Fd wake = make_signal(), failed = make_signal();
   std::thread thread = {};
   std::atomic<bool> ending = false, stop_wanted = false;

@@ -273,6 +273,7 @@ void Control::Impl::start() {
   } catch (const BackendError& error) {
     throw BackendError(fmt::format("rank 0 did not come: {}", error.what()));
   }
+  address = local_address(connection.fd());
   connection.queue(CommHello{.world_size = static_cast<std::uint32_t>(environment.world_size),
                              .host = host_name(),
                              .pid = getpid()}

@@ -12,6 +12,7 @@ import unittest
 
 import pytest
 import slurm_cluster
+import strangers
 import testbed_case
 from cli_test_case import PATIENCE, REHEARSE, ROOT
 from test_multi_host import documented, free_port, python_with_torch
@@ -91,6 +92,39 @@ class Launchers(testbed_case.TestbedCase):
         self.assertEqual(set(self.ranks()), set(range(HOSTS)))
         return started
 
+    def check_strangers(self, secret=bytes(32)):
+        """They come from a node to all ports of a run that is under way, which goes on as a run that nobody disturbs."""
+        ranks = self.ranks()
+        before = {pid: len(strangers.descriptors(pid)) for pid in ranks.values()}
+        places = set()
+        for rank, pid in ranks.items():
+            here = strangers.listening(pid)
+            self.assertEqual({address for address, _ in here}, {self.bed.address[f"node{rank}"]})
+            places |= here
+        self.assertEqual(len(places), 1 + HOSTS)
+        strangers.visit_from(self.bed.enter("node1"), places, secret, 400)
+        steps = len(self.losses()) + 2
+        self.wait_for_steps({}, steps)
+        self.assertEqual(self.ranks(), ranks)
+        deadline = time.monotonic() + 60
+        while any(len(strangers.descriptors(pid)) > count for pid, count in before.items()):
+            self.assertLess(time.monotonic(), deadline, "a descriptor is left open")
+            time.sleep(0.1)
+        disturbed, alone = self.losses(), self.tmp / "alone"
+        command = [REHEARSE, "train", self.tmp / "JOB.toml", "--nproc", str(HOSTS), "--set", f"train.out={alone}/out"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+            self.addCleanup(run.kill)
+            while len(self.losses(alone)) < len(disturbed):
+                self.assertIsNone(run.poll())
+                time.sleep(0.1)
+            run.terminate()
+        self.assertEqual(disturbed, self.losses(alone)[: len(disturbed)])
+
+    def file_of_secret(self):
+        path = self.tmp / "run.secret"
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        return bytes.fromhex(path.read_text())
+
     def checkpoints(self):
         return sorted(path.name for path in (self.tmp / "out").glob("step-????????"))
 
@@ -125,6 +159,10 @@ class Torchrun(Launchers):
         self.assertEqual([agent.returncode for agent in agents], [1, 1], said)
         self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
 
+    def test_strangers_do_no_harm(self):
+        self.agents()
+        self.check_strangers()
+
     def test_a_signal_to_an_agent_saves(self):
         agents = self.agents()
         agents[0].send_signal(signal.SIGTERM)
@@ -152,6 +190,10 @@ class Slurm(Launchers):
         self.assertEqual(started.returncode, 137, said)  # the gravest of the tasks': 128 + SIGKILL
         self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
         self.assertEqual(self.checkpoints(), [])
+
+    def test_strangers_do_no_harm(self):
+        self.under_way(documented()["srun"])
+        self.check_strangers(self.file_of_secret())
 
     def test_no_kill_does_not_help(self):
         """The allocation stays, but the other ranks end all the same: nothing replaces a rank."""
@@ -207,6 +249,10 @@ class OpenMpi(Launchers):
         said = self.end_of(started, within=15)
         self.assertEqual(started.returncode, 137, said)
         self.assertRegex(said, "exited on signal 9|rank 1 .* ended without a word")
+
+    def test_strangers_do_no_harm(self):
+        self.under_way(documented()["mpirun"])
+        self.check_strangers(self.file_of_secret())
 
     def test_a_signal_to_mpirun_ends_the_run(self):
         """mpirun repeats the signal and then kills, so the ranks may or may not have saved. What they have saved is whole."""

@@ -72,6 +72,11 @@ TEST(CommEnvironment, Slurm) {
   EXPECT_EQ(detect(other).master_port, e.master_port) << "every rank of a job means one port";
   other["SLURM_JOB_ID"] = "1235";
   EXPECT_NE(detect(other).master_port, e.master_port) << "two jobs on a node do not meet";
+  EXPECT_FALSE(e.one_host());
+  other.erase("SLURM_NTASKS_PER_NODE");
+  EXPECT_FALSE(detect(other).one_host());
+  other["SLURM_STEP_NUM_NODES"] = "1";
+  EXPECT_TRUE(detect(other).one_host()) << "srun -n 16 on one node";
 }
 
 TEST(CommEnvironment, OpenMpi) {
