@@ -380,6 +380,8 @@ std::uint64_t Cluster::hash() const {
           k.attention_efficiency, double(k.multiprocessors), k.peak_tf32.value, k.launch.value,
           k.idle.value, k.busy.value, k.calibrated ? 1.0 : 0.0})
       fnv.add(number);
+    if (k.flash_efficiency != k.attention_efficiency) fnv.add(k.flash_efficiency);
+    if (k.collective_share != 0) fnv.add(k.collective_share);
   }
   for (const Device& d : data.devices)
     fnv.add(d.name), fnv.add(std::uint64_t{d.kind}), fnv.add(std::uint64_t{d.node});

@@ -42,6 +42,9 @@ struct DeviceKind {
   double f32_efficiency = 1;        // the same, of products of f32 tensors
   double memory_efficiency = 1;     // fraction of memory bandwidth that element-wise kernels reach
   double attention_efficiency = 1;  // fraction of `efficiency` that fused attention reaches
+  double flash_efficiency = 1;      // the same of FlashAttention 2, by the FLOPs that it computes
+  double collective_share = 0;      // seconds that passes lose for each second of a collective
+                                    // beside them whose kernels run on the device
   int multiprocessors = 0;          // 0: products are not cut into tiles
   Seconds launch = {};              // between the ends of a kernel and the start of the next
   Watts idle = {}, busy = {};

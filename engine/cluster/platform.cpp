@@ -48,6 +48,9 @@ DeviceKind read_device(const Config& c) {
   kind.f32_efficiency = c.number("f32_efficiency", kind.efficiency, limits::efficiency);
   kind.memory_efficiency = c.number("memory_efficiency", 1, limits::efficiency);
   kind.attention_efficiency = c.number("attention_efficiency", 1, limits::efficiency);
+  kind.flash_efficiency =
+      c.number("flash_efficiency", kind.attention_efficiency, limits::efficiency);
+  kind.collective_share = c.number("collective_share", 0, between(0, 1));
   kind.multiprocessors = static_cast<int>(c.integer("multiprocessors", 0, between(0, 1 << 20)));
   kind.launch = c.seconds("launch", Seconds(0), limits::latency);
   kind.idle = c.watts("idle", Watts(0), limits::power);

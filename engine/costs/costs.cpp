@@ -7,11 +7,10 @@
 #include <cassert>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
-#include "engine/base/errors.h"
+#include "engine/costs/beside.h"
 #include "engine/costs/contention.h"
 #include "engine/costs/library_collective.h"
 #include "engine/costs/local_costs.h"
@@ -61,28 +60,6 @@ struct Costs::Impl {
   std::uint32_t add(std::vector<double> row) {
     rows.push_back(squeeze(std::move(row)));
     return static_cast<std::uint32_t>(rows.size() - 1);
-  }
-
-  void check_devices() {
-    const auto world = static_cast<std::size_t>(linked.program.world_size);
-    const std::size_t devices = cluster.devices().size();
-    if (device_of.empty()) {
-      device_of.resize(world);
-      std::iota(device_of.begin(), device_of.end(), Id{0});
-    }
-    if (device_of.size() != world)
-      throw InputError(fmt::format("method.rank_to_device names {} devices for {} ranks",
-                                   device_of.size(), world));
-    std::vector<bool> used(devices);
-    for (std::size_t rank = 0; rank < world; ++rank) {
-      if (device_of[rank] >= devices)
-        throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
-                                     world, cluster.name(), devices, rank));
-      if (used[device_of[rank]] && cluster.shared_cores() == 0)
-        throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
-                                     cluster.devices()[device_of[rank]].name));
-      used[device_of[rank]] = true;
-    }
   }
 
   /// All segments of one kind cost the same, so a pass of a role costs what its first pass of that
@@ -302,9 +279,39 @@ struct Costs::Impl {
     return cluster.library().launch.value + way.latency.value + worst;
   }
 
+  /// Passes beside collectives whose kernels take multiprocessors from them: a pass loses a share
+  /// of the collectives' seconds, and at most its own seconds.
+  void slow_passes() {
+    if (!model.software.library.on_device) return;
+    std::map<std::vector<std::uint32_t>, std::uint32_t> known;  // role, rows of pass, collectives
+    for (Id r = 0; r < entries.size(); ++r)
+      for (const Beside& beside : passes_beside(role(r))) {
+        std::vector<std::uint32_t> key = {r, entries[r][beside.pass].seconds};
+        for (const Id c : beside.collectives) key.push_back(entries[r][c].seconds);
+        const auto [it, fresh] = known.try_emplace(std::move(key));
+        if (fresh) it->second = add(slowed(r, beside));
+        entries[r][beside.pass].seconds = it->second;
+      }
+  }
+  std::vector<double> slowed(Id r, const Beside& beside) const {
+    std::vector<double> row(role(r).ranks.size());
+    for (Id i = 0; i < row.size(); ++i) {
+      const double own = seconds(r, beside.pass, i);
+      double lost = 0;
+      for (const Id c : beside.collectives)
+        lost += cluster.kind_of(device(r, i)).collective_share * seconds(r, c, i);
+      row[i] = own + std::min(own, lost);
+    }
+    return row;
+  }
+  double seconds(Id r, Id o, Id place) const {
+    const std::vector<double>& row = rows[entries[r][o].seconds];
+    return row[row.size() == 1 ? 0 : place];
+  }
+
   void build() {
     const program::Program& p = linked.program;
-    check_devices();
+    device_of = devices_of_ranks(p, cluster, std::move(device_of));
     local_costs.emplace(linked, model, cluster, device_of, optimizer, profile);
     zero();
     for (const program::Role& who : p.roles) entries.emplace_back(who.ops.size());
@@ -326,6 +333,7 @@ struct Costs::Impl {
         entries[a.role][a.op] = local(a.role, a.op);
       }
     }
+    slow_passes();
   }
 };
 
@@ -350,10 +358,7 @@ Costs::~Costs() = default;
 std::span<const double> Costs::seconds(Id role, Id op) const {
   return impl_->rows[impl_->entries[role][op].seconds];
 }
-double Costs::seconds(Id role, Id op, Id place) const {
-  const auto row = seconds(role, op);
-  return row[row.size() == 1 ? 0 : place];
-}
+double Costs::seconds(Id role, Id op, Id place) const { return impl_->seconds(role, op, place); }
 std::span<const double> Costs::bytes_sent(Id role, Id op) const {
   return impl_->rows[impl_->entries[role][op].sent];
 }

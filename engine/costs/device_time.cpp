@@ -58,10 +58,12 @@ double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& laun
       return product_seconds(kind, launch, rate) + kind.launch.value;
     case model::Launch::Kind::attention:
       return launch.flops() / (rate * kind.attention_efficiency) + kind.launch.value;
+    case model::Launch::Kind::flash:
+      return launch.flops() / (rate * kind.flash_efficiency * launch.rate) + kind.launch.value;
     case model::Launch::Kind::memory:
       break;
   }
-  return kernel_seconds(kind, launch.bytes);
+  return kernel_seconds(kind, launch.bytes / launch.rate);
 }
 
 double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model, Id segment,

@@ -4,6 +4,7 @@
 //   memory     bytes / (memory bandwidth x memory efficiency) + launch
 //   product    max(tiles, operands and result as of a memory kernel) + launch
 //   attention  flops / (peak x efficiency x attention efficiency) + launch
+//   flash      flops that it computes / (peak x efficiency x flash efficiency x rate) + launch
 //
 // Tiles of a product. The kernel cuts the result into tiles, and each multiprocessor computes one
 // at a time, so the last wave may leave most of them idle (wave quantisation):

@@ -1,11 +1,39 @@
 #include "engine/costs/local_costs.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/errors.h"
 #include "engine/costs/piece.h"
 #include "engine/model/tensor_split.h"
 
 namespace rehearse::costs {
+
+std::vector<Id> devices_of_ranks(const program::Program& program, const cluster::Cluster& cluster,
+                                 std::vector<Id> given) {
+  const auto world = static_cast<std::size_t>(program.world_size);
+  const std::size_t devices = cluster.devices().size();
+  if (given.empty()) {
+    given.resize(world);
+    std::iota(given.begin(), given.end(), Id{0});
+  }
+  if (given.size() != world)
+    throw InputError(
+        fmt::format("method.rank_to_device names {} devices for {} ranks", given.size(), world));
+  std::vector<bool> used(devices);
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    if (given[rank] >= devices)
+      throw InputError(fmt::format("{} ranks do not fit on {} ({} devices): rank {} has none",
+                                   world, cluster.name(), devices, rank));
+    if (used[given[rank]] && cluster.shared_cores() == 0)
+      throw InputError(fmt::format("method.rank_to_device gives {} to two ranks",
+                                   cluster.devices()[given[rank]].name));
+    used[given[rank]] = true;
+  }
+  return given;
+}
 
 LocalCosts::LocalCosts(const link::OrderedProgram& linked, const model::ModelSpec& model,
                        const cluster::Cluster& cluster, std::vector<Id> rank_to_device,

@@ -16,6 +16,12 @@
 
 namespace rehearse::costs {
 
+/// The device of each rank: as `given`, or rank i on device i where `given` is empty. Throws
+/// InputError when there are more ranks than devices, or a device is named twice on a cluster
+/// without shared cores.
+std::vector<Id> devices_of_ranks(const program::Program& program, const cluster::Cluster& cluster,
+                                 std::vector<Id> given);
+
 class LocalCosts {
  public:
   /// `rank_to_device`: by rank. `profile` may be null. All references must outlive this object.

@@ -3,7 +3,7 @@
 // less, and writes the scores of attention to memory or keeps them on the chip:
 //
 //   written:  q k^T -> [scale, mask, softmax] -> dropout -> p v     scores: (samples, heads, s, s)
-//   fused:    one kernel, no (s, s) tensor in memory
+//   fused, flash: one kernel, no (s, s) tensor in memory
 //
 // Conventions: a product of (m, k) and (k, n) is 2 m k n FLOPs, and backward has twice the products
 // of forward. Attention's two (s, s) products count in full, although a causal mask halves the
@@ -23,6 +23,7 @@ namespace {
 using software::Attention;
 using software::Bias;
 using software::CrossEntropy;
+using software::Operators;
 using software::Residual;
 using software::Softmax;
 
@@ -81,23 +82,56 @@ class List {
   }
   /// The gradient of a column-parallel product's bias.
   void bias_backward(double outer, int kernels = 1) {
-    if (weights()) memory(outer, kernels);
+    for (int i = 0; weights() && i < kernels; ++i)
+      reduction(outer / kernels * z_.tokens * z_.element);
   }
+  /// FLOPs count every pair of tokens and backward as twice forward. What FlashAttention leaves out
+  /// (masked pairs) and adds (scores anew in backward: five products, not four) is in the rate.
   void fused_attention(double inner, double keys) {
-    launches.push_back({.kind = Launch::Kind::attention,
+    const bool flash = how_.attention == Attention::flash;
+    const double leaves_out = (z_.causal ? 2 : 1) * (forward() ? 1 : 4.0 / 5);
+    launches.push_back({.kind = flash ? Launch::Kind::flash : Launch::Kind::attention,
                         .batch = z_.samples * z_.heads,
                         .rows = z_.seq,
                         .columns = keys,
-                        .inner = inner});
+                        .inner = inner,
+                        .rate = flash ? how_.attention_rate * leaves_out : 1});
   }
-  void norm() { memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics()); }
+  void reduction(double bytes) {  // a sum over all tokens
+    launches.push_back({.kind = Launch::Kind::memory, .bytes = bytes, .rate = how_.reductions});
+  }
+  /// Operators that move `f32` bytes of each element in f32, and it `own` times in its own type.
+  void chain(double elements, double f32, double own, int kernels) {
+    memory_bytes(elements * (f32 + own * z_.element), kernels);
+  }
+  void activation(double fused, double operators) {  // GELU, or SwiGLU
+    separate() ? memory(operators, forward() ? 2 : 3) : memory(fused);
+  }
+  bool separate() const { return z_.rms && how_.operators == Operators::separate; }
+  void norm() {
+    if (separate())  // to f32, square, mean, scale, back, weight
+      return chain(z_.own_tokens * z_.hidden, 28, 4, 6);
+    memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics());
+  }
   /// Before a backward that needs the norm's output.
   void norm_again() {
     if (again_) norm();
   }
   /// One kernel for the gradient of the input, one for those of weight and bias.
   void norm_backward() {
-    memory_bytes(z_.own_tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics(), 2);
+    const double both = z_.own_tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics();
+    if (separate())  // weight, to f32, scale and its sum, mean, square, sum of both, back
+      chain(z_.own_tokens * z_.hidden, 64, 7, 10);
+    else
+      memory_bytes(both / 2);
+    reduction(both / 2);
+  }
+  /// Rotary positions. separate: also keys and values once for each query head.
+  void rotary() {
+    if (!z_.rms) return;
+    if (!separate()) return memory(2 * (z_.query + z_.key));
+    chain(z_.tokens * (z_.query + z_.key), 16, 2, 6);
+    if (z_.key != z_.query) memory(2 * (z_.query + z_.key), 2);
   }
 
   /// A pass over the scores, of so many bytes per score.
@@ -161,8 +195,8 @@ class List {
   void residual_backward() {
     if (z_.dropout) own(2 * z_.hidden);  // each half applies the mask
     if (!inputs()) return;
-    if (!z_.rms) own(z_.hidden);  // bias gradient
-    own(3 * z_.hidden);           // the residual's part of the input's gradient
+    if (!z_.rms) reduction(z_.hidden * z_.own_tokens * z_.element);  // bias gradient
+    own(3 * z_.hidden);  // the residual's part of the input's gradient
   }
 
  private:
@@ -178,7 +212,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.linear(z.hidden, width, how.qkv_forward, !z.rms);
-    if (z.rms) l.memory(2 * (z.query + z.key));  // rotary positions
+    l.rotary();
     if (written)
       l.written_attention();
     else
@@ -195,7 +229,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
       l.written_attention_backward();
     else
       l.fused_attention(4 * z.head_size(), z.attended);
-    if (z.rms) l.memory(2 * (z.query + z.key));
+    l.rotary();
   }
   l.norm_again();
   if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
@@ -208,14 +242,14 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   if (l.forward()) {
     l.norm();
     l.linear(z.hidden, width, how.qkv_forward, !z.rms);
-    if (z.rms) l.memory(2 * (z.query + z.key));  // rotary positions
-    if (packs) l.memory(2 * width);              // heads in the order of the ranks that get them
+    l.rotary();
+    if (packs) l.memory(2 * width);  // heads in the order of the ranks that get them
     return;
   }
   if (packs) l.memory(2 * width);
   l.residual_backward();
   l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
-  if (z.rms) l.memory(2 * (z.query + z.key));
+  l.rotary();
   if (!z.rms) l.bias_backward(width, how.qkv_backward);
   l.linear_backward(z.hidden, width, how.qkv_backward);
   l.norm_backward();
@@ -259,7 +293,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
-    l.memory(width + z.ffn);
+    l.activation(width + z.ffn, 5 * z.ffn);
     l.residual_before();
     l.linear(z.ffn, z.hidden, 1, how.residual == Residual::separate && !z.rms);
     l.residual_after();
@@ -267,7 +301,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   }
   l.residual_backward();
   l.linear_backward(z.ffn, z.hidden);
-  if (l.inputs()) l.memory(2 * width + z.ffn);
+  if (l.inputs()) l.activation(2 * width + z.ffn, 9 * z.ffn);
   l.norm_again();
   if (!z.rms) l.bias_backward(z.ffn);
   l.linear_backward(z.hidden, width);

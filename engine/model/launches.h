@@ -8,13 +8,15 @@
 
 namespace rehearse::model {
 
-/// One kernel. product: `batch` products of (rows, inner) and (inner, columns). attention: the same
-/// sizes, in one kernel that keeps the product on the chip. memory: reads and writes `bytes`.
+/// One kernel. product: `batch` products of (rows, inner) and (inner, columns). attention, flash:
+/// the same sizes, in one kernel that keeps the product on the chip. memory: reads and writes
+/// `bytes`.
 struct Launch {
-  enum class Kind : std::uint8_t { product, attention, memory };
+  enum class Kind : std::uint8_t { product, attention, memory, flash };
   Kind kind = Kind::memory;
   double batch = 1, rows = 0, columns = 0, inner = 0;
   double bytes = 0;  // of operands and result
+  double rate = 1;   // flash, memory: the kernel's rate, as a multiple of the device's
 
   double flops() const { return 2 * batch * rows * columns * inner; }
 };

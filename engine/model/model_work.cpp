@@ -48,7 +48,7 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       // where heads are exchanged for tokens also query and output.
       if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
       bytes = statistics + mask;
-      if (how.attention == software::Attention::fused)
+      if (how.attention != software::Attention::written)
         bytes += 4 * z.heads;          // the log of the sum of exponentials of each head
       else if (!how.recompute_scores)  // softmax, dropout's result, its mask
         bytes += z.heads * z.seq * (z.dropout ? 2 * z.element + 1 : z.element);

@@ -10,7 +10,7 @@ struct Sizes {
   double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attended = 0, hidden = 0, heads = 0,
          query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
-  bool rms = false, post_norm = false, transform = false, dropout = false;
+  bool rms = false, post_norm = false, transform = false, dropout = false, causal = false;
 
   Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
@@ -29,7 +29,8 @@ struct Sizes {
         rms(m.family == Family::llama),
         post_norm(m.family == Family::bert),
         transform(post_norm && m.outputs == 0),
-        dropout(m.dropout > 0) {}
+        dropout(m.dropout > 0),
+        causal(!post_norm && attended == m.seq_len) {}
 
   double head_size() const { return query / heads; }
   /// Elements of attention's scores, (samples, heads, seq, seq).

@@ -104,7 +104,7 @@ void check_tensor_groups(const Plan& plan, const model::ModelSpec& model) {
 /// Refuses a way of attending that does not fit the model.
 void check_attention(const Plan& plan, const model::ModelSpec& model) {
   const std::string name = fmt::format("\"{}\"", name_of(plan.mesh.context));
-  if (model.software.attention != software::Attention::fused)
+  if (model.software.attention == software::Attention::written)
     refuse("cp", std::to_string(plan.mesh.cp),
            "needs software with fused attention (software.attention), whose kernel gives the sum "
            "of a softmax that blocks share");

@@ -74,6 +74,7 @@ std::vector<std::string> known_libraries() {
 std::string text_of(const Library& library) {
   std::string text = fmt::format("{} {} {} {}", library.launch.value, library.in_node.value,
                                  library.across.value, library.copies);
+  if (library.on_device) text += " on_device";
   for (const Protocol& p : library.protocols) {
     text += fmt::format(" {} {} {}", name_of(p.algorithm), p.name, p.nvlink_only);
     for (const ProtocolTimes& t : {p.measured, p.estimated})

@@ -32,6 +32,7 @@ struct Protocol {
 
 struct Library {
   std::string name = "rounds";
+  bool on_device = false;  // its kernels take multiprocessors from the passes beside them
   /// Of sends, and of collectives whose rounds run one after the other.
   Seconds launch = {};   // from the last rank's start of an op to its first transfer
   Seconds in_node = {};  // each transfer between devices of a node, before its bytes flow

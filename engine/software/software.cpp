@@ -31,6 +31,7 @@ Library read_communication(const Config& c, const Library& present) {
       throw c.error("library", error.what());
     }
   }
+  out.on_device = c.flag("on_device", present.on_device);
   out.launch = c.seconds("launch", present.launch, limits::latency);
   out.in_node = c.seconds("in_node", present.in_node, limits::latency);
   out.across = c.seconds("across", present.across, limits::latency);
@@ -71,6 +72,9 @@ Software read_software(const Config& table, Software base) {
   Software s = std::move(base);
   const Config kernels = table.section("kernels");
   s.attention = choose(kernels, "attention", s.attention);
+  s.attention_rate = kernels.number("attention_rate", s.attention_rate, between(1e-6, 10));
+  s.operators = choose(kernels, "operators", s.operators);
+  s.reductions = kernels.number("reductions", s.reductions, limits::efficiency);
   s.softmax = choose(kernels, "softmax", s.softmax);
   s.softmax_multiple = count(kernels, "softmax_multiple", s.softmax_multiple, 1);
   s.softmax_f32 = kernels.flag("softmax_f32", s.softmax_f32);
@@ -161,7 +165,8 @@ std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
   const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(s.attention),
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
+      name_of(s.attention), s.attention_rate, name_of(s.operators), s.reductions,
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
       s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
       s.divides_tokens, s.keeps_masks, name_of(s.norms), name_of(s.cross_entropy), s.tf32,

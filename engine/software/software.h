@@ -17,9 +17,17 @@
 namespace rehearse::software {
 
 /// fused: one kernel computes attention and keeps the (seq, seq) scores on the chip
-/// (FlashAttention). written: scores, softmax and dropout are tensors in memory.
-enum class Attention : std::uint8_t { fused, written };
-constexpr auto spellings(Attention) { return std::to_array<const char*>({"fused", "written"}); }
+/// (FlashAttention). written: scores, softmax and dropout are tensors in memory. flash: as fused,
+/// and priced by what FlashAttention 2 computes: no masked pairs, five products in backward.
+enum class Attention : std::uint8_t { fused, written, flash };
+constexpr auto spellings(Attention) {
+  return std::to_array<const char*>({"fused", "written", "flash"});
+}
+
+/// RMSNorm, rotary positions, SwiGLU and the repetition of shared keys and values. fused: a kernel
+/// each. separate: a kernel for each operator, norms and rotations in f32 between two conversions.
+enum class Operators : std::uint8_t { fused, separate };
+constexpr auto spellings(Operators) { return std::to_array<const char*>({"fused", "separate"}); }
 
 /// Between the two products of written attention. fused: one kernel scales, masks and normalises.
 /// separate: a kernel for each of the three.
@@ -80,6 +88,10 @@ struct Software {
   std::string name = "rehearse", summary = {}, source = {};
 
   Attention attention = Attention::fused;
+  double attention_rate = 1;  // flash: its rate, as a multiple of the flash_efficiency of a device
+  Operators operators = Operators::fused;
+  double reductions = 1;  // sums over all tokens (gradients of biases and of norms' weights): part
+                          // of the rate of other memory-bound kernels that they reach
   Softmax softmax = Softmax::fused;
   int softmax_multiple = 1;  // fused only if (samples x heads on the rank) is a multiple of it
   bool softmax_f32 = false;  // separate kernels compute in f32 and convert before and after

@@ -6,6 +6,24 @@ from cli_test_case import CliTestCase
 
 ON = ("collective", "all_reduce", "--cluster", "dgx-a100")
 
+# Two pairs of cards on each of two sockets, as `nvidia-smi topo -m` shows them: PIX, PHB, SYS.
+SOCKETS = """summary = "eight cards on two sockets"
+scale = "nodes"
+[[nodes]]
+devices = [{devices}]
+parts = ["switch0", "switch1", "switch2", "switch3", "cpu0", "cpu1"]
+links = [
+{links}
+  {{ from = "cpu0", to = "cpu1", bandwidth = "9GB/s", latency = "1us" }},
+]
+"""
+
+
+def two_sockets():
+    cables = [(f"gpu{i}", f"switch{i // 2}") for i in range(8)] + [(f"switch{i}", f"cpu{i // 2}") for i in range(4)]
+    links = "\n".join(f'  {{ from = "{a}", to = "{b}", bandwidth = "12GB/s", latency = "0.5us" }},' for a, b in cables)
+    return SOCKETS.format(devices=", ".join(['"V100 PCIe 32GB"'] * 8), links=links)
+
 
 class Collective(CliTestCase):
     def sizes(self, *arguments):
@@ -62,6 +80,18 @@ class Collective(CliTestCase):
         self.assertAlmostEqual(whole["seconds"] - half["seconds"], 7 / 8 * (64 << 20) / 240e9, delta=1e-9)
         self.refused(*on, "--bytes", "1MiB", "--algorithm", "ring", says=['"ring" does not serve all_to_all; direct does'])
         self.refused(*on, "--bytes", "1MiB", "--protocol", "LL", says=["has no protocols for all_to_all"])
+
+    def test_the_order_in_which_ranks_are_named_makes_no_difference(self):
+        path = self.tmp / "sockets.toml"
+        path.write_text(two_sockets())
+        seconds = {
+            order: self.sizes("collective", "all_reduce", "--cluster", str(path), "--bytes", "256MiB", "--ranks", order)[0]["seconds"]
+            for order in ("0-7", "0,2,4,6,1,3,5,7", "7,0,6,1,5,2,4,3")
+        }
+        # The link between the sockets carries the tensor once in each direction.
+        self.assertAlmostEqual(seconds["0-7"], 2 * 7 / 8 * (256 << 20) / 9e9, delta=0.1 * seconds["0-7"])
+        for order, one in seconds.items():
+            self.assertAlmostEqual(one, seconds["0-7"], places=9, msg=order)
 
     def test_ranks_algorithm_protocol_and_keys(self):
         one = self.json(*ON, "--bytes", "64MiB", "--ranks", "0-1,4")

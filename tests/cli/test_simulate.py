@@ -143,7 +143,7 @@ train = { seq_len = 128, global_batch = 128 }
         for key, words in (
             ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
             ("model.hidden=512", "hidden size 512 is outside"),
-            ("software.name=pytorch-2", "software pytorch-2: no step times were measured with it"),
+            ("software.name=rehearse", "software rehearse: no step times were measured with it"),
         ):
             other = self.json("simulate", job, "--set", key, "--fidelity", "analytic")
             self.assertIs(other["calibrated"], False)

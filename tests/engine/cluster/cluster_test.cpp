@@ -313,9 +313,8 @@ TEST(Platform, DataDirCanBeElsewhere) {
 TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
   EXPECT_THAT(test::message_of([] { load_cluster("papre"); }),
               HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: a100-4nic, "
-                        "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, paper, "
-                        "paper-homogeneous, server-4090, "
-                        "this-machine"));
+                        "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, grand-teton, h200x4, "
+                        "paper, paper-homogeneous, server-4090, this-machine"));
   EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
   EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),
             "cluster file \"no/where.toml\" does not exist");

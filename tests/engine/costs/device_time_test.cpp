@@ -151,12 +151,23 @@ TEST(DeviceTime, FusedAttentionReachesAPartOfTheRate) {
   EXPECT_DOUBLE_EQ(f16_seconds(l), l.flops() / (1e13 * 0.4) + 2e-6);
 }
 
+TEST(DeviceTime, FlashAttentionHasAnEfficiencyAndARateOfItsOwn) {
+  cluster::DeviceKind kind = gpu();
+  kind.flash_efficiency = 0.3;
+  Launch l{.kind = Launch::Kind::flash, .batch = 32, .rows = 512, .columns = 512, .inner = 128};
+  EXPECT_DOUBLE_EQ(f16_seconds(l, kind), l.flops() / (1e13 * 0.3) + 2e-6);
+  l.rate = 2;  // a causal mask removes half of the pairs
+  EXPECT_DOUBLE_EQ(f16_seconds(l, kind), l.flops() / (1e13 * 0.6) + 2e-6);
+}
+
 TEST(DeviceTime, AMemoryKernelTakesItsBytes) {
   cluster::DeviceKind kind = gpu();
   kind.memory_bandwidth = BytesPerSecond(1e12), kind.memory_efficiency = 0.8;
   const Launch l{.bytes = 1e9};
   for (const DType dtype : {DType::f32, DType::f16})
     EXPECT_DOUBLE_EQ(launch_seconds(kind, l, dtype, false), 1e9 / 0.8e12 + 2e-6);
+  const Launch sum{.bytes = 1e9, .rate = 0.25};
+  EXPECT_DOUBLE_EQ(launch_seconds(kind, sum, DType::f16, false), 4e9 / 0.8e12 + 2e-6);
 }
 
 TEST(DeviceTime, APassIsTheSumOfItsLaunches) {

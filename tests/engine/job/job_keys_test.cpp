@@ -50,6 +50,8 @@ const std::map<std::string, Words> out_of_range = {
     {"model.max_positions", {"0", "-1", "99999999999"}},
     {"model.outputs", {"-1", "99999999999"}},
     {"model.dropout", {"-0.1", "1.1"}},
+    {"software.kernels.attention_rate", {"0", "11"}},
+    {"software.kernels.reductions", {"0", "1.1"}},
     {"software.kernels.softmax_multiple", {"0", "65"}},
     {"software.kernels.head_copies", {"-1", "65"}},
     {"software.kernels.qkv_forward", {"0", "65"}},

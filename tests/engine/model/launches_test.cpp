@@ -206,6 +206,64 @@ TEST(Launches, RecomputedScoresAddExactlyTheirKernelsToBackward) {
   }
 }
 
+/// FLOPs count as for fused attention; the rate says what FlashAttention 2 leaves out and adds.
+TEST(Launches, FlashAttentionSkipsMaskedPairsAndHasFiveProductsInBackward) {
+  software::Software flash;
+  flash.attention = Attention::flash;
+  flash.attention_rate = 0.5;
+  const auto rate = [&](Family family, Pass pass) {
+    const ModelSpec one = gpt(0, flash, family);
+    EXPECT_EQ(total(one, attention, pass).flops, total(gpt(0, {}, family), attention, pass).flops);
+    for (const Launch& l : launches_of(one, attention, pass, samples, 1, DType::bf16))
+      if (l.kind == Launch::Kind::flash) return l.rate;
+    return 0.0;
+  };
+  EXPECT_DOUBLE_EQ(rate(Family::gpt, Pass::forward), 0.5 * 2);
+  EXPECT_DOUBLE_EQ(rate(Family::gpt, Pass::backward), 0.5 * 2 * 4 / 5);
+  EXPECT_DOUBLE_EQ(rate(Family::bert, Pass::forward), 0.5);  // no mask
+}
+
+TEST(Launches, ReductionsAreTheGradientsOfBiasesAndOfNorms) {
+  software::Software how;
+  how.reductions = 0.25;
+  const auto reduced = [&](Family family, Id segment, Pass pass) {
+    double bytes = 0;
+    for (const Launch& l : launches_of(gpt(0, how, family), segment, pass, samples, 1, DType::bf16))
+      if (l.rate == 0.25) bytes += l.bytes;
+    return bytes;
+  };
+  const double row = tokens * hidden * 2, norm = 2.5 * row + 8 * tokens;
+  for (const Id segment : {attention, mlp})
+    EXPECT_EQ(reduced(Family::gpt, segment, Pass::forward), 0);
+  // The output's bias and the norm's weight, and the bias of query, key and value or of the MLP.
+  EXPECT_DOUBLE_EQ(reduced(Family::gpt, attention, Pass::backward), (1 + 3) * row + norm);
+  EXPECT_DOUBLE_EQ(reduced(Family::gpt, mlp, Pass::backward), (1 + 4) * row + norm);
+  EXPECT_DOUBLE_EQ(reduced(Family::llama, mlp, Pass::backward), norm - 4 * tokens);
+}
+
+TEST(Launches, SeparateOperatorsMoveMoreBytesInLlamaAlone) {
+  software::Software how;
+  how.operators = software::Operators::separate;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const auto more = [&](Family family, Id segment) {
+      const Total apart = total(gpt(0, how, family), segment, pass),
+                  fused = total(gpt(0, {}, family), segment, pass);
+      EXPECT_EQ(apart.flops, fused.flops);
+      return apart.bytes - fused.bytes;
+    };
+    EXPECT_EQ(more(Family::gpt, attention), 0);
+    EXPECT_EQ(more(Family::gpt, mlp), 0);
+    // Bytes of an element. A norm moves 28 in fp32 and 4 elements in place of 2 elements, backward
+    // 64 and 7 in place of 2.5; a rotation 16 and 2 in place of 2 elements, of query and key;
+    // SwiGLU 5 elements in place of 3, backward 9 in place of 5, and ffn is 4 hidden.
+    const bool forward = pass == Pass::forward;
+    const double norm = forward ? 28 + 2 * 2 : 64 + 4.5 * 2, statistics = 4 * tokens;
+    EXPECT_NEAR(more(Family::llama, attention), tokens * hidden * (norm + 2 * 16) - statistics, 1);
+    EXPECT_NEAR(more(Family::llama, mlp),
+                tokens * hidden * (norm + 4 * 2 * (forward ? 2 : 4)) - statistics, 1);
+  }
+}
+
 TEST(Launches, HeadCopiesMoveQueryKeyAndValue) {
   software::Software how = written();
   const Total none = total(gpt(0, how), attention, Pass::forward);

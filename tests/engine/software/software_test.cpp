@@ -39,8 +39,9 @@ job::Job parse(const std::vector<std::string>& overrides) {
 
 TEST(Software, EveryShippedFileLoads) {
   const std::vector<std::string> known = known_software();
-  EXPECT_THAT(known, testing::IsSupersetOf({"megatron-2021", "megatron-2022", "megatron-core",
-                                            "nvidia-bert", "pytorch-2", "rehearse"}));
+  EXPECT_THAT(
+      known, testing::IsSupersetOf({"megatron-2021", "megatron-2022", "megatron-core",
+                                    "nvidia-bert", "pytorch-2", "pytorch-2-compiled", "rehearse"}));
   for (const std::string& name : known) {
     const Software s = load_software(name);
     EXPECT_EQ(s.name, name);
@@ -71,6 +72,9 @@ TEST(Software, ReadsEveryKey) {
   const Software s = load_software(written(R"(
 [kernels]
 attention = "written"
+attention_rate = 0.5
+operators = "separate"
+reductions = 0.25
 softmax = "separate"
 softmax_multiple = 4
 softmax_f32 = true
@@ -89,6 +93,7 @@ update_bytes = 12
 keeps_masks = true
 norms = "divided"
 [communication]
+on_device = true
 launch = "1us"
 in_node = "2us"
 across = "3us"
@@ -100,30 +105,34 @@ update = "7us"
 waits = ["update", "loss"]
 )"));
   constexpr double us = 1e-6;
-  const Software expected = {
-      .attention = Attention::written,
-      .softmax = Softmax::separate,
-      .softmax_multiple = 4,
-      .softmax_f32 = true,
-      .head_copies = 3,
-      .qkv_forward = 3,
-      .qkv_backward = 1,
-      .bias = Bias::kernel,
-      .bias_activation = true,
-      .residual = Residual::fused,
-      .recompute_scores = true,
-      .divides_tokens = true,
-      .keeps_masks = true,
-      .norms = Norms::divided,
-      .cross_entropy = CrossEntropy::library,
-      .tf32 = true,
-      .update_bytes = 12,
-      .library = {.launch = Seconds(1 * us), .in_node = Seconds(2 * us), .across = Seconds(3 * us)},
-      .forward_issue = Seconds(4 * us),
-      .backward_issue = Seconds(5 * us),
-      .microbatch = Seconds(6 * us),
-      .update = Seconds(7 * us),
-      .waits = {HostWait::update, HostWait::loss}};
+  Library library = {.launch = Seconds(1 * us), .in_node = Seconds(2 * us)};
+  library.across = Seconds(3 * us), library.on_device = true;
+  const Software expected = {.attention = Attention::written,
+                             .attention_rate = 0.5,
+                             .operators = Operators::separate,
+                             .reductions = 0.25,
+                             .softmax = Softmax::separate,
+                             .softmax_multiple = 4,
+                             .softmax_f32 = true,
+                             .head_copies = 3,
+                             .qkv_forward = 3,
+                             .qkv_backward = 1,
+                             .bias = Bias::kernel,
+                             .bias_activation = true,
+                             .residual = Residual::fused,
+                             .recompute_scores = true,
+                             .divides_tokens = true,
+                             .keeps_masks = true,
+                             .norms = Norms::divided,
+                             .cross_entropy = CrossEntropy::library,
+                             .tf32 = true,
+                             .update_bytes = 12,
+                             .library = library,
+                             .forward_issue = Seconds(4 * us),
+                             .backward_issue = Seconds(5 * us),
+                             .microbatch = Seconds(6 * us),
+                             .update = Seconds(7 * us),
+                             .waits = {HostWait::update, HostWait::loss}};
   EXPECT_TRUE(unnamed(s) == unnamed(expected));
   EXPECT_TRUE(s.waits_for(HostWait::loss));
   EXPECT_FALSE(s.waits_for(HostWait::transfers));
@@ -165,6 +174,8 @@ TEST(Software, WrongValuesAreRefusedWithTheirPlaceAndWhatFits) {
   EXPECT_THAT(error("kernels.softmax_multiple = 0\n"), HasSubstr("must be from 1 to 64"));
   EXPECT_THAT(error("kernels.head_copies = -1\n"), HasSubstr("must be from 0 to 64"));
   EXPECT_THAT(error("kernels.qkv_forward = 65\n"), HasSubstr("must be from 1 to 64"));
+  EXPECT_THAT(error("kernels.attention_rate = 15\n"), HasSubstr("out of range"));
+  EXPECT_THAT(error("kernels.reductions = 0\n"), HasSubstr("out of range"));
   EXPECT_THAT(error("kernels.tf32 = 1\n"), HasSubstr("must be true or false"));
   EXPECT_THAT(error("kernels.update_bytes = -1\n"), HasSubstr("out of range"));
   EXPECT_THAT(error("communication.launch = \"3 parsecs\"\n"), HasSubstr("parsecs"));

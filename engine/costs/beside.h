@@ -1,0 +1,29 @@
+// Which passes run while a rank communicates. A collective runs beside the pass before it, in
+// program order, if it does not wait for that pass; otherwise beside the next one, if that does not
+// wait for the collective:
+//
+//   compute    | pass 1 | pass 2 |            prefetched gathers: beside the pass before
+//   gather     | for 2  | for 3  |
+//
+//   compute    | pass 1 | pass 2 |            sums of gradients: beside the pass after
+//   dp         |        | of 1   |
+//
+// Where a pass waits for a collective that waits for the pass before (the sums of tensor
+// parallelism), nothing runs beside it.
+#pragma once
+#include <vector>
+
+#include "engine/program/program.h"
+
+namespace rehearse::costs {
+
+struct Beside {
+  Id pass = none;                    // op
+  std::vector<Id> collectives = {};  // ops, at least one
+  friend bool operator==(const Beside&, const Beside&) = default;
+};
+
+/// In the order of the passes.
+std::vector<Beside> passes_beside(const program::Role& role);
+
+}  // namespace rehearse::costs
