@@ -18,7 +18,6 @@
 #include "engine/job/plan_file.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
-#include "engine/model/size_error.h"
 #include "engine/program/phases.h"
 
 namespace rehearse::job {
@@ -29,8 +28,6 @@ template <class F>
 auto at_key(const Config& section, const std::string& key, F f) {
   try {
     return f();
-  } catch (const model::SizeError&) {
-    throw;  // it names another key
   } catch (const InputError& e) {
     throw section.error(key, e.what());
   }
@@ -278,29 +275,13 @@ plan::Checkpoints checkpoints_of(const Config& train, const Job& job) {
       .every = static_cast<int>(job.train.save_every), .to = to(), .group = peer ? how.group : 1};
 }
 
-/// An error names the key of the job that states the wrong size, else one that changes the model.
-model::ModelSpec read_model(const Config& file, const JobKeys& keys) {
-  const Config model = file.section("model"), train = file.section("train");
-  try {
-    return at_key(model, "name", [&] {
-      return model::load_model(keys.model, static_cast<int>(keys.seq_len.value_or(0)),
-                               keys.model_changes);
-    });
-  } catch (const model::SizeError& error) {
-    if (error.key == "seq_len" && keys.seq_len) throw train.error("seq_len", error.what());
-    if (model.has(error.key)) throw model.error(error.key, error.what());
-    const auto& changed = keys.model_changes.sizes;
-    throw model.error(changed.empty() ? "name" : changed.back().first, error.what());
-  }
-}
-
 void fill_job(const Config& file, Job& job, bool to_plan) {
   JobKeys keys = read_keys(file);
   for (const std::string& section : file.names())
     for (const std::string& key : file.section(section).names())
       job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
 
-  job.model = read_model(file, keys);
+  job.model = model_of(file, keys);
   job.model.software = std::move(keys.software);
   job.profile = keys.profile;
   if (keys.plan_file.empty())

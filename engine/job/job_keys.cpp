@@ -12,6 +12,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/refusal.h"
 #include "engine/job/survival_keys.h"
 
 namespace rehearse::job {
@@ -264,6 +265,22 @@ JobKeys read_keys(const Config& file) {
   file.finish();
   check_plan_alone(file.section("method"), keys);
   return keys;
+}
+
+model::ModelSpec model_of(const Config& file, const JobKeys& keys) {
+  const Config model = file.section("model"), train = file.section("train");
+  try {
+    return model::load_model(keys.model, static_cast<int>(keys.seq_len.value_or(0)),
+                             keys.model_changes);
+  } catch (const Refused& refused) {
+    const std::string key = refused.refusal.key.substr(std::string("model.").size());
+    if (key == "seq_len" && keys.seq_len) throw train.error(key, refused.what());
+    if (model.has(key)) throw model.error(key, refused.what());
+    const auto& changed = keys.model_changes.sizes;
+    throw model.error(changed.empty() ? "name" : changed.back().first, refused.what());
+  } catch (const InputError& error) {
+    throw model.error("name", error.what());
+  }
 }
 
 std::vector<Config::Key> job_keys() {

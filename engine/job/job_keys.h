@@ -36,5 +36,8 @@ struct JobKeys {
 
 /// Reads every key. Throws InputError on unknown keys and on values of a wrong type or range.
 JobKeys read_keys(const Config& file);
+/// The model with the job's changes and length of sequences. An InputError names the key of the job
+/// that states the wrong size, else one that changes the model, else model.name.
+model::ModelSpec model_of(const Config& file, const JobKeys& keys);
 
 }  // namespace rehearse::job

@@ -16,8 +16,7 @@
 #include <utility>
 
 #include "engine/base/divisors.h"
-#include "engine/base/errors.h"
-#include "engine/model/size_error.h"
+#include "engine/base/refusal.h"
 
 namespace rehearse::model {
 namespace {
@@ -184,7 +183,9 @@ void build_llama(ModelSpec& m) {
 }
 
 void require(bool good, const ModelSpec& m, const char* key, auto value, const std::string& rule) {
-  if (!good) throw SizeError(key, fmt::format("model {}: {} = {} {}", m.name, key, value, rule));
+  if (!good)
+    throw Refused({fmt::format("model.{}", key),
+                   fmt::format("model {}: {} = {} {}", m.name, key, value, rule)});
 }
 
 /// The keys that llama alone has.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "engine/base/data_dir.h"
+#include "engine/base/refusal.h"
 #include "engine/model/config_json.h"
-#include "engine/model/size_error.h"
 
 namespace rehearse::model {
 namespace {
@@ -103,8 +103,8 @@ ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelCh
   if (seq_len > 0) m.seq_len = seq_len;
   try {
     return build_model(m);
-  } catch (const SizeError& error) {
-    throw SizeError(error.key, path.string() + ": " + error.what());
+  } catch (const Refused& refused) {
+    throw Refused({refused.refusal.key, path.string() + ": " + refused.what()});
   }
 }
 

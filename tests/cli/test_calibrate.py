@@ -3,6 +3,7 @@ predict the measurements, and each wrong input is refused."""
 
 import csv
 import json
+import pathlib
 
 import pytest
 from cli_test_case import ROOT, CliTestCase
@@ -153,7 +154,7 @@ class Calibrate(CliTestCase):
         measured = self.collective()[:6]
         plain = self.nccl_output(measured)
         lines = []
-        for line in open(plain).read().splitlines(keepends=True):
+        for line in pathlib.Path(plain).read_text().splitlines(keepends=True):
             words = line.split()
             pieces = [line] if line.startswith("#") else [" ".join(words[:5]), *(f"     {' '.join(words[i : i + 4])}" for i in (5, 9))]
             lines.append([*pieces[:-1], pieces[-1].rstrip("\n") + "\n"])
