@@ -1,6 +1,6 @@
 // The data connections of a rank: makes the communicators and mailboxes of its channels. Each
 // process has one listening socket. Two ranks connect when they first communicate on a channel,
-// with one connection for each direction, and identify themselves with the run's token.
+// with one connection for each direction, and prove to each other that they belong to the run.
 #pragma once
 #include <memory>
 #include <string>

@@ -13,6 +13,7 @@ import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from strangers import PATIENCE, children, descriptors, listening, secret_of, visit
+from test_multi_host import free_port
 
 
 class Strangers(TrainingCase):
@@ -109,6 +110,21 @@ class Strangers(TrainingCase):
         said = self.rehearse("train", self.job(), env=env | {"REHEARSE_SECRET": "hunter2"}, expect=2).stderr
         self.assertIn("environment variable REHEARSE_SECRET: it must have 64 hexadecimal digits", said)
         self.assertNotIn("hunter2", said)
+
+    @pytest.mark.soak
+    def test_the_user_may_trust_the_network(self):
+        """This machine takes the place of two hosts."""
+        common = {"WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        command = [REHEARSE, "train", self.job(), "--set", "run.trust_network=true"]
+        hosts = []
+        for rank in range(2):
+            env = os.environ | {name: str(value) for name, value in (common | {"RANK": rank}).items()}
+            hosts.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        said = [host.communicate(timeout=PATIENCE)[0] for host in hosts]
+        self.assertEqual([host.returncode for host in hosts], [0, 0], said)
+        warning = "rehearse: run.trust_network = true: whoever reaches the ports of this run can join it or end it"
+        self.assertEqual(said[0].splitlines()[0], warning)
+        self.assertEqual(len(self.losses()), 12)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// Fuzz targets: one for each kind of file that Rehearse reads. A target gives a text to the reader
+// Fuzz targets: one for each kind of file that Rehearse reads, and one
+// for what ranks read from the network. A target gives a text to the reader
 // and then uses the result as a command would. The reader must accept the text or refuse it with an
 // InputError, ProgramError or BackendError. Everything else is a bug of Rehearse: a crash, another
 // exception, a sanitizer's report, minutes of work, gigabytes of memory. libFuzzer calls the
@@ -28,12 +29,14 @@ void safetensors(std::string_view input);
 void manifest(std::string_view input);
 void shards(std::string_view input);
 void faults(std::string_view input);
+void frames(std::string_view input);
 
 inline constexpr Target targets[]{{"job", job},           {"platform", platform},
                                   {"model", model},       {"profile", profile},
                                   {"plan", plan},         {"program", program},
                                   {"manifest", manifest}, {"safetensors", safetensors},
-                                  {"shards", shards},     {"faults", faults}};
+                                  {"shards", shards},     {"faults", faults},
+                                  {"frames", frames}};
 
 /// Calls `f`. Returns true if it succeeds, and false if it throws one of the three errors above.
 template <class F>
