@@ -45,6 +45,9 @@ constexpr std::size_t beginning = 1 << 16;
 
 void refuse_foreign(std::string_view text, const std::string& file) {
   text = text.substr(0, beginning);
+  // A log may begin with the matrix of the machine.
+  if (std::ranges::any_of(measurements, [&](const Format& format) { return is(text, format); }))
+    return;
   for (const Format& format : formats)
     if (is(text, format))
       throw InputError(fmt::format("{}: is {}{}", file, format.note, platform_file));

@@ -142,7 +142,7 @@ class Jobs(CliTestCase):
             ('model.name = "mixtral-8x7b"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
             ('model.name = "llama-13b"', "is not known; known: "),
-            ('cluster.name = "dgx-b200"', "is not known; known: "),
+            ('cluster.name = "dgx-gb300"', "is not known; known: "),
             ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
             ("method.ep = 2", "expert parallelism are not modelled"),
             ("method.context_parallel = 2", "it is method.cp here"),
