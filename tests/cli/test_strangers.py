@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import time
-import unittest
 
 import pytest
 from cli_test_case import REHEARSE
@@ -125,7 +124,3 @@ class Strangers(TrainingCase):
         warning = "rehearse: run.trust_network = true: whoever reaches the ports of this run can join it or end it"
         self.assertEqual(said[0].splitlines()[0], warning)
         self.assertEqual(len(self.losses()), 12)
-
-
-if __name__ == "__main__":
-    unittest.main()
