@@ -23,7 +23,7 @@ TensorSplit tensor_split(const program::Program& p) {
   };
   out.sequence = out.ranks > 1 && any_op([&](const program::Op& op) {
                    const auto* work = std::get_if<program::Collective>(&op.work);
-                   return work != nullptr && work->move == program::Move::all_gather &&
+                   return work != nullptr && work->move == program::Move::reduce_scatter &&
                           p.channels[work->channel].group.axes == axes;
                  });
   out.halves = out.sequence && any_pass([](const program::Compute& work) {

@@ -6,7 +6,7 @@
 namespace rehearse::model {
 
 /// The sizes of the axes tp and cp, whether sequence parallelism divides the tokens too (then
-/// something gathers within tensor-parallel groups), whether cp ranks exchange heads for tokens,
+/// sums are scattered within tensor-parallel groups), whether cp ranks exchange heads for tokens,
 /// and whether a backward has two halves.
 TensorSplit tensor_split(const program::Program& program);
 
