@@ -209,6 +209,24 @@ TEST(ContextParallel, DividesActivations) {
     }
 }
 
+// All tensor-parallel ranks gather the statistics of the loss; this alone is no sequence
+// parallelism.
+TEST(TensorSplit, IsReadFromTheProgram) {
+  const model::ModelSpec model = small_model();
+  const auto split = [&](const std::string& method, bool sequence) {
+    plan::Plan plan{.method = method, .mesh = {.tp = 2, .sequence_parallel = sequence}};
+    if (method == "zb-h1") plan.mesh.pp = 2, plan.schedule.micro_batches = 4;
+    return model::tensor_split(compile(prepare(plan, model), model));
+  };
+  for (const char* method : {"megatron", "zb-h1"})
+    for (const bool sequence : {false, true}) {
+      const model::TensorSplit found = split(method, sequence);
+      EXPECT_EQ(found.ranks, 2);
+      EXPECT_EQ(found.sequence, sequence) << method;
+      EXPECT_EQ(found.halves, sequence && method == std::string("zb-h1")) << method;
+    }
+}
+
 TEST(ContextParallel, RefusesWhatDoesNotCombine) {
   const auto says = [](plan::Plan plan, const model::ModelSpec& model) {
     plan.mesh.order = "pp,dp,cp,tp";
