@@ -22,13 +22,14 @@ class Attention final : public Block, AttentionParts {
     Norm norm = normed(input, p.norm);
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight, p.qkv_bias);
+    release(norm);
     const Queries parts = parts_of(qkv, input);
     turn({parts.q, parts.k}, batch, Turn::forward);
     const AttentionOutput attended = attend(parts, reach());
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) {
-      saved->tensors = {kept(norm.y), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
+      saved->tensors = {kept(norm), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
     }
     return out;
   }

@@ -32,7 +32,7 @@ class Head final : public Normed {
     const at::Tensor logits = z_.bert ? affine(x, p.table, p.table_bias) : product(x, p.table.t());
     const at::Tensor stats = exponentiate(logits, batch.labels, shard());
     if (saved != nullptr) {
-      saved->tensors = {kept(norm.y), norm.mean, norm.rstd, logits};
+      saved->tensors = {kept(norm), norm.mean, norm.rstd, logits};
       if (z_.bert) {
         for (const at::Tensor& t : {before, active, second.y, second.mean, second.rstd}) {
           saved->tensors.push_back(t);

@@ -206,9 +206,15 @@ class WithNorm {
     return norm_forward(input, p, z_.epsilon);
   }
   /// What forward keeps of the norm's output, and what backward makes of that.
-  at::Tensor kept(const at::Tensor& y) const { return z_.keeps_norm ? y : y.new_empty({0}); }
+  at::Tensor kept(const Norm& norm) const {
+    return z_.keeps_norm ? norm.y : norm.rstd.new_empty({0});
+  }
   at::Tensor restored(const at::Tensor& kept, const at::Tensor& input, const NormParams& p) const {
     return z_.keeps_norm ? kept : normed(input, p).y;
+  }
+  /// Frees the norm's output after its product, unless it is kept or is the residual.
+  void release(Norm& norm) const {
+    if (!z_.keeps_norm && !z_.bert) norm.y.reset();
   }
   /// (B, T, H) -> (n, H).
   at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }

@@ -18,12 +18,13 @@ class Mlp final : public Normed {
                      const Batch& batch, Saved* saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params);
-    const Norm norm = normed(input, p.norm);
+    Norm norm = normed(input, p.norm);
     const at::Tensor inner = affine(rows(norm.y), p.in_weight, p.in_bias);
+    release(norm);
     const at::Tensor active = z_.llama ? swiglu(inner) : at::gelu(inner, approximation());
     at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
-    if (saved != nullptr) saved->tensors = {kept(norm.y), norm.mean, norm.rstd, inner, active};
+    if (saved != nullptr) saved->tensors = {kept(norm), norm.mean, norm.rstd, inner, active};
     return out;
   }
 

@@ -95,7 +95,14 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
   // The first half of a backward frees nothing that forward has saved, so at its end the gradient
   // of the norm's output needs room beside that of the input.
   const bool half = pass == program::Pass::backward_input;
-  const bool again = split.norms(model.software, split.context > 1) == software::Norms::again;
+  const bool bert = model.family == model::Family::bert;
+  const bool attention = kind == model::SegmentKind::attention;
+  const bool again =
+      split.norms(model.software, attention && split.context > 1) == software::Norms::again;
+  // Forward holds a norm's output that it does not keep until its product, which is the head's
+  // largest tensor; BERT adds it to the block's output at the end.
+  const bool holds = again && !is_backward(pass) && bert != (kind == model::SegmentKind::head);
+  const std::int64_t held = holds ? activation : 0;
   switch (kind) {
     case model::SegmentKind::embedding: {
       // With tp > 1: an index (i64) and a flag (1 byte) per token and, in backward, a copy of the
@@ -105,8 +112,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       if (!is_backward(pass)) return unread + rows;
       const std::int64_t positions =
           model.family == model::Family::llama ? 0 : seq_len * model.hidden * element;
-      return std::max(positions, tp > 1 ? activation + rows : 0) +
-             (model.family == model::Family::bert ? 0 : masked);
+      return std::max(positions, tp > 1 ? activation + rows : 0) + (bert ? 0 : masked);
     }
     case model::SegmentKind::attention: {
       const std::int64_t width = model.hidden / tp;
@@ -122,7 +128,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       const std::int64_t columns =
           is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
       const std::int64_t before = tokens * columns * element + window - activation;
-      if (!is_backward(pass)) return std::max(unread, before + unread);
+      if (!is_backward(pass)) return held + std::max(unread, before + unread);
       // A norm's output that is computed again takes the place of attention's output, which is
       // freed.
       const std::int64_t norm = again ? activation - tokens * width * element : 0;
@@ -132,9 +138,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       // The gradient of the activation function's output is made before that of the input.
       if (half)
         return std::max(activation, tokens * (model.ffn / tp) * element - activation) + masked;
-      return unread;  // backward works in place
+      return held + unread;  // backward works in place
     case model::SegmentKind::head:
-      return half ? activation : unread;
+      return half ? activation : held + unread;
   }
   return 0;
 }
