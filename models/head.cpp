@@ -19,12 +19,14 @@ class Head final : public Normed {
                      const Batch& batch, Saved* saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params);
-    const Norm norm = normed(input, p.norm);
+    Norm norm = normed(input, p.norm);
     at::Tensor x = rows(norm.y);
     at::Tensor before, active;
     Norm second;
     if (z_.bert) {
       before = affine(x, p.transform_weight, p.transform_bias);
+      x.reset();
+      if (!z_.keeps_norm) norm.y.reset();
       active = at::gelu(before);
       second = norm_forward(active, p.second, z_.epsilon);
       x = second.y;
@@ -57,7 +59,7 @@ class Head final : public Normed {
       to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
                   batch.loss_scale);
     if (half.weights) {
-      y = restored(y, input, p.norm);
+      if (!z_.bert) y = restored(y, input, p.norm);
       store_product(d.table, grad_logits, z_.bert ? s[6] : rows(y), accumulate[0]);
       if (z_.bert)
         store_row_sum(d.table_bias, grad_logits, accumulate[z_.tied ? 1 : 0]);
@@ -75,7 +77,9 @@ class Head final : public Normed {
       grad = norm_backward(grad, s[5], s[7], s[8], p.second, d.second, add);
       at::gelu_backward_out(grad, grad, s[4], "none");
       store_row_sum(d.transform_bias, grad, add);
+      y = restored(y, input, p.norm);
       store_product(d.transform_weight, grad, rows(y), add);
+      y.reset();
       grad = product(grad, p.transform_weight);
     }
     return norm_backward(grad.view(input.sizes()), input, mean, rstd, p.norm, d.norm, add);
