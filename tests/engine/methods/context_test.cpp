@@ -214,7 +214,9 @@ TEST(ContextParallel, DividesActivations) {
 TEST(TensorSplit, IsReadFromTheProgram) {
   const model::ModelSpec model = small_model();
   const auto split = [&](const std::string& method, bool sequence) {
-    plan::Plan plan{.method = method, .mesh = {.tp = 2, .sequence_parallel = sequence}};
+    plan::Plan plan{.method = method,
+                    .mesh = {.tp = 2, .sequence_parallel = sequence},
+                    .schedule = {.global_batch = 4}};
     if (method == "zb-h1") plan.mesh.pp = 2, plan.schedule.micro_batches = 4;
     return model::tensor_split(compile(prepare(plan, model), model));
   };
