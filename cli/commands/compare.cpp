@@ -24,6 +24,7 @@
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/units.h"
+#include "engine/methods/strategy.h"
 
 namespace rehearse::cli {
 namespace {
@@ -36,7 +37,8 @@ struct Options : StudyFlags {
 struct Row {
   MethodChoice choice = {};
   std::optional<Study> study = {};
-  std::string refusal = {};  // why the method cannot run the job
+  std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
+  std::string refusal = {};                    // why the method cannot run the job
 };
 
 std::vector<std::string> cells(const Row& row) {
@@ -61,6 +63,27 @@ std::vector<std::string> cells(const Row& row) {
           fmt::format("{}", fmt::join(memory, " / ")),
           m.joules_per_step > 0 ? to_text(Joules(m.joules_per_step)) : "-",
           fixed(m.robustness, 4)};
+}
+
+/// A note where a plan that was chosen gives faster devices more samples and no row of a stated
+/// method does so: such rows differ in more than their methods. Else empty.
+std::string unlike_shares(const std::vector<Row>& rows) {
+  const Row* chosen = nullptr;
+  const MethodChoice* equal = nullptr;  // that could have shares by speed
+  for (const Row& row : rows) {
+    if (!row.study) continue;
+    if (row.decided) {
+      if (!row.study->shares.empty()) chosen = &row;
+    } else if (!row.study->shares.empty()) {
+      return "";
+    } else if (methods::strategy_named(row.study->method).combines.shares) {
+      equal = equal == nullptr ? &row.choice : equal;
+    }
+  }
+  if (chosen == nullptr || equal == nullptr) return "";
+  return fmt::format(
+      "\nnote: only {} gives faster devices more samples; {}{}shares=speed does so too\n",
+      chosen->choice.label, equal->label, equal->set.empty() ? "@" : ",");
 }
 
 std::string describe(const std::vector<Row>& rows) {
@@ -96,7 +119,10 @@ std::string describe(const std::vector<Row>& rows) {
         work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
         range_text(steps), kinds, name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
-  return out;
+  for (const Row& row : rows)
+    if (row.study && row.decided)
+      out += fmt::format("\n{} chose {}", row.choice.label, choices_text(*row.decided));
+  return out + unlike_shares(rows);
 }
 
 nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& rows, bool timings) {
@@ -109,6 +135,7 @@ nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& r
     }
     Json one = to_json(*row.study);
     one["method"] = row.choice.label;
+    if (row.decided) one["choices"] = choices_json(*row.decided);
     if (timings) one["timings"] = timings_json(*row.study);
     results.push_back(std::move(one));
   }
@@ -129,14 +156,16 @@ int run_compare(const Context& context, const Options& options) {
   for (const MethodChoice& choice : choices)
     if (choice.method == "plan" && job.plan_file.empty())
       throw InputError("--methods plan: the job names no plan; [method] plan does");
+  if (options.methods == "all")
+    choices = with_shares_by_speed(choices, options.job, job, context.set);
   std::vector<Row> rows;
   for (const MethodChoice& choice : choices) {
     Row row{.choice = choice};
     try {
       job::Job one = load(options.job, overrides_for(choice, job, context.set));
-      const std::optional<plan::Decision> decided = decide_plan(one, &teller);
+      row.decided = decide_plan(one, &teller);
       row.study = study(one, how);
-      if (decided) add_warnings(*decided, *row.study);
+      if (row.decided) add_warnings(*row.decided, *row.study);
       warn_of_trace(one, row.study->warnings);
     } catch (const InputError& e) {
       row.refusal = e.what();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -52,6 +53,10 @@ std::string describe(const Study& s) {
   row("cluster", s.subject.cluster);
   row("method", s.method);
   row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
+  if (!s.shares.empty()) {
+    const auto [least, most] = std::ranges::minmax(s.shares);
+    row("samples", fmt::format("{} to {} a replica in each micro-batch", least, most));
+  }
   row("throughput",
       fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
   row("MFU", m.mfu > 0 ? percent(m.mfu, 2) + doubt
@@ -71,9 +76,11 @@ std::string describe(const Study& s) {
   if (!s.collectives.empty())
     row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
   if (s.saving) row("checkpoints", describe(*s.saving));
-  for (const planner::DeviceNeed& need : s.memory)
+  for (const planner::DeviceNeed& need : s.memory) {
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),
                                    planner::capacity_text(need.capacity, need.reserve), need.kind));
+    row("", planner::parts_text(need.parts));
+  }
   if (const std::string energy = energy_text(s); !energy.empty())
     row("energy", s.idle_unknown.empty()
                       ? energy

@@ -1,14 +1,17 @@
 #include "cli/study/decision.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <optional>
 
+#include "cli/console/table.h"
 #include "cli/console/teller.h"
 #include "cli/study/load.h"
 #include "cli/study/rescore.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers.h"
 #include "engine/base/units.h"
 #include "engine/costs/profile.h"
 #include "engine/job/plan_file.h"
@@ -107,17 +110,39 @@ std::string plan_text(const plan::Decision& decision, const job::Job& job) {
                  job.model, job.cluster);
 }
 
-nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
-  Json choices = Json::array(), runners_up = Json::array(), infeasible = Json::array();
-  for (const plan::Choice& c : d.choices) {
+nlohmann::ordered_json choices_json(const plan::Decision& decision) {
+  Json out = Json::array();
+  for (const plan::Choice& c : decision.choices) {
     Json others = Json::array();
     for (const plan::Alternative& a : c.runners_up)
       others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
-    choices.push_back({{"choice", c.name},
-                       {"value", c.value},
-                       {"step_time_s", number(c.seconds)},
-                       {"runners_up", std::move(others)}});
+    out.push_back({{"choice", c.name},
+                   {"value", c.value},
+                   {"step_time_s", number(c.seconds)},
+                   {"runners_up", std::move(others)}});
   }
+  return out;
+}
+
+std::string choices_text(const plan::Decision& decision) {
+  constexpr std::size_t most_shown = 3;
+  std::vector<std::vector<std::string>> lines;
+  for (const plan::Choice& c : decision.choices) {
+    std::vector<std::string> others;
+    for (const plan::Alternative& a : c.runners_up)
+      if (std::isfinite(a.seconds) && others.size() < most_shown)
+        others.push_back(fmt::format("{}: {}", a.value,
+                                     a.seconds < c.seconds * 1.0005
+                                         ? "as fast"
+                                         : percent(a.seconds / c.seconds - 1, 1) + " slower"));
+    if (!others.empty())
+      lines.push_back({"  " + c.name, c.value, fmt::format("{}", fmt::join(others, "; "))});
+  }
+  return fmt::format("{}\n{}", planner::summary_of(decision.plan), table(lines));
+}
+
+nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
+  Json runners_up = Json::array(), infeasible = Json::array();
   for (const plan::RunnerUp& r : d.runners_up)
     runners_up.push_back({{"plan", r.value}, {"step_time_s", number(r.seconds)}, {"why", r.why}});
   for (const plan::Infeasible& i : d.infeasible)
@@ -138,7 +163,7 @@ nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
                   {"dry_run", d.dry_run},
                   {"beyond_budget", d.beyond_budget},
                   {"simulations", d.simulations},
-                  {"choices", std::move(choices)},
+                  {"choices", choices_json(d)},
                   {"runners_up", std::move(runners_up)},
                   {"infeasible", std::move(infeasible)},
                   {"would_change", d.would_change},

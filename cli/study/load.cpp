@@ -6,6 +6,7 @@
 #include "engine/methods/strategy.h"
 #include "engine/planner/fusion.h"
 #include "engine/planner/push_order.h"
+#include "engine/planner/shares.h"
 
 namespace rehearse::cli {
 
@@ -16,10 +17,12 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
 
 job::Job completed(job::Job job) {
   const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
-  if (!cycles && !job.plan.exchange.credit) return job;
-  const std::optional<costs::Profile> profile = profile_of(job);
-  return (cycles ? planner::with_cycles : planner::with_push_order)(std::move(job),
-                                                                    profile ? &*profile : nullptr);
+  if (!cycles && !job.plan.exchange.credit && job.shares == job::Shares::equal) return job;
+  const std::optional<costs::Profile> read = profile_of(job);
+  const costs::Profile* const profile = read ? &*read : nullptr;
+  job = planner::with_shares(std::move(job), profile);
+  return cycles ? planner::with_cycles(std::move(job), profile)
+                : planner::with_push_order(std::move(job), profile);
 }
 
 job::Job load_for(const Context& context, const std::string& path, int ranks) {

@@ -27,4 +27,11 @@ std::vector<MethodChoice> parse_methods(const std::string& list);
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set);
 
+/// The rows, and behind each method that takes shares a row of the same method in which faster
+/// replicas take more samples (method.shares=speed). Such a row is left out where all replicas are
+/// equally fast, and all of them where the job states method.shares. `path` and `set`: of the job.
+std::vector<MethodChoice> with_shares_by_speed(const std::vector<MethodChoice>& choices,
+                                               const std::string& path, const job::Job& job,
+                                               const std::vector<std::string>& set);
+
 }  // namespace rehearse::cli

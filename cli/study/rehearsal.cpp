@@ -16,6 +16,7 @@
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/fit.h"
+#include "engine/planner/remedy.h"
 
 namespace rehearse::cli {
 namespace {
@@ -44,7 +45,7 @@ Baseline run_baseline(const std::string& method, const job::Job& job, const Stud
       if (attempt == 0) out.cannot_run = error.what();
     }
     if (!other) break;
-    const auto remedy = planner::find_remedy(other->plan, other->model, other->cluster, true);
+    const auto remedy = planner::find_remedy({other->plan, {}}, other->model, other->cluster, true);
     if (!remedy) break;
     out.set = remedy->changes;
   }

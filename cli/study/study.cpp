@@ -176,7 +176,11 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
     out.push_back(
         fmt::format("exchanges every {} steps are too rare: no simulated step has one", rare));
   if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
-    out.emplace_back("unlike devices get equal work: the slowest sets the pace");
+    out.push_back(fmt::format(
+        "unlike devices get equal work: the slowest sets the pace{}",
+        job.plan.mesh.dp > 1 ? "; with method.shares=speed, which many methods can have, faster "
+                               "replicas take more samples"
+                             : ""));
   const int cores = job.cluster.shared_cores();
   if (cores > 0 && study.world_size > cores)
     out.push_back(fmt::format("oversubscribed: {} ranks share {} cores", study.world_size, cores));
@@ -189,26 +193,6 @@ std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const cos
     if (const cluster::DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
       kinds.insert(kind.name);
   return {kinds.begin(), kinds.end()};
-}
-
-nlohmann::ordered_json steps_json(const StepsRun& s) {
-  using Json = nlohmann::ordered_json;
-  return {{"by_seed", s.by_seed},
-          {"most", s.most},
-          {"period", s.period > 0 ? Json(s.period) : Json()},            // null: none
-          {"precision", s.precision > 0 ? Json(s.precision) : Json()}};  // null: none asked
-}
-
-nlohmann::ordered_json interval_json(const Study& s) {
-  if (!s.interval) return nullptr;
-  return {{"level", s.interval_level}, {"low", s.interval->first}, {"high", s.interval->second}};
-}
-
-nlohmann::ordered_json energy_json(const Study& s) {
-  const double joules = s.summary.joules_per_step;
-  if (joules <= 0) return nullptr;
-  return {
-      {"per_step", joules}, {"per_rank", joules / s.world_size}, {"idle_unknown", s.idle_unknown}};
 }
 
 }  // namespace
@@ -277,6 +261,7 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   out.world_size = linked.program.world_size;
   out.servers = job.plan.mesh.servers;
   out.mesh = linked.program.mesh;
+  out.shares = job.plan.schedule.shares;
   for (Id device : costs.rank_to_device())
     out.devices.push_back(job.cluster.devices()[device].name);
   for (int i = 0; i < runs.seeds; ++i)
@@ -307,111 +292,6 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   out.idle_unknown = idle_unknown(job.cluster, costs);
   out.warnings = warnings_of(job, linked.program, costs, out);
   check_finite(to_json(out));
-  return out;
-}
-
-nlohmann::ordered_json to_json(const Study& s) {
-  using Json = nlohmann::ordered_json;
-  Json mesh = Json::object(), memory = Json::object();
-  for (const program::Axis& axis : s.mesh) mesh[axis.name] = axis.size;
-  if (s.servers > 0) mesh["servers"] = s.servers;
-  for (const planner::DeviceNeed& need : s.memory) memory[need.kind] = need.need;
-  const execution::Spread& t = s.summary.step_time;
-  Json out{{"schema_version", 1}, {"method", s.method}};
-  add_subject(s.subject, out);
-  out.update(Json{
-      {"world_size", s.world_size},
-      {"mesh", std::move(mesh)},
-      {"rank_to_device", s.devices},
-      {"seeds", s.seeds},
-      {"steps", steps_json(s.steps)},
-      {"step_time_s", {{"mean", t.mean}, {"std", t.std}, {"ci95", t.ci95}, {"values", t.values}}},
-      {"interval_s", interval_json(s)},  // null: not known
-      {"samples_per_s", s.summary.samples_per_s},
-      {"tokens_per_s", s.summary.tokens_per_s},
-      {"mfu", s.summary.mfu > 0 ? Json(s.summary.mfu) : Json()},  // null: unknown
-      {"bubble_fraction", s.summary.bubble_fraction},
-      {"exposed_comm_s", s.summary.exposed_comm_s},
-      {"bytes_sent_per_rank",
-       {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
-      {"bytes_per_step_total", s.summary.bytes_per_step},
-      {"collectives", to_json(s.collectives, s.automatic)},
-      {"energy_j", energy_json(s)},       // null: unknown
-      {"checkpoint", to_json(s.saving)},  // null: none behind training
-      {"peak_memory_bytes", std::move(memory)},
-      {"robustness", s.summary.robustness},
-      {"fidelity", name_of(s.fidelity)},
-      {"calibrated", s.calibrated},
-      {"program_hash", fmt::format("{:016x}", s.program_hash)},
-      {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
-      {"warnings", s.warnings}});
-  if (s.faults) out["faults"] = to_json(*s.faults);
-  if (s.last_phase > 1) out["first_step"] = s.last_phase;
-  if (s.fusion)
-    out["fusion"] = {{"cycle_time_s", s.fusion->cycle_s},
-                     {"bucket_bytes", s.fusion->buffer_bytes},
-                     {"cycles_with_gradients", s.fusion->cycles}};
-  return out;
-}
-
-nlohmann::ordered_json timings_json(const Study& s) {
-  return {
-      {"compile_s", s.compile_s}, {"link_s", s.link_s}, {"costs_s", s.costs_s}, {"run_s", s.run_s}};
-}
-
-std::string step_time_text(const Study& study) {
-  const execution::Spread& t = study.summary.step_time;
-  int decimals = 3;  // enough for four significant digits of the mean ...
-  for (double v = t.mean; v < 0.9995 && decimals < 9; v *= 10) ++decimals;
-  // ... and for one significant digit of the interval, unless the interval is 0.
-  while (t.ci95 > 0 && t.ci95 * std::pow(10, decimals) < 0.5 && decimals < 9) ++decimals;
-  const std::string seeds =
-      study.seeds.size() == 1 ? "1 seed" : fmt::format("{} seeds", study.seeds.size());
-  std::string out = fmt::format("{:.{}f} s", t.mean, decimals);
-  out += t.values.size() > 1 ? fmt::format(" +- {:.{}f} (95%, {})", t.ci95, decimals, seeds)
-                             : fmt::format(" ({})", seeds);
-  return out;
-}
-
-std::string interval_text(const Study& s) {
-  if (!s.interval) return "";
-  return fmt::format("{} to {} ({:.0f}%, with calibration error)",
-                     to_text(Seconds(s.interval->first)), to_text(Seconds(s.interval->second)),
-                     100 * s.interval_level);
-}
-
-std::string range_text(const std::vector<int>& values) {
-  const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  return *least == *most ? fmt::format("{}", *most) : fmt::format("{} to {}", *least, *most);
-}
-
-std::string steps_text(const StepsRun& steps) {
-  std::string out = range_text(steps.by_seed);
-  if (steps.precision > 0)
-    return out + fmt::format(" of {} run by each seed, for a mean within {:.4g}%", steps.most,
-                             100 * steps.precision);
-  out += " run";
-  if (steps.period == 1) out += ", all later ones are equal";
-  if (steps.period > 1) out += fmt::format(", all later ones repeat every {}", steps.period);
-  return out;
-}
-
-std::string energy_text(const Study& study) {
-  const double joules = study.summary.joules_per_step;
-  if (joules <= 0) return "";
-  return fmt::format("{} a step, {} a rank, {} a sample", to_text(Joules(joules)),
-                     to_text(Joules(joules / study.world_size)),
-                     to_text(Joules(joules / study.subject.global_batch)));
-}
-
-std::string mesh_text(const Study& study) {
-  std::vector<std::string> axes;
-  for (const program::Axis& axis : study.mesh)
-    if (axis.size > 1) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
-  if (axes.empty()) axes.emplace_back("1 rank");
-  std::string out = fmt::format("{}", fmt::join(axes, " x "));
-  if (study.servers > 0)
-    out += fmt::format(" + {} server{}", study.servers, study.servers == 1 ? "" : "s");
   return out;
 }
 

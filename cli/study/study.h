@@ -63,6 +63,7 @@ struct Study {
   int world_size = 0, servers = 0;
   std::vector<program::Axis> mesh = {};
   std::vector<std::string> devices = {};  // device names, by rank
+  std::vector<int> shares = {};           // by replica: samples of a micro-batch; empty: equal
   std::vector<std::uint64_t> seeds = {};
   Fidelity fidelity = Fidelity::fluid;
   StepsRun steps = {};

@@ -58,6 +58,9 @@ class Config {
   std::int64_t integer(const std::string& key, std::optional<std::int64_t> fallback,
                        Limits limits = {}) const;
   std::vector<std::int64_t> integers(const std::string& key, Limits limits = {}) const;
+  /// One of `words`, which the key may state in place of a list; empty: it states a list, which
+  /// `integers` then reads. An absent key is the first word.
+  std::string word_or_integers(const std::string& key, const std::vector<std::string>& words) const;
   double number(const std::string& key, std::optional<double> fallback, Limits limits = {}) const;
   /// Like `integer`, for keys whose default depends on other keys; nullopt: the key is absent.
   std::optional<std::int64_t> maybe_integer(const std::string& key, Limits limits = {}) const;

@@ -155,6 +155,20 @@ std::int64_t Config::integer(const std::string& key, std::optional<std::int64_t>
   return value ? *value : *fallback;
 }
 
+std::string Config::word_or_integers(const std::string& key,
+                                     const std::vector<std::string>& words) const {
+  ask(key, fmt::format("{} or list of integers", fmt::join(words, ", ")), words.front());
+  const toml::node* node = find(source_->root, full(key));
+  if (node == nullptr) return words.front();
+  if (node->is_array()) return "";
+  const auto word = node->value_exact<std::string>();
+  if (!word || std::find(words.begin(), words.end(), *word) == words.end())
+    throw error(key,
+                fmt::format("{} is not {} or a list of integers, as in [3, 1]{}", value_text(*node),
+                            fmt::join(words, ", "), word ? suggestion(*word, words) : ""));
+  return *word;
+}
+
 std::vector<std::int64_t> Config::integers(const std::string& key, Limits limits) const {
   ask(key, "list of integers", "[]");
   const toml::node* node = find(source_->root, full(key));

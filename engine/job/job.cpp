@@ -116,6 +116,10 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
                        fmt::format("method \"{}\" has no coordinator to tune; leave it out, or use "
                                    "`rehearse plan`",
                                    keys.plan.method));
+  if (keys.shares == Shares::speed && !strategy.combines.shares)
+    throw method.error("shares", fmt::format("\"speed\": every rank of method \"{}\" takes equally "
+                                             "many samples; leave it out",
+                                             keys.plan.method));
   job.plan.mesh.servers = servers_of(method, keys, strategy.combines, {});
   // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks.
   if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
@@ -309,6 +313,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.checkpoint = keys.checkpoint;
   job.recovery = keys.recovery;
   job.autotune = keys.autotune;
+  job.shares = keys.shares;
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)

@@ -115,6 +115,10 @@ struct Run {
   bool trust_network = false;    // ranks on several hosts may do without a secret
 };
 
+/// How method.shares divides the samples of a micro-batch among replicas. speed: each replica gets
+/// as many as it can compute while the others do the same (planner/shares.h).
+enum class Shares : std::uint8_t { equal, speed };
+
 struct Job {
   std::string file = {};
   model::ModelSpec model = {};
@@ -131,6 +135,8 @@ struct Job {
   Faults faults = {};
   Checkpoint checkpoint = {};
   Recovery recovery = {};
+  /// Of a plan whose shares the job does not list.
+  Shares shares = Shares::equal;
   /// method.autotune: the planner chooses the buckets and the cycle of a coordinator.
   bool autotune = false;
 };

@@ -68,6 +68,20 @@ std::vector<std::string> orders_of_axes(bool divided) {
   return all;
 }
 
+/// method.shares: "equal", "speed" or the samples of each replica. Reads after method.dp.
+void read_shares(const Config& c, JobKeys& keys) {
+  std::vector<int>& shares = keys.plan.schedule.shares;
+  const std::string word = c.word_or_integers("shares", {"equal", "speed"});
+  if (!word.empty()) {
+    keys.shares = word == "speed" ? Shares::speed : Shares::equal;
+    return;
+  }
+  for (const std::int64_t share : c.integers("shares", samples))
+    shares.push_back(static_cast<int>(share));
+  keys.dp_of_shares = !shares.empty() && !keys.dp;
+  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(shares.size());
+}
+
 void read_method(const Config& c, JobKeys& keys) {
   plan::Plan& plan = keys.plan;
   keys.plan_file = c.text("plan", "");
@@ -81,10 +95,7 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.mesh.order = c.text("order", divided ? "pp,dp,cp,tp" : "pp,dp,tp", orders_of_axes(divided));
   plan.exchange.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batches = c.maybe_integer("micro_batches", count);
-  for (const std::int64_t share : c.integers("shares", samples))
-    plan.schedule.shares.push_back(static_cast<int>(share));
-  keys.dp_of_shares = !plan.schedule.shares.empty() && !keys.dp;
-  if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(plan.schedule.shares.size());
+  read_shares(c, keys);
   plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
   plan.exchange.bucket = c.maybe_bytes("bucket", between(0, 1e15));
   if (const auto cycle = c.maybe_seconds("cycle_time", between(0, 1)))

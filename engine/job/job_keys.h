@@ -25,6 +25,7 @@ struct JobKeys {
                               adaptive_warmup_steps = {};
   bool autotune = false;
   bool dp_of_shares = false;  // dp was not stated: it is the number of shares
+  Shares shares = Shares::equal;
   Train train = {};
   Adaptive adaptive = {};
   Run run = {};

@@ -48,12 +48,13 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Co
   return out;
 }
 
-/// The smallest multiple of pp that is at least 4 pp and divides a replica's samples; else the
-/// largest multiple of pp that does; else the largest divisor. 1 without a pipeline.
-int default_micro_batches(const plan::Plan& plan) {
+/// The smallest multiple of pp that is at least 4 pp and divides `samples`; else the largest
+/// multiple of pp that does; else the largest divisor. At most `limit`. 1 without a pipeline.
+int default_micro_batches(const plan::Plan& plan, int samples, int limit) {
   if (plan.mesh.pp == 1) return 1;
   int most = 1, multiple = 0;
-  for (const int m : divisors(std::max(1, plan.schedule.global_batch / plan.mesh.dp))) {
+  for (const int m : divisors(samples)) {
+    if (m > limit) break;
     most = m;
     if (m % plan.mesh.pp != 0) continue;
     multiple = m;
@@ -85,10 +86,34 @@ void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan
   plan.schedule.global_batch = static_cast<int>(batch);
 }
 
+/// Batch of a plan whose shares will follow from speeds (planner::with_shares). Until then they are
+/// as equal as possible.
+void fill_batch_by_speed(const Config& file, const JobKeys& keys, plan::Plan& plan) {
+  const int batch = plan.schedule.global_batch, dp = plan.mesh.dp, least = std::max(1, batch / dp);
+  if (batch < dp)
+    refuse_in(
+        file, "train", "global_batch",
+        fmt::format("{}: must give each of {} replicas a sample; at least {}", batch, dp, dp));
+  plan.schedule.micro_batches = static_cast<int>(keys.micro_batches.value_or(
+      default_micro_batches(plan, batch % dp == 0 ? least : batch, least)));
+  const int micro_batches = plan.schedule.micro_batches;
+  if (micro_batches > least || batch % micro_batches != 0)
+    refuse_in(file, "method", "micro_batches",
+              fmt::format("{}: must divide train.global_batch {} into micro-batches of at least {} "
+                          "samples, one for each replica; nearest: {}",
+                          micro_batches, batch, dp,
+                          nearest_divisor(batch, std::min(micro_batches, least))));
+  const int samples = batch / micro_batches;
+  plan.schedule.shares.assign(static_cast<std::size_t>(dp), samples / dp);
+  for (int i = 0; i < samples % dp; ++i) ++plan.schedule.shares[static_cast<std::size_t>(i)];
+}
+
 void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
   if (!plan.schedule.shares.empty()) return fill_shared_batch(file, keys, plan);
   plan.schedule.global_batch = static_cast<int>(
       keys.global_batch.value_or(std::int64_t{16} * plan.mesh.pp * plan.mesh.dp * plan.mesh.tp));
+  if (keys.shares == Shares::speed && plan.mesh.dp > 1)
+    return fill_batch_by_speed(file, keys, plan);
   if (plan.schedule.global_batch % plan.mesh.dp != 0)
     refuse_in(
         file, "train", "global_batch",
@@ -97,9 +122,9 @@ void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
                     std::max(1, int((std::int64_t{plan.schedule.global_batch} + plan.mesh.dp / 2) /
                                     plan.mesh.dp)) *
                         plan.mesh.dp));
-  plan.schedule.micro_batches =
-      static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan)));
   const int share = plan.schedule.global_batch / plan.mesh.dp;
+  plan.schedule.micro_batches =
+      static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan, share, share)));
   if (plan.schedule.micro_batches > share)
     refuse_in(file, "method", "micro_batches",
               fmt::format("{}: each of {} replicas has only {} samples of "
@@ -217,6 +242,11 @@ void leave_mesh(const Config& file, const JobKeys& keys, int world, const model:
         "cp", fmt::format("{}: the planner divides no sequences; must be 1, or state a method such "
                           "as \"ddp\" or \"megatron\"",
                           *keys.cp));
+  if (!plan.schedule.shares.empty())
+    throw file.section("method").error(
+        "shares",
+        "the planner chooses how many samples each replica takes; must be \"speed\" or "
+        "\"equal\"");
   plan.mesh.pp = static_cast<int>(keys.pp.value_or(1));
   plan.mesh.tp = static_cast<int>(keys.tp.value_or(1));
   const int stated = product({keys.pp, keys.dp, keys.tp});

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/link/memory_parts.h"
 #include "engine/program/program.h"
 
 namespace rehearse::link {
@@ -125,6 +126,8 @@ struct RoleMemory {
   std::int64_t host = 0;                 // not in `total`
   std::int64_t snapshots = 0;            // of `host`: copies of state that are saved
   std::vector<StorageUse> largest = {};  // largest first
+  /// Of `total`, when its values take most: they sum up to it.
+  Parts parts = {};
   std::int64_t total() const { return state + buffer + value; }
 };
 /// The wait `after[index]` of an op, when other waits already imply it and it is not a throttle.

@@ -51,6 +51,21 @@ class Pools {
   std::int64_t total_ = 0;
 };
 
+/// Bytes of the values that are alive in the order of ops, and what they were when most was.
+class LiveBytes {
+ public:
+  void add(Part part, std::int64_t bytes) {
+    at(now_, part) += bytes, sum_ += bytes;
+    if (sum_ > most_bytes_) most_ = now_, most_bytes_ = sum_;
+  }
+  const Parts& most() const { return most_; }
+  std::int64_t most_bytes() const { return most_bytes_; }
+
+ private:
+  Parts now_ = {}, most_ = {};
+  std::int64_t sum_ = 0, most_bytes_ = 0;
+};
+
 struct Instance {
   Id storage = none;
   int index = 0;
@@ -106,6 +121,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
   const program::Role& role = program.roles[r];
   RoleMemory memory;
   std::map<std::string, std::int64_t> uses;
+  const std::vector<Part> parts = parts_of(role);
   std::set<Id> saved;
   for (const program::Op& op : role.ops)
     if (std::holds_alternative<program::Save>(op.work))
@@ -121,15 +137,17 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
     }
     (storage.life == program::Life::state ? memory.state : memory.buffer) += bytes;
     uses[storage.name] += bytes;
+    at(memory.parts, parts[s]) += bytes;
   }
   std::vector<std::vector<std::pair<Instance, std::size_t>>> born(role.ops.size());
   std::vector<std::vector<Id>> dead(role.ops.size());  // [op]: storages of values it uses last
   for (const auto& value : written_values(role, hazards)) {
     born[hazards.first_writers[value.second].front()].push_back(value);
-    for (Id o : hazards.last_users[value.second]) dead[o].push_back(value.first.storage);
+    dead[hazards.last_users[value.second].back()].push_back(value.first.storage);
   }
   Pools pools;
   std::map<Id, int> live, most;
+  LiveBytes now;
   std::int64_t most_workspace = 0;
   for (int t = 0; t < clocks.steps() - clocks.most_shift(); ++t)
     for (Id o = 0; o < role.ops.size(); ++o) {
@@ -145,16 +163,24 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
         for (Id f : hazards.last_users[instance])
           bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
         most[one.storage] = std::max(most[one.storage], ++live[one.storage]);
+        now.add(parts[one.storage], bytes_of_storage(role, one.storage));
       }
       const std::int64_t beside = workspace ? workspace(program, role, role.ops[o]) : 0;
       if (beside > 0) {
         pools.take(beside, clocks.before(r, o, step)).free_when = {
             {clocks.entry(r, o), clocks.number(r, o, step)}};
         most_workspace = std::max(most_workspace, beside);
+        now.add(Part::workspace, beside);
+        now.add(Part::workspace, -beside);
       }
-      for (Id s : dead[o]) --live[s];
+      for (Id s : dead[o]) {
+        --live[s];
+        now.add(parts[s], -bytes_of_storage(role, s));
+      }
     }
   memory.value = pools.total();
+  for (std::size_t p = 0; p < memory.parts.size(); ++p) memory.parts[p] += now.most()[p];
+  at(memory.parts, Part::unshared) += memory.value - now.most_bytes();
   for (const auto& [s, n] : most) uses[role.storages[s].name] += bytes_of_storage(role, s) * n;
   if (most_workspace > 0) uses["workspace"] = most_workspace;
   for (auto& [name, bytes] : uses) memory.largest.push_back({name, bytes});

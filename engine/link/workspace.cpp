@@ -157,6 +157,7 @@ LinkedProgram link(program::Program program, const model::ModelSpec& model) {
     if (bytes == 0) continue;
     RoleMemory& memory = linked.memory[r];
     memory.buffer += bytes;
+    at(memory.parts, Part::batch) += bytes;
     const auto smaller = [&](const StorageUse& use) { return use.bytes < bytes; };
     memory.largest.insert(std::find_if(memory.largest.begin(), memory.largest.end(), smaller),
                           {"batch", bytes});

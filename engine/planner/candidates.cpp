@@ -151,7 +151,8 @@ class Enumeration {
     std::vector<std::vector<int>> out;
     const int total = plan.schedule.global_batch / plan.schedule.micro_batches;
     if (total % plan.mesh.dp == 0) out.emplace_back();
-    if (plan.mesh.dp == 1 || (!job_.adaptive.placement && !out.empty())) return out;
+    const bool equal = states("shares") && job_.shares == job::Shares::equal;
+    if (plan.mesh.dp == 1 || ((equal || !job_.adaptive.placement) && !out.empty())) return out;
     const auto speeds = replica_seconds(plan);
     if (out.empty() ||
         std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {

@@ -1,5 +1,4 @@
-// Checks whether a program fits into the memory of its devices, and finds a change of the plan that
-// makes it fit. Every change that is recommended was compiled and linked before.
+// Checks whether a program fits into the memory of its devices and hosts.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,6 +19,7 @@ struct DeviceNeed {
   std::string kind = {};
   Id device = none, rank = none;  // the device, and the first rank on it
   std::int64_t need = 0, capacity = 0, reserve = 0;
+  link::Parts parts = {};  // of need
   std::int64_t usable() const { return std::max<std::int64_t>(0, capacity - reserve); }
   bool fits() const { return need <= usable(); }
 };
@@ -28,27 +28,24 @@ std::vector<DeviceNeed> device_needs(const link::LinkedProgram& linked,
                                      const cluster::Cluster& cluster,
                                      std::span<const Id> rank_to_device);
 
-/// A change of a plan that makes it fit.
-struct Remedy {
-  std::vector<std::string> changes = {};  // in the form of --set: "method.recompute=true"
-  std::int64_t need = 0;                  // bytes of the fullest device after the change
+/// "weights 248 MB, gradients 248 MB, activations 1.2 GB": the parts that are not empty.
+std::string parts_text(const link::Parts& parts);
+
+/// Bytes that the ranks of a node keep in the memory of its host.
+struct HostNeed {
+  Id node = none;
+  std::int64_t need = 0, capacity = 0;
 };
+/// The first node whose host has less memory than its ranks need; none: all have enough, or the
+/// platform does not say how much.
+std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
+                                   const cluster::Cluster& cluster, const plan::Plan& plan);
+
 /// "25.8 GB", "25.8 GB less 1.5 GB reserve".
 std::string capacity_text(std::int64_t capacity, std::int64_t reserve);
 
-/// The largest number of changed plans that find_remedy compiles. It does not compile plans whose
-/// lower bound of memory is too large (bounds.h), and plans with more than `most_tried_passes`
-/// passes (plan::passes_of), unless the original plan has as many.
-inline constexpr int most_remedies = 16;
-inline constexpr std::int64_t most_tried_passes = 15'000;
-/// The first change that makes the plan fit, in this order: more micro-batches, recomputation, a
-/// higher ZeRO level, combinations of these, another mesh of the same world, a smaller batch. None
-/// when no change fits. `keep_method`: only changes that keep the method's name.
-std::optional<Remedy> find_remedy(const plan::Plan& plan, const model::ModelSpec& model,
-                                  const cluster::Cluster& cluster, bool keep_method = false);
-
 /// Throws InputError when the program does not fit. The message names the device, its need, the
-/// three largest storages and the remedy.
+/// parts and the remedy.
 void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
                   const model::ModelSpec& model, const cluster::Cluster& cluster);
 

@@ -177,7 +177,7 @@ class Jobs(CliTestCase):
     def test_memory(self):
         job = self.job('model.name = "gpt2-1.5b"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
         said = self.refused("simulate", job, "--fidelity", "analytic", says=["node0/gpu0", "RTX 4090", "needs"])
-        self.assertRegex(said, r"the largest: \S+ [\d.]+ [GM]B, \S+ [\d.]+ [GM]B, \S+ [\d.]+ [GM]B;")
+        self.assertRegex(said, r": weights 6\.\d+ GB, gradients 6\.\d+ GB, moments 12\.\d+ GB, activations [\d.]+ GB, .*; this")
         # The proposed change does fit.
         self.assertIn("this would fit, with", said)
         proposed = said[said.index(": --set") + 2 :].split()

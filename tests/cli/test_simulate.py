@@ -8,12 +8,12 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE, TINY, CliTestCase
+from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
 
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
 FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds
 steps step_time_s interval_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank bytes_per_step_total
-collectives energy_j checkpoint peak_memory_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
+collectives energy_j checkpoint peak_memory_bytes memory_parts_bytes robustness fidelity calibrated program_hash cluster_hash warnings""".split()
 
 
 class Simulate(CliTestCase):
@@ -233,6 +233,54 @@ class Compare(CliTestCase):
         both = self.json("compare", self.job(), "--fidelity", "analytic")
         names = {r["method"] for r in both["results"]} | {r["method"] for r in both["cannot_run"]}
         self.assertLessEqual({"ddp", "gpipe", "1f1b", "zero3", "megatron", "topk-sync"}, names)
+
+    def test_faster_replicas_take_more_samples(self):
+        """On the paper's cluster, adaptive's plan is data parallelism whose replicas take samples by speed: as fast as ddp so."""
+        rows = ("compare", ROOT / "experiments/paper-ddp.toml", "--fidelity", "analytic", "--set", "disturb.compute_jitter=0", "--methods")
+        both = self.json(*rows, "ddp,ddp@shares=speed,adaptive,adaptive@shares=equal", cwd=ROOT)
+        equal, by_speed, adaptive, kept_equal = both["results"]
+        self.assertNotIn("shares", equal)
+        self.assertEqual(sum(by_speed["shares"]), by_speed["global_batch"])
+        slow = [share for share, device in zip(by_speed["shares"], by_speed["rank_to_device"], strict=True) if device[4] in "67"]
+        self.assertEqual((len(slow), len(set(slow))), (8, 1))
+        self.assertLess(slow[0], min(set(by_speed["shares"]) - set(slow)))
+        seconds = [row["step_time_s"]["mean"] for row in both["results"]]
+        self.assertLess(seconds[1], 0.4 * seconds[0])
+        self.assertAlmostEqual(seconds[2] / seconds[1], 1, delta=0.03)
+        self.assertAlmostEqual(seconds[3] / seconds[0], 1, delta=0.05)
+        self.assertEqual(adaptive["shares"], by_speed["shares"])
+        self.assertNotIn("shares", kept_equal)
+        choice = {c["choice"]: c for c in adaptive["choices"]}["samples a replica"]
+        (worth,) = [other["step_time_s"] for other in choice["runners_up"] if other["value"] == "equal"]
+        self.assertGreater(worth, 2 * choice["step_time_s"])
+        said = self.rehearse(*rows, "zero2@bucket=5MB,adaptive", cwd=ROOT).stdout
+        self.assertRegex(said, r"adaptive chose pp 1 x dp 32 x tp 1, .*samples by speed")
+        self.assertRegex(said, r"  samples a replica +by speed, 4 to 20 .*equal: 2\d\d[\d.]+% slower")
+        self.assertIn("note: only adaptive gives faster devices more samples; zero2@bucket=5MB,shares=speed does so too", said)
+        self.assertNotIn("note: only", self.rehearse(*rows, "ddp@shares=speed,adaptive", cwd=ROOT).stdout)
+
+    def test_all_methods_with_samples_by_speed(self):
+        """A row with them for each method that takes shares, where devices are unlike; none where they are alike."""
+        devices = '["node0/gpu0", "node0/gpu1", "node6/gpu0", "node6/gpu1"]'
+        unlike = self.job(TINY.replace("world_size = 4", f"devices = {devices}"))
+        labels = [row["method"] for row in self.json("compare", unlike, "--fidelity", "analytic")["results"]]
+        for method in ("ddp", "zero1", "zero2", "zero3", "topk-sync", "horovod", "powersgd", "hsdp"):
+            self.assertEqual(labels[labels.index(method) + 1], f"{method}@shares=speed")
+        self.assertNotIn("ps-sync@shares=speed", labels)
+        alike = self.json("compare", self.job(), "--fidelity", "analytic")
+        self.assertEqual([row["method"] for row in alike["results"] + alike["cannot_run"] if "@" in row["method"]], [])
+        # A job that states shares by speed has them in all rows that can.
+        stated = self.json("compare", unlike, "--fidelity", "analytic", "--set", "method.shares=speed", "--methods", "zero1,ps-sync")
+        self.assertEqual(["shares" in row for row in stated["results"]], [True, False])
+
+    def test_parts_of_memory(self):
+        one = self.json("simulate", self.job(), "--fidelity", "analytic")
+        ((kind, parts),) = one["memory_parts_bytes"].items()
+        total = one["peak_memory_bytes"][kind]
+        self.assertEqual(sum(parts.values()) - parts["reserve"] - parts["capacity"], total)
+        self.assertEqual(parts["moments"], 2 * parts["weights"])
+        said = self.rehearse("simulate", self.job(), "--fidelity", "analytic").stdout
+        self.assertRegex(said, r"\n {23}weights [\d.]+ [kM]B, gradients [\d.]+ [kM]B, moments [\d.]+ [kM]B, activations ")
 
     def test_none_can_run(self):
         done = self.rehearse("compare", self.job(), "--methods", "megatron@tp=3", expect=2)

@@ -60,7 +60,7 @@ class Statistics(unittest.TestCase):
         self.assertEqual([study.probability(p) for p in (None, 1e-9, 3e-5, 0.04)], ["", "<1e-6", "3.0e-05", "0.040"])
 
     def test_a_refusal_names_its_remedy(self):
-        text = "memory: ... the largest: x 1 GB; this would fit, with 2 GB: --set method.micro_batches=2 --set method.zero=1"
+        text = "memory: ... weights 1 GB; this would fit, with 2 GB: --set method.micro_batches=2 --set method.zero=1"
         self.assertEqual(study.remedy(text), {"method.micro_batches": "2", "method.zero": "1"})
         self.assertEqual(study.remedy("no number of micro-batches makes it fit"), {})
 

@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <sstream>
 
 #include "engine/methods/strategy.h"
 #include "tests/engine/reference.h"
+#include "tests/message_of.h"
 
 namespace rehearse::job {
 namespace {
@@ -73,6 +75,35 @@ TEST(Job, SharesSayTheBatchAndTheWorld) {
               HasSubstr("must sum to global_batch 16 / micro_batches 3, not to 5"));
   EXPECT_THAT(error_of({"cluster.world_size=3", "method.name=ps-async", "method.shares=[3,1]"}),
               HasSubstr("every rank takes equally many"));
+}
+
+TEST(Job, SharesBySpeedNeedAWholeNumberOfSamplesAMicroBatch) {
+  const Job job = parse({"method.shares=speed"});
+  EXPECT_EQ(job.shares, Shares::speed);
+  EXPECT_EQ(mesh(job), mesh(parse()));
+  EXPECT_EQ(parse({"method.shares=equal"}).shares, Shares::equal);
+  // A batch that replicas cannot take equally: as equal as possible until speeds are known.
+  const Job odd =
+      parse({"method.shares=speed", "train.global_batch=500", "method.micro_batches=4"});
+  EXPECT_EQ(std::accumulate(odd.plan.schedule.shares.begin(), odd.plan.schedule.shares.end(), 0),
+            125);
+  EXPECT_EQ(odd.plan.samples(0), 4);
+  EXPECT_EQ(odd.plan.samples(31), 3);
+  EXPECT_EQ(mesh(parse({"method.shares=speed", "method.name=1f1b"})),
+            mesh(parse({"method.name=1f1b"})));
+  const auto error = [](const std::string& a, const std::string& b = "train.seed=1") {
+    return error_of({"method.shares=speed", a, b});
+  };
+  EXPECT_THAT(error("train.global_batch=31"), HasSubstr("must give each of 32 replicas a sample"));
+  EXPECT_THAT(error("train.global_batch=64", "method.micro_batches=3"), HasSubstr("nearest: 2"));
+  EXPECT_THAT(error("method.name=ps-async"), HasSubstr("takes equally many samples; leave it out"));
+  EXPECT_THAT(error("method.cp=2"), HasSubstr("leave out shares"));
+  EXPECT_THAT(error_of({"method.shares=sped"}), HasSubstr("did you mean \"speed\""));
+  EXPECT_THAT(error_of({"method.shares=3"}),
+              HasSubstr("3 is not equal, speed or a list of integers, as in [3, 1]"));
+  EXPECT_THAT(
+      test::message_of([] { parse_job_to_plan(five_lines, "job.toml", {"method.shares=[1, 2]"}); }),
+      HasSubstr("the planner chooses how many samples each replica takes"));
 }
 
 TEST(Job, DefaultsFollowTheMethod) {

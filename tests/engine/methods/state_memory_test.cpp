@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "engine/link/link.h"
+#include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
 #include "tests/methods.h"
 
@@ -73,6 +74,40 @@ TEST(StateMemory, DoesNotGrowWithMicroBatches) {
     };
     EXPECT_LT(peak(32) / peak(8), 1.05) << method;
   }
+}
+
+// What memory is for: the parts sum up to it. Weights, gradients and moments of ddp are the
+// formula's.
+TEST(StateMemory, PartsAreAllOfIt) {
+  const model::ModelSpec model = untied(4);
+  for (const std::string& method : test::all_methods()) {
+    const Strategy& strategy = strategy_named(method);
+    plan::Plan plan{.method = method,
+                    .mesh = {.pp = std::min(strategy.pp, 2), .tp = std::min(strategy.tp, 2)},
+                    .schedule = {.micro_batches = 4}};
+    if (plan.mesh.pp * plan.mesh.tp == 1) plan.mesh.dp = 4;
+    plan.schedule.global_batch = plan.mesh.dp * plan.schedule.micro_batches;
+    const link::LinkedProgram linked = link::link(compile(plan, model), model);
+    for (const link::RoleMemory& memory : linked.memory) {
+      EXPECT_EQ(std::accumulate(memory.parts.begin(), memory.parts.end(), std::int64_t{0}),
+                memory.total())
+          << method;
+      EXPECT_GE(std::ranges::min(memory.parts), 0) << method;
+      // What is in use at most fills nearly all of it.
+      link::Parts parts = memory.parts;
+      EXPECT_LT(at(parts, link::Part::unshared), memory.total() / 10) << method;
+    }
+  }
+  plan::Plan plan{.method = "ddp", .mesh = {.dp = 4}};
+  link::Parts parts = memory_of(plan, model).parts;
+  const std::int64_t parameters = parameters_of(model);
+  EXPECT_EQ(at(parts, link::Part::weights), 4 * parameters);
+  EXPECT_EQ(at(parts, link::Part::gradients), 4 * parameters);
+  EXPECT_EQ(at(parts, link::Part::moments), 8 * parameters);
+  EXPECT_EQ(at(parts, link::Part::communication), 0);
+  plan.method = "topk-sync";
+  parts = memory_of(plan, model).parts;
+  EXPECT_GT(at(parts, link::Part::communication), 4 * parameters);  // packets and error feedback
 }
 
 // Of their gradients, ZeRO 2 and 3 hold two buckets and the one that backward writes: with more

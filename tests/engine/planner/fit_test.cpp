@@ -10,6 +10,7 @@
 #include <set>
 
 #include "engine/link/workspace.h"
+#include "engine/planner/remedy.h"
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 
@@ -48,6 +49,8 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
       plan.method = value, plan.exchange.zero = value.starts_with("zero") ? value.back() - '0' : 0;
     else if (key == "method.recompute")
       plan.schedule.recompute = value == "true";
+    else if (key == "method.offload")
+      plan.exchange.offload = value == "none" ? plan::Offload::none : plan::Offload::optimizer;
     else
       (key == "method.micro_batches" ? plan.schedule.micro_batches
        : key == "method.zero"        ? plan.exchange.zero
@@ -70,11 +73,11 @@ TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   whole.method = "zero3";
   const std::int64_t need = need_of(whole, model);
   ASSERT_LT(need, need_of(plan, model));
-  const auto remedy = find_remedy(plan, model, with_memory(4, need));
+  const auto remedy = find_remedy({plan, {}}, model, with_memory(4, need));
   ASSERT_TRUE(remedy);
   EXPECT_THAT(remedy->changes, ElementsAre("method.name=zero3"));
   EXPECT_EQ(need_of(applied(plan, *remedy), model), need);
-  const auto kept = find_remedy(plan, model, with_memory(4, need), true);
+  const auto kept = find_remedy({plan, {}}, model, with_memory(4, need), true);
   EXPECT_EQ(kept ? applied(plan, *kept).method : "zero1", "zero1");
 }
 
@@ -125,7 +128,7 @@ TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
   std::set<std::string> seen;
   for (int percent = 99; percent >= 5; percent -= 2) {
     const std::int64_t capacity = whole * percent / 100;
-    const auto remedy = find_remedy(plan, model, with_memory(4, capacity));
+    const auto remedy = find_remedy({plan, {}}, model, with_memory(4, capacity));
     if (!remedy) continue;
     SCOPED_TRACE(remedy->changes[0] + " at " + std::to_string(percent) + "%");
     EXPECT_EQ(need_of(applied(plan, *remedy), model), remedy->need);
@@ -147,6 +150,61 @@ TEST(Fit, RemediesAreTrueAndTheFirstThatFits) {
   EXPECT_GE(seen.size(), 4U) << "the capacities tried show too little";
 }
 
+cluster::Cluster with_host(std::int64_t device, std::int64_t host) {
+  cluster::Cluster c = with_memory(4, device);
+  c.set_host(0, {.memory = Bytes(static_cast<double>(host)),
+                 .link = BytesPerSecond(1e9),
+                 .bandwidth = BytesPerSecond(1e11)});
+  return c;
+}
+
+// Where no change is enough alone, several are; none of them can be left out.
+TEST(Fit, SeveralChangesAreAsFewAsPossible) {
+  const model::ModelSpec model = test::small_model(4);
+  const plan::Plan plan = start();
+  plan::Plan least = plan;
+  least.method = "zero3", least.exchange.zero = 3, least.schedule.micro_batches = 4;
+  least.exchange.offload = plan::Offload::optimizer;
+  plan::Plan recomputed = least;
+  recomputed.schedule.recompute = true;
+  const std::int64_t most = need_of(recomputed, model);
+  ASSERT_LT(most, need_of(least, model));
+  const auto remedy = find_remedy({plan, {}}, model, with_host(most, 1 << 30));
+  ASSERT_TRUE(remedy);
+  EXPECT_THAT(remedy->changes,
+              testing::UnorderedElementsAre("method.recompute=true", "method.name=zero3",
+                                            "method.micro_batches=4", "method.offload=optimizer"));
+  EXPECT_EQ(need_of(applied(plan, *remedy), model), most);
+  // With a little more memory, recomputation is not needed.
+  const auto fewer = find_remedy({plan, {}}, model, with_host(need_of(least, model), 1 << 30));
+  ASSERT_TRUE(fewer);
+  EXPECT_THAT(fewer->changes, testing::Not(testing::Contains("method.recompute=true")));
+}
+
+// A host without the memory is no place for the optimizer.
+TEST(Fit, TheHostMustHaveWhatIsAdvised) {
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = start(), offloaded = plan;
+  offloaded.exchange.offload = plan::Offload::optimizer;
+  offloaded.method = "zero3", offloaded.exchange.zero = 3, offloaded.schedule.micro_batches = 4;
+  offloaded.schedule.recompute = true;
+  const link::LinkedProgram linked = link::link(methods::compile(offloaded, model), model);
+  const std::int64_t device = need_of(offloaded, model), host = 4 * linked.memory[0].host;
+  ASSERT_TRUE(find_remedy({plan, {}}, model, with_host(device, host)));
+  const auto without = find_remedy({plan, {}}, model, with_host(device, host - 1));
+  if (without)
+    EXPECT_THAT(without->changes, testing::Not(testing::Contains("method.offload=optimizer")));
+  // A job that states it is told what would fit without it, or that nothing was found.
+  const auto said = [&](std::int64_t memory) {
+    return test::message_of(
+        [&] { check_memory(linked, offloaded, model, with_host(memory, host - 1)); });
+  };
+  EXPECT_THAT(said(std::int64_t{1} << 32), HasSubstr("this would fit, with"));
+  EXPECT_THAT(said(std::int64_t{1} << 32), HasSubstr("--set method.offload=none"));
+  EXPECT_THAT(said(device), testing::AnyOf(HasSubstr("nor was a way found to do without it"),
+                                           HasSubstr("--set method.offload=none")));
+}
+
 TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
   const model::ModelSpec model = test::small_model(4);
   const link::LinkedProgram linked = link::link(methods::compile(start(), model), model);
@@ -157,8 +215,7 @@ TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
   const std::string said = message(linked.memory[0].total() - 1);
   EXPECT_THAT(said, HasSubstr("memory: gpu0 (unit, "));
   EXPECT_THAT(said, HasSubstr("method \"ddp\""));
-  const auto& largest = linked.memory[0].largest;
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(said, HasSubstr(largest[i].name + " "));
+  EXPECT_THAT(said, HasSubstr(parts_text(linked.memory[0].parts)));
   EXPECT_THAT(said, HasSubstr("this would fit"));
   EXPECT_THAT(said, HasSubstr("--set method.micro_batches=2"));
   EXPECT_THAT(message(1000), HasSubstr("no number of micro-batches, recomputation, sharding of "
@@ -210,7 +267,7 @@ TEST(Fit, ARefusalCompilesFewPrograms) {
   // A number with very many divisors, so that there are very many numbers of micro-batches to try.
   plan.schedule.global_batch = 4 * 367567200;
   const CountedCompiles compiles;
-  const auto remedy = find_remedy(plan, model, cluster);
+  const auto remedy = find_remedy({plan, {}}, model, cluster);
   EXPECT_LE(CountedCompiles::count, most_remedies);
   ASSERT_TRUE(remedy) << "a smaller batch fits";
   EXPECT_THAT(remedy->changes.back(), testing::StartsWith("train.global_batch="));
@@ -218,7 +275,7 @@ TEST(Fit, ARefusalCompilesFewPrograms) {
   EXPECT_LE(remedy->need, one + one / 2);
   // Nothing fits. The memory bound shows this without compiling.
   CountedCompiles::count = 0;
-  EXPECT_FALSE(find_remedy(plan, model, with_memory(4, 1000)));
+  EXPECT_FALSE(find_remedy({plan, {}}, model, with_memory(4, 1000)));
   EXPECT_EQ(CountedCompiles::count, 0);
 }
 
