@@ -130,9 +130,10 @@ std::string choices_text(const plan::Decision& decision) {
   for (const plan::Choice& c : decision.choices) {
     std::vector<std::string> others;
     for (const plan::Alternative& a : c.runners_up)
-      if (std::isfinite(a.seconds) && others.size() < most_shown)
+      if (others.size() < most_shown)
         others.push_back(fmt::format("{}: {}", a.value,
-                                     a.seconds < c.seconds * 1.0005
+                                     !std::isfinite(a.seconds) ? a.why
+                                     : a.seconds < c.seconds * 1.0005
                                          ? "as fast"
                                          : percent(a.seconds / c.seconds - 1, 1) + " slower"));
     if (!others.empty())

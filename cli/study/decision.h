@@ -27,7 +27,7 @@ std::optional<plan::Decision> decide_plan(job::Job& job, Teller* teller);
 void add_warnings(const plan::Decision& decision, Study& study);
 
 /// The plan in one line; then for each choice its value, and by how much the fastest plans with
-/// other values are slower, without contention. Values with which no plan was tried are left out.
+/// other values are slower, without contention, or why no plan with such a value was tried.
 std::string choices_text(const plan::Decision& decision);
 /// The same as JSON, with all other values: `choices` of `rehearse plan` (docs/cli.md).
 nlohmann::ordered_json choices_json(const plan::Decision& decision);

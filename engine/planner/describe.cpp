@@ -70,10 +70,7 @@ dimensions() {
           {"bucket", [](const plan::Plan& p) { return to_text(Bytes(p.exchange.bucket_bytes())); }},
           {"samples a replica",
            [](const plan::Plan& p) {
-             if (p.schedule.shares.empty()) return std::string("equal");
-             const auto [least, most] =
-                 std::minmax_element(p.schedule.shares.begin(), p.schedule.shares.end());
-             return fmt::format("by speed, {} to {}", *least, *most);
+             return std::string(p.schedule.shares.empty() ? "equal" : "by speed");
            }},
           {"gradients", gradients_text},
           {"devices", [](const plan::Plan& p) {

@@ -241,28 +241,28 @@ class Compare(CliTestCase):
         equal, by_speed, adaptive, kept_equal = both["results"]
         self.assertNotIn("shares", equal)
         self.assertEqual(sum(by_speed["shares"]), by_speed["global_batch"])
-        slow = [share for share, device in zip(by_speed["shares"], by_speed["rank_to_device"], strict=True) if device[4] in "67"]
+        slow = [share for share, device in zip(by_speed["shares"], by_speed["rank_to_device"], strict=True) if device[-1] in "23"]
         self.assertEqual((len(slow), len(set(slow))), (8, 1))
         self.assertLess(slow[0], min(set(by_speed["shares"]) - set(slow)))
         seconds = [row["step_time_s"]["mean"] for row in both["results"]]
         self.assertLess(seconds[1], 0.4 * seconds[0])
         self.assertAlmostEqual(seconds[2] / seconds[1], 1, delta=0.03)
-        self.assertAlmostEqual(seconds[3] / seconds[0], 1, delta=0.05)
+        self.assertGreater(seconds[3], 1.5 * seconds[2])
         self.assertEqual(adaptive["shares"], by_speed["shares"])
         self.assertNotIn("shares", kept_equal)
         choice = {c["choice"]: c for c in adaptive["choices"]}["samples a replica"]
-        (worth,) = [other["step_time_s"] for other in choice["runners_up"] if other["value"] == "equal"]
-        self.assertGreater(worth, 2 * choice["step_time_s"])
+        self.assertRegex({other["value"]: other["why"] for other in choice["runners_up"]}["equal"], r"at least 5\d\d ms: not tried")
         said = self.rehearse(*rows, "zero2@bucket=5MB,adaptive", cwd=ROOT).stdout
         self.assertRegex(said, r"adaptive chose pp 1 x dp 32 x tp 1, .*samples by speed")
-        self.assertRegex(said, r"  samples a replica +by speed, 4 to 20 .*equal: 2\d\d[\d.]+% slower")
+        self.assertRegex(said, r"  samples a replica +by speed +equal: at least 5\d\d ms: not tried")
         self.assertIn("note: only adaptive gives faster devices more samples; zero2@bucket=5MB,shares=speed does so too", said)
         self.assertNotIn("note: only", self.rehearse(*rows, "ddp@shares=speed,adaptive", cwd=ROOT).stdout)
 
     def test_all_methods_with_samples_by_speed(self):
         """A row with them for each method that takes shares, where devices are unlike; none where they are alike."""
-        devices = '["node0/gpu0", "node0/gpu1", "node6/gpu0", "node6/gpu1"]'
-        unlike = self.job(TINY.replace("world_size = 4", f"devices = {devices}"))
+        devices = '["node8/gpu0", "node8/gpu1", "node8/gpu2", "node8/gpu3"]'
+        text = TINY.replace("gpt-tiny", "gpt2-124m").replace("world_size = 4", f"devices = {devices}")
+        unlike = self.job(text)
         labels = [row["method"] for row in self.json("compare", unlike, "--fidelity", "analytic")["results"]]
         for method in ("ddp", "zero1", "zero2", "zero3", "topk-sync", "horovod", "powersgd", "hsdp"):
             self.assertEqual(labels[labels.index(method) + 1], f"{method}@shares=speed")
@@ -270,8 +270,9 @@ class Compare(CliTestCase):
         alike = self.json("compare", self.job(), "--fidelity", "analytic")
         self.assertEqual([row["method"] for row in alike["results"] + alike["cannot_run"] if "@" in row["method"]], [])
         # A job that states shares by speed has them in all rows that can.
-        stated = self.json("compare", unlike, "--fidelity", "analytic", "--set", "method.shares=speed", "--methods", "zero1,ps-sync")
-        self.assertEqual(["shares" in row for row in stated["results"]], [True, False])
+        stated = self.job(text + 'method.shares = "speed"\n')
+        both = self.json("compare", stated, "--fidelity", "analytic", "--methods", "zero1,diloco")
+        self.assertEqual(["shares" in row for row in both["results"]], [True, False])
 
     def test_parts_of_memory(self):
         one = self.json("simulate", self.job(), "--fidelity", "analytic")
