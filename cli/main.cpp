@@ -21,8 +21,9 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   return command;
 }
 
-void add_job(CLI::App& command, std::string& path) {
-  command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")->required();
+CLI::Option* add_job(CLI::App& command, std::string& path) {
+  return command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")
+      ->required();
 }
 
 namespace {

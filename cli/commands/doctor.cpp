@@ -1,4 +1,5 @@
-// `rehearse doctor`: lists what this machine has, what it lacks, and what does not work without it.
+// `rehearse doctor`: lists what this machine has, what it lacks, and what does not work without it;
+// then the ports that a run would open here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -18,6 +19,7 @@
 #include "cli/console/python.h"
 #include "cli/console/spawn.h"
 #include "cli/console/table.h"
+#include "cli/study/load.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 #include "engine/base/units.h"
@@ -152,38 +154,83 @@ Finding files() {
           "jobs that name models or clusters; paths work"};
 }
 
-int run_doctor(const Context& context) {
-  const Finding torch = trainer();
-  const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
-                                      python(), gpus(),   plugin(),    compiler(), files()};
-  if (context.json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Finding& f : findings)
-      list.push_back({{"what", f.what},
-                      {"found", f.found},
-                      {"detail", f.detail},
-                      {"disables", f.found ? "" : f.disables}});
-    const nlohmann::ordered_json out{
-        {"schema_version", 1}, {"version", REHEARSE_VERSION}, {"findings", std::move(list)}};
-    std::cout << out.dump(2) << "\n";
-    return good;
-  }
+nlohmann::ordered_json to_json(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Finding& f : findings)
+    list.push_back({{"what", f.what},
+                    {"found", f.found},
+                    {"detail", f.detail},
+                    {"disables", f.found ? "" : f.disables}});
+  return list;
+}
+
+/// Addresses are null in a run that does not open the port.
+nlohmann::ordered_json to_json(const std::vector<runtime::OpenPort>& ports) {
+  const auto address = [](const std::string& text) {
+    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+  };
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const runtime::OpenPort& p : ports)
+    list.push_back({{"what", p.what},
+                    {"opened_by", p.opened_by},
+                    {"port", p.port},
+                    {"one_host", address(p.one_host)},
+                    {"several_hosts", address(p.several_hosts)},
+                    {"proven", p.proven}});
+  return list;
+}
+
+std::string text_of(const std::vector<Finding>& findings) {
   std::vector<std::vector<std::string>> rows{{"what", "", "detail"}};
   for (const Finding& f : findings) {
     rows.push_back({f.what, f.found ? "found" : "missing", f.detail});
     if (!f.found) rows.push_back({"", "", "disables: " + f.disables});
   }
-  std::cout << "rehearse " << REHEARSE_VERSION << "\n" << table(rows);
+  return table(rows);
+}
+
+std::string text_of(const std::vector<runtime::OpenPort>& ports) {
+  const auto address = [](const std::string& text) { return text.empty() ? "none" : text; };
+  std::vector<std::vector<std::string>> rows{
+      {"port of a run for", "proven", "on one host", "on several", "opened by", "number"}};
+  for (const runtime::OpenPort& p : ports)
+    rows.push_back({p.what, p.proven ? "yes" : "no", address(p.one_host), address(p.several_hosts),
+                    p.opened_by, p.port});
+  return table(rows) +
+         "proven: a connection is closed unless it proves that it belongs to the run "
+         "(docs/security.md)\n";
+}
+
+int run_doctor(const Context& context, const std::string& job) {
+  const job::Run run = job.empty() ? job::Run() : load(job, context.set).run;
+  const Finding torch = trainer();
+  const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
+                                      python(), gpus(),   plugin(),    compiler(), files()};
+  const auto ports = torch.found ? training().ports(run) : std::vector<runtime::OpenPort>();
+  if (context.json) {
+    const nlohmann::ordered_json out{{"schema_version", 1},
+                                     {"version", REHEARSE_VERSION},
+                                     {"findings", to_json(findings)},
+                                     {"ports", to_json(ports)}};
+    std::cout << out.dump(2) << "\n";
+    return good;
+  }
+  std::cout << "rehearse " << REHEARSE_VERSION << "\n" << text_of(findings);
+  if (!ports.empty()) std::cout << "\n" << text_of(ports);
   return good;
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  CLI::App* command =
-      add_command(app, "doctor", "Say what was found, what is missing, what that disables",
-                  "  rehearse doctor\n  rehearse doctor --json");
-  command->callback([&context] { context.run = [&context] { return run_doctor(context); }; });
+  CLI::App* command = add_command(
+      app, "doctor",
+      "Say what was found, what is missing, what that disables, and which ports a run opens",
+      "  rehearse doctor\n  rehearse doctor --json\n  rehearse doctor job.toml");
+  auto job = std::make_shared<std::string>();
+  add_job(*command, *job)->required(false);
+  command->callback(
+      [&context, job] { context.run = [&context, job] { return run_doctor(context, *job); }; });
 }
 
 }  // namespace rehearse::cli

@@ -4,9 +4,12 @@
 // methods and one set of types.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "cli/commands/profile.h"
 #include "cli/console/context.h"
+#include "engine/job/job.h"
+#include "runtime/communication/ports.h"
 
 namespace rehearse::cli {
 
@@ -27,6 +30,8 @@ struct Training {
   int (*profile)(const Context& context, const ProfileOptions& options) = nullptr;
   /// A sentence for `rehearse doctor`: which kernels compute matrix products on this machine.
   std::string (*products)() = nullptr;
+  /// For `rehearse doctor`: the ports of a run.
+  std::vector<runtime::OpenPort> (*ports)(const job::Run& run) = nullptr;
 };
 
 inline constexpr const char* training_module = "librehearse_training.so";

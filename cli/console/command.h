@@ -30,6 +30,6 @@ void add_help(CLI::App& app, Context& context);
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples);
 /// Adds the required positional argument JOB.toml.
-void add_job(CLI::App& command, std::string& path);
+CLI::Option* add_job(CLI::App& command, std::string& path);
 
 }  // namespace rehearse::cli

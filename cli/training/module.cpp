@@ -9,6 +9,7 @@
 #include "cli/training/profile_ranks.h"
 #include "cli/training/train_job.h"
 #include "models/large_products.h"
+#include "runtime/communication/ports.h"
 
 namespace rehearse::cli {
 namespace {
@@ -22,7 +23,8 @@ std::string products() {
                      large.one_dnn ? "are oneDNN's" : "too", large.why);
 }
 
-constexpr Training offered{.train = train_job, .profile = profile_ranks, .products = products};
+constexpr Training offered{
+    .train = train_job, .profile = profile_ranks, .products = products, .ports = runtime::ports_of};
 
 }  // namespace
 }  // namespace rehearse::cli

@@ -248,10 +248,12 @@ struct Supervisor::Impl {
       if (!message) return open;
       const CommHello hello = CommHello::of(*message);
       const std::string refusal = refusal_of(stranger.rank, hello);
-      if (refusal.empty())
+      if (refusal.empty()) {
         join(stranger.rank, std::move(stranger.connection), hello);
-      else
+        serve(stranger.rank);  // what came with the hello is read already
+      } else {
         refuse(stranger, refusal);
+      }
       return stranger.refused;
     } catch (const BackendError& error) {
       refuse(stranger, fmt::format("rank {} said no hello: {}", stranger.rank, error.what()));

@@ -69,6 +69,30 @@ class Strangers(TrainingCase):
         self.end(run)
         self.assertEqual(self.weights(folder, checkpoint), self.weights(alone, checkpoint))
 
+    def test_doctor_lists_the_ports_of_a_run(self):
+        sets = ("--set", "run.transport=gloo")
+        ports = self.json("doctor", self.job(), *sets)["ports"]
+        self.assertEqual([p["what"] for p in ports if not p["proven"]], ["Gloo", "NCCL", "store of torchrun"])
+        opened_by = {"rank 0; with --nproc, the launcher": 1, "each rank": 2}
+        promised = [p["one_host"] for p in ports for _ in range(opened_by.get(p["opened_by"], 0)) if p["one_host"]]
+        run = self.begin(2, self.tmp / "run", sets[1])
+        opened = set().union(*map(listening, (run.pid, *children(run.pid))))
+        self.assertEqual(sorted(address for address, _ in opened), sorted(promised))
+        self.end(run)
+
+    def test_doctor_lists_the_address_for_other_hosts(self):
+        said = self.rehearse("doctor", self.job(), "--set", "run.interface=127.0.0.0/8").stdout
+        self.assertRegex(said, r"control +yes +127\.0\.0\.1 +127\.0\.0\.1 +rank 0")
+        self.assertRegex(said, r"data, .* +yes +127\.0\.0\.1 +127\.0\.0\.1 +each rank")
+        self.assertRegex(said, r"Gloo +no +none +none +each rank")
+        self.refused(
+            "doctor",
+            self.job(),
+            "--set",
+            "run.interface=ether9",
+            says=['run.interface: "ether9" is no network interface', "lo (127.0.0.1)"],
+        )
+
     def test_the_run_does_not_notice(self):
         self.check(ranks=2, times=240)
 

@@ -186,9 +186,10 @@ TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
   const Secret secret = random_secret();
   const Supervisor supervisor(std::move(listener), 3, 0, secret, patient());
   const auto soon = [] { return Clock::now() + std::chrono::seconds(60); };
-  const auto join = [&](std::uint32_t rank) {
+  const auto join = [&](std::uint32_t rank, const std::optional<Message>& more = {}) {
     FrameSocket socket(connect_as({.from = rank}, secret, loopback, port, soon()));
     socket.queue(CommHello{.world_size = 3, .host = "here", .pid = getpid()}.message());
+    if (more) socket.queue(*more);
     socket.flush();
     return socket;
   };
@@ -204,9 +205,8 @@ TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
     }
     return std::string("no verdict");
   };
-  FrameSocket one = join(1);
-  one.queue(Message(MessageKind::fail).put_text("the disk is full"));
-  one.flush();
+  // Also a message that comes together with the hello is heard.
+  FrameSocket one = join(1, Message(MessageKind::fail).put_text("the disk is full"));
   EXPECT_THAT(verdict(one), HasSubstr("failed: the disk is full"));
   FrameSocket late = join(0);
   EXPECT_THAT(verdict(late), HasSubstr("failed: the disk is full"));
