@@ -22,7 +22,7 @@ class AttentionParts : protected WithNorm {
       GroupTensors split(groups[0]), whole(groups[1]);
       const std::int64_t rows = z.width() + 2 * z.kv_width();
       qkv_weight = split.next({rows, z.hidden});
-      if (!z.llama) qkv_bias = split.next({rows});
+      if (z.qkv_bias) qkv_bias = split.next({rows});
       out_weight = split.next({z.hidden, z.width()});
       norm = next_norm(whole, z);
       if (!z.llama) out_bias = whole.next({z.hidden});
@@ -36,7 +36,7 @@ class AttentionParts : protected WithNorm {
   /// Rotary positions, in place.
   void turn(std::initializer_list<at::Tensor> parts, const Batch& batch, Turn direction) const {
     if (!z_.llama) return;
-    for (const at::Tensor& x : parts) rotate(x, z_.frequencies, batch, direction);
+    for (const at::Tensor& x : parts) rotate(x, z_.rotary, batch, direction);
   }
   /// Stores the gradients of the products with query, key and value weights, or adds to the
   /// gradient of their input, or both. `grads`: of query, key and value, (n, W) and twice (n,

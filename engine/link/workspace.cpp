@@ -13,8 +13,8 @@ namespace {
 std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& compute,
                         model::TensorSplit split, std::int64_t element) {
   const std::int64_t tokens = std::int64_t{compute.samples} * model.seq_len / split.context;
-  const std::int64_t query = model.hidden / split.ranks;
-  const std::int64_t key = std::int64_t{model.hidden} / model.heads * model.kv_heads / split.ranks;
+  const std::int64_t query = query_width(model) / split.ranks;
+  const std::int64_t key = key_width(model) / split.ranks;
   const std::int64_t all = query + 2 * key;
   const std::int64_t masked = model.dropout > 0 ? tokens * model.hidden * element : 0;
   const bool packs = compute.block == none, backward = is_backward(compute.pass);
@@ -115,8 +115,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       return std::max(positions, tp > 1 ? activation + rows : 0) + (bert ? 0 : masked);
     }
     case model::SegmentKind::attention: {
-      const std::int64_t width = model.hidden / tp;
-      const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
+      const std::int64_t width = query_width(model) / tp, keys = key_width(model) / tp;
       // Of grouped queries, the kernel computes as many at a time as there are key-value heads; its
       // backward copies their part of the output's gradient and makes three gradients.
       const std::int64_t at_a_time = model.kv_heads < model.heads ? keys : 0;

@@ -211,7 +211,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   const bool written = how.attention == Attention::written;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
     l.rotary();
     if (written)
       l.written_attention();
@@ -232,7 +232,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
     l.rotary();
   }
   l.norm_again();
-  if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
+  if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);  // of query, key, value
   l.linear_backward(z.hidden, width, how.qkv_backward);
   if (l.inputs()) l.norm_backward();
 }
@@ -241,7 +241,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   const double width = z.query + 2 * z.key;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
     l.rotary();
     if (packs) l.memory(2 * width);  // heads in the order of the ranks that get them
     return;
@@ -250,7 +250,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   l.residual_backward();
   l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
   l.rotary();
-  if (!z.rms) l.bias_backward(width, how.qkv_backward);
+  if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);
   l.linear_backward(z.hidden, width, how.qkv_backward);
   l.norm_backward();
 }

@@ -86,7 +86,7 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   if (!model.tied) parameters -= double(model.vocab) * model.hidden;
   if (model.family != Family::llama) parameters -= double(model.max_positions) * model.hidden;
   if (model.family == Family::bert) parameters -= 2.0 * model.hidden;
-  const double attention = 12.0 * model.layers * model.hidden * attended(model);
+  const double attention = 12.0 * model.layers * double(query_width(model)) * attended(model);
   return Flops((6 * parameters + attention) * static_cast<double>(tokens));
 }
 

@@ -150,7 +150,12 @@ class Jobs(CliTestCase):
             with self.subTest(line):
                 said = self.refused("simulate", self.job(self.with_line(line)), says=[says])
                 self.assertNotIn("did you mean", said)
-        for kind, says in (("mixtral", "mixture of experts"), ("roberta", "positions that begin at 2"), ("gemma2", "GeGLU")):
+        for kind, says in (
+            ("mixtral", "mixture of experts"),
+            ("roberta", "positions that begin at 2"),
+            ("gemma2", "GeGLU"),
+            ("qwen3", "norms of queries"),
+        ):
             config = self.tmp / "config.json"
             config.write_text(json.dumps({"model_type": kind}))
             said = self.refused("simulate", self.job(self.with_line(f'model.name = "{config}"')), says=["model_type", says])

@@ -25,10 +25,11 @@ struct Case {
   int ranks = 2;
   bool heads = false;  // exchange of heads; otherwise rings
   Cut cut = Cut::contiguous;
+  int head_dim = 8;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << static_cast<int>(c.family) << (c.heads ? " heads" : " ring") << " of " << c.ranks
-             << (c.cut == Cut::zigzag ? " zigzag" : "");
+             << (c.cut == Cut::zigzag ? " zigzag" : "") << " head " << c.head_dim;
 }
 
 model::ModelSpec model_of(const Case& c) {
@@ -39,7 +40,9 @@ model::ModelSpec model_of(const Case& c) {
                              .heads = 8,
                              .vocab = 100,
                              .seq_len = tokens,
-                             .kv_heads = c.family == model::Family::llama ? 4 : 0});
+                             .kv_heads = c.family == model::Family::llama ? 4 : 0,
+                             .head_dim = c.head_dim,
+                             .qkv_bias = c.head_dim != 8});
 }
 
 /// The ranks of one sequence, in one process.
@@ -211,6 +214,9 @@ std::vector<Case> cases() {
       out.push_back({family, ranks, false});
       if (family != model::Family::bert) out.push_back({family, ranks, false, Cut::zigzag});
     }
+  // LLaMA with heads of another size than hidden / heads, and with biases as Qwen 2 has them.
+  out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12});
+  out.push_back({model::Family::llama, 2, false, Cut::zigzag, 12});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Parted, testing::ValuesIn(cases()));
