@@ -39,7 +39,10 @@ const std::vector<Term> families = {
      "its GeGLU, norms that multiply by 1 + weight, norms after blocks, scaled embedding, soft "
      "caps "
      "and windows that alternate between layers are not modelled"},
-    {{"phi", "phi3", "phi4"}, "its rotary embeddings (partial, or longrope) are not modelled"},
+    {{"phi"},
+     "its attention and feed-forward beside each other, with partial rotary embeddings, are not "
+     "modelled"},
+    {{"phi4_multimodal"}, "only models of text are modelled"},
     {{"ministral"}, "its windows that differ between layers are not modelled"},
     {{"gptj", "gpt_j", "gpt_neox", "pythia", "falcon"},
      "its attention and feed-forward beside each other, with rotary embeddings, are not modelled"},

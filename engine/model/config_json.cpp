@@ -1,4 +1,5 @@
-// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig and Qwen2Config.
+// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config
+// and Phi3Config.
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -135,7 +136,7 @@ void read_scaling(Keys& rope, const std::string& name, int longest, int before, 
 
 /// The base of the frequencies, and how they are scaled: in one object "rope_parameters" since
 /// transformers 5, in two keys before.
-void read_rotary(Keys& file, const std::string& where, ModelSpec& m) {
+void read_rotary(Keys& file, const std::string& where, bool phi, ModelSpec& m) {
   m.rope_theta = file.number("rope_theta", m.rope_theta);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!file.has(key)) continue;
@@ -144,9 +145,11 @@ void read_rotary(Keys& file, const std::string& where, ModelSpec& m) {
     const char* const name = rope.has("rope_type") ? "rope_type" : "type";
     rope.must_be(name, {"default", "llama3", "yarn", "linear", "longrope", "su"});
     rope.must_be("partial_rotary_factor", {1.0});
-    if (const std::string type = rope.text(name, "default"); type != "default")
-      read_scaling(rope, type, m.seq_len, file.count("original_max_position_embeddings", 0),
-                   m.rope_scaling);
+    std::string type = rope.text(name, "default");
+    if (phi && type == "yarn") type = "longrope";  // its name in the first files of Phi 3
+    if (type != "default")
+      read_scaling(rope, type, m.seq_len,
+                   file.count("original_max_position_embeddings", phi ? 4096 : 0), m.rope_scaling);
   }
   file.must_be("partial_rotary_factor", {1.0});
 }
@@ -162,18 +165,22 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   m.ffn = file.count("intermediate_size");
   m.seq_len = file.count("max_position_embeddings");
   m.tied = file.truth("tie_word_embeddings", false);
-  m.norm_epsilon = file.number("rms_norm_eps", 1e-6);
+  m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" ? 1e-5 : 1e-6);
   file.must_be("hidden_act", {"silu"});
   file.must_be("attention_bias", {false});
   file.must_be("mlp_bias", {false});
   file.must_be("attention_dropout", {0.0});
-  read_rotary(file, where, m);
+  read_rotary(file, where, type == "phi3", m);
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
   if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
-  if (type == "mistral" && file.has("sliding_window")) m.window = file.count("sliding_window");
+  if (type == "mistral" || type == "phi3") m.window = file.count("sliding_window", m.window);
   if (type == "qwen2") {
     m.qkv_bias = true;
     file.must_be("use_sliding_window", {false});
+  }
+  if (type == "phi3") {
+    m.fused_weights = true;
+    for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.must_be(key, {0.0});
   }
 }
 
@@ -186,7 +193,7 @@ ModelSpec read_config_json(const std::string& path) {
   if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
   Keys file(json, path);
   const std::string type = file.text("model_type", "");
-  const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral", "qwen2"};
+  const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral", "qwen2", "phi3"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),

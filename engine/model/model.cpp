@@ -207,6 +207,7 @@ void check_positions(const ModelSpec& m) {
           "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
   require(llama || !m.qkv_bias, m, "qkv_bias", m.qkv_bias,
           "is llama's alone: the other families have all biases");
+  require(llama || !m.fused_weights, m, "fused_weights", m.fused_weights, "is llama's alone");
   require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
           "must be at least 1 and at most 1e6");
   require(scaling.low > 0 && scaling.low <= 1e6, m, "rope_scaling.low", scaling.low,

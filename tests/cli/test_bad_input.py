@@ -141,6 +141,7 @@ class Jobs(CliTestCase):
         for line, says in (
             ('model.name = "mixtral-8x7b"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
+            ('model.name = "gemma-2-9b"', "GeGLU"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
             ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),

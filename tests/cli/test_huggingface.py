@@ -43,7 +43,15 @@ class HuggingFace(CliTestCase):
     def test_losses_are_the_recorded_ones(self):
         """Across tensor-parallel ranks too, and the weights come out as they went in."""
         all_of = ("ddp", "megatron", "zero3")
-        methods = {"gpt2": all_of, "llama": all_of, "mistral": all_of, "bert": all_of, "nemo": all_of[1:], "qwen2": all_of[1:]}
+        methods = {
+            "gpt2": all_of,
+            "llama": all_of,
+            "mistral": all_of,
+            "bert": all_of,
+            "nemo": all_of[1:],
+            "qwen2": all_of[1:],
+            "phi3": all_of[1:],
+        }
         for name, some in methods.items():
             for method in some:
                 with self.subTest(model=name, method=method):
@@ -81,7 +89,11 @@ class HuggingFace(CliTestCase):
     def test_what_is_not_computed_is_refused(self):
         yarn, longrope = ({"rope_type": name, "factor": 4.0} for name in ("yarn", "longrope"))
         for name, keys, says in (
-            ("llama", {"model_type": "lama"}, ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2", 'did you mean "llama"?']),
+            (
+                "llama",
+                {"model_type": "lama"},
+                ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2, phi3", 'did you mean "llama"?'],
+            ),
             ("llama", {"model_type": ...}, ['"model_type" = ""']),
             ("llama", {"hidden_size": ...}, ['"hidden_size" is missing']),
             ("llama", {"hidden_size": "16"}, ['"hidden_size" = "16"', "whole number"]),
@@ -96,6 +108,8 @@ class HuggingFace(CliTestCase):
             ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, ["rope_scaling", '"factor" is missing']),
             ("qwen2", {"use_sliding_window": True}, ['"use_sliding_window" = true', "must be false"]),
             ("llama", {"num_key_value_heads": 3}, ["config.json", "kv_heads = 3 does not divide heads = 4"]),
+            ("phi3", {"resid_pdrop": 0.1}, ['"resid_pdrop" = 0.1', "must be 0.0"]),
+            ("phi3", {"partial_rotary_factor": 0.75}, ['"partial_rotary_factor" = 0.75']),
             ("gpt2", {"scale_attn_weights": False}, ['"scale_attn_weights" = false']),
             ("gpt2", {"embd_pdrop": 0.2}, ['"embd_pdrop" = 0.2', '"resid_pdrop" = 0.1']),
             ("bert", {"type_vocab_size": 1}, ['"type_vocab_size" = 1']),

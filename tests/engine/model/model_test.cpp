@@ -218,6 +218,8 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
                                                          {"llama3-8b", 8'030'261'248},
                                                          {"llama3-405b", 405'853'388'800},
                                                          {"mistral-7b", 7'241'732'096},
+                                                         {"phi3-mini", 3'821'079'552},
+                                                         {"phi3-medium", 13'960'238'080},
                                                          {"mistral-nemo-12b", 12'247'782'400},
                                                          {"qwen2-0.5b", 494'032'768},
                                                          {"qwen2-1.5b", 1'543'714'304},
