@@ -48,6 +48,7 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.epsilon = model.norm_epsilon;
   z.llama = model.family == model::Family::llama;
   z.qkv_bias = !z.llama || model.qkv_bias;
+  z.qk_norm = model.qk_norm;
   if (z.llama) z.rotary = rotary_of(model);
   // A window that holds the whole sequence needs no mask.
   z.window = attended(model) < model.seq_len ? model.window : 0;

@@ -22,7 +22,7 @@ struct LocalShape {
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
-  bool bert = false, llama = false, tied = true, qkv_bias = true;
+  bool bert = false, llama = false, tied = true, qkv_bias = true, qk_norm = false;
   bool keeps_norm = true;   // forward keeps the output of a block's first norm
   std::int64_t window = 0;  // of attention; 0: none
   Rotary rotary = {};       // of positions (LLaMA)

@@ -21,7 +21,10 @@ constexpr const char* ranks_of_experts =
 
 /// Families: what comes after the word does not count, unless it is a letter.
 const std::vector<Term> families = {
-    {{"mixtral", "deepseek", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
+    {{"deepseek"},
+     "it is a mixture of experts with latent attention (V2, V3, R1): experts, their router, expert "
+     "parallelism and keys and values of low rank are not modelled"},
+    {{"mixtral", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
       "switch_transformers"},
      experts},
     {{"roberta", "xlm_roberta", "camembert"},
@@ -30,7 +33,6 @@ const std::vector<Term> families = {
      "RoBERTa-base"},
     {{"albert", "distilbert", "electra", "deberta", "modernbert"},
      "its layers differ from BERT's and are not modelled"},
-    {{"qwen3"}, "its norms of queries and keys are not modelled"},
     {{"qwen"},
      "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
     {{"gemma"},

@@ -21,6 +21,7 @@ std::string rare_keys(const model::ModelSpec& m) {
   if (m.norm_epsilon != default_epsilon(m.family)) text += fmt::format(" norm {}", m.norm_epsilon);
   if (query_width(m) != m.hidden) text += fmt::format(" head {}", m.head_dim);
   if (m.qkv_bias) text += " qkv bias";
+  if (m.qk_norm) text += " qk norm";
   if (m.window > 0) text += fmt::format(" window {}", m.window);
   if (m.rope_theta != model::ModelSpec{}.rope_theta) text += fmt::format(" rope {}", m.rope_theta);
   if (m.rope_scaling != model::RopeScaling{})
@@ -56,9 +57,10 @@ std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash);
 
 std::string describe(const model::ModelSpec& m) {
   return fmt::format(
-      "{}: {}, {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}, {} tokens{}", m.name,
-      family_of(m.family), m.layers, m.hidden, m.heads, m.ffn, m.vocab, m.seq_len,
-      m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
+      "{}: {}, {} layers, hidden {}, {} heads{}, feed-forward {}, vocabulary {}, {} tokens{}",
+      m.name, family_of(m.family), m.layers, m.hidden, m.heads,
+      query_width(m) != m.hidden ? fmt::format(" of {}", m.head_dim) : "", m.ffn, m.vocab,
+      m.seq_len, m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
 }
 
 std::string describe(const cluster::Cluster& cluster) {

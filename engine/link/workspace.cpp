@@ -19,9 +19,12 @@ std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& c
   const std::int64_t masked = model.dropout > 0 ? tokens * model.hidden * element : 0;
   const bool packs = compute.block == none, backward = is_backward(compute.pass);
   switch (compute.part) {
-    case program::Part::project:  // heads in the order of ranks; a rotated gradient of the keys
-      if (backward) return masked + tokens * element * (packs ? all : key);
-      return packs ? tokens * element * all : 0;
+    case program::Part::project: {
+      // Heads in the order of ranks; a rotated gradient of the keys; what norms of heads return.
+      const std::int64_t normed = model.qk_norm ? query + (backward ? 2 : 1) * key : 0;
+      const std::int64_t columns = normed + (packs ? all : backward ? key : 0);
+      return (backward ? masked : 0) + tokens * element * columns;
+    }
     case program::Part::attend: {
       // Of grouped queries, the kernel computes as many at a time as there are key-value heads.
       const std::int64_t at_a_time = model.kv_heads < model.heads ? key : 0;
@@ -124,8 +127,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       const std::int64_t window = attended(model) < model.seq_len ? scores * (element + 3) : 0;
       // What is alive before forward's output, or before the gradient of backward's input: in
       // backward, the gradients of attention's output, query, key and value.
-      const std::int64_t columns =
-          is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+      std::int64_t columns = is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+      // Norms of heads: their gradient and a copy of their input, beside the three gradients.
+      if (half && model.qk_norm) columns = std::max(columns, 3 * width + 2 * keys);
       const std::int64_t before = tokens * columns * element + window - activation;
       if (!is_backward(pass)) return held + std::max(unread, before + unread);
       // A norm's output that is computed again takes the place of attention's output, which is

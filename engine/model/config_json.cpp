@@ -1,5 +1,5 @@
-// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config
-// and Phi3Config.
+// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
+// Qwen3Config and Phi3Config.
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -161,7 +161,7 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   m.hidden = file.count("hidden_size");
   m.heads = file.count("num_attention_heads");
   m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8 : m.heads);
-  m.head_dim = file.count("head_dim", 0);
+  m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : 0);
   m.ffn = file.count("intermediate_size");
   m.seq_len = file.count("max_position_embeddings");
   m.tied = file.truth("tie_word_embeddings", false);
@@ -174,8 +174,9 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
   if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
   if (type == "mistral" || type == "phi3") m.window = file.count("sliding_window", m.window);
-  if (type == "qwen2") {
-    m.qkv_bias = true;
+  if (type == "qwen2" || type == "qwen3") {
+    m.qkv_bias = type == "qwen2";
+    m.qk_norm = type == "qwen3";
     file.must_be("use_sliding_window", {false});
   }
   if (type == "phi3") {
@@ -193,7 +194,8 @@ ModelSpec read_config_json(const std::string& path) {
   if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
   Keys file(json, path);
   const std::string type = file.text("model_type", "");
-  const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral", "qwen2", "phi3"};
+  const std::vector<std::string> known = {"gpt2",  "bert",  "llama", "mistral",
+                                          "qwen2", "qwen3", "phi3"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),

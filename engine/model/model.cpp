@@ -50,6 +50,11 @@ class Builder {
     model_.groups[group].tensors.push_back(
         {std::move(name), std::move(shape), split, false, Init::zeros, 0});
   }
+  /// An RMSNorm of each head.
+  void head_norm(Id group, const std::string& prefix) {
+    model_.groups[group].tensors.push_back(
+        {prefix + ".weight", {model_.head_dim}, -1, false, Init::ones, 0});
+  }
   void norm(Id group, const std::string& prefix, bool with_bias = true) {
     model_.groups[group].tensors.push_back(
         {prefix + ".weight", {model_.hidden}, -1, false, Init::ones, 0});
@@ -171,7 +176,12 @@ void build_llama(ModelSpec& m) {
       b.bias(split, layer + "self_attn.v_proj.bias", {m.kv_heads, d}, 0);
     }
     b.matrix(split, layer + "self_attn.o_proj.weight", {h, m.heads, d}, 1);
-    b.norm(b.whole_group(), layer + "input_layernorm", false);
+    const Id whole = b.whole_group();
+    b.norm(whole, layer + "input_layernorm", false);
+    if (m.qk_norm) {
+      b.head_norm(whole, layer + "self_attn.q_norm");
+      b.head_norm(whole, layer + "self_attn.k_norm");
+    }
     b.segment(fmt::format("L{}.mlp", i), SegmentKind::mlp, i);
     split = b.split_group();
     b.matrix(split, layer + "mlp.gate_proj.weight", {m.ffn, h}, 0);
@@ -207,6 +217,7 @@ void check_positions(const ModelSpec& m) {
           "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
   require(llama || !m.qkv_bias, m, "qkv_bias", m.qkv_bias,
           "is llama's alone: the other families have all biases");
+  require(llama || !m.qk_norm, m, "qk_norm", m.qk_norm, "is llama's alone");
   require(llama || !m.fused_weights, m, "fused_weights", m.fused_weights, "is llama's alone");
   require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
           "must be at least 1 and at most 1e6");

@@ -40,6 +40,7 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.dropout = file.number("dropout", 0.0, between(0, 1));
   m.tied = file.flag("tied", true);
   m.qkv_bias = file.flag("qkv_bias", false);
+  m.qk_norm = file.flag("qk_norm", false);
   m.fused_weights = file.flag("fused_weights", false);
   m.window = maybe("window");
   m.norm_epsilon = file.number("norm_epsilon", default_epsilon(m.family), open(1));

@@ -47,7 +47,8 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       // What parts of attention send or receive is kept in storages of its own: key and value, and
       // where heads are exchanged for tokens also query and output.
       if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
-      bytes = statistics + mask;
+      if (z.qk_norm) elements += z.query + z.key;  // before their norms
+      bytes = statistics + mask + z.head_statistics() / z.tokens;
       if (how.attention != software::Attention::written)
         bytes += 4 * z.heads;          // the log of the sum of exponentials of each head
       else if (!how.recompute_scores)  // softmax, dropout's result, its mask

@@ -11,7 +11,7 @@ struct Sizes {
          query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
-       qkv_bias = false;
+       qkv_bias = false, qk_norm = false;
 
   Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
@@ -32,9 +32,12 @@ struct Sizes {
         transform(post_norm && m.outputs == 0),
         dropout(m.dropout > 0),
         causal(!post_norm && attended == m.seq_len),
-        qkv_bias(!rms || m.qkv_bias) {}
+        qkv_bias(!rms || m.qkv_bias),
+        qk_norm(m.qk_norm) {}
 
   double head_size() const { return query / heads; }
+  /// Bytes of the statistics of the norms of queries and keys, f32: 1 / deviation of each head.
+  double head_statistics() const { return qk_norm ? tokens * 4 * (query + key) / head_size() : 0; }
   /// Elements of attention's scores, (samples, heads, seq, seq).
   double scores() const { return samples * heads * seq * seq; }
   /// Bytes of a norm's statistics, f32: mean (not for RMSNorm) and 1 / deviation of each token.

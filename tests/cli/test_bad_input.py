@@ -142,6 +142,7 @@ class Jobs(CliTestCase):
             ('model.name = "mixtral-8x7b"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
             ('model.name = "gemma-2-9b"', "GeGLU"),
+            ('model.name = "deepseek-v3"', "mixture of experts with latent attention"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
             ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
@@ -155,7 +156,6 @@ class Jobs(CliTestCase):
             ("mixtral", "mixture of experts"),
             ("roberta", "positions that begin at 2"),
             ("gemma2", "GeGLU"),
-            ("qwen3", "norms of queries"),
         ):
             config = self.tmp / "config.json"
             config.write_text(json.dumps({"model_type": kind}))

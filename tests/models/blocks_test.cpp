@@ -35,18 +35,20 @@ struct Case {
   double dropout = 0;
   int tp = 1;
   int head_dim = 0;  // 0: hidden / heads
-  bool qkv_bias = false;
+  bool qkv_bias = false, qk_norm = false;
 };
 model::ModelSpec model_of(const Case& c) {
   model::ModelSpec m = small(c.family, c.tied, c.dropout);
   m.head_dim = c.head_dim;
   m.qkv_bias = c.qkv_bias;
+  m.qk_norm = c.qk_norm;
   return build_model(m);
 }
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   const auto name = std::array{"gpt", "bert", "llama"}[std::size_t(c.family)];
   return out << name << (c.tied ? "" : " untied") << " dropout " << c.dropout << " tp " << c.tp
-             << " head " << c.head_dim << (c.qkv_bias ? " qkv bias" : "");
+             << " head " << c.head_dim << (c.qkv_bias ? " qkv bias" : "")
+             << (c.qk_norm ? " qk norm" : "");
 }
 class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
  protected:
@@ -124,7 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
             Case{model::Family::llama, false, 0, 4}, Case{model::Family::gpt, true, 0, 2, 8},
             Case{model::Family::bert, true, 0, 2, 20},
             Case{model::Family::llama, true, 0, 1, 16, true},
-            Case{model::Family::llama, true, 0, 4, 4, true}),
+            Case{model::Family::llama, true, 0, 4, 4, true},
+            Case{model::Family::llama, true, 0, 1, 16, false, true},
+            Case{model::Family::llama, true, 0, 4, 10, false, true}),
         testing::Values(Way::by_size, Way::of_the_large)));
 
 TEST(BlocksWindow, HidesOlderTokens) {
@@ -179,7 +183,8 @@ TEST(BlocksLowPrecision, StayNearF32) {
 
 TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
   std::vector<Case> cases = {{.family = model::Family::gpt, .head_dim = 8},
-                             {.family = model::Family::llama, .head_dim = 16, .qkv_bias = true}};
+                             {.family = model::Family::llama, .head_dim = 16, .qkv_bias = true},
+                             {.family = model::Family::llama, .head_dim = 10, .qk_norm = true}};
   for (const model::Family family : {model::Family::gpt, model::Family::bert, model::Family::llama})
     for (const bool tied : {true, false}) cases.push_back({family, tied});
   for (const Case& c : cases) {
@@ -230,7 +235,8 @@ TEST(BlocksNorms, AreComputedAgainWithTheSameBits) {
   for (const Case& c : {Case{model::Family::gpt, true, 0.1},
                         {model::Family::bert, true, 0.1},
                         {model::Family::llama},
-                        {model::Family::llama, true, 0, 1, 16, true}}) {
+                        {model::Family::llama, true, 0, 1, 16, true},
+                        {model::Family::llama, true, 0, 1, 10, false, true}}) {
     const model::ModelSpec m = model_of(c);
     const Batch batch = random_batch(m, 2, 1, seed);
     const at::Tensor x = at::randn({2, m.seq_len, m.hidden}),

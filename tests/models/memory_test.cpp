@@ -123,12 +123,13 @@ Limit limit_of(model::SegmentKind kind, double dropout, program::DType dtype) {
 
 TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
   at::set_num_threads(1);
-  using Of = std::pair<model::Family, int>;
-  for (const auto& [family, head_dim] : {Of{model::Family::gpt, 64},
-                                         {model::Family::bert, 64},
-                                         {model::Family::llama, 64},
-                                         {model::Family::llama, 160},
-                                         {model::Family::llama, 32}}) {
+  using Of = std::tuple<model::Family, int, bool>;
+  for (const auto& [family, head_dim, qk_norm] : {Of{model::Family::gpt, 64, false},
+                                                  {model::Family::bert, 64, false},
+                                                  {model::Family::llama, 64, false},
+                                                  {model::Family::llama, 160, false},
+                                                  {model::Family::llama, 32, false},
+                                                  {model::Family::llama, 96, true}}) {
     for (const auto& [drop, dtype] : {std::pair{0.0, program::DType::f32},
                                       {0.1, program::DType::f32},
                                       {0.1, program::DType::bf16}}) {
@@ -141,6 +142,7 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
       m.heads = 4;
       m.kv_heads = llama ? 2 : 4;
       m.head_dim = head_dim;
+      m.qk_norm = qk_norm;
       m.vocab = 8192;  // logits are 32 activations
       m.seq_len = 128;
       m.dropout = dropout;

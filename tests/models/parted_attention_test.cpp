@@ -26,10 +26,12 @@ struct Case {
   bool heads = false;  // exchange of heads; otherwise rings
   Cut cut = Cut::contiguous;
   int head_dim = 8;
+  bool qk_norm = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << static_cast<int>(c.family) << (c.heads ? " heads" : " ring") << " of " << c.ranks
-             << (c.cut == Cut::zigzag ? " zigzag" : "") << " head " << c.head_dim;
+             << (c.cut == Cut::zigzag ? " zigzag" : "") << " head " << c.head_dim
+             << (c.qk_norm ? " qk norm" : "");
 }
 
 model::ModelSpec model_of(const Case& c) {
@@ -42,7 +44,8 @@ model::ModelSpec model_of(const Case& c) {
                              .seq_len = tokens,
                              .kv_heads = c.family == model::Family::llama ? 4 : 0,
                              .head_dim = c.head_dim,
-                             .qkv_bias = c.head_dim != 8});
+                             .qkv_bias = c.head_dim != 8,
+                             .qk_norm = c.qk_norm});
 }
 
 /// The ranks of one sequence, in one process.
@@ -217,6 +220,8 @@ std::vector<Case> cases() {
   // LLaMA with heads of another size than hidden / heads, and with biases as Qwen 2 has them.
   out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12});
   out.push_back({model::Family::llama, 2, false, Cut::zigzag, 12});
+  out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12, true});
+  out.push_back({model::Family::llama, 4, false, Cut::contiguous, 12, true});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Parted, testing::ValuesIn(cases()));

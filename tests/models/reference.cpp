@@ -137,12 +137,16 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
       const Tensor flat = n.linear(y, l + "self_attn." + p);
       return flat.reshape({x.size(0), x.size(1), heads, m.head_dim});
     };
+    const auto normed = [&](const Tensor& t, const char* p) {
+      return m.qk_norm ? n.rms(t, l + "self_attn." + p) : t;
+    };
     const auto for_each_query = [&](const Tensor& t) {
       return at::repeat_interleave(t, m.heads / m.kv_heads, 2);
     };
-    const Tensor a = n.attention(n.rotated(part("q_proj", m.heads)),
-                                 for_each_query(n.rotated(part("k_proj", m.kv_heads))),
-                                 for_each_query(part("v_proj", m.kv_heads)), true);
+    const Tensor a =
+        n.attention(n.rotated(normed(part("q_proj", m.heads), "q_norm")),
+                    for_each_query(n.rotated(normed(part("k_proj", m.kv_heads), "k_norm"))),
+                    for_each_query(part("v_proj", m.kv_heads)), true);
     const Tensor out = n.get(l + "self_attn.o_proj.weight");
     x = x + at::matmul(a.flatten(2), out.reshape({out.size(0), -1}).t());
     const Tensor z = n.rms(x, l + "post_attention_layernorm");

@@ -39,11 +39,12 @@ MODELS = {
         transformers.MistralForCausalLM,
         transformers.MistralConfig(head_dim=12, sliding_window=None, rope_parameters=YARN, **LLAMA),
     ),
+    "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config(rope_parameters=LINEAR, **LLAMA)),
     "phi3": (
         transformers.Phi3ForCausalLM,
         transformers.Phi3Config(sliding_window=7, original_max_position_embeddings=8, rope_parameters=LONGROPE, pad_token_id=None, **LLAMA),
     ),
-    "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config(rope_parameters=LINEAR, **LLAMA)),
+    "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config(head_dim=6, **LLAMA)),
 }
 
 

@@ -218,6 +218,9 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
                                                          {"llama3-8b", 8'030'261'248},
                                                          {"llama3-405b", 405'853'388'800},
                                                          {"mistral-7b", 7'241'732'096},
+                                                         {"qwen3-0.6b", 596'049'920},
+                                                         {"qwen3-8b", 8'190'735'360},
+                                                         {"qwen3-32b", 32'762'123'264},
                                                          {"phi3-mini", 3'821'079'552},
                                                          {"phi3-medium", 13'960'238'080},
                                                          {"mistral-nemo-12b", 12'247'782'400},
@@ -285,6 +288,33 @@ TEST(ModelFile, OfQwenHasBiasesOfQueriesKeysAndValuesAlone) {
   EXPECT_EQ(kernels(with) - kernels(without), 1);
   with.family = Family::gpt;
   EXPECT_THROW(build_model(with), InputError);
+}
+
+// The norms of queries and keys read and write them, keep their inputs and a number for each head.
+TEST(ModelFile, OfNormsOfHeadsCountsTheirKernelsAndWhatTheyKeep) {
+  const ModelSpec with = load_model("qwen3-8b", 4096);
+  ModelSpec without = with;
+  without.qk_norm = false;
+  without = build_model(without);
+  EXPECT_EQ(parameters_of(with) - parameters_of(without), 36 * 2 * 128);
+  const double tokens = 4096, heads = 32 + 8, bytes = 2 * heads * 128, statistics = 4 * heads;
+  for (const int tp : {1, 8}) {
+    const auto more = [&](const auto& of) { return of(with) - of(without); };
+    EXPECT_EQ(
+        more([&](const ModelSpec& m) { return saved_bytes(m, 1, 1, tp, program::DType::bf16); }),
+        tokens * (bytes + statistics) / tp);
+    for (const auto& [pass, each, kernels] :
+         {std::tuple{program::Pass::forward, 2 * bytes + statistics, 2},
+          {program::Pass::backward, 5 * bytes + 2 * statistics, 4}}) {
+      const auto work = [tp, pass = pass](const ModelSpec& m) {
+        return work_of(m, 1, pass, 1, tp, program::DType::bf16);
+      };
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).traffic.value; }),
+                tokens * each / tp);
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).kernels; }), kernels);
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).flops.value; }), 0);
+    }
+  }
 }
 
 TEST(ModelFile, TakesAnotherSequenceLength) {
