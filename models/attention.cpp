@@ -23,13 +23,21 @@ class Attention final : public Block, AttentionParts {
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     const at::Tensor qkv = affine(rows(norm.y), p.qkv_weight, p.qkv_bias);
     release(norm);
-    const Queries parts = parts_of(qkv, input);
+    Queries parts = parts_of(qkv, input);
+    HeadNorms heads;
+    if (z_.qk_norm) {
+      heads = head_norms(parts.q, parts.k, p);
+      parts.q = heads.q.y, parts.k = heads.k.y;
+    }
     turn({parts.q, parts.k}, batch, Turn::forward);
     const AttentionOutput attended = attend(parts, reach());
     at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
                              mask(batch), z_.first());
     if (saved != nullptr) {
       saved->tensors = {kept(norm), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
+      if (z_.qk_norm)
+        saved->tensors.insert(saved->tensors.end(),
+                              {heads.q.y, heads.q.rstd, heads.k.y, heads.k.rstd});
     }
     return out;
   }
@@ -50,10 +58,18 @@ class Attention final : public Block, AttentionParts {
     // The first half replaces query, key and value by their gradients.
     std::array<at::Tensor, 3> grad_qkv;
     if (half.inputs) {
-      grad_qkv =
-          attend_backward(product(grad, p.out_weight), parts_of(s[3], input), out, lse, reach());
-      s[3].reset();
+      {
+        Queries parts = parts_of(s[3], input);
+        if (z_.qk_norm) parts.q = s[6], parts.k = s[8];
+        grad_qkv = attend_backward(product(grad, p.out_weight), parts, out, lse, reach());
+      }
+      if (z_.qk_norm && half.weights) s[6].reset(), s[8].reset();
       turn({heads_of(grad_qkv[0], input), heads_of(grad_qkv[1], input)}, batch, Turn::back);
+      if (z_.qk_norm)
+        through_head_norms(
+            grad_qkv, {s[3].narrow(1, 0, z_.width()), s[3].narrow(1, z_.width(), z_.kv_width())},
+            {s[7], s[9]}, p, d, accumulate[1]);
+      s[3].reset();
     } else {
       grad_qkv = {s[3], s[6], s[7]};
     }
@@ -65,10 +81,12 @@ class Attention final : public Block, AttentionParts {
     const at::Tensor grad_y =
         through_projection(grad_qkv, y, p, d, half, accumulate[0], half.weights);
     if (!half.inputs) return {};
-    if (half.weights)
+    if (half.weights) {
       y.reset();
-    else
+    } else {
       saved.tensors = {y, mean, rstd, grad_qkv[0], out, lse, grad_qkv[1], grad_qkv[2]};
+      saved.tensors.insert(saved.tensors.end(), s.begin() + 6, s.end());  // held, no longer read
+    }
     const DropoutMask dropped = embedding_mask(batch);
     return through_norm_and_residual(grad_y, grad_output, input, mean, rstd, p.norm, d.norm,
                                      drops_embedding(batch) ? &dropped : nullptr, accumulate[1]);

@@ -16,16 +16,17 @@ class AttentionParts : protected WithNorm {
 
   /// The block's two groups cut into tensors: of parameters, or of gradients in the same order.
   struct Tensors {
-    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
+    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias, q_norm, k_norm;
     NormParams norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[1]);
       const std::int64_t rows = z.width() + 2 * z.kv_width();
       qkv_weight = split.next({rows, z.hidden});
-      if (!z.llama) qkv_bias = split.next({rows});
+      if (z.qkv_bias) qkv_bias = split.next({rows});
       out_weight = split.next({z.hidden, z.width()});
       norm = next_norm(whole, z);
       if (!z.llama) out_bias = whole.next({z.hidden});
+      if (z.qk_norm) q_norm = whole.next({z.head_dim}), k_norm = whole.next({z.head_dim});
     }
   };
 
@@ -33,10 +34,36 @@ class AttentionParts : protected WithNorm {
   at::Tensor heads_of(const at::Tensor& x, const at::Tensor& input) const {
     return x.unflatten(1, {-1, z_.head_dim}).unflatten(0, {input.size(0), input.size(1)});
   }
+  /// RMSNorms of queries and of keys, by head (Qwen 3).
+  struct HeadNorms {
+    Norm q = {}, k = {};
+  };
+  /// q, k: (B, T, heads, head_dim); so are the outputs.
+  HeadNorms head_norms(const at::Tensor& q, const at::Tensor& k, const Tensors& p) const {
+    const auto one = [&](const at::Tensor& x, const at::Tensor& weight) {
+      Norm norm = rms_forward(x.flatten(0, 1), weight, z_.epsilon);
+      norm.y = norm.y.view(x.sizes());
+      return norm;
+    };
+    return {one(q, p.q_norm), one(k, p.k_norm)};
+  }
+  /// Replaces the gradients of queries and keys, (n, W) and (n, kv_heads x head_dim), by those of
+  /// the norms' inputs. `before`: these inputs, (n, W) and (n, kv_heads x head_dim).
+  void through_head_norms(std::array<at::Tensor, 3>& grads, const std::array<at::Tensor, 2>& before,
+                          const std::array<at::Tensor, 2>& rstd, const Tensors& p, const Tensors& d,
+                          bool accumulate) const {
+    for (const std::size_t i : {0, 1}) {
+      const auto by_head = [&](const at::Tensor& x) { return x.unflatten(1, {-1, z_.head_dim}); };
+      grads[i] =
+          rms_backward(by_head(grads[i]), by_head(before[i]), rstd[i], i == 0 ? p.q_norm : p.k_norm,
+                       i == 0 ? d.q_norm : d.k_norm, accumulate)
+              .view({-1, grads[i].size(1)});
+    }
+  }
   /// Rotary positions, in place.
   void turn(std::initializer_list<at::Tensor> parts, const Batch& batch, Turn direction) const {
     if (!z_.llama) return;
-    for (const at::Tensor& x : parts) rotate(x, z_.frequencies, batch, direction);
+    for (const at::Tensor& x : parts) rotate(x, z_.rotary, batch, direction);
   }
   /// Stores the gradients of the products with query, key and value weights, or adds to the
   /// gradient of their input, or both. `grads`: of query, key and value, (n, W) and twice (n,

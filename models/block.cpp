@@ -35,7 +35,7 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.hidden = model.hidden;
   z.heads = model.heads / tp;
   z.kv_heads = model.kv_heads / tp;
-  z.head_dim = model.hidden / model.heads;
+  z.head_dim = model.head_dim;
   z.ffn = model.ffn / tp;
   z.vocab = model.vocab;
   z.padded_vocab = model.padded_vocab / tp;
@@ -47,7 +47,9 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.dropout = model.dropout;
   z.epsilon = model.norm_epsilon;
   z.llama = model.family == model::Family::llama;
-  if (z.llama) z.frequencies = rotary_frequencies(model);
+  z.qkv_bias = !z.llama || model.qkv_bias;
+  z.qk_norm = model.qk_norm;
+  if (z.llama) z.rotary = rotary_of(model);
   // A window that holds the whole sequence needs no mask.
   z.window = attended(model) < model.seq_len ? model.window : 0;
   return z;

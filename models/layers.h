@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "models/block.h"
+#include "models/rotary.h"
 
 namespace rehearse::models {
 
@@ -21,10 +22,10 @@ struct LocalShape {
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
-  bool bert = false, llama = false, tied = true;
-  bool keeps_norm = true;               // forward keeps the output of a block's first norm
-  std::int64_t window = 0;              // of attention; 0: none
-  std::vector<float> frequencies = {};  // of rotary positions (LLaMA)
+  bool bert = false, llama = false, tied = true, qkv_bias = true, qk_norm = false;
+  bool keeps_norm = true;   // forward keeps the output of a block's first norm
+  std::int64_t window = 0;  // of attention; 0: none
+  Rotary rotary = {};       // of positions (LLaMA)
   double dropout = 0, epsilon = 1e-5;
 
   bool first() const { return tp_rank == 0; }

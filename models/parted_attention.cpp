@@ -25,6 +25,19 @@ class Parted : public PartedAttention, protected AttentionParts {
   explicit Parted(const LocalShape& shape) : AttentionParts(shape) {}
 
  protected:
+  /// Where the tensors begin that a form keeps behind y, mean, rstd and what the norms of heads
+  /// keep: query and its norm's statistics, key and its norm's statistics.
+  std::size_t behind_norms() const { return z_.qk_norm ? 7 : 3; }
+  /// Norms of the query (n, W) and of the key (n, K), in place.
+  void norm_heads(const at::Tensor& query, const at::Tensor& key, const at::Tensor& input,
+                  const Tensors& p, Saved& saved) const {
+    if (!z_.qk_norm) return;
+    const at::Tensor q = query.clone(at::MemoryFormat::Contiguous),
+                     k = key.clone(at::MemoryFormat::Contiguous);
+    const HeadNorms heads = head_norms(heads_of(q, input), heads_of(k, input), p);
+    query.copy_(heads.q.y.view(query.sizes())), key.copy_(heads.k.y.view(key.sizes()));
+    saved.tensors.insert(saved.tensors.end(), {q, heads.q.rstd, k, heads.k.rstd});
+  }
   /// y, mean, rstd.
   std::vector<at::Tensor> norm(const at::Tensor& input, const Tensors& p, const Batch& batch) {
     Norm norm = normed(input, p.norm);
@@ -60,6 +73,7 @@ class Parted : public PartedAttention, protected AttentionParts {
         models::project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
     store_product(d.out_weight, grad, attended, accumulate[0]);
     turn({heads_of(grads[0], input), heads_of(grads[1], input)}, batch, Turn::back);
+    if (z_.qk_norm) through_head_norms(grads, {s[3], s[5]}, {s[4], s[6]}, p, d, accumulate[1]);
     const at::Tensor grad_y =
         through_projection(grads, s[0], p, d, Halves(program::Pass::backward), accumulate[0], true);
     const DropoutMask dropped = embedding_mask(batch);
@@ -68,7 +82,8 @@ class Parted : public PartedAttention, protected AttentionParts {
   }
 };
 
-/// Saved: y, mean, rstd, query (n, W); from the first block on output (n, W) and log_sum.
+/// Saved: y, mean, rstd, what norms of heads keep, query (n, W); from the first block on output
+/// (n, W) and log_sum.
 class Ring final : public Parted {
  public:
   using Parted::Parted;
@@ -80,6 +95,7 @@ class Ring final : public Parted {
     saved.tensors = norm(input, p, batch);
     const at::Tensor query = projected(saved.tensors[0], p, 0, z_.width());
     const at::Tensor kv = projected(saved.tensors[0], p, z_.width(), 2 * z_.kv_width());
+    norm_heads(query, keys_of(kv), input, p, saved);
     turn({heads_of(query, input), heads_of(keys_of(kv), input)}, batch, Turn::forward);
     saved.tensors.push_back(query);
     return kv;
@@ -89,12 +105,14 @@ class Ring final : public Parted {
                     Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     auto [part, part_sum] = models::attend(operands(source, block, batch, saved), {block.causal});
-    if (saved.tensors.size() == 4) {
+    if (saved.tensors.size() == out_at()) {
       saved.tensors.insert(saved.tensors.end(), {part, part_sum});
       return {};
     }
-    const at::Tensor out = tokens_of(heads_of(saved.tensors[4], batch.tokens), block.queries);
-    const at::Tensor sum = saved.tensors[5].narrow(2, block.queries.begin, block.queries.size);
+    const at::Tensor out =
+        tokens_of(heads_of(saved.tensors[out_at()], batch.tokens), block.queries);
+    const at::Tensor sum =
+        saved.tensors[out_at() + 1].narrow(2, block.queries.begin, block.queries.size);
     const at::Tensor both = at::logaddexp(sum, part_sum);
     // (B, heads, T) -> (B, T, heads, 1).
     const auto weight = [&](const at::Tensor& of) {
@@ -108,7 +126,7 @@ class Ring final : public Parted {
   at::Tensor output(std::span<const at::Tensor> params, const at::Tensor& input,
                     const at::Tensor& /*attended*/, const Batch& batch, Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    return output_of(Tensors(z_, params), input, saved.tensors[4], batch, saved);
+    return output_of(Tensors(z_, params), input, saved.tensors[out_at()], batch, saved);
   }
 
   at::Tensor output_backward(std::span<const at::Tensor> params, const at::Tensor& grad_output,
@@ -129,8 +147,9 @@ class Ring final : public Parted {
           .reshape({-1, z_.width()});
     };
     const auto [dq, dk, dv] = models::attend_backward(
-        rows_of(gradient.grad), operands(source, block, batch, saved), rows_of(saved.tensors[4]),
-        saved.tensors[5].narrow(2, block.queries.begin, block.queries.size).contiguous(),
+        rows_of(gradient.grad), operands(source, block, batch, saved),
+        rows_of(saved.tensors[out_at()]),
+        saved.tensors[out_at() + 1].narrow(2, block.queries.begin, block.queries.size).contiguous(),
         {block.causal});
     const at::Tensor query =
         tokens_of(heads_of(gradient.query.view({-1, z_.width()}), batch.tokens), block.queries);
@@ -155,12 +174,13 @@ class Ring final : public Parted {
     const at::Tensor dq = grad_source.narrow(0, 0, queries).view({-1, z_.width()});
     const at::Tensor dkv =
         grad_source.narrow(0, queries, grad_source.size(0) - queries).view({-1, 2 * z_.kv_width()});
-    const at::Tensor out = saved.tensors[4];
+    const at::Tensor out = saved.tensors[out_at()];
     return backward_of_rest(params, input, saved, grad_output, out,
                             {dq, keys_of(dkv), values_of(dkv)}, batch, grads, accumulate);
   }
 
  private:
+  std::size_t out_at() const { return behind_norms() + 1; }
   at::Tensor keys_of(const at::Tensor& kv) const { return kv.narrow(1, 0, z_.kv_width()); }
   at::Tensor values_of(const at::Tensor& kv) const {
     return kv.narrow(1, z_.kv_width(), z_.kv_width());
@@ -168,13 +188,13 @@ class Ring final : public Parted {
   Queries operands(const at::Tensor& source, const AttendedBlock& block, const Batch& batch,
                    const Saved& saved) const {
     const at::Tensor kv = source.view({-1, 2 * z_.kv_width()});
-    return {tokens_of(heads_of(saved.tensors[3], batch.tokens), block.queries),
+    return {tokens_of(heads_of(saved.tensors[behind_norms()], batch.tokens), block.queries),
             tokens_of(heads_of(keys_of(kv), batch.tokens), block.keys),
             tokens_of(heads_of(values_of(kv), batch.tokens), block.keys)};
   }
 };
 
-/// Saved: y, mean, rstd; then log_sum of this rank's heads.
+/// Saved: y, mean, rstd, what norms of heads keep; then log_sum of this rank's heads.
 class Exchange final : public Parted {
  public:
   Exchange(const LocalShape& shape, int ranks) : Parted(shape), ranks_(ranks) {}
@@ -186,6 +206,7 @@ class Exchange final : public Parted {
     saved.tensors = norm(input, p, batch);
     const at::Tensor qkv = projected(saved.tensors[0], p, 0, z_.width() + 2 * z_.kv_width());
     const auto parts = qkv.split_with_sizes({z_.width(), z_.kv_width(), z_.kv_width()}, 1);
+    norm_heads(parts[0], parts[1], input, p, saved);
     turn({heads_of(parts[0], input), heads_of(parts[1], input)}, batch, Turn::forward);
     return by_heads(parts, input);
   }
@@ -194,7 +215,7 @@ class Exchange final : public Parted {
                     Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const auto [out, log_sum] = models::attend(operands(source, batch), reach());
-    saved.tensors.resize(3);
+    saved.tensors.resize(behind_norms());
     saved.tensors.push_back(log_sum);
     return by_tokens(out, batch);
   }
@@ -215,9 +236,9 @@ class Exchange final : public Parted {
   void attend_backward(const at::Tensor& source, const AttendedBlock& /*block*/, const Batch& batch,
                        Saved& saved, const BlockGradient& gradient) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    const auto [dq, dk, dv] =
-        models::attend_backward(from_tokens(gradient.grad, batch), operands(source, batch),
-                                from_tokens(gradient.attended, batch), saved.tensors[3], reach());
+    const auto [dq, dk, dv] = models::attend_backward(
+        from_tokens(gradient.grad, batch), operands(source, batch),
+        from_tokens(gradient.attended, batch), saved.tensors[behind_norms()], reach());
     gradient.source.copy_(by_tokens(at::cat({dq, dk, dv}, 1), batch).view(-1));
   }
 

@@ -11,16 +11,16 @@
 namespace rehearse::models {
 namespace {
 
-/// Sine and cosine of one position, for each pair of a head.
+/// Sine and cosine of one position, for each pair of a head, times the factor.
 struct Angles {
   std::vector<float> cosine, sine;
   explicit Angles(std::size_t pairs) : cosine(pairs), sine(pairs) {}
 
-  void turn_to(std::int64_t position, const std::vector<float>& frequencies, Turn turn) {
-    for (std::size_t i = 0; i < frequencies.size(); ++i) {
-      const float angle = static_cast<float>(position) * frequencies[i];
-      cosine[i] = std::cos(angle);
-      sine[i] = turn == Turn::forward ? std::sin(angle) : -std::sin(angle);
+  void turn_to(std::int64_t position, const Rotary& rotary, Turn turn) {
+    for (std::size_t i = 0; i < cosine.size(); ++i) {
+      const float angle = static_cast<float>(position) * rotary.frequencies[i];
+      cosine[i] = rotary.factor * std::cos(angle);
+      sine[i] = rotary.factor * (turn == Turn::forward ? std::sin(angle) : -std::sin(angle));
     }
   }
 };
@@ -36,13 +36,12 @@ void rotate_head(T* x, const Angles& angles) {
 }
 
 template <class T>
-void rotate_rows(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
-                 Turn turn) {
+void rotate_rows(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn) {
   T* const data = x.data_ptr<T>();
   at::parallel_for(0, x.size(1), 4, [&](std::int64_t begin, std::int64_t end) {
-    Angles angles(frequencies.size());
+    Angles angles(rotary.frequencies.size());
     for (std::int64_t token = begin; token < end; ++token) {
-      angles.turn_to(batch.position(token), frequencies, turn);
+      angles.turn_to(batch.position(token), rotary, turn);
       for (std::int64_t sample = 0; sample < x.size(0); ++sample)
         for (std::int64_t head = 0; head < x.size(2); ++head)
           rotate_head(data + sample * x.stride(0) + token * x.stride(1) + head * x.stride(2),
@@ -51,40 +50,68 @@ void rotate_rows(const at::Tensor& x, const std::vector<float>& frequencies, con
   });
 }
 
+/// The part of the way from stretched to unchanged at which yarn has pair i: along the pairs
+/// between those of `high` and `low` turns, to whole pairs.
+double yarn_unscaled(const model::ModelSpec& model, int i) {
+  const auto pair_of = [&](double turns) {
+    const double radians = 2 * std::numbers::pi * turns / model.rope_scaling.positions;
+    return -model.head_dim * std::log(radians) / (2 * std::log(model.rope_theta));
+  };
+  const double first = std::max(std::floor(pair_of(model.rope_scaling.high)), 0.0);
+  const double last =
+      std::min(std::ceil(pair_of(model.rope_scaling.low)), double(model.head_dim - 1));
+  return 1 - std::clamp((i - first) / std::max(last - first, 0.001), 0.0, 1.0);
+}
+
+/// By what the frequency of pair i is divided.
+double divisor(const model::ModelSpec& model, int i, double frequency) {
+  using Type = model::RopeScaling::Type;
+  const model::RopeScaling& scaling = model.rope_scaling;
+  const double turns = scaling.positions * frequency / (2 * std::numbers::pi);
+  double unscaled = 0;
+  switch (scaling.type) {
+    case Type::llama3:
+      unscaled = std::clamp((turns - scaling.low) / (scaling.high - scaling.low), 0.0, 1.0);
+      break;
+    case Type::yarn:
+      unscaled = yarn_unscaled(model, i);
+      break;
+    case Type::linear:
+      break;
+    case Type::longrope:
+      return (model.seq_len > scaling.positions ? scaling.longer
+                                                : scaling.shorter)[static_cast<std::size_t>(i)];
+  }
+  return 1 / (unscaled + (1 - unscaled) / scaling.factor);
+}
+
 }  // namespace
 
-std::vector<float> rotary_frequencies(const model::ModelSpec& model) {
-  const int head_dim = model.hidden / model.heads;
+Rotary rotary_of(const model::ModelSpec& model) {
   const model::RopeScaling& scaling = model.rope_scaling;
-  std::vector<float> frequencies;
-  for (int i = 0; i < head_dim / 2; ++i) {
-    const double frequency = std::pow(model.rope_theta, -2.0 * i / head_dim);
-    const double turns = scaling.positions * frequency / (2 * std::numbers::pi);
-    const double unscaled =
-        std::clamp((turns - scaling.low) / (scaling.high - scaling.low), 0.0, 1.0);
-    frequencies.push_back(
-        static_cast<float>(frequency * (unscaled + (1 - unscaled) / scaling.factor)));
+  Rotary rotary{.factor = static_cast<float>(rope_attention(scaling))};
+  for (int i = 0; i < model.head_dim / 2; ++i) {
+    const double frequency = std::pow(model.rope_theta, -2.0 * i / model.head_dim);
+    rotary.frequencies.push_back(static_cast<float>(frequency / divisor(model, i, frequency)));
   }
-  return frequencies;
+  return rotary;
 }
 
-void rotate(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
-            Turn turn) {
-  if (!x.is_cpu() || x.stride(3) != 1) return rotate_by_tensors(x, frequencies, batch, turn);
-  by_type(x, [&]<class T>(T) { rotate_rows<T>(x, frequencies, batch, turn); });
+void rotate(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn) {
+  if (!x.is_cpu() || x.stride(3) != 1) return rotate_by_tensors(x, rotary, batch, turn);
+  by_type(x, [&]<class T>(T) { rotate_rows<T>(x, rotary, batch, turn); });
 }
 
-void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies,
-                       const Batch& batch, Turn turn) {
-  const auto pairs = static_cast<std::int64_t>(frequencies.size());
-  const at::Tensor frequency = at::tensor(frequencies, at::kFloat).to(x.device());
+void rotate_by_tensors(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn) {
+  const auto pairs = static_cast<std::int64_t>(rotary.frequencies.size());
+  const at::Tensor frequency = at::tensor(rotary.frequencies, at::kFloat).to(x.device());
   const at::Tensor position = batch.positions.empty()
                                   ? at::arange(x.size(1), frequency.options())
                                   : at::tensor(batch.positions).to(frequency.options());
   // (T, 1, pairs), the same for all samples and heads.
   const at::Tensor angle = position.view({-1, 1, 1}).mul(frequency);
-  const at::Tensor cosine = angle.cos();
-  const at::Tensor sine = turn == Turn::forward ? angle.sin() : angle.sin().neg_();
+  const at::Tensor cosine = angle.cos().mul_(rotary.factor);
+  const at::Tensor sine = angle.sin().mul_(turn == Turn::forward ? rotary.factor : -rotary.factor);
   const at::Tensor first = x.narrow(3, 0, pairs), second = x.narrow(3, pairs, pairs);
   const at::Tensor a = first.to(at::kFloat, false, true), b = second.to(at::kFloat, false, true);
   first.copy_(a.mul(cosine).sub_(b.mul(sine)));

@@ -10,16 +10,20 @@
 
 namespace rehearse::models {
 
-/// Radians a token, one for each pair of a head: theta^(-2 i / head_dim), scaled as the model says.
-std::vector<float> rotary_frequencies(const model::ModelSpec& model);
+/// `frequencies`: radians a token, one for each pair of a head: theta^(-2 i / head_dim), scaled as
+/// the model says. `factor`: of what is rotated (model::rope_attention).
+struct Rotary {
+  std::vector<float> frequencies = {};
+  float factor = 1;
+};
+Rotary rotary_of(const model::ModelSpec& model);
 
 enum class Turn : std::uint8_t { forward, back };
-/// Rotates each head of x (B, T, heads, head_dim) in place by the batch's positions; `back` is the
-/// inverse, through which gradients go. x may be a slice of wider rows.
-void rotate(const at::Tensor& x, const std::vector<float>& frequencies, const Batch& batch,
-            Turn turn);
+/// Rotates each head of x (B, T, heads, head_dim) in place by the batch's positions and multiplies
+/// it by the factor; `back` rotates the other way, as gradients need. x may be a slice of wider
+/// rows.
+void rotate(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn);
 /// The same by tensor operations. For devices other than the CPU, and for tests.
-void rotate_by_tensors(const at::Tensor& x, const std::vector<float>& frequencies,
-                       const Batch& batch, Turn turn);
+void rotate_by_tensors(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn);
 
 }  // namespace rehearse::models

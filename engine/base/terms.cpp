@@ -21,7 +21,10 @@ constexpr const char* ranks_of_experts =
 
 /// Families: what comes after the word does not count, unless it is a letter.
 const std::vector<Term> families = {
-    {{"mixtral", "deepseek", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
+    {{"deepseek"},
+     "it is a mixture of experts with latent attention (V2, V3, R1): experts, their router, expert "
+     "parallelism and keys and values of low rank are not modelled"},
+    {{"mixtral", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
       "switch_transformers"},
      experts},
     {{"roberta", "xlm_roberta", "camembert"},
@@ -30,12 +33,19 @@ const std::vector<Term> families = {
      "RoBERTa-base"},
     {{"albert", "distilbert", "electra", "deberta", "modernbert"},
      "its layers differ from BERT's and are not modelled"},
-    {{"qwen", "qwen2", "qwen3"},
-     "its biases of queries, keys and values, or their norms (Qwen 3), are not modelled"},
-    {{"gemma", "gemma2", "gemma3"},
-     "its GeGLU, head_dim apart from hidden / heads, and norms after blocks are not modelled"},
-    {{"phi", "phi3", "phi4"}, "its rotary embeddings (partial, or longrope) are not modelled"},
-    {{"mistral_nemo", "ministral"}, "its head_dim apart from hidden / heads is not modelled"},
+    {{"qwen"},
+     "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
+    {{"gemma"},
+     "its GeGLU, norms that multiply by 1 + weight, and scaled embedding are not modelled"},
+    {{"gemma2", "gemma3"},
+     "its GeGLU, norms that multiply by 1 + weight, norms after blocks, scaled embedding, soft "
+     "caps "
+     "and windows that alternate between layers are not modelled"},
+    {{"phi"},
+     "its attention and feed-forward beside each other, with partial rotary embeddings, are not "
+     "modelled"},
+    {{"phi4_multimodal"}, "only models of text are modelled"},
+    {{"ministral"}, "its windows that differ between layers are not modelled"},
     {{"gptj", "gpt_j", "gpt_neox", "pythia", "falcon"},
      "its attention and feed-forward beside each other, with rotary embeddings, are not modelled"},
     {{"gpt_neo", "gpt_bigcode", "bloom", "opt", "mpt"},
@@ -43,7 +53,8 @@ const std::vector<Term> families = {
      "prediction, a model file of family \"gpt\" can have its sizes"},
     {{"t5", "mt5", "flan_t5", "bart", "mbart", "whisper"},
      "an encoder with a decoder is not modelled"},
-    {{"vit", "clip", "resnet", "llava"}, "only models of text are modelled"},
+    {{"vit", "clip", "resnet", "llava", "qwen2_vl", "qwen2_5_vl", "qwen2_audio", "qwen3_vl"},
+     "only models of text are modelled"},
     {{"mamba", "mamba2", "jamba", "rwkv"}, "state space and recurrent layers are not modelled"},
 };
 

@@ -5,10 +5,12 @@
 
 #include <vector>
 
+#include "engine/base/names.h"
+
 namespace rehearse::job {
 namespace {
 
-const char* name_of(model::Family family) {
+const char* family_of(model::Family family) {
   return family == model::Family::gpt ? "gpt" : family == model::Family::bert ? "bert" : "llama";
 }
 
@@ -17,11 +19,18 @@ std::string rare_keys(const model::ModelSpec& m) {
   std::string text;
   if (m.outputs > 0) text += fmt::format(" {}", m.outputs);
   if (m.norm_epsilon != default_epsilon(m.family)) text += fmt::format(" norm {}", m.norm_epsilon);
+  if (query_width(m) != m.hidden) text += fmt::format(" head {}", m.head_dim);
+  if (m.qkv_bias) text += " qkv bias";
+  if (m.qk_norm) text += " qk norm";
   if (m.window > 0) text += fmt::format(" window {}", m.window);
   if (m.rope_theta != model::ModelSpec{}.rope_theta) text += fmt::format(" rope {}", m.rope_theta);
   if (m.rope_scaling != model::RopeScaling{})
     text += fmt::format(" {} {} {} {}", m.rope_scaling.factor, m.rope_scaling.low,
                         m.rope_scaling.high, m.rope_scaling.positions);
+  if (m.rope_scaling.type != model::RopeScaling::Type::llama3)
+    text +=
+        fmt::format(" {} {} {} {}", name_of(m.rope_scaling.type), m.rope_scaling.attention,
+                    fmt::join(m.rope_scaling.shorter, ","), fmt::join(m.rope_scaling.longer, ","));
   if (m.software != software::Software{})
     text += fmt::format(" {:016x}", software::hash_of(m.software));
   return text;
@@ -37,7 +46,7 @@ std::uint64_t fnv1a(std::string_view text) {
 
 std::uint64_t hash_of(const model::ModelSpec& m) {
   // build_model derives groups and segments from these fields.
-  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}{}", name_of(m.family), m.layers,
+  return fnv1a(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}{}", family_of(m.family), m.layers,
                            m.hidden, m.heads, m.ffn, m.vocab, m.seq_len, m.max_positions,
                            m.padded_vocab, m.kv_heads, m.dropout, m.tied, rare_keys(m)));
 }
@@ -48,9 +57,10 @@ std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash);
 
 std::string describe(const model::ModelSpec& m) {
   return fmt::format(
-      "{}: {}, {} layers, hidden {}, {} heads, feed-forward {}, vocabulary {}, {} tokens{}", m.name,
-      name_of(m.family), m.layers, m.hidden, m.heads, m.ffn, m.vocab, m.seq_len,
-      m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
+      "{}: {}, {} layers, hidden {}, {} heads{}, feed-forward {}, vocabulary {}, {} tokens{}",
+      m.name, family_of(m.family), m.layers, m.hidden, m.heads,
+      query_width(m) != m.hidden ? fmt::format(" of {}", m.head_dim) : "", m.ffn, m.vocab,
+      m.seq_len, m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
 }
 
 std::string describe(const cluster::Cluster& cluster) {

@@ -13,15 +13,18 @@ namespace {
 std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& compute,
                         model::TensorSplit split, std::int64_t element) {
   const std::int64_t tokens = std::int64_t{compute.samples} * model.seq_len / split.context;
-  const std::int64_t query = model.hidden / split.ranks;
-  const std::int64_t key = std::int64_t{model.hidden} / model.heads * model.kv_heads / split.ranks;
+  const std::int64_t query = query_width(model) / split.ranks;
+  const std::int64_t key = key_width(model) / split.ranks;
   const std::int64_t all = query + 2 * key;
   const std::int64_t masked = model.dropout > 0 ? tokens * model.hidden * element : 0;
   const bool packs = compute.block == none, backward = is_backward(compute.pass);
   switch (compute.part) {
-    case program::Part::project:  // heads in the order of ranks; a rotated gradient of the keys
-      if (backward) return masked + tokens * element * (packs ? all : key);
-      return packs ? tokens * element * all : 0;
+    case program::Part::project: {
+      // Heads in the order of ranks; a rotated gradient of the keys; what norms of heads return.
+      const std::int64_t normed = model.qk_norm ? query + (backward ? 2 : 1) * key : 0;
+      const std::int64_t columns = normed + (packs ? all : backward ? key : 0);
+      return (backward ? masked : 0) + tokens * element * columns;
+    }
     case program::Part::attend: {
       // Of grouped queries, the kernel computes as many at a time as there are key-value heads.
       const std::int64_t at_a_time = model.kv_heads < model.heads ? key : 0;
@@ -115,8 +118,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       return std::max(positions, tp > 1 ? activation + rows : 0) + (bert ? 0 : masked);
     }
     case model::SegmentKind::attention: {
-      const std::int64_t width = model.hidden / tp;
-      const std::int64_t keys = std::int64_t{model.hidden} / model.heads * model.kv_heads / tp;
+      const std::int64_t width = query_width(model) / tp, keys = key_width(model) / tp;
       // Of grouped queries, the kernel computes as many at a time as there are key-value heads; its
       // backward copies their part of the output's gradient and makes three gradients.
       const std::int64_t at_a_time = model.kv_heads < model.heads ? keys : 0;
@@ -125,8 +127,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       const std::int64_t window = attended(model) < model.seq_len ? scores * (element + 3) : 0;
       // What is alive before forward's output, or before the gradient of backward's input: in
       // backward, the gradients of attention's output, query, key and value.
-      const std::int64_t columns =
-          is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+      std::int64_t columns = is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
+      // Norms of heads: their gradient and a copy of their input, beside the three gradients.
+      if (half && model.qk_norm) columns = std::max(columns, 3 * width + 2 * keys);
       const std::int64_t before = tokens * columns * element + window - activation;
       if (!is_backward(pass)) return held + std::max(unread, before + unread);
       // A norm's output that is computed again takes the place of attention's output, which is

@@ -1,14 +1,17 @@
-// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig and MistralConfig.
+// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
+// Qwen3Config and Phi3Config.
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "engine/base/json_reader.h"
+#include "engine/base/names.h"
 #include "engine/base/terms.h"
 
 namespace rehearse::model {
@@ -26,12 +29,19 @@ class Keys {
   const Json& at(const char* key) { return reader_.at(key); }
   int count(const char* key) { return reader_.integer<int>(key, 1, 1 << 30); }
   int count(const char* key, int fallback) { return has(key) ? count(key) : fallback; }
+  double number(const char* key) { return reader_.number(key); }
   double number(const char* key, double fallback) {
     return has(key) ? reader_.number(key) : fallback;
   }
   bool truth(const char* key, bool fallback) { return has(key) ? reader_.truth(key) : fallback; }
   std::string text(const char* key, const std::string& fallback) {
     return has(key) ? reader_.text(key) : fallback;
+  }
+  std::vector<double> numbers(const char* key) {
+    const Json& list = reader_.at(key);
+    if (!list.is_array() || !std::ranges::all_of(list, [](const Json& x) { return x.is_number(); }))
+      fail(fmt::format("\"{}\" must be a list of numbers", key));
+    return list.get<std::vector<double>>();
   }
   /// Refuses any other value than those that the blocks compute; the first is the key's default.
   void must_be(const char* key, const std::vector<Json>& computed) {
@@ -88,47 +98,91 @@ void read_bert(Keys& file, ModelSpec& m) {
   file.must_be("add_cross_attention", {false});
 }
 
+/// 0.1 weight ln(factor) + 1: yarn's factor of queries and keys.
+double yarn_attention(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+/// How the frequencies are scaled. `longest`: max_position_embeddings. `before`: tokens of the
+/// sequences before the stretch, as the file states them beside the rotary keys; 0: it does not.
+void read_scaling(Keys& rope, const std::string& name, int longest, int before, RopeScaling& out) {
+  using Type = RopeScaling::Type;
+  out.type = name == "su" ? Type::longrope : *from_name<Type>(name);
+  if (out.type != Type::linear)
+    out.positions = before > 0 ? before : rope.count("original_max_position_embeddings", longest);
+  const bool by_length = out.type == Type::yarn || out.type == Type::longrope;
+  if (rope.has("factor") || !by_length)
+    out.factor = rope.number("factor");
+  else
+    out.factor = std::max(1.0, double(longest) / out.positions);
+  if (by_length) out.attention = rope.number("attention_factor", 0);
+  if (out.type == Type::llama3) {
+    out.low = rope.number("low_freq_factor", 0);
+    out.high = rope.number("high_freq_factor", 0);
+  }
+  if (out.type == Type::yarn) {
+    rope.must_be("truncate", {true});
+    out.low = rope.number("beta_slow", 1);
+    out.high = rope.number("beta_fast", 32);
+    const double some = rope.number("mscale", 0), all = rope.number("mscale_all_dim", 0);
+    if (out.attention == 0 && some != 0 && all != 0)
+      out.attention = yarn_attention(out.factor, some) / yarn_attention(out.factor, all);
+  }
+  if (out.type == Type::longrope) {
+    out.shorter = rope.numbers("short_factor");
+    out.longer = rope.numbers("long_factor");
+  }
+}
+
 /// The base of the frequencies, and how they are scaled: in one object "rope_parameters" since
 /// transformers 5, in two keys before.
-void read_rotary(Keys& file, const std::string& where, ModelSpec& m) {
+void read_rotary(Keys& file, const std::string& where, bool phi, ModelSpec& m) {
   m.rope_theta = file.number("rope_theta", m.rope_theta);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!file.has(key)) continue;
     Keys rope(file.at(key), fmt::format("{}: {}", where, key));
     m.rope_theta = rope.number("rope_theta", m.rope_theta);
     const char* const name = rope.has("rope_type") ? "rope_type" : "type";
-    rope.must_be(name, {"default", "llama3"});
+    rope.must_be(name, {"default", "llama3", "yarn", "linear", "longrope", "su"});
     rope.must_be("partial_rotary_factor", {1.0});
-    if (rope.text(name, "default") == "default") continue;
-    m.rope_scaling.factor = rope.number("factor", 0);
-    m.rope_scaling.low = rope.number("low_freq_factor", 0);
-    m.rope_scaling.high = rope.number("high_freq_factor", 0);
-    m.rope_scaling.positions = rope.count("original_max_position_embeddings");
+    std::string type = rope.text(name, "default");
+    if (phi && type == "yarn") type = "longrope";  // its name in the first files of Phi 3
+    if (type != "default")
+      read_scaling(rope, type, m.seq_len,
+                   file.count("original_max_position_embeddings", phi ? 4096 : 0), m.rope_scaling);
   }
   file.must_be("partial_rotary_factor", {1.0});
 }
 
-void read_llama(Keys& file, const std::string& where, bool mistral, ModelSpec& m) {
+/// LLaMA and the models whose layers are LLaMA's with a difference.
+void read_llama(Keys& file, const std::string& where, const std::string& type, ModelSpec& m) {
   m.family = Family::llama;
   m.layers = file.count("num_hidden_layers");
   m.hidden = file.count("hidden_size");
   m.heads = file.count("num_attention_heads");
-  m.kv_heads = file.count("num_key_value_heads", mistral ? 8 : m.heads);
+  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8 : m.heads);
+  m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : 0);
   m.ffn = file.count("intermediate_size");
   m.seq_len = file.count("max_position_embeddings");
   m.tied = file.truth("tie_word_embeddings", false);
-  m.norm_epsilon = file.number("rms_norm_eps", 1e-6);
+  m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" ? 1e-5 : 1e-6);
   file.must_be("hidden_act", {"silu"});
   file.must_be("attention_bias", {false});
   file.must_be("mlp_bias", {false});
   file.must_be("attention_dropout", {0.0});
-  if (const int size = file.count("head_dim", m.hidden / m.heads); size != m.hidden / m.heads)
-    file.fail(fmt::format("\"head_dim\" = {}: must be hidden_size / num_attention_heads = {}", size,
-                          m.hidden / m.heads));
-  read_rotary(file, where, m);
+  read_rotary(file, where, type == "phi3", m);
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
-  if (mistral && !file.stated("sliding_window")) m.window = 4096;
-  if (mistral && file.has("sliding_window")) m.window = file.count("sliding_window");
+  if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
+  if (type == "mistral" || type == "phi3") m.window = file.count("sliding_window", m.window);
+  if (type == "qwen2" || type == "qwen3") {
+    m.qkv_bias = type == "qwen2";
+    m.qk_norm = type == "qwen3";
+    file.must_be("use_sliding_window", {false});
+  }
+  if (type == "phi3") {
+    m.fused_weights = true;
+    for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.must_be(key, {0.0});
+  }
 }
 
 }  // namespace
@@ -140,7 +194,8 @@ ModelSpec read_config_json(const std::string& path) {
   if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
   Keys file(json, path);
   const std::string type = file.text("model_type", "");
-  const std::vector<std::string> known = {"gpt2", "bert", "llama", "mistral"};
+  const std::vector<std::string> known = {"gpt2",  "bert",  "llama", "mistral",
+                                          "qwen2", "qwen3", "phi3"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
@@ -153,7 +208,7 @@ ModelSpec read_config_json(const std::string& path) {
   m.vocab = file.count("vocab_size");
   if (type == "gpt2") read_gpt2(file, m);
   if (type == "bert") read_bert(file, m);
-  if (type == "llama" || type == "mistral") read_llama(file, path, type == "mistral", m);
+  if (type != "gpt2" && type != "bert") read_llama(file, path, type, m);
   if (m.seq_len == 0) m.seq_len = m.max_positions;
   return m;
 }

@@ -108,23 +108,33 @@ class List {
     separate() ? memory(operators, forward() ? 2 : 3) : memory(fused);
   }
   bool separate() const { return z_.rms && how_.operators == Operators::separate; }
-  void norm() {
+  void norm() { norm_of(z_.own_tokens * z_.hidden, z_.statistics()); }
+  void norm_of(double elements, double statistics) {
     if (separate())  // to f32, square, mean, scale, back, weight
-      return chain(z_.own_tokens * z_.hidden, 28, 4, 6);
-    memory_bytes(z_.own_tokens * 2 * z_.hidden * z_.element + z_.statistics());
+      return chain(elements, 28, 4, 6);
+    memory_bytes(2 * elements * z_.element + statistics);
   }
   /// Before a backward that needs the norm's output.
   void norm_again() {
     if (again_) norm();
   }
   /// One kernel for the gradient of the input, one for those of weight and bias.
-  void norm_backward() {
-    const double both = z_.own_tokens * 5 * z_.hidden * z_.element + 2 * z_.statistics();
+  void norm_backward() { norm_backward_of(z_.own_tokens * z_.hidden, z_.statistics()); }
+  void norm_backward_of(double elements, double statistics) {
+    const double both = 5 * elements * z_.element + 2 * statistics;
     if (separate())  // weight, to f32, scale and its sum, mean, square, sum of both, back
-      chain(z_.own_tokens * z_.hidden, 64, 7, 10);
+      chain(elements, 64, 7, 10);
     else
       memory_bytes(both / 2);
     reduction(both / 2);
+  }
+  /// Norms of queries and of keys.
+  void head_norms() {
+    if (!z_.qk_norm) return;
+    for (const double width : {z_.query, z_.key}) {
+      const double elements = z_.tokens * width, statistics = 4 * elements / z_.head_size();
+      forward() ? norm_of(elements, statistics) : norm_backward_of(elements, statistics);
+    }
   }
   /// Rotary positions. separate: also keys and values once for each query head.
   void rotary() {
@@ -211,7 +221,8 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   const bool written = how.attention == Attention::written;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.head_norms();
     l.rotary();
     if (written)
       l.written_attention();
@@ -230,9 +241,10 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
     else
       l.fused_attention(4 * z.head_size(), z.attended);
     l.rotary();
+    l.head_norms();
   }
   l.norm_again();
-  if (!z.rms) l.bias_backward(width, how.qkv_backward);  // of query, key, value
+  if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);  // of query, key, value
   l.linear_backward(z.hidden, width, how.qkv_backward);
   if (l.inputs()) l.norm_backward();
 }
@@ -241,7 +253,8 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   const double width = z.query + 2 * z.key;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, !z.rms);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.head_norms();
     l.rotary();
     if (packs) l.memory(2 * width);  // heads in the order of the ranks that get them
     return;
@@ -250,7 +263,8 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   l.residual_backward();
   l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
   l.rotary();
-  if (!z.rms) l.bias_backward(width, how.qkv_backward);
+  l.head_norms();
+  if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);
   l.linear_backward(z.hidden, width, how.qkv_backward);
   l.norm_backward();
 }

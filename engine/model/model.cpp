@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/base/divisors.h"
+#include "engine/base/names.h"
 #include "engine/base/refusal.h"
 
 namespace rehearse::model {
@@ -49,6 +50,11 @@ class Builder {
     model_.groups[group].tensors.push_back(
         {std::move(name), std::move(shape), split, false, Init::zeros, 0});
   }
+  /// An RMSNorm of each head.
+  void head_norm(Id group, const std::string& prefix) {
+    model_.groups[group].tensors.push_back(
+        {prefix + ".weight", {model_.head_dim}, -1, false, Init::ones, 0});
+  }
   void norm(Id group, const std::string& prefix, bool with_bias = true) {
     model_.groups[group].tensors.push_back(
         {prefix + ".weight", {model_.hidden}, -1, false, Init::ones, 0});
@@ -63,7 +69,7 @@ class Builder {
 
 void build_gpt(ModelSpec& m) {
   Builder b(m);
-  const std::int64_t h = m.hidden, d = h / m.heads, heads = m.heads;
+  const std::int64_t h = m.hidden, d = m.head_dim, heads = m.heads;
   // Initial weights of residual projections are divided by the square root of the number of
   // projections (GPT-2, section 2.3).
   const double residual_std = Builder::init_std / std::sqrt(2.0 * m.layers);
@@ -99,7 +105,7 @@ void build_gpt(ModelSpec& m) {
 
 void build_bert(ModelSpec& m) {
   Builder b(m);
-  const std::int64_t h = m.hidden, d = h / m.heads, heads = m.heads;
+  const std::int64_t h = m.hidden, d = m.head_dim, heads = m.heads;
   std::string last_norm = "bert.embeddings.LayerNorm";
   b.segment("embedding", SegmentKind::embedding, -1);
   const Id wte = b.group("wte", true);
@@ -153,7 +159,7 @@ void build_bert(ModelSpec& m) {
 
 void build_llama(ModelSpec& m) {
   Builder b(m);
-  const std::int64_t h = m.hidden, d = h / m.heads;
+  const std::int64_t h = m.hidden, d = m.head_dim;
   b.segment("embedding", SegmentKind::embedding, -1);
   const Id wte = b.group("wte", true);
   b.matrix(wte, "model.embed_tokens.weight", {m.padded_vocab, h}, 0);
@@ -164,8 +170,18 @@ void build_llama(ModelSpec& m) {
     b.matrix(split, layer + "self_attn.q_proj.weight", {m.heads, d, h}, 0);
     b.matrix(split, layer + "self_attn.k_proj.weight", {m.kv_heads, d, h}, 0);
     b.matrix(split, layer + "self_attn.v_proj.weight", {m.kv_heads, d, h}, 0);
+    if (m.qkv_bias) {
+      b.bias(split, layer + "self_attn.q_proj.bias", {m.heads, d}, 0);
+      b.bias(split, layer + "self_attn.k_proj.bias", {m.kv_heads, d}, 0);
+      b.bias(split, layer + "self_attn.v_proj.bias", {m.kv_heads, d}, 0);
+    }
     b.matrix(split, layer + "self_attn.o_proj.weight", {h, m.heads, d}, 1);
-    b.norm(b.whole_group(), layer + "input_layernorm", false);
+    const Id whole = b.whole_group();
+    b.norm(whole, layer + "input_layernorm", false);
+    if (m.qk_norm) {
+      b.head_norm(whole, layer + "self_attn.q_norm");
+      b.head_norm(whole, layer + "self_attn.k_norm");
+    }
     b.segment(fmt::format("L{}.mlp", i), SegmentKind::mlp, i);
     split = b.split_group();
     b.matrix(split, layer + "mlp.gate_proj.weight", {m.ffn, h}, 0);
@@ -199,14 +215,41 @@ void check_positions(const ModelSpec& m) {
   const RopeScaling& scaling = m.rope_scaling;
   require(llama || (m.rope_theta == ModelSpec{}.rope_theta && scaling == RopeScaling{}), m,
           "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
+  require(llama || !m.qkv_bias, m, "qkv_bias", m.qkv_bias,
+          "is llama's alone: the other families have all biases");
+  require(llama || !m.qk_norm, m, "qk_norm", m.qk_norm, "is llama's alone");
+  require(llama || !m.fused_weights, m, "fused_weights", m.fused_weights, "is llama's alone");
   require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
           "must be at least 1 and at most 1e6");
   require(scaling.low > 0 && scaling.low <= 1e6, m, "rope_scaling.low", scaling.low,
           "must be above 0 and at most 1e6");
   require(scaling.high > scaling.low && scaling.high <= 1e6, m, "rope_scaling.high", scaling.high,
           fmt::format("must be above low = {} and at most 1e6", scaling.low));
-  require(scaling.positions >= 1 && scaling.positions <= 1 << 24, m, "rope_scaling.positions",
-          scaling.positions, "must be at least 1 and at most 16777216");
+  require(scaling.positions >= 2 && scaling.positions <= 1 << 24, m, "rope_scaling.positions",
+          scaling.positions, "must be at least 2 and at most 16777216");
+  using Type = RopeScaling::Type;
+  require(scaling.attention == 0 || scaling.type == Type::yarn || scaling.type == Type::longrope, m,
+          "rope_scaling.attention", scaling.attention, "is of yarn and longrope");
+  for (const auto* numbers : {&scaling.shorter, &scaling.longer}) {
+    const std::size_t pairs =
+        scaling.type == Type::longrope ? static_cast<std::size_t>(m.head_dim / 2) : 0;
+    require(numbers->size() == pairs, m, "rope_scaling.type", name_of(scaling.type),
+            fmt::format("has {} numbers where it needs {}, one for each pair of a head",
+                        numbers->size(), pairs));
+    require(std::ranges::all_of(*numbers, [](double x) { return x >= 1e-3 && x <= 1e6; }), m,
+            "rope_scaling.type", name_of(scaling.type),
+            "has a number that is below 0.001 or above 1e6");
+  }
+}
+
+/// hidden / heads. Throws where that is no whole number.
+int default_head_dim(const ModelSpec& m) {
+  require(m.heads >= 1, m, "heads", m.heads, "must be at least 1");
+  require(m.hidden % m.heads == 0, m, "heads", m.heads,
+          fmt::format("does not divide hidden = {} (nearest that does: {}), so head_dim must be "
+                      "stated",
+                      m.hidden, nearest_divisor(m.hidden, m.heads)));
+  return m.hidden / m.heads;
 }
 
 void check(const ModelSpec& m) {
@@ -214,6 +257,7 @@ void check(const ModelSpec& m) {
   for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
                                          {"hidden", m.hidden, 1 << 20},
                                          {"heads", m.heads, 1 << 20},
+                                         {"head_dim", m.head_dim, 1 << 16},
                                          {"ffn", m.ffn, 1 << 23},
                                          {"vocab", m.vocab, 1 << 24},
                                          {"padded_vocab", m.padded_vocab, 1 << 25},
@@ -222,9 +266,8 @@ void check(const ModelSpec& m) {
     require(value >= 1, m, key, value, "must be at least 1");
     require(value <= most, m, key, value, fmt::format("must be at most {}", most));
   }
-  require(m.hidden % m.heads == 0, m, "heads", m.heads,
-          fmt::format("does not divide hidden = {} (nearest that does: {})", m.hidden,
-                      nearest_divisor(m.hidden, m.heads)));
+  require(query_width(m) <= 1 << 20, m, "head_dim", m.head_dim,
+          fmt::format("times heads = {} must be at most 1048576", m.heads));
   require(m.padded_vocab >= m.vocab, m, "padded_vocab", m.padded_vocab,
           fmt::format("must be at least vocab = {}", m.vocab));
   require(m.kv_heads >= 1 && m.heads % m.kv_heads == 0, m, "kv_heads", m.kv_heads,
@@ -244,8 +287,8 @@ void check(const ModelSpec& m) {
           "must be at least 0 and below 1");
   require(m.family != Family::llama || m.dropout == 0, m, "dropout", m.dropout,
           "must be 0: llama has none");
-  require(m.family != Family::llama || (m.hidden / m.heads) % 2 == 0, m, "heads", m.heads,
-          "leaves an odd head dimension, which rotary positions cannot pair");
+  require(m.family != Family::llama || m.head_dim % 2 == 0, m, "head_dim", m.head_dim,
+          "is odd: rotary positions turn pairs of a head's elements");
   require(m.norm_epsilon > 0 && m.norm_epsilon <= 1, m, "norm_epsilon", m.norm_epsilon,
           "must be above 0 and at most 1");
   check_positions(m);
@@ -255,6 +298,7 @@ void check(const ModelSpec& m) {
 
 ModelSpec build_model(ModelSpec m) {
   if (m.kv_heads == 0) m.kv_heads = m.heads;
+  if (m.head_dim == 0) m.head_dim = default_head_dim(m);
   // std::min keeps the defaults inside 32 bits; check() refuses the sizes that are too large.
   if (m.ffn == 0) m.ffn = std::min(m.hidden, 1 << 20) * 4;
   if (m.max_positions == 0) m.max_positions = m.seq_len;
@@ -278,6 +322,23 @@ ModelSpec build_model(ModelSpec m) {
 }
 
 double default_epsilon(Family family) { return family == Family::bert ? 1e-12 : 1e-5; }
+
+double rope_attention(const RopeScaling& scaling) {
+  if (scaling.attention > 0) return scaling.attention;
+  if (scaling.factor <= 1) return 1;
+  if (scaling.type == RopeScaling::Type::yarn) return 0.1 * std::log(scaling.factor) + 1;
+  if (scaling.type == RopeScaling::Type::longrope)
+    return std::sqrt(1 + std::log(scaling.factor) / std::log(scaling.positions));
+  return 1;
+}
+
+std::int64_t query_width(const ModelSpec& model) {
+  return std::int64_t{model.heads} * model.head_dim;
+}
+
+std::int64_t key_width(const ModelSpec& model) {
+  return std::int64_t{model.kv_heads} * model.head_dim;
+}
 
 int attended(const ModelSpec& model) {
   return model.window > 0 ? std::min(model.window, model.seq_len) : model.seq_len;

@@ -56,15 +56,31 @@ struct Segment {
   std::vector<Id> groups = {};  // the group of a tied embedding is in the embedding and in the head
 };
 
-/// How Llama 3.1 stretches rotary positions to longer sequences than those it was trained on first:
-/// frequencies of fewer than `low` turns within `positions` are divided by `factor`, those of more
-/// than `high` stay, those between are interpolated.
+/// How rotary positions are stretched to longer sequences than the model was trained on first, as
+/// in transformers' modeling_rope_utils.py. A pair of a head turns positions x frequency / (2 pi)
+/// times within the first sequences.
+///
+/// llama3 (Llama 3.1)          frequencies of fewer than `low` turns are divided by `factor`, those
+///                             of more than `high` stay, and by turns the others lie between
+/// yarn (Peng et al. 2023)     the same, but the others lie between by the number of the pair
+/// linear                      all frequencies are divided by `factor`
+/// longrope (Ding et al. 2024) each frequency is divided by its own number: of `longer` where
+///                             seq_len is above `positions`, of `shorter` otherwise
+///
+/// yarn and longrope also multiply queries and keys by rope_attention (below).
 struct RopeScaling {
-  double factor = 1;  // 1: nothing is stretched
+  enum class Type : std::uint8_t { llama3, yarn, linear, longrope };
+  Type type = Type::llama3;
+  double factor = 1;  // 1: nothing is stretched, except by longrope
   double low = 1, high = 4;
   int positions = 8192;
+  double attention = 0;                           // 0: what the type computes from the factor
+  std::vector<double> shorter = {}, longer = {};  // of longrope: one number a pair of a head
   bool operator==(const RopeScaling&) const = default;
 };
+constexpr auto spellings(RopeScaling::Type) {
+  return std::to_array<const char*>({"llama3", "yarn", "linear", "longrope"});
+}
 
 /// How tensor parallelism divides a segment: over `ranks`, and with `sequence` (sequence
 /// parallelism) also what is computed for each token alone. An int is a number of ranks. Context
@@ -90,6 +106,7 @@ struct ModelSpec {
   int max_positions = 0;  // rows of the position table
   int padded_vocab = 0;   // rows of the embedding: `vocab` rounded up so that shards are equal
   int kv_heads = 0;       // equals heads, except with grouped-query attention
+  int head_dim = 0;       // elements of a head
   int outputs = 0;        // numbers per token that BERT's head computes (2: the span of an answer);
                           // 0: one for each word of the vocabulary. Others are only simulated
   int window = 0;         // how many tokens a token attends to, itself included; 0: all before it
@@ -98,17 +115,28 @@ struct ModelSpec {
   double rope_theta = 10'000;     // base of the rotary frequencies
   RopeScaling rope_scaling = {};  // of the rotary frequencies
   bool tied = true;               // the head uses the embedding's table
+  bool qkv_bias = false;          // llama: biases of query, key and value; others have all biases
+  bool qk_norm = false;           // llama: an RMSNorm of the query and of the key of each head
+  bool fused_weights = false;     // files of weights have query, key and value in one matrix, gate
+                                  // and up in another (Phi 3)
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
   software::Software software = {};  // what executes the segments
 };
 
-/// Fills groups and segments from the hyperparameters; 0 for kv_heads, ffn, max_positions,
-/// padded_vocab or norm_epsilon means the default. Throws InputError when the hyperparameters do
-/// not fit together.
+/// Fills groups and segments from the hyperparameters; 0 for kv_heads, head_dim, ffn,
+/// max_positions, padded_vocab or norm_epsilon means the default. Throws InputError when the
+/// hyperparameters do not fit together.
 ModelSpec build_model(ModelSpec hyperparameters);
 /// The published value: 1e-12 in BERT, 1e-5 in the others.
 double default_epsilon(Family family);
+/// By what rotary positions multiply queries and keys: `attention` of the scaling where it states
+/// it, otherwise 0.1 ln(factor) + 1 (yarn), sqrt(1 + ln(factor) / ln(positions)) (longrope) or 1.
+double rope_attention(const RopeScaling& scaling);
+/// Elements of all heads of a token's query: heads x head_dim.
+std::int64_t query_width(const ModelSpec& model);
+/// Elements of a token's key, as many as of its value: kv_heads x head_dim.
+std::int64_t key_width(const ModelSpec& model);
 /// The most tokens that a token attends to.
 int attended(const ModelSpec& model);
 /// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,
@@ -145,8 +173,8 @@ SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int 
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, TensorSplit split,
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
-/// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: hidden,
-/// s: sequence length, at most the window.
+/// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: heads x
+/// head_dim, s: sequence length, at most the window.
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
 }  // namespace rehearse::model

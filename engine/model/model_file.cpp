@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/choose.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/refusal.h"
 #include "engine/model/config_json.h"
@@ -29,6 +30,7 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.hidden = count("hidden");
   m.heads = count("heads");
   m.kv_heads = maybe("kv_heads");
+  m.head_dim = maybe("head_dim");
   m.ffn = maybe("ffn");
   m.vocab = count("vocab");
   m.padded_vocab = maybe("padded_vocab");
@@ -37,13 +39,23 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.outputs = maybe("outputs");
   m.dropout = file.number("dropout", 0.0, between(0, 1));
   m.tied = file.flag("tied", true);
+  m.qkv_bias = file.flag("qkv_bias", false);
+  m.qk_norm = file.flag("qk_norm", false);
+  m.fused_weights = file.flag("fused_weights", false);
   m.window = maybe("window");
   m.norm_epsilon = file.number("norm_epsilon", default_epsilon(m.family), open(1));
   m.rope_theta = file.number("rope_theta", m.rope_theta, between(1, 1e9));
   const Config scaling = file.section("rope_scaling");
+  m.rope_scaling.type = choose(scaling, "type", m.rope_scaling.type);
+  if (m.rope_scaling.type == RopeScaling::Type::longrope)
+    throw scaling.error("type",
+                        "longrope is read from a Hugging Face config.json alone, which has "
+                        "its list of numbers; one of llama3, yarn, linear");
+  const bool yarn = m.rope_scaling.type == RopeScaling::Type::yarn;
   m.rope_scaling.factor = scaling.number("factor", 1.0, between(1, 1e6));
   m.rope_scaling.low = scaling.number("low", 1.0, open(1e6));
-  m.rope_scaling.high = scaling.number("high", 4.0, open(1e6));
+  m.rope_scaling.high = scaling.number("high", yarn ? 32.0 : 4.0, open(1e6));
+  m.rope_scaling.attention = scaling.number("attention", 0.0, between(0, 1e3));
   m.rope_scaling.positions =
       static_cast<int>(scaling.integer("positions", m.rope_scaling.positions, whole));
   file.finish();
@@ -52,9 +64,10 @@ ModelSpec read_model(const Config& file, const std::string& name) {
 
 void change(ModelSpec& m, const std::string& key, int value) {
   if (key == "layers") m.layers = value;
-  if (key == "hidden") m.hidden = value, m.ffn = 0;
-  if (key == "heads") m.heads = value, m.kv_heads = 0;
+  if (key == "hidden") m.hidden = value, m.head_dim = 0, m.ffn = 0;
+  if (key == "heads") m.heads = value, m.head_dim = 0, m.kv_heads = 0;
   if (key == "kv_heads") m.kv_heads = value;
+  if (key == "head_dim") m.head_dim = value;
   if (key == "ffn") m.ffn = value;
   if (key == "vocab") m.vocab = value, m.padded_vocab = 0;
   if (key == "padded_vocab") m.padded_vocab = value;
@@ -72,8 +85,8 @@ void name_change(ModelSpec& m, const std::string& key, double value) {
 ModelChanges read_changes(const Config& section) {
   ModelChanges out;
   // In this order, so that a stated size replaces the default that a change before it asks for.
-  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "padded_vocab",
-                          "max_positions", "outputs"})
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab",
+                          "padded_vocab", "max_positions", "outputs"})
     if (const auto value = section.maybe_integer(key, between(1, 1 << 30)))
       out.sizes.emplace_back(key, static_cast<int>(*value));
   section.number("dropout", 0.0, between(0, 1));

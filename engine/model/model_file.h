@@ -19,8 +19,8 @@ struct ModelChanges {
 /// Reads them from a job's section [model].
 ModelChanges read_changes(const Config& section);
 /// load_model with changes. What depends on a changed key and is not stated gets its default again:
-/// key-value heads of heads, the feed-forward width of hidden, padded rows of the vocabulary. The
-/// name of a changed model says what was changed.
+/// key-value heads of heads, the size of a head and the feed-forward width of hidden, padded rows
+/// of the vocabulary. The name of a changed model says what was changed.
 ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelChanges& changes);
 
 /// All keys that a model file can have. A test compares the documentation with them.

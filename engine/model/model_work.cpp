@@ -47,7 +47,8 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       // What parts of attention send or receive is kept in storages of its own: key and value, and
       // where heads are exchanged for tokens also query and output.
       if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
-      bytes = statistics + mask;
+      if (z.qk_norm) elements += z.query + z.key;  // before their norms
+      bytes = statistics + mask + z.head_statistics() / z.tokens;
       if (how.attention != software::Attention::written)
         bytes += 4 * z.heads;          // the log of the sum of exponentials of each head
       else if (!how.recompute_scores)  // softmax, dropout's result, its mask
@@ -86,7 +87,7 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   if (!model.tied) parameters -= double(model.vocab) * model.hidden;
   if (model.family != Family::llama) parameters -= double(model.max_positions) * model.hidden;
   if (model.family == Family::bert) parameters -= 2.0 * model.hidden;
-  const double attention = 12.0 * model.layers * model.hidden * attended(model);
+  const double attention = 12.0 * model.layers * double(query_width(model)) * attended(model);
   return Flops((6 * parameters + attention) * static_cast<double>(tokens));
 }
 

@@ -10,7 +10,8 @@ struct Sizes {
   double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attended = 0, hidden = 0, heads = 0,
          query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
-  bool rms = false, post_norm = false, transform = false, dropout = false, causal = false;
+  bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
+       qkv_bias = false, qk_norm = false;
 
   Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
@@ -20,8 +21,8 @@ struct Sizes {
         attended(model::attended(m)),
         hidden(m.hidden),
         heads(double(m.heads) / split.ranks),
-        query(double(m.hidden) / split.ranks),
-        key(double(m.hidden) / m.heads * m.kv_heads / split.ranks),
+        query(double(query_width(m)) / split.ranks),
+        key(double(key_width(m)) / split.ranks),
         ffn(double(m.ffn) / split.ranks),
         vocab(double(m.outputs > 0 ? m.outputs : m.padded_vocab) / split.ranks),
         element(double(size_of(dtype))),
@@ -30,9 +31,13 @@ struct Sizes {
         post_norm(m.family == Family::bert),
         transform(post_norm && m.outputs == 0),
         dropout(m.dropout > 0),
-        causal(!post_norm && attended == m.seq_len) {}
+        causal(!post_norm && attended == m.seq_len),
+        qkv_bias(!rms || m.qkv_bias),
+        qk_norm(m.qk_norm) {}
 
   double head_size() const { return query / heads; }
+  /// Bytes of the statistics of the norms of queries and keys, f32: 1 / deviation of each head.
+  double head_statistics() const { return qk_norm ? tokens * 4 * (query + key) / head_size() : 0; }
   /// Elements of attention's scores, (samples, heads, seq, seq).
   double scores() const { return samples * heads * seq * seq; }
   /// Bytes of a norm's statistics, f32: mean (not for RMSNorm) and 1 / deviation of each token.

@@ -1,6 +1,7 @@
 #include "runtime/checkpoints/huggingface.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -104,8 +106,8 @@ void export_weights(const std::string& checkpoint, const model::ModelSpec& model
   if (const std::string& saved = reader.manifest().model; saved != model.name)
     throw InputError(
         fmt::format("{}: the checkpoint is of model {}, not {}", checkpoint, saved, model.name));
-  std::vector<at::Tensor> kept;
   TensorTable table;
+  std::map<std::string, at::Tensor> kept;
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
       const program::DType type = reader.dtype_of(tensors::StorageKind::param, spec.name);
@@ -116,11 +118,13 @@ void export_weights(const std::string& checkpoint, const model::ModelSpec& model
       at::Tensor tensor = wrap(bytes, spec.shape, type);
       if (outer.padded) tensor = tensor.narrow(0, 0, model.vocab);
       if (outer.transposed) tensor = tensor.reshape({outer.shape[1], outer.shape[0]}).t();
-      kept.push_back(tensor.reshape(outer.shape).clone(at::MemoryFormat::Contiguous));
-      table[spec.name] = {
-          .dtype = type,
-          .shape = kept.back().sizes().vec(),
-          .data = {static_cast<const std::byte*>(kept.back().data_ptr()), kept.back().nbytes()}};
+      const std::string name = outer_names(model, spec.name).front();
+      at::Tensor& whole = kept[name];
+      if (!whole.defined()) whole = at::empty(outer.whole(), tensor.options());
+      whole.narrow(0, outer.first_row, outer.shape[0]).copy_(tensor.reshape(outer.shape));
+      table[name] = {.dtype = type,
+                     .shape = outer.whole(),
+                     .data = {static_cast<const std::byte*>(whole.data_ptr()), whole.nbytes()}};
     }
   write_safetensors(path, table, {{"format", "pt"}});
 }
@@ -131,10 +135,11 @@ void import_weights(const std::string& path, const ExecutorContext& context, Exe
   refuse_extra(files, path, model);
   const auto find = [&](const model::TensorSpec& spec) -> const TensorEntry& {
     const TensorEntry* const found = files.find(outer_names(model, spec.name));
-    if (found == nullptr) throw InputError(fmt::format("{}: it has no tensor {}", path, spec.name));
-    const std::vector<std::int64_t> shape = outer_tensor(model, spec).shape;
+    const std::string name = outer_names(model, spec.name).front();
+    if (found == nullptr) throw InputError(fmt::format("{}: it has no tensor {}", path, name));
+    const std::vector<std::int64_t> shape = outer_tensor(model, spec).whole();
     if (found->shape != shape)
-      throw InputError(fmt::format("{}: {} has shape [{}], model {} needs [{}]", path, spec.name,
+      throw InputError(fmt::format("{}: {} has shape [{}], model {} needs [{}]", path, name,
                                    fmt::join(found->shape, ", "), model.name,
                                    fmt::join(shape, ", ")));
     return *found;
@@ -156,8 +161,9 @@ void import_weights(const std::string& path, const ExecutorContext& context, Exe
         const model::TensorSpec& spec = *slot.spec;
         const TensorEntry& entry = find(spec);
         const OuterTensor outer = outer_tensor(model, spec);
-        at::Tensor tensor =
-            wrap(entry.data, entry.shape, entry.dtype).to(scalar_type(storage.dtype));
+        at::Tensor tensor = wrap(entry.data, entry.shape, entry.dtype)
+                                .narrow(0, outer.first_row, outer.shape[0])
+                                .to(scalar_type(storage.dtype));
         if (outer.transposed) tensor = tensor.t();
         if (outer.padded) {  // (vocab, ..) -> (padded vocab, ..); rows that are no token become 0
           const at::Tensor padded = at::zeros(spec.shape, tensor.options());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "engine/tensors/tensor_parts.h"
 
@@ -20,6 +21,24 @@ bool vocabulary(const std::string& name) {
                                         "cls.predictions.bias"});
 }
 
+/// Where files of fused weights (Phi 3) have the rows of a matrix: behind each other in another.
+struct Part {
+  std::string ending = {}, matrix = {};
+  std::int64_t first_row = 0, all_rows = 0;
+};
+std::optional<Part> part_of(const model::ModelSpec& model, const std::string& name) {
+  if (!model.fused_weights) return std::nullopt;
+  const std::int64_t query = query_width(model), key = key_width(model), ffn = model.ffn;
+  const char *const qkv = ".qkv_proj.weight", *const gate_up = ".gate_up_proj.weight";
+  for (const Part& part : {Part{".q_proj.weight", qkv, 0, query + 2 * key},
+                           {".k_proj.weight", qkv, query, query + 2 * key},
+                           {".v_proj.weight", qkv, query + key, query + 2 * key},
+                           {".gate_proj.weight", gate_up, 0, 2 * ffn},
+                           {".up_proj.weight", gate_up, ffn, 2 * ffn}})
+    if (name.ends_with(part.ending)) return part;
+  return std::nullopt;
+}
+
 }  // namespace
 
 OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec& spec) {
@@ -28,6 +47,7 @@ OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec&
   const std::int64_t all = tensors::elements_of(spec);
   if (!spec.decay) {  // a bias or a norm: one dimension
     outer.shape = {outer.padded ? model.vocab : all};
+    outer.all_rows = outer.shape[0];
     return outer;
   }
   // Heads are dimensions of a matrix's rows; of its columns, where they are the middle of three.
@@ -36,10 +56,15 @@ OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec&
   outer.shape = {outer.padded ? model.vocab : rows, all / rows};
   outer.transposed = model.family == model::Family::gpt && spec.name.starts_with("transformer.h.");
   if (outer.transposed) std::swap(outer.shape[0], outer.shape[1]);
+  outer.all_rows = outer.shape[0];
+  if (const auto part = part_of(model, spec.name))
+    outer.first_row = part->first_row, outer.all_rows = part->all_rows;
   return outer;
 }
 
 std::vector<std::string> outer_names(const model::ModelSpec& model, const std::string& name) {
+  if (const auto part = part_of(model, name))
+    return {name.substr(0, name.size() - part->ending.size()) + part->matrix};
   std::vector<std::string> names = {name};
   const std::string prefix = "transformer.";
   // OpenAI's GPT-2 files have no prefix.

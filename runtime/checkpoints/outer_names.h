@@ -13,6 +13,15 @@ struct OuterTensor {
   std::vector<std::int64_t> shape = {};
   bool transposed = false;  // a matrix that is stored (in, out)
   bool padded = false;      // ours has rows after the vocabulary's that are no token
+  // Its rows within those of the matrix in which files have it, where they fuse some (Phi 3).
+  std::int64_t first_row = 0, all_rows = 0;
+
+  /// The shape of that matrix.
+  std::vector<std::int64_t> whole() const {
+    std::vector<std::int64_t> out = shape;
+    out[0] = all_rows;
+    return out;
+  }
 };
 OuterTensor outer_tensor(const model::ModelSpec& model, const model::TensorSpec& spec);
 

@@ -141,6 +141,8 @@ class Jobs(CliTestCase):
         for line, says in (
             ('model.name = "mixtral-8x7b"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
+            ('model.name = "gemma-2-9b"', "GeGLU"),
+            ('model.name = "deepseek-v3"', "mixture of experts with latent attention"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
             ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
@@ -150,7 +152,11 @@ class Jobs(CliTestCase):
             with self.subTest(line):
                 said = self.refused("simulate", self.job(self.with_line(line)), says=[says])
                 self.assertNotIn("did you mean", said)
-        for kind, says in (("mixtral", "mixture of experts"), ("roberta", "positions that begin at 2"), ("gemma2", "GeGLU")):
+        for kind, says in (
+            ("mixtral", "mixture of experts"),
+            ("roberta", "positions that begin at 2"),
+            ("gemma2", "GeGLU"),
+        ):
             config = self.tmp / "config.json"
             config.write_text(json.dumps({"model_type": kind}))
             said = self.refused("simulate", self.job(self.with_line(f'model.name = "{config}"')), says=["model_type", says])

@@ -42,8 +42,9 @@ class HuggingFace(CliTestCase):
 
     def test_losses_are_the_recorded_ones(self):
         """Across tensor-parallel ranks too, and the weights come out as they went in."""
-        for name in ("gpt2", "llama", "mistral", "bert"):
-            for method in ("ddp", "megatron", "zero3"):
+        first, later = ("gpt2", "llama", "mistral", "bert"), ("nemo", "qwen2", "qwen3", "phi3")
+        for name in first + later:
+            for method in ("megatron",) + (("ddp", "zero3") if name in first else ()):
                 with self.subTest(model=name, method=method):
                     job, recorded = self.model_job(name, method)
                     weights, out = MODELS / name / "model.safetensors", self.tmp / f"{name}-{method}.safetensors"
@@ -56,6 +57,9 @@ class HuggingFace(CliTestCase):
     def test_weights_of_another_model_are_refused(self):
         job, _ = self.model_job("llama")
         self.refused("train", job, "--nproc", "2", "--import", MODELS / "gpt2/model.safetensors", says=["model llama has no tensor"])
+        phi, _ = self.model_job("phi3")  # in whose files gate and up are one matrix
+        says = ["model phi3 has no tensor model.layers.0.mlp.gate_proj.weight"]
+        self.refused("train", phi, "--nproc", "2", "--import", MODELS / "llama/model.safetensors", says=says)
         more = ["--set", "model.layers=3", "--import", MODELS / "llama/model.safetensors"]
         self.refused("train", job, "--nproc", "2", *more, says=["it has no tensor model.layers.2."])
 
@@ -77,18 +81,29 @@ class HuggingFace(CliTestCase):
         return self.job(f'model.name = "{folder}/config.json"\ncluster.name = "dgx-a100:1"\nmethod.name = "ddp"\n')
 
     def test_what_is_not_computed_is_refused(self):
-        rope = {"rope_type": "yarn", "factor": 4.0}
+        yarn, longrope = ({"rope_type": name, "factor": 4.0} for name in ("yarn", "longrope"))
         for name, keys, says in (
-            ("llama", {"model_type": "lama"}, ['"model_type" = "lama"', "gpt2, bert, llama, mistral", 'did you mean "llama"?']),
+            (
+                "llama",
+                {"model_type": "lama"},
+                ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2, qwen3, phi3", 'did you mean "llama"?'],
+            ),
             ("llama", {"model_type": ...}, ['"model_type" = ""']),
             ("llama", {"hidden_size": ...}, ['"hidden_size" is missing']),
             ("llama", {"hidden_size": "16"}, ['"hidden_size" = "16"', "whole number"]),
             ("llama", {"hidden_act": "gelu"}, ['"hidden_act" = "gelu"', 'must be "silu"']),
             ("llama", {"attention_bias": True}, ['"attention_bias" = true', "must be false"]),
-            ("llama", {"head_dim": 8}, ['"head_dim" = 8', "= 4"]),
-            ("llama", {"rope_parameters": rope}, ["rope_parameters", '"rope_type" = "yarn"', '"default" or "llama3"']),
-            ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, ["rope_scaling", '"type" = "linear"']),
+            ("llama", {"head_dim": 7}, ["head_dim = 7", "is odd"]),
+            ("llama", {"rope_parameters": yarn | {"rope_type": "dynamic"}}, ["rope_parameters", '"rope_type" = "dynamic"', '"yarn"']),
+            ("llama", {"rope_parameters": yarn | {"truncate": False}}, ['"truncate" = false']),
+            ("llama", {"rope_parameters": yarn | {"beta_fast": 0.5}}, ["rope_scaling.high = 0.5 must be above low = 1"]),
+            ("llama", {"rope_parameters": longrope}, ['"short_factor" is missing']),
+            ("llama", {"rope_parameters": longrope | {"short_factor": [1.0], "long_factor": [2.0]}}, ["has 1 numbers where it needs 2"]),
+            ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, ["rope_scaling", '"factor" is missing']),
+            ("qwen2", {"use_sliding_window": True}, ['"use_sliding_window" = true', "must be false"]),
             ("llama", {"num_key_value_heads": 3}, ["config.json", "kv_heads = 3 does not divide heads = 4"]),
+            ("phi3", {"resid_pdrop": 0.1}, ['"resid_pdrop" = 0.1', "must be 0.0"]),
+            ("phi3", {"partial_rotary_factor": 0.75}, ['"partial_rotary_factor" = 0.75']),
             ("gpt2", {"scale_attn_weights": False}, ['"scale_attn_weights" = false']),
             ("gpt2", {"embd_pdrop": 0.2}, ['"embd_pdrop" = 0.2', '"resid_pdrop" = 0.1']),
             ("bert", {"type_vocab_size": 1}, ['"type_vocab_size" = 1']),

@@ -34,10 +34,21 @@ struct Case {
   bool tied = true;
   double dropout = 0;
   int tp = 1;
+  int head_dim = 0;  // 0: hidden / heads
+  bool qkv_bias = false, qk_norm = false;
 };
+model::ModelSpec model_of(const Case& c) {
+  model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  m.head_dim = c.head_dim;
+  m.qkv_bias = c.qkv_bias;
+  m.qk_norm = c.qk_norm;
+  return build_model(m);
+}
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   const auto name = std::array{"gpt", "bert", "llama"}[std::size_t(c.family)];
-  return out << name << (c.tied ? "" : " untied") << " dropout " << c.dropout << " tp " << c.tp;
+  return out << name << (c.tied ? "" : " untied") << " dropout " << c.dropout << " tp " << c.tp
+             << " head " << c.head_dim << (c.qkv_bias ? " qkv bias" : "")
+             << (c.qk_norm ? " qk norm" : "");
 }
 class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
  protected:
@@ -46,7 +57,7 @@ class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
 
 TEST_P(Blocks, FollowAutograd) {
   const Case c = std::get<0>(GetParam());
-  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  const model::ModelSpec m = model_of(c);
   Ranks ranks(m, c.tp, program::DType::f32, seed);
   const reference::Weights weights = ranks.weights();
   Batch batch = random_batch(m, 3, c.family == model::Family::bert ? 0.2 : 1, seed);
@@ -72,7 +83,7 @@ TEST_P(Blocks, FollowAutograd) {
 
 TEST_P(Blocks, AddUpMicroBatches) {
   const Case c = std::get<0>(GetParam());
-  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  const model::ModelSpec m = model_of(c);
   Batch all = random_batch(m, 4, c.family == model::Family::bert ? 0.2 : 1, seed);
   Ranks whole(m, c.tp, program::DType::f32, seed), parts(m, c.tp, program::DType::f32, seed);
   const double loss = whole.step(all);
@@ -91,7 +102,7 @@ TEST_P(Blocks, AddUpMicroBatches) {
 
 TEST_P(Blocks, HalvesOfABackwardGiveTheSameBits) {
   const Case c = std::get<0>(GetParam());
-  const model::ModelSpec m = small(c.family, c.tied, c.dropout);
+  const model::ModelSpec m = model_of(c);
   const Batch batch = random_batch(m, 3, c.family == model::Family::bert ? 0.2 : 1, seed);
   for (const program::DType dtype : {program::DType::f32, program::DType::bf16}) {
     Ranks whole(m, c.tp, dtype, seed), halves(m, c.tp, dtype, seed);
@@ -103,19 +114,22 @@ TEST_P(Blocks, HalvesOfABackwardGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Blocks,
-                         testing::Combine(testing::Values(Case{model::Family::gpt, true, 0, 1},
-                                                          Case{model::Family::gpt, true, 0, 2},
-                                                          Case{model::Family::gpt, true, 0.1, 4},
-                                                          Case{model::Family::gpt, false, 0.1, 2},
-                                                          Case{model::Family::bert, true, 0, 1},
-                                                          Case{model::Family::bert, true, 0.1, 2},
-                                                          Case{model::Family::bert, true, 0, 4},
-                                                          Case{model::Family::bert, false, 0.1, 4},
-                                                          Case{model::Family::llama, true, 0, 1},
-                                                          Case{model::Family::llama, false, 0, 2},
-                                                          Case{model::Family::llama, false, 0, 4}),
-                                          testing::Values(Way::by_size, Way::of_the_large)));
+INSTANTIATE_TEST_SUITE_P(
+    All, Blocks,
+    testing::Combine(
+        testing::Values(
+            Case{model::Family::gpt, true, 0, 1}, Case{model::Family::gpt, true, 0, 2},
+            Case{model::Family::gpt, true, 0.1, 4}, Case{model::Family::gpt, false, 0.1, 2},
+            Case{model::Family::bert, true, 0, 1}, Case{model::Family::bert, true, 0.1, 2},
+            Case{model::Family::bert, true, 0, 4}, Case{model::Family::bert, false, 0.1, 4},
+            Case{model::Family::llama, true, 0, 1}, Case{model::Family::llama, false, 0, 2},
+            Case{model::Family::llama, false, 0, 4}, Case{model::Family::gpt, true, 0, 2, 8},
+            Case{model::Family::bert, true, 0, 2, 20},
+            Case{model::Family::llama, true, 0, 1, 16, true},
+            Case{model::Family::llama, true, 0, 4, 4, true},
+            Case{model::Family::llama, true, 0, 1, 16, false, true},
+            Case{model::Family::llama, true, 0, 4, 10, false, true}),
+        testing::Values(Way::by_size, Way::of_the_large)));
 
 TEST(BlocksWindow, HidesOlderTokens) {
   // Longer than the blocks of the fused kernel, so that whole blocks are hidden.
@@ -168,20 +182,22 @@ TEST(BlocksLowPrecision, StayNearF32) {
 }
 
 TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
-  for (const model::Family family :
-       {model::Family::gpt, model::Family::bert, model::Family::llama}) {
-    for (const bool tied : {true, false}) {
-      const model::ModelSpec m = small(family, tied);
-      for (const program::DType dtype :
-           {program::DType::f32, program::DType::bf16, program::DType::f16}) {
-        for (const int tp : {1, 2, 4}) {
-          Ranks ranks(m, tp, dtype, seed);
-          ranks.step(random_batch(m, 3, 1, seed));
-          for (Id s = 0; s < m.segments.size(); ++s) {
-            for (int rank = 0; rank < tp; ++rank) {
-              EXPECT_EQ(ranks.saved_bytes(rank)[s], saved_bytes(m, s, 3, tp, dtype))
-                  << m.segments[s].name << " tp " << tp;
-            }
+  std::vector<Case> cases = {{.family = model::Family::gpt, .head_dim = 8},
+                             {.family = model::Family::llama, .head_dim = 16, .qkv_bias = true},
+                             {.family = model::Family::llama, .head_dim = 10, .qk_norm = true}};
+  for (const model::Family family : {model::Family::gpt, model::Family::bert, model::Family::llama})
+    for (const bool tied : {true, false}) cases.push_back({family, tied});
+  for (const Case& c : cases) {
+    const model::ModelSpec m = model_of(c);
+    for (const program::DType dtype :
+         {program::DType::f32, program::DType::bf16, program::DType::f16}) {
+      for (const int tp : {1, 2, 4}) {
+        Ranks ranks(m, tp, dtype, seed);
+        ranks.step(random_batch(m, 3, 1, seed));
+        for (Id s = 0; s < m.segments.size(); ++s) {
+          for (int rank = 0; rank < tp; ++rank) {
+            EXPECT_EQ(ranks.saved_bytes(rank)[s], saved_bytes(m, s, 3, tp, dtype))
+                << m.segments[s].name << " tp " << tp << " of " << c;
           }
         }
       }
@@ -216,10 +232,12 @@ TEST(BlocksBroken, RefuseWhatDoesNotFit) {
 // as many bytes as the engine says. BERT's first layer drops out parts of this output.
 TEST(BlocksNorms, AreComputedAgainWithTheSameBits) {
   at::set_num_threads(1);
-  for (const model::Family family :
-       {model::Family::gpt, model::Family::bert, model::Family::llama}) {
-    model::ModelSpec m = small(family);
-    if (family != model::Family::llama) m.dropout = 0.1;
+  for (const Case& c : {Case{model::Family::gpt, true, 0.1},
+                        {model::Family::bert, true, 0.1},
+                        {model::Family::llama},
+                        {model::Family::llama, true, 0, 1, 16, true},
+                        {model::Family::llama, true, 0, 1, 10, false, true}}) {
+    const model::ModelSpec m = model_of(c);
     const Batch batch = random_batch(m, 2, 1, seed);
     const at::Tensor x = at::randn({2, m.seq_len, m.hidden}),
                      upstream = at::randn({2, m.seq_len, m.hidden});

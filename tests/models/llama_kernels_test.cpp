@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "models/layers.h"
 #include "models/rotary.h"
 #include "tests/models/ranks.h"
@@ -57,31 +59,32 @@ TEST(LlamaKernels, GatesAgreeWithTensorOperations) {
 TEST(LlamaKernels, RotationsAgreeWithTensorOperationsAndUndoThemselves) {
   at::manual_seed(3);
   model::ModelSpec m = small(model::Family::llama);
-  const std::vector<float> frequencies = rotary_frequencies(m);
-  const std::int64_t d = m.hidden / m.heads;
+  Rotary rotary = rotary_of(m);
+  EXPECT_EQ(rotary.factor, 1);
+  rotary.factor = 1.5;  // twice: 2.25
+  const std::int64_t d = m.head_dim;
   for (const at::ScalarType dtype : dtypes) {
     // Two of five heads of a row, as queries are a slice of the row of queries, keys and values.
     const at::Tensor wide = numbers({3, 29, 5, d}, dtype), before = wide.clone();
     const at::Tensor x = wide.narrow(2, 1, 2), expected = x.clone();
-    rotate(x, frequencies, {}, Turn::forward);
-    rotate_by_tensors(expected, frequencies, {}, Turn::forward);
+    rotate(x, rotary, {}, Turn::forward);
+    rotate_by_tensors(expected, rotary, {}, Turn::forward);
     EXPECT_LE(off(x, expected), tolerance(dtype));
     EXPECT_GT(off(x, before.narrow(2, 1, 2)), 0.1);
     EXPECT_TRUE(wide.narrow(2, 3, 2).equal(before.narrow(2, 3, 2)));
-    rotate(x, frequencies, {}, Turn::back);
-    EXPECT_LE(off(x, before.narrow(2, 1, 2)), 2 * tolerance(dtype));
+    rotate(x, rotary, {}, Turn::back);
+    EXPECT_LE(off(x, before.narrow(2, 1, 2).mul(2.25)), 2 * tolerance(dtype));
   }
 }
 
 TEST(LlamaKernels, FrequenciesAreScaledAsLlama3Scales) {
   // transformers 5.23.0, rope_type "llama3" of Llama 3.1: head size 128, theta 500,000, factor 8.
   model::ModelSpec m = small(model::Family::llama);
-  m.hidden = 1024;
-  m.heads = 8;
+  m.head_dim = 128;
   m.rope_theta = 500'000;
-  const std::vector<float> plain = rotary_frequencies(m);
+  const std::vector<float> plain = rotary_of(m).frequencies;
   m.rope_scaling.factor = 8;
-  const std::vector<float> scaled = rotary_frequencies(m);
+  const std::vector<float> scaled = rotary_of(m).frequencies;
   ASSERT_EQ(scaled.size(), 64U);
   EXPECT_EQ(scaled[0], 1);
   EXPECT_NEAR(scaled[20] / 0.0165604409, 1, 1e-5);
@@ -93,6 +96,59 @@ TEST(LlamaKernels, FrequenciesAreScaledAsLlama3Scales) {
   EXPECT_NEAR(scaled[40] / 3.42810235e-05, 1, 1e-5);
   EXPECT_NEAR(scaled[63] / 3.06892588e-07, 1, 1e-5);
   EXPECT_NEAR(scaled[63] / plain[63] * 8, 1, 1e-6);
+}
+
+// What transformers 5.23.0 computes (modeling_rope_utils.py).
+void expect_frequencies(const Rotary& rotary, const std::map<std::size_t, double>& expected) {
+  for (const auto& [pair, frequency] : expected)
+    EXPECT_NEAR(rotary.frequencies.at(pair) / frequency, 1, 1e-5) << "pair " << pair;
+}
+
+TEST(LlamaKernels, FrequenciesAreScaledAsYarnScales) {
+  // Qwen 2.5 7B on 131,072 tokens.
+  model::ModelSpec m = small(model::Family::llama);
+  m.head_dim = 128;
+  m.rope_theta = 1'000'000;
+  m.rope_scaling = {.type = model::RopeScaling::Type::yarn,
+                    .factor = 4,
+                    .low = 1,
+                    .high = 32,
+                    .positions = 32768};
+  const Rotary rotary = rotary_of(m);
+  EXPECT_EQ(rotary.frequencies.size(), 64U);
+  EXPECT_NEAR(rotary.factor, 1.138629436111989, 1e-6);
+  expect_frequencies(rotary, {{0, 1},
+                              {20, 0.0133352149},
+                              {23, 0.00697830599},
+                              {24, 0.00537532149},
+                              {30, 0.00106436096},
+                              {36, 0.000179841154},
+                              {39, 6.4903943e-05},
+                              {40, 4.44569851e-05},
+                              {45, 1.51074091e-05},
+                              {63, 3.10234441e-07}});
+  m.rope_scaling.attention = 1.25;
+  EXPECT_EQ(rotary_of(m).factor, 1.25F);
+}
+
+TEST(LlamaKernels, FrequenciesAreDividedByOneNumberOrByOneEach) {
+  model::ModelSpec m = small(model::Family::llama);
+  m.head_dim = 128;
+  m.rope_scaling = {.type = model::RopeScaling::Type::linear, .factor = 4};
+  expect_frequencies(rotary_of(m),
+                     {{0, 0.25}, {1, 0.216491088}, {40, 0.000790569466}, {63, 2.88695483e-05}});
+  EXPECT_EQ(rotary_of(m).factor, 1);
+  m.head_dim = 6;
+  m.rope_scaling = {.type = model::RopeScaling::Type::longrope,
+                    .factor = 32,
+                    .positions = 4096,
+                    .shorter = {1.0, 1.02, 1.3},
+                    .longer = {1.1, 20.0, 64.0}};
+  m.seq_len = 4096;
+  expect_frequencies(rotary_of(m), {{0, 1}, {1, 0.0455057658}, {2, 0.00165725732}});
+  m.seq_len = 4097;
+  expect_frequencies(rotary_of(m), {{0, 0.909090877}, {1, 0.00232079416}, {2, 3.36630364e-05}});
+  EXPECT_NEAR(rotary_of(m).factor, 1.1902380714238083, 1e-6);
 }
 
 TEST(LlamaKernels, GroupedQueriesAreThoseOfRepeatedKeys) {

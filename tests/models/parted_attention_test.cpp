@@ -25,10 +25,13 @@ struct Case {
   int ranks = 2;
   bool heads = false;  // exchange of heads; otherwise rings
   Cut cut = Cut::contiguous;
+  int head_dim = 8;
+  bool qk_norm = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << static_cast<int>(c.family) << (c.heads ? " heads" : " ring") << " of " << c.ranks
-             << (c.cut == Cut::zigzag ? " zigzag" : "");
+             << (c.cut == Cut::zigzag ? " zigzag" : "") << " head " << c.head_dim
+             << (c.qk_norm ? " qk norm" : "");
 }
 
 model::ModelSpec model_of(const Case& c) {
@@ -39,7 +42,10 @@ model::ModelSpec model_of(const Case& c) {
                              .heads = 8,
                              .vocab = 100,
                              .seq_len = tokens,
-                             .kv_heads = c.family == model::Family::llama ? 4 : 0});
+                             .kv_heads = c.family == model::Family::llama ? 4 : 0,
+                             .head_dim = c.head_dim,
+                             .qkv_bias = c.head_dim != 8,
+                             .qk_norm = c.qk_norm});
 }
 
 /// The ranks of one sequence, in one process.
@@ -211,6 +217,11 @@ std::vector<Case> cases() {
       out.push_back({family, ranks, false});
       if (family != model::Family::bert) out.push_back({family, ranks, false, Cut::zigzag});
     }
+  // LLaMA with heads of another size than hidden / heads, and with biases as Qwen 2 has them.
+  out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12});
+  out.push_back({model::Family::llama, 2, false, Cut::zigzag, 12});
+  out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12, true});
+  out.push_back({model::Family::llama, 4, false, Cut::contiguous, 12, true});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Parted, testing::ValuesIn(cases()));

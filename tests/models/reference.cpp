@@ -58,8 +58,10 @@ struct Net {
     const Tensor a = x.slice(3, 0, pairs), b = x.slice(3, pairs);
     return at::cat({a * c - b * s, a * s + b * c}, 3);
   }
-  /// x (.., H) through a weight (out.., H); the out.. become one dimension.
+  /// x (.., H) through a weight (out.., H), and a bias (out..) where there is one; the out.. become
+  /// one dimension.
   Tensor linear(const Tensor& x, const std::string& name) const {
+    if (w.count(name + ".bias") > 0) return affine(x, name);
     return at::matmul(x, get(name + ".weight").reshape({-1, x.size(-1)}).t());
   }
   /// x (.., H) through a weight (out.., H) and a bias (out..); the out.. become one dimension.
@@ -74,7 +76,7 @@ struct Net {
   }
   /// (B, T, H) -> (B, T, heads, head_dim).
   Tensor heads(const Tensor& x) const {
-    return x.reshape({x.size(0), x.size(1), m.heads, m.hidden / m.heads});
+    return x.reshape({x.size(0), x.size(1), m.heads, m.head_dim});
   }
 };
 
@@ -133,14 +135,18 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
     const Tensor y = n.rms(x, l + "input_layernorm");
     const auto part = [&](const char* p, int heads) {
       const Tensor flat = n.linear(y, l + "self_attn." + p);
-      return flat.reshape({x.size(0), x.size(1), heads, m.hidden / m.heads});
+      return flat.reshape({x.size(0), x.size(1), heads, m.head_dim});
+    };
+    const auto normed = [&](const Tensor& t, const char* p) {
+      return m.qk_norm ? n.rms(t, l + "self_attn." + p) : t;
     };
     const auto for_each_query = [&](const Tensor& t) {
       return at::repeat_interleave(t, m.heads / m.kv_heads, 2);
     };
-    const Tensor a = n.attention(n.rotated(part("q_proj", m.heads)),
-                                 for_each_query(n.rotated(part("k_proj", m.kv_heads))),
-                                 for_each_query(part("v_proj", m.kv_heads)), true);
+    const Tensor a =
+        n.attention(n.rotated(normed(part("q_proj", m.heads), "q_norm")),
+                    for_each_query(n.rotated(normed(part("k_proj", m.kv_heads), "k_norm"))),
+                    for_each_query(part("v_proj", m.kv_heads)), true);
     const Tensor out = n.get(l + "self_attn.o_proj.weight");
     x = x + at::matmul(a.flatten(2), out.reshape({out.size(0), -1}).t());
     const Tensor z = n.rms(x, l + "post_attention_layernorm");

@@ -27,8 +27,8 @@ Activations::Activations(program::RoleBuilder& role, const plan::Plan& plan,
 
 std::int64_t Activations::elements(const Sized& s, int samples) const {
   const std::int64_t tokens = std::int64_t{samples} * model_.seq_len / plan_.mesh.cp;
-  const std::int64_t queries = tokens * model_.hidden / plan_.mesh.tp;
-  const std::int64_t keys = queries / model_.heads * model_.kv_heads;
+  const std::int64_t queries = tokens * query_width(model_) / plan_.mesh.tp;
+  const std::int64_t keys = tokens * key_width(model_) / plan_.mesh.tp;
   switch (s.size) {
     case Size::boundary:
       return tokens * model_.hidden;

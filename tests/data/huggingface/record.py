@@ -24,12 +24,27 @@ LLAMA = dict(
 LLAMA3 = dict(
     rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16
 )
+LINEAR = dict(rope_type="linear", rope_theta=500.0, factor=4.0)
+# Of six pairs, the first stays, the last is divided by the factor, and the others lie between.
+YARN = dict(rope_type="yarn", rope_theta=500.0, factor=4.0, original_max_position_embeddings=16, beta_fast=2.0, beta_slow=0.02)
+# Its sequences are longer than the first ones, so the long list counts.
+LONGROPE = dict(rope_type="longrope", rope_theta=500.0, short_factor=[1.0, 1.5], long_factor=[1.2, 3.0])
 BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32)
 MODELS = {
     "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config(vocab_size=VOCAB, n_embd=16, n_layer=2, n_head=4, n_positions=32)),
     "bert": (transformers.BertForMaskedLM, transformers.BertConfig(**BERT)),
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(rope_parameters=LLAMA3, **LLAMA)),
     "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig(sliding_window=5, **LLAMA)),
+    "nemo": (
+        transformers.MistralForCausalLM,
+        transformers.MistralConfig(head_dim=12, sliding_window=None, rope_parameters=YARN, **LLAMA),
+    ),
+    "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config(rope_parameters=LINEAR, **LLAMA)),
+    "phi3": (
+        transformers.Phi3ForCausalLM,
+        transformers.Phi3Config(sliding_window=7, original_max_position_embeddings=8, rope_parameters=LONGROPE, pad_token_id=None, **LLAMA),
+    ),
+    "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config(head_dim=6, **LLAMA)),
 }
 
 

@@ -69,6 +69,11 @@ TEST(ModelKeys, SizesThatDependOnAChangedOneGetTheirDefaultAgain) {
   ASSERT_LT(grouped.kv_heads, grouped.heads);
   EXPECT_EQ(model_of({"model.heads=64"}, "llama3-8b").kv_heads, 64);
   EXPECT_EQ(model_of({"model.heads=64", "model.kv_heads=8"}, "llama3-8b").kv_heads, 8);
+  // The size of a head follows hidden and heads.
+  EXPECT_EQ(model_of({"model.layers=4"}, "mistral-nemo-12b").head_dim, 128);
+  EXPECT_EQ(model_of({"model.hidden=2048"}, "mistral-nemo-12b").head_dim, 64);
+  EXPECT_EQ(model_of({"model.heads=64"}, "mistral-nemo-12b").head_dim, 80);
+  EXPECT_EQ(model_of({"model.hidden=4096", "model.head_dim=96"}, "mistral-nemo-12b").head_dim, 96);
   // What does not depend on a changed key keeps the file's value.
   EXPECT_EQ(model_of({"model.layers=4"}, "llama3-8b").kv_heads, grouped.kv_heads);
   EXPECT_EQ(model_of({"model.layers=4"}, "llama3-8b").ffn, grouped.ffn);

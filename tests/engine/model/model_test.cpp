@@ -183,8 +183,10 @@ TEST(Model, RefusesShapesThatDoNotFit) {
   };
   ModelSpec m = gpt(2, 64, 4, 512, 32);
   m.heads = 5;
-  m.kv_heads = 0;
-  EXPECT_EQ(message(m), "model mine: heads = 5 does not divide hidden = 64 (nearest that does: 4)");
+  m.kv_heads = m.head_dim = 0;
+  EXPECT_EQ(message(m),
+            "model mine: heads = 5 does not divide hidden = 64 (nearest that does: 4), so head_dim "
+            "must be stated");
   m = gpt(2, 64, 4, 512, 32);
   m.seq_len = 64;
   EXPECT_THAT(message(m), testing::HasSubstr("seq_len = 64 is beyond max_positions = 32"));
@@ -215,7 +217,17 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
                                                          {"llama2-70b", 68'976'648'192},
                                                          {"llama3-8b", 8'030'261'248},
                                                          {"llama3-405b", 405'853'388'800},
-                                                         {"mistral-7b", 7'241'732'096}}) {
+                                                         {"mistral-7b", 7'241'732'096},
+                                                         {"qwen3-0.6b", 596'049'920},
+                                                         {"qwen3-8b", 8'190'735'360},
+                                                         {"qwen3-32b", 32'762'123'264},
+                                                         {"phi3-mini", 3'821'079'552},
+                                                         {"phi3-medium", 13'960'238'080},
+                                                         {"mistral-nemo-12b", 12'247'782'400},
+                                                         {"qwen2-0.5b", 494'032'768},
+                                                         {"qwen2-1.5b", 1'543'714'304},
+                                                         {"qwen2-7b", 7'615'616'512},
+                                                         {"qwen2-72b", 72'706'203'648}}) {
     EXPECT_EQ(without_padding(load_model(name, 0)), parameters) << name;
   }
   EXPECT_NEAR(double(parameters_of(load_model("gpt3-175b", 0))), 175e9, 1e9);
@@ -238,6 +250,71 @@ TEST(ModelFile, OfAWindowCountsWhatATokenAttendsTo) {
       4.0 * 4096 * 4096 * 8192, 1e6);
   // A window longer than the sequence changes nothing.
   EXPECT_EQ(attended(load_model("mistral-7b", 2048)), 2048);
+}
+
+// Heads of 128 elements where hidden / heads is 160: the products of attention have 4,096 columns
+// or rows, and so have the two products with (tokens, tokens).
+TEST(ModelFile, OfOtherHeadsCountsTheirSize) {
+  const ModelSpec m = load_model("mistral-nemo-12b", 4096);
+  const double h = 5120, width = 32 * 128, kv = 8 * 128, s = 4096, tokens = 4096;
+  for (const int tp : {1, 4}) {
+    EXPECT_EQ(work_of(m, 1, program::Pass::forward, 1, tp, program::DType::bf16).flops.value,
+              tokens * (2 * h * (2 * width + 2 * kv) + 4 * width * s) / tp);
+    // The norm's output; query, key, value and output; the norm's and the softmax' statistics.
+    EXPECT_EQ(double(saved_bytes(m, 1, 1, tp, program::DType::bf16)),
+              tokens * (2 * h + 2 * (2 * width + 2 * kv) / tp + 4 + 4 * 32 / tp));
+  }
+  const double tables = 131072 * h;
+  EXPECT_EQ(model_flops(m, 1).value, 6 * (12'247'782'400 - tables) + 12.0 * 40 * width * s);
+  EXPECT_EQ(tensor_divisor(m), 8);
+}
+
+TEST(ModelFile, OfQwenHasBiasesOfQueriesKeysAndValuesAlone) {
+  ModelSpec with = load_model("qwen2-7b", 0);
+  std::vector<std::string> biases;
+  for (const Id group : with.segments[1].groups)
+    for (const TensorSpec& tensor : with.groups[group].tensors)
+      if (tensor.name.ends_with("bias")) biases.push_back(tensor.name.substr(15));
+  EXPECT_THAT(biases, testing::ElementsAre("self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                                           "self_attn.v_proj.bias"));
+  ModelSpec without = with;
+  without.qkv_bias = false;
+  without = build_model(without);
+  EXPECT_EQ(parameters_of(with) - parameters_of(without), 28 * (3584 + 2 * 512));
+  // Backward sums the gradients of all tokens for the biases.
+  const auto kernels = [](const ModelSpec& m) {
+    return work_of(m, 1, program::Pass::backward, 1, 1, program::DType::bf16).kernels;
+  };
+  EXPECT_EQ(kernels(with) - kernels(without), 1);
+  with.family = Family::gpt;
+  EXPECT_THROW(build_model(with), InputError);
+}
+
+// The norms of queries and keys read and write them, keep their inputs and a number for each head.
+TEST(ModelFile, OfNormsOfHeadsCountsTheirKernelsAndWhatTheyKeep) {
+  const ModelSpec with = load_model("qwen3-8b", 4096);
+  ModelSpec without = with;
+  without.qk_norm = false;
+  without = build_model(without);
+  EXPECT_EQ(parameters_of(with) - parameters_of(without), 36 * 2 * 128);
+  const double tokens = 4096, heads = 32 + 8, bytes = 2 * heads * 128, statistics = 4 * heads;
+  for (const int tp : {1, 8}) {
+    const auto more = [&](const auto& of) { return of(with) - of(without); };
+    EXPECT_EQ(
+        more([&](const ModelSpec& m) { return saved_bytes(m, 1, 1, tp, program::DType::bf16); }),
+        tokens * (bytes + statistics) / tp);
+    for (const auto& [pass, each, kernels] :
+         {std::tuple{program::Pass::forward, 2 * bytes + statistics, 2},
+          {program::Pass::backward, 5 * bytes + 2 * statistics, 4}}) {
+      const auto work = [tp, pass = pass](const ModelSpec& m) {
+        return work_of(m, 1, pass, 1, tp, program::DType::bf16);
+      };
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).traffic.value; }),
+                tokens * each / tp);
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).kernels; }), kernels);
+      EXPECT_EQ(more([&](const ModelSpec& m) { return work(m).flops.value; }), 0);
+    }
+  }
 }
 
 TEST(ModelFile, TakesAnotherSequenceLength) {
@@ -295,6 +372,14 @@ TEST(ModelFile, PositionsAreOfRotaryModels) {
   }
   EXPECT_THAT(message("llama", "rope_scaling = { low = 4, high = 4 }\n"),
               testing::HasSubstr("rope_scaling.high = 4 must be above low = 4"));
+  EXPECT_EQ(message("llama", "rope_scaling = { type = \"yarn\", factor = 4, attention = 1.2 }\n"),
+            "");
+  EXPECT_EQ(message("llama", "rope_scaling = { type = \"linear\", factor = 4 }\n"), "");
+  EXPECT_THAT(message("llama", "rope_scaling = { factor = 4, attention = 1.2 }\n"),
+              testing::HasSubstr("rope_scaling.attention = 1.2 is of yarn and longrope"));
+  EXPECT_THAT(message("llama", "rope_scaling = { type = \"longrope\", factor = 4 }\n"),
+              testing::AllOf(testing::HasSubstr("positions.toml:7: key \"rope_scaling.type\""),
+                             testing::HasSubstr("config.json alone")));
 }
 
 TEST(ModelFile, EveryNumberHasARange) {

@@ -115,7 +115,9 @@ TEST_P(HuggingFace, LogitsAreTheRecordedOnesAndWeightsComeOutAsTheyWere) {
     EXPECT_TRUE(std::ranges::equal(mine.data, entry.data)) << name;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Families, HuggingFace, testing::Values("gpt2", "bert", "llama", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
+                         testing::Values("gpt2", "bert", "llama", "mistral", "nemo", "qwen2",
+                                         "qwen3", "phi3"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// What an import of changed weights says. `change` may replace tensors of the file.
@@ -157,6 +159,12 @@ TEST(HuggingFaceRefuses, WhatTheModelDoesNotHave) {
                    }),
               HasSubstr("model.layers.1.self_attn.k_proj.weight has shape [16, 16], model mistral "
                         "needs [8, 16]"));
+  EXPECT_THAT(said("phi3",
+                   [](TensorTable& t, auto& values) {
+                     t["model.layers.1.self_attn.qkv_proj.weight"] = entry_of(values, {16, 16});
+                   }),
+              HasSubstr("model.layers.1.self_attn.qkv_proj.weight has shape [16, 16], model phi3 "
+                        "needs [32, 16]"));
   EXPECT_THAT(said("gpt2",
                    [](TensorTable& t, auto& values) {
                      t["lm_head.weight"] = entry_of(values, {61, 16});
