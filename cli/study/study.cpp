@@ -153,7 +153,16 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
   const double replicas = std::max(1, job.plan.mesh.dp);
   const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
                         std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;
-  return job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
+  const std::string why =
+      job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
+  if (!why.empty()) return why;
+  const std::set<Id> nodes(job.plan.placement.node_of.begin(), job.plan.placement.node_of.end());
+  const bool tcp = std::ranges::any_of(job.cluster.links(),
+                                       [](const cluster::Link& link) { return link.tcp_mtu > 0; });
+  return nodes.size() > 1 && tcp ? "steps were measured with RDMA between nodes, not with TCP, "
+                                   "whose flows may be slower "
+                                   "than their link"
+                                 : "";
 }
 
 std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,

@@ -144,11 +144,20 @@ train = { seq_len = 128, global_batch = 128 }
             ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
             ("model.hidden=512", "hidden size 512 is outside"),
             ("software.name=rehearse", "software rehearse: no step times were measured with it"),
+            (f"cluster.name={self.with_tcp('dgx1')}:2", "measured with RDMA between nodes, not with TCP"),
         ):
-            other = self.json("simulate", job, "--set", key, "--fidelity", "analytic")
+            more = ("--set", "cluster.world_size=16", "--set", "train.global_batch=256") if ":2" in key else ()
+            other = self.json("simulate", job, "--set", key, *more, "--fidelity", "analytic")
             self.assertIs(other["calibrated"], False)
             self.assertIsNone(other["interval_s"])
             self.assertIn(words, " ".join(other["warnings"]))
+
+    def with_tcp(self, platform):
+        """A copy of the platform whose nodes talk TCP."""
+        text = (ROOT / f"platforms/{platform}.toml").read_text()
+        path = self.tmp / f"{platform}-tcp.toml"
+        path.write_text(text.replace('to = "fabric"', 'to = "fabric", tcp_mtu = 1500'))
+        return path
 
     def test_timings_are_apart(self):
         job = self.job()
