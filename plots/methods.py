@@ -29,7 +29,8 @@ def draw(results):
     names = [name for name, _ in rows]
     results = [result for _, result in rows]
     height = 1.2 + 0.4 * len(rows)
-    figure, axes = style.figure(12.5, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15))
+    width = 12.5 + 0.09 * max(0, max(map(len, names)) - 20)  # long names take room from the panels
+    figure, axes = style.figure(width, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15))
 
     throughput = [r["samples_per_s"] for r in results]
     spread = [r["samples_per_s"] * (r["ci95"] or 0) / r["step_time"] if r["step_time"] else 0 for r in results]

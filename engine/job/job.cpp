@@ -315,6 +315,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.recovery = keys.recovery;
   job.autotune = keys.autotune;
   job.shares = keys.shares;
+  job.micro_batch = static_cast<int>(keys.micro_batch.value_or(0));
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)

@@ -137,6 +137,8 @@ struct Job {
   Recovery recovery = {};
   /// Of a plan whose shares the job does not list.
   Shares shares = Shares::equal;
+  /// method.micro_batch, for the planner: samples of a replica in each micro-batch; 0: not stated.
+  int micro_batch = 0;
   /// method.autotune: the planner chooses the buckets and the cycle of a coordinator.
   bool autotune = false;
 };

@@ -94,6 +94,7 @@ void read_method(const Config& c, JobKeys& keys) {
   const bool divided = keys.cp.value_or(1) > 1;
   plan.mesh.order = c.text("order", divided ? "pp,dp,cp,tp" : "pp,dp,tp", orders_of_axes(divided));
   plan.exchange.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
+  keys.micro_batch = c.maybe_integer("micro_batch", samples);
   keys.micro_batches = c.maybe_integer("micro_batches", count);
   read_shares(c, keys);
   plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));

@@ -20,9 +20,9 @@ struct JobKeys {
   model::ModelChanges model_changes = {};
   software::Software software = {};
   plan::Plan plan = {};  // only the fields that no other key determines
-  std::optional<std::int64_t> pp = {}, dp = {}, cp = {}, tp = {}, servers = {}, micro_batches = {},
-                              global_batch = {}, seq_len = {}, warmup_steps = {},
-                              adaptive_warmup_steps = {};
+  std::optional<std::int64_t> pp = {}, dp = {}, cp = {}, tp = {}, servers = {}, micro_batch = {},
+                              micro_batches = {}, global_batch = {}, seq_len = {},
+                              warmup_steps = {}, adaptive_warmup_steps = {};
   bool autotune = false;
   bool dp_of_shares = false;  // dp was not stated: it is the number of shares
   Shares shares = Shares::equal;

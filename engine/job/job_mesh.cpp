@@ -69,6 +69,43 @@ int default_micro_batches(const plan::Plan& plan, int samples, int limit) {
   throw Refused({fmt::format("{}.{}", section, key), file.section(section).error(key, why).what()});
 }
 
+/// The numbers of a batch that keys state, where method.micro_batch says how many samples a replica
+/// takes at once: global_batch = micro_batch x dp x micro_batches. Whichever of the others is not
+/// stated follows.
+JobKeys with_micro_batch(const Config& file, JobKeys keys, const plan::Plan& plan) {
+  if (!keys.micro_batch) return keys;
+  const std::int64_t at_once = *keys.micro_batch * plan.mesh.dp;
+  if (!keys.global_batch) {
+    keys.micro_batches = keys.micro_batches.value_or(plan.mesh.pp == 1 ? 1 : 4 * plan.mesh.pp);
+    keys.global_batch = at_once * *keys.micro_batches;
+    if (*keys.global_batch > std::numeric_limits<int>::max())
+      refuse_in(file, "method", "micro_batch",
+                fmt::format("{} x dp {} x {} micro-batches are a global batch of {}; at most {}",
+                            *keys.micro_batch, plan.mesh.dp, *keys.micro_batches,
+                            *keys.global_batch, std::numeric_limits<int>::max()));
+    return keys;
+  }
+  const std::int64_t batch = *keys.global_batch;
+  if (batch % at_once != 0) {
+    const int share = static_cast<int>(batch / plan.mesh.dp);
+    refuse_in(file, "method", "micro_batch",
+              fmt::format("{} samples on each of {} replicas must divide train.global_batch {}; "
+                          "nearest: {}",
+                          *keys.micro_batch, plan.mesh.dp, batch,
+                          batch % plan.mesh.dp == 0
+                              ? nearest_divisor(share, static_cast<int>(*keys.micro_batch))
+                              : 1));
+  }
+  if (keys.micro_batches && *keys.micro_batches != batch / at_once)
+    refuse_in(
+        file, "method", "micro_batches",
+        fmt::format("{}: train.global_batch {} is {} micro-batches of method.micro_batch {} "
+                    "samples on {} replicas; leave one of the three out",
+                    *keys.micro_batches, batch, batch / at_once, *keys.micro_batch, plan.mesh.dp));
+  keys.micro_batches = batch / at_once;
+  return keys;
+}
+
 /// Batch of a plan with stated shares: global_batch = sum of shares x micro_batches. Whichever of
 /// the two is not stated follows from the other.
 void fill_shared_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
@@ -108,8 +145,14 @@ void fill_batch_by_speed(const Config& file, const JobKeys& keys, plan::Plan& pl
   for (int i = 0; i < samples % dp; ++i) ++plan.schedule.shares[static_cast<std::size_t>(i)];
 }
 
-void fill_batch(const Config& file, const JobKeys& keys, plan::Plan& plan) {
-  if (!plan.schedule.shares.empty()) return fill_shared_batch(file, keys, plan);
+void fill_batch(const Config& file, const JobKeys& stated, plan::Plan& plan) {
+  if (!plan.schedule.shares.empty() && stated.micro_batch)
+    refuse_in(file, "method", "micro_batch",
+              fmt::format("{}: method.shares says how many samples each replica takes at once; "
+                          "leave it out",
+                          *stated.micro_batch));
+  if (!plan.schedule.shares.empty()) return fill_shared_batch(file, stated, plan);
+  const JobKeys keys = with_micro_batch(file, stated, plan);
   plan.schedule.global_batch = static_cast<int>(
       keys.global_batch.value_or(std::int64_t{16} * plan.mesh.pp * plan.mesh.dp * plan.mesh.tp));
   if (keys.shares == Shares::speed && plan.mesh.dp > 1)

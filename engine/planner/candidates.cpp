@@ -96,8 +96,7 @@ class Enumeration {
                    fmt::format("train.global_batch={}", dp));
     for (const std::string& order : orders(plan)) {
       plan.mesh.order = order;
-      for (const int m : choices("micro_batches", job_.plan.schedule.micro_batches,
-                                 divisors(plan.schedule.global_batch))) {
+      for (const int m : numbers_of_micro_batches(plan)) {
         plan.schedule.micro_batches = m;
         if (m * dp > plan.schedule.global_batch) continue;
         for (const std::vector<int>& shares : share_choices(plan)) {
@@ -106,6 +105,17 @@ class Enumeration {
         }
       }
     }
+  }
+
+  /// Those that fit what the job states of micro_batches and micro_batch.
+  std::vector<int> numbers_of_micro_batches(const plan::Plan& plan) const {
+    std::vector<int> numbers = choices("micro_batches", job_.plan.schedule.micro_batches,
+                                       divisors(plan.schedule.global_batch));
+    if (job_.micro_batch > 0)
+      std::erase_if(numbers, [&](int m) {
+        return std::int64_t{m} * job_.micro_batch * plan.mesh.dp != plan.schedule.global_batch;
+      });
+    return numbers;
   }
 
   /// Whether the profile has times of this model on a kind of device in use, but none with this tp.

@@ -106,6 +106,27 @@ TEST(Job, SharesBySpeedNeedAWholeNumberOfSamplesAMicroBatch) {
       HasSubstr("the planner chooses how many samples each replica takes"));
 }
 
+TEST(Job, AMicroBatchIsStatedInSamplesOrByNumber) {
+  EXPECT_EQ(mesh(parse({"method.micro_batch=4"})), "pp 1 dp 32 tp 1 M 1 batch 128");
+  EXPECT_EQ(mesh(parse({"method.micro_batch=4", "train.global_batch=512"})),
+            "pp 1 dp 32 tp 1 M 4 batch 512");
+  EXPECT_EQ(mesh(parse({"method.micro_batch=2", "method.name=1f1b", "method.pp=2"})),
+            "pp 2 dp 16 tp 1 M 8 batch 256");
+  EXPECT_EQ(mesh(parse({"method.micro_batch=2", "method.micro_batches=3"})),
+            "pp 1 dp 32 tp 1 M 3 batch 192");
+  EXPECT_EQ(mesh(parse({"method.micro_batch=2", "method.shares=speed", "train.global_batch=128"})),
+            "pp 1 dp 32 tp 1 M 2 batch 128");
+  EXPECT_THAT(error_of({"method.micro_batch=3", "train.global_batch=512"}),
+              HasSubstr("method.micro_batch\": 3 samples on each of 32 replicas must divide "
+                        "train.global_batch 512; nearest: 2"));
+  EXPECT_THAT(
+      error_of({"method.micro_batch=4", "train.global_batch=512", "method.micro_batches=2"}),
+      HasSubstr("is 4 micro-batches of method.micro_batch 4 samples on 32 replicas; leave one"));
+  EXPECT_THAT(error_of({"method.micro_batch=1", "method.shares=[3,1]", "cluster.world_size=2"}),
+              HasSubstr("leave it out"));
+  EXPECT_THAT(error_of({"method.micro_batch=0"}), HasSubstr("method.micro_batch"));
+}
+
 TEST(Job, DefaultsFollowTheMethod) {
   EXPECT_EQ(mesh(parse({"method.name=1f1b"})), "pp 4 dp 8 tp 1 M 16 batch 512");
   EXPECT_EQ(mesh(parse({"method.name=1f1b", "method.pp=2"})), "pp 2 dp 16 tp 1 M 8 batch 512");
