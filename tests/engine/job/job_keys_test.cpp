@@ -44,6 +44,7 @@ const std::map<std::string, Words> out_of_range = {
     {"model.hidden", {"0", "-1", "99999999999"}},
     {"model.heads", {"0", "-1", "99999999999"}},
     {"model.kv_heads", {"0", "-1", "99999999999"}},
+    {"model.head_dim", {"0", "-1", "99999999999"}},
     {"model.ffn", {"0", "-1", "99999999999"}},
     {"model.vocab", {"0", "-1", "99999999999"}},
     {"model.padded_vocab", {"0", "-1", "99999999999"}},
