@@ -17,7 +17,6 @@
 namespace rehearse::runtime {
 namespace {
 
-constexpr std::uint32_t transfer_magic = 0x52485431;
 // Size of the landing buffer: received bytes are summed while in the second-level cache.
 constexpr std::size_t landing_bytes = 256 << 10;
 // Bytes that one system call may move before the other direction has its turn.
@@ -106,8 +105,7 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     active.header_done += of_header;
     n -= of_header;
     if (active.receive && active.header_done == sizeof *header &&
-        (header->magic != transfer_magic || header->sequence != active.line->sequence ||
-         header->bytes != active.bytes)) {
+        *header != TransferHeader{.sequence = active.line->sequence, .bytes = active.bytes}) {
       throw_broken(active,
                    fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
                                header->sequence),
@@ -157,7 +155,7 @@ void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline s
 void SocketCommunicator::move_all(std::span<Active> active, const CollectiveSpec* spec) {
   for (Active& a : active) {
     a.line = &line(a.receive, a.peer);
-    if (!a.receive) a.header = {transfer_magic, 0, a.bytes};
+    if (!a.receive) a.header.bytes = a.bytes;
   }
   auto moved_at = Clock::now();
   for (;;) {

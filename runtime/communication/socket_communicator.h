@@ -21,15 +21,10 @@
 
 #include "engine/collectives/schedule.h"
 #include "runtime/communication/communicator.h"
+#include "runtime/communication/data_frame.h"
 #include "runtime/communication/switchboard.h"
 
 namespace rehearse::runtime {
-
-/// Sent before every payload, so that two ranks that disagree find out at once.
-struct TransferHeader {
-  std::uint32_t magic = 0, sequence = 0;
-  std::uint64_t bytes = 0;
-};
 
 class SocketCommunicator : public Communicator {
  public:
