@@ -1,7 +1,6 @@
 #include "runtime/communication/data_frame.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,11 +35,11 @@ std::span<std::byte> room_in(Letter& letter) {
 
 }  // namespace
 
-Reading read_letter(int fd, Letter& letter,
+Reading read_letter(ByteStream& stream, Letter& letter,
                     const std::function<std::vector<std::byte>(std::size_t)>& buffer) {
   for (;;) {
     const std::span<std::byte> room = room_in(letter);
-    const ssize_t n = ::recv(fd, room.data(), room.size(), MSG_DONTWAIT);
+    const ssize_t n = stream.receive(room);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return Reading::incomplete;
     if (n <= 0 && letter.done == 0) return Reading::ended;

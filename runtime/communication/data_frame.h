@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/program/program.h"
+#include "runtime/control/stream.h"
 
 namespace rehearse::runtime {
 
@@ -44,11 +45,11 @@ struct Letter {
 };
 
 enum class Reading : std::uint8_t { incomplete, complete, ended };
-/// Reads more of a letter from a non-blocking socket, as far as it has come. `buffer`: memory for a
+/// Reads more of a letter from a connection, as far as it has come. `buffer`: memory for a
 /// payload of so many bytes, or empty; without it, memory grows with what has come, whatever the
 /// header says. Throws BackendError when the header is no letter's, or the connection ends in the
-/// middle of one.
-Reading read_letter(int fd, Letter& letter,
+/// middle of one, or was changed on its way.
+Reading read_letter(ByteStream& stream, Letter& letter,
                     const std::function<std::vector<std::byte>(std::size_t)>& buffer);
 
 }  // namespace rehearse::runtime

@@ -30,9 +30,9 @@ SocketMailbox::SocketMailbox(Switchboard& switchboard, const Control& control, s
       key_(Switchboard::key_of("mailbox " + channel_, receivers_)),
       bound_(static_cast<std::size_t>(bound.value)),
       patience_(patience) {
-  switchboard_.deliver(key_, this, [this](Id from, Fd fd) {
+  switchboard_.deliver(key_, this, [this](Id from, ByteStream stream) {
     const std::lock_guard lock(mutex_);
-    in_.push_back({.from = from, .fd = std::move(fd)});
+    in_.push_back({.from = from, .stream = std::move(stream)});
     notify(wake_.get());
   });
   thread_ = std::thread([this] { run(); });
@@ -88,17 +88,17 @@ void SocketMailbox::post(Letter letter, Id to) {
     hand_over(std::move(letter));
     return;
   }
-  Fd fd;
+  ByteStream stream;
   bool connected = false;
   {
     const std::lock_guard lock(mutex_);
     connected = out_.contains(to);
   }
-  if (!connected) fd = switchboard_.connect(key_, channel_, to);
+  if (!connected) stream = switchboard_.connect(key_, channel_, to);
   {
     const std::lock_guard lock(mutex_);
     Outgoing& line = out_[to];
-    if (!line.fd) line.fd = std::move(fd);
+    if (!line.stream) line.stream = std::move(stream);
     line.letters.push_back(std::move(letter));
   }
   notify(wake_.get());
@@ -194,7 +194,7 @@ bool SocketMailbox::read(Incoming& line) {
   };
   Reading reading = Reading::ended;
   try {
-    reading = read_letter(line.fd.get(), letter, buffer);
+    reading = read_letter(line.stream, letter, buffer);
   } catch (const BackendError& error) {
     const std::lock_guard lock(mutex_);
     fail(fmt::format("channel {}: from rank {}: {}", channel_, line.from, error.what()));
@@ -222,10 +222,7 @@ bool SocketMailbox::write(Outgoing& line) {
   if (letter.header.bytes > of_payload) {
     parts[count++] = {letter.payload.data() + of_payload, letter.header.bytes - of_payload};
   }
-  msghdr message = {};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t n = ::sendmsg(line.fd.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n = line.stream.send(std::span(parts).first(count));
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   letter.done += static_cast<std::size_t>(n);
   if (letter.done < letter.size()) return true;
@@ -242,23 +239,25 @@ void SocketMailbox::turn() {
   std::vector<pollfd> wait = {{wake_.get(), POLLIN, 0},
                               {verdict_ ? -1 : control_.failure_fd(), POLLIN, 0}};
   std::vector<Incoming*> readers;
+  bool has_input = false;
   std::vector<std::pair<Id, Outgoing*>> writers;
   {
     // Only this thread closes connections, and neither container moves its elements, so the
     // pointers stay valid.
     const std::lock_guard lock(mutex_);
     for (Incoming& line : in_) {
-      if (!line.fd || inbox_bytes_ > bound_) continue;
-      wait.push_back({line.fd.get(), POLLIN, 0});
+      if (!line.stream || inbox_bytes_ > bound_) continue;
+      has_input = has_input || line.stream.has_input();
+      wait.push_back({line.stream.fd(), POLLIN, 0});
       readers.push_back(&line);
     }
     for (auto& [to, line] : out_) {
-      if (!line.fd || line.letters.empty()) continue;
-      wait.push_back({line.fd.get(), POLLOUT, 0});
+      if (!line.stream || line.letters.empty()) continue;
+      wait.push_back({line.stream.fd(), POLLOUT, 0});
       writers.emplace_back(to, &line);
     }
   }
-  poll(wait.data(), wait.size(), -1);
+  poll(wait.data(), wait.size(), has_input ? 0 : -1);
   if (wait[0].revents != 0) clear(wake_.get());
   if (wait[1].revents != 0) {
     const std::lock_guard lock(mutex_);
@@ -266,17 +265,18 @@ void SocketMailbox::turn() {
     changed_.notify_all();
   }
   for (std::size_t i = 0; i < readers.size(); ++i) {
-    if (wait[2 + i].revents == 0 || read(*readers[i])) continue;
+    const bool ready = wait[2 + i].revents != 0 || readers[i]->stream.has_input();
+    if (!ready || read(*readers[i])) continue;
     // The connection has ended: orderly after an `end` letter, else the control plane knows the
     // cause.
     const std::lock_guard lock(mutex_);
-    readers[i]->fd = Fd();
+    readers[i]->stream = ByteStream();
   }
   for (std::size_t i = 0; i < writers.size(); ++i) {
     const auto& [to, line] = writers[i];
     if (wait[2 + readers.size() + i].revents == 0 || write(*line)) continue;
     const std::lock_guard lock(mutex_);
-    line->fd = Fd();
+    line->stream = ByteStream();
     fail(fmt::format("channel {}: the connection to rank {} broke", channel_, to));
   }
 }

@@ -38,11 +38,11 @@ class SocketMailbox : public Mailbox {
  private:
   struct Incoming {
     Id from = none;
-    Fd fd = {};
+    ByteStream stream = {};
     Letter letter = {};
   };
   struct Outgoing {
-    Fd fd = {};
+    ByteStream stream = {};
     std::deque<Letter> letters = {};
   };
 

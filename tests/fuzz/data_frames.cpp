@@ -24,7 +24,7 @@ void letters(std::string_view input) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
     throw std::runtime_error("no pair of sockets");
   Fd writer(ends[0]);
-  const Fd reader(ends[1]);
+  ByteStream reader{Fd(ends[1])};
   if (send(writer.get(), input.data(), input.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(input.size()))
     return;  // longer than the kernel's buffer
@@ -33,7 +33,7 @@ void letters(std::string_view input) {
   std::size_t bytes = 0;
   const auto read = [&] {
     Reading reading = Reading::incomplete;
-    while ((reading = read_letter(reader.get(), letter, no_spare)) == Reading::complete) {
+    while ((reading = read_letter(reader, letter, no_spare)) == Reading::complete) {
       expect(letter.payload.size() == letter.header.bytes,
              "a letter is as long as its header says");
       bytes += letter.size();
