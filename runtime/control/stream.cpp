@@ -40,6 +40,7 @@ struct ByteStream::Sealed {
   std::vector<std::byte> coming = {}, plain = {};
   std::size_t came = 0, given = 0;
   bool opened = false;  // the header of the other direction has come
+  bool broken = false;  // the network has changed something: nothing more is believed
 
   /// How many bytes the next record or header needs, as far as that is known.
   std::size_t needed() const {
@@ -151,17 +152,21 @@ ssize_t ByteStream::send_sealed(std::span<const iovec> parts) {
 ssize_t ByteStream::receive_sealed(std::span<const iovec> parts) {
   Sealed& s = *sealed_;
   while (!has_input()) {
-    const std::size_t needed = s.needed();
+    const std::size_t needed = s.broken ? 0 : s.needed();
     if (needed > s.came) {
       s.coming.resize(needed);
       const ssize_t n = ::recv(fd_.get(), s.coming.data() + s.came, needed - s.came, MSG_DONTWAIT);
       if (n <= 0) return n;
       s.came += static_cast<std::size_t>(n);
     }
-    if (needed == 0 || (s.came == needed && needed == s.needed() && !s.open()))
+    if (needed == 0 || (s.came == needed && needed == s.needed() && !s.open())) {
+      s.broken = true;
+      s.plain.clear();  // nothing of it was sent
+      s.given = 0;
       throw BackendError(fmt::format(
           "encrypted bytes from {} are not those that were sent: the network has changed them",
           peer_address(fd_.get())));
+    }
   }
   std::size_t moved = 0;
   for (const iovec& part : parts) {
