@@ -176,7 +176,8 @@ nlohmann::ordered_json to_json(const std::vector<runtime::OpenPort>& ports) {
                     {"port", p.port},
                     {"one_host", address(p.one_host)},
                     {"several_hosts", address(p.several_hosts)},
-                    {"proven", p.proven}});
+                    {"proven", p.proven},
+                    {"encrypted", p.encrypted}});
   return list;
 }
 
@@ -191,11 +192,11 @@ std::string text_of(const std::vector<Finding>& findings) {
 
 std::string text_of(const std::vector<runtime::OpenPort>& ports) {
   const auto address = [](const std::string& text) { return text.empty() ? "none" : text; };
-  std::vector<std::vector<std::string>> rows{
-      {"port of a run for", "proven", "on one host", "on several", "opened by", "number"}};
+  std::vector<std::vector<std::string>> rows{{"port of a run for", "proven", "encrypted",
+                                              "on one host", "on several", "opened by", "number"}};
   for (const runtime::OpenPort& p : ports)
-    rows.push_back({p.what, p.proven ? "yes" : "no", address(p.one_host), address(p.several_hosts),
-                    p.opened_by, p.port});
+    rows.push_back({p.what, p.proven ? "yes" : "no", p.encrypted ? "yes" : "no",
+                    address(p.one_host), address(p.several_hosts), p.opened_by, p.port});
   return table(rows) +
          "proven: a connection is closed unless it proves that it belongs to the run "
          "(docs/security.md)\n";
@@ -204,9 +205,9 @@ std::string text_of(const std::vector<runtime::OpenPort>& ports) {
 int run_doctor(const Context& context, const std::string& job) {
   const job::Run run = job.empty() ? job::Run() : load(job, context.set).run;
   const Finding torch = trainer();
+  const auto ports = torch.found ? training().ports(run) : std::vector<runtime::OpenPort>();
   const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
                                       python(), gpus(),   plugin(),    compiler(), files()};
-  const auto ports = torch.found ? training().ports(run) : std::vector<runtime::OpenPort>();
   if (context.json) {
     const nlohmann::ordered_json out{{"schema_version", 1},
                                      {"version", REHEARSE_VERSION},
@@ -226,7 +227,7 @@ void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, "doctor",
       "Say what was found, what is missing, what that disables, and which ports a run opens",
-      "  rehearse doctor\n  rehearse doctor --json\n  rehearse doctor job.toml");
+      "  rehearse doctor\n  rehearse doctor --json\n  rehearse doctor experiments/demo-ddp.toml");
   auto job = std::make_shared<std::string>();
   add_job(*command, *job)->required(false);
   command->callback(

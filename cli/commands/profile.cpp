@@ -116,6 +116,10 @@ void add_profile(CLI::App& app, Context& context) {
                  "Measure no communication: the job's platform states it")
       ->excludes(cluster);
   command
+      ->add_flag("--encrypt", options->encrypt,
+                 "Measure connections as run.encrypt = true makes them")
+      ->excludes(cluster);
+  command
       ->add_option("--ranks-on", options->ranks_on,
                    "The platform whose device i rank i stands on; default: this host")
       ->type_name("NAME")

@@ -15,7 +15,7 @@ struct ProfileOptions {
   std::vector<std::string> merge = {};
   std::vector<int> samples = {1, 2, 4}, tp = {1};
   int nproc = 0, seq_len = 0, threads = 0;
-  bool no_network = false;
+  bool no_network = false, encrypt = false;
 };
 
 /// Simulates the measurements on the cluster `options.cluster`. --set may set keys of [disturb],

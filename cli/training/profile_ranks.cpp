@@ -23,6 +23,7 @@ int profile_ranks(const Context& context, const ProfileOptions& options) {
   settings.threads = options.threads;
   settings.cluster = options.ranks_on;
   settings.network = !options.no_network;
+  settings.encrypt = options.encrypt;
   const runtime::Environment environment = runtime::detect_environment();
   std::optional<Teller> teller;
   if (environment.rank == 0)

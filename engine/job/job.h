@@ -113,6 +113,7 @@ struct Run {
   std::string interface = {};    // by which ranks on other hosts reach this one; empty: found
   std::string secret_file = {};  // that all hosts share; empty: none
   bool trust_network = false;    // ranks on several hosts may do without a secret
+  bool encrypt = false;          // connections between ranks
 };
 
 /// How method.shares divides the samples of a micro-batch among replicas. speed: each replica gets

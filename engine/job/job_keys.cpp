@@ -228,6 +228,11 @@ void read_run(const Config& c, Run& run) {
   run.interface = c.text("interface", "");
   run.secret_file = c.text("secret_file", "");
   run.trust_network = c.flag("trust_network", false);
+  run.encrypt = c.flag("encrypt", false);
+  if (run.encrypt && run.transport == Transport::gloo)
+    throw c.error("encrypt",
+                  "gloo opens connections of its own, which it cannot encrypt; leave run.transport "
+                  "at sockets");
   if (run.heartbeat > longest)
     throw c.error("heartbeat",
                   fmt::format("{} must be at most a quarter of run.timeout {}, or a healthy peer "

@@ -147,16 +147,24 @@ std::string to_json(const std::vector<HeldCheckpoint>& held) {
 }
 
 std::vector<HeldCheckpoint> held_from_json(const std::string& text) {
+  const char* broken = "a rank's list of checkpoints is broken";
+  // The library would convert what is no whole number, with an undefined result if it is large.
+  const auto whole = [&](const json& number) {
+    if (!number.is_number_integer()) throw BackendError(broken);
+    return number;
+  };
   std::vector<HeldCheckpoint> all;
   try {
-    for (const json& h : json::parse(text))
-      all.push_back({.step = h.at("step"),
-                     .identity = h.at("identity"),
-                     .files = h.at("files"),
-                     .paths = h.at("paths"),
-                     .damaged = h.at("damaged")});
+    for (const json& h : json::parse(text)) {
+      HeldCheckpoint& held = all.emplace_back();
+      held.step = whole(h.at("step"));
+      held.identity = whole(h.at("identity"));
+      for (const auto& [file, bytes] : h.at("files").items()) held.files[file] = whole(bytes);
+      held.paths = h.at("paths");
+      held.damaged = h.at("damaged");
+    }
   } catch (const json::exception&) {
-    throw BackendError("a rank's list of checkpoints is broken");
+    throw BackendError(broken);
   }
   return all;
 }

@@ -40,6 +40,7 @@ std::vector<OpenPort> ports_of(const job::Run& run) {
                    .one_host = "all",
                    .several_hosts = "all",
                    .proven = false});
+  for (OpenPort& port : ports) port.encrypted = port.proven && run.encrypt;
   return ports;
 }
 

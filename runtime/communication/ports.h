@@ -18,6 +18,7 @@ struct OpenPort {
   /// Whether nothing but one frame is read before the other end has proven that it belongs to the
   /// run (runtime/control/door.h).
   bool proven = true;
+  bool encrypted = false;  // everything after the proof
 };
 
 /// Those that a run with these settings would open if rank 0 were on this machine. Throws

@@ -17,7 +17,6 @@
 namespace rehearse::runtime {
 namespace {
 
-constexpr std::uint32_t transfer_magic = 0x52485431;
 // Size of the landing buffer: received bytes are summed while in the second-level cache.
 constexpr std::size_t landing_bytes = 256 << 10;
 // Bytes that one system call may move before the other direction has its turn.
@@ -57,10 +56,10 @@ SocketCommunicator::~SocketCommunicator() = default;
 SocketCommunicator::Connection& SocketCommunicator::line(bool receive, int peer) {
   const auto index = static_cast<std::size_t>(peer);
   Connection& line = receive ? in_[index] : out_[index];
-  if (!line.fd) {
+  if (!line.stream) {
     const Id rank = ranks()[index];
-    line.fd = receive ? switchboard_.await(key_, channel(), rank)
-                      : switchboard_.connect(key_, channel(), rank);
+    line.stream = receive ? switchboard_.await(key_, channel(), rank)
+                          : switchboard_.connect(key_, channel(), rank);
   }
   return line;
 }
@@ -72,6 +71,16 @@ void SocketCommunicator::throw_broken(const Active& active, const std::string& w
   control_.blame(fmt::format("channel {}: {} rank {} ({} of {} bytes, transfer {}{})", channel(),
                              what, ranks()[static_cast<std::size_t>(active.peer)], active.done,
                              active.bytes, active.line->sequence, where));
+}
+
+ssize_t SocketCommunicator::move(Active& active, std::span<iovec> parts) const {
+  if (!active.receive) return active.line->stream.send(parts);
+  try {
+    return active.line->stream.receive(parts);
+  } catch (const BackendError& error) {
+    throw BackendError(fmt::format("channel {}: from rank {}: {}", channel(),
+                                   ranks()[static_cast<std::size_t>(active.peer)], error.what()));
+  }
 }
 
 /// Sends or receives as much as the kernel allows now. Returns true when bytes moved.
@@ -90,12 +99,7 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     parts[count++] = {landing ? landing_.data() + active.landed : active.data + active.done,
                       std::min(left, room)};
   }
-  msghdr message = {};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const int fd = active.line->fd.get();
-  const ssize_t moved = active.receive ? ::recvmsg(fd, &message, MSG_DONTWAIT)
-                                       : ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t moved = move(active, std::span(parts).first(count));
   if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (moved <= 0) {
     throw_broken(active, moved == 0 ? "connection closed by" : "connection broken to", spec);
@@ -106,8 +110,7 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     active.header_done += of_header;
     n -= of_header;
     if (active.receive && active.header_done == sizeof *header &&
-        (header->magic != transfer_magic || header->sequence != active.line->sequence ||
-         header->bytes != active.bytes)) {
+        *header != TransferHeader{.sequence = active.line->sequence, .bytes = active.bytes}) {
       throw_broken(active,
                    fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
                                header->sequence),
@@ -139,7 +142,7 @@ void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline s
   for (const Active& a : active) {
     if (a.complete() || count == most) continue;
     if (first == nullptr) first = &a;
-    wait[count++] = {a.line->fd.get(), static_cast<short>(a.receive ? POLLIN : POLLOUT), 0};
+    wait[count++] = {a.line->stream.fd(), static_cast<short>(a.receive ? POLLIN : POLLOUT), 0};
   }
   // Transfers beyond `most` are not polled; look at them again after 1 ms.
   const bool all = active.size() < most;
@@ -157,7 +160,7 @@ void SocketCommunicator::wait_for_any(std::span<const Active> active, Deadline s
 void SocketCommunicator::move_all(std::span<Active> active, const CollectiveSpec* spec) {
   for (Active& a : active) {
     a.line = &line(a.receive, a.peer);
-    if (!a.receive) a.header = {transfer_magic, 0, a.bytes};
+    if (!a.receive) a.header.bytes = a.bytes;
   }
   auto moved_at = Clock::now();
   for (;;) {

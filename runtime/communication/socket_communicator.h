@@ -21,15 +21,10 @@
 
 #include "engine/collectives/schedule.h"
 #include "runtime/communication/communicator.h"
+#include "runtime/communication/data_frame.h"
 #include "runtime/communication/switchboard.h"
 
 namespace rehearse::runtime {
-
-/// Sent before every payload, so that two ranks that disagree find out at once.
-struct TransferHeader {
-  std::uint32_t magic = 0, sequence = 0;
-  std::uint64_t bytes = 0;
-};
 
 class SocketCommunicator : public Communicator {
  public:
@@ -53,7 +48,7 @@ class SocketCommunicator : public Communicator {
 
  private:
   struct Connection {  // the connection to or from one peer
-    Fd fd = {};
+    ByteStream stream = {};
     std::uint32_t sequence = 0;
   };
   struct Piece {  // one transfer of a schedule, as this member sees it, in bytes
@@ -72,6 +67,7 @@ class SocketCommunicator : public Communicator {
   Prepared flatten(const collectives::Schedule& schedule, const CollectiveSpec& spec) const;
   void play(const Prepared& prepared, std::byte* source, std::byte* target);
   void move_all(std::span<Active> active, const CollectiveSpec* spec);
+  ssize_t move(Active& active, std::span<iovec> parts) const;
   bool advance(Active& active, const CollectiveSpec* spec);
   void wait_for_any(std::span<const Active> active, Deadline since, const CollectiveSpec* spec);
   [[noreturn]] void throw_broken(const Active& active, const std::string& what,

@@ -16,7 +16,6 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr std::size_t spare_buffers = 8;
-constexpr std::uint64_t longest_letter = 1ULL << 36;  // bytes; far more than a model's gradients
 
 }  // namespace
 
@@ -31,9 +30,9 @@ SocketMailbox::SocketMailbox(Switchboard& switchboard, const Control& control, s
       key_(Switchboard::key_of("mailbox " + channel_, receivers_)),
       bound_(static_cast<std::size_t>(bound.value)),
       patience_(patience) {
-  switchboard_.deliver(key_, this, [this](Id from, Fd fd) {
+  switchboard_.deliver(key_, this, [this](Id from, ByteStream stream) {
     const std::lock_guard lock(mutex_);
-    in_.push_back({.from = from, .fd = std::move(fd)});
+    in_.push_back({.from = from, .stream = std::move(stream)});
     notify(wake_.get());
   });
   thread_ = std::thread([this] { run(); });
@@ -46,20 +45,18 @@ SocketMailbox::~SocketMailbox() {
   thread_.join();
 }
 
-std::vector<std::byte> SocketMailbox::buffer_of(std::size_t bytes) {
+/// One that is not much longer, or an empty one. Called with the mutex held.
+std::vector<std::byte> SocketMailbox::spare_buffer(std::size_t bytes) {
   const auto fits = std::ranges::find_if(
       spare_, [&](const auto& b) { return b.size() >= bytes && b.size() / 2 <= bytes; });
-  std::vector<std::byte> buffer;
-  if (fits != spare_.end()) {
-    buffer = std::move(*fits);
-    spare_.erase(fits);
-  }
-  if (buffer.size() < bytes) buffer.resize(bytes);
+  if (fits == spare_.end()) return {};
+  std::vector<std::byte> buffer = std::move(*fits);
+  spare_.erase(fits);
   return buffer;
 }
 
 void SocketMailbox::put(Buffer payload, Id to_rank, bool last) {
-  MailboxMessage letter;
+  Letter letter;
   letter.from = static_cast<Id>(control_.environment().rank);
   const auto bytes = static_cast<std::size_t>(payload.bytes());
   letter.header.bytes = bytes;
@@ -75,40 +72,41 @@ void SocketMailbox::put(Buffer payload, Id to_rank, bool last) {
           fmt::format("channel {}: rank {} has not taken what lies in the mailbox for {}", channel_,
                       to_rank, to_text(patience_)));
     }
-    letter.payload = buffer_of(bytes);
+    letter.payload = spare_buffer(bytes);
     outbox_bytes_ += bytes;
   }
+  if (letter.payload.size() < bytes) letter.payload.resize(bytes);
   if (bytes > 0) std::memcpy(letter.payload.data(), payload.data, bytes);
   post(std::move(letter), to_rank);
 }
 
-void SocketMailbox::post(MailboxMessage letter, Id to) {
+void SocketMailbox::post(Letter letter, Id to) {
   if (to == static_cast<Id>(control_.environment().rank)) {
     const std::lock_guard lock(mutex_);
     outbox_bytes_ -= letter.header.bytes;
-    letter.done = sizeof(Header) + letter.header.bytes;
+    letter.done = letter.size();
     hand_over(std::move(letter));
     return;
   }
-  Fd fd;
+  ByteStream stream;
   bool connected = false;
   {
     const std::lock_guard lock(mutex_);
     connected = out_.contains(to);
   }
-  if (!connected) fd = switchboard_.connect(key_, channel_, to);
+  if (!connected) stream = switchboard_.connect(key_, channel_, to);
   {
     const std::lock_guard lock(mutex_);
     Outgoing& line = out_[to];
-    if (!line.fd) line.fd = std::move(fd);
+    if (!line.stream) line.stream = std::move(stream);
     line.letters.push_back(std::move(letter));
   }
   notify(wake_.get());
 }
 
 /// Puts a complete letter into the inbox, or counts a sender's end. Called with the mutex held.
-void SocketMailbox::hand_over(MailboxMessage letter) {
-  if (letter.header.sort == FrameKind::end) {
+void SocketMailbox::hand_over(Letter letter) {
+  if (letter.header.kind == LetterKind::end) {
     ++ended_;
   } else {
     inbox_bytes_ += letter.header.bytes;
@@ -121,7 +119,7 @@ bool SocketMailbox::nothing_can_come() const { return inbox_.empty() && ended_ >
 
 /// Copies the first letter of the inbox to `target`. Called with the mutex held and a letter there.
 Delivery SocketMailbox::pop_message(Buffer target) {
-  MailboxMessage letter = std::move(inbox_.front());
+  Letter letter = std::move(inbox_.front());
   inbox_.pop_front();
   const std::size_t bytes = letter.header.bytes;
   if (bytes != static_cast<std::size_t>(target.bytes())) {
@@ -160,9 +158,9 @@ void SocketMailbox::close() {
   const auto own = static_cast<Id>(control_.environment().rank);
   if (std::exchange(closed_, true) || std::ranges::find(senders_, own) == senders_.end()) return;
   for (const Id to : receivers_) {
-    MailboxMessage letter;
+    Letter letter;
     letter.from = own;
-    letter.header.sort = FrameKind::end;
+    letter.header.kind = LetterKind::end;
     post(std::move(letter), to);
   }
   std::unique_lock lock(mutex_);
@@ -188,63 +186,46 @@ void SocketMailbox::fail(const std::string& what) {
 
 /// Reads at most one letter of a connection. Returns false when the connection has ended.
 bool SocketMailbox::read(Incoming& line) {
-  MailboxMessage& letter = line.letter;
+  Letter& letter = line.letter;
   letter.from = line.from;
-  for (;;) {
-    std::byte* into = nullptr;
-    std::size_t left = 0;
-    if (letter.done < sizeof(Header)) {
-      into = reinterpret_cast<std::byte*>(&letter.header) + letter.done;
-      left = sizeof(Header) - letter.done;
-    } else {
-      const std::size_t of_payload = letter.done - sizeof(Header);
-      into = letter.payload.data() + of_payload;
-      left = letter.header.bytes - of_payload;
-    }
-    const ssize_t n = ::recv(line.fd.get(), into, left, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (n <= 0) return false;
-    letter.done += static_cast<std::size_t>(n);
-    if (letter.done < sizeof(Header)) continue;
+  const auto buffer = [this](std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (letter.done == sizeof(Header)) {
-      const bool letters = letter.header.sort == FrameKind::letter;
-      const bool end = letter.header.sort == FrameKind::end && letter.header.bytes == 0;
-      if ((!letters && !end) || letter.header.bytes > longest_letter) {
-        fail(
-            fmt::format("channel {}: rank {} sent bytes that are no message", channel_, line.from));
-        return false;
-      }
-      letter.payload = buffer_of(letter.header.bytes);
-    }
-    if (letter.done < sizeof(Header) + letter.header.bytes) continue;
+    return spare_buffer(bytes);
+  };
+  Reading reading = Reading::ended;
+  try {
+    reading = read_letter(line.stream, letter, buffer);
+  } catch (const BackendError& error) {
+    const std::lock_guard lock(mutex_);
+    fail(fmt::format("channel {}: from rank {}: {}", channel_, line.from, error.what()));
+  }
+  if (reading == Reading::complete) {
+    const std::lock_guard lock(mutex_);
     received_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
     hand_over(std::exchange(letter, {}));
-    return true;  // now the other connections
   }
+  return reading != Reading::ended;
 }
 
 /// Sends as much of the first letter as the kernel takes. Returns false when the connection has
 /// ended.
 bool SocketMailbox::write(Outgoing& line) {
-  MailboxMessage& letter = line.letters.front();
+  Letter& letter = line.letters.front();
   std::array<iovec, 2> parts = {};
   std::size_t count = 0;
-  if (letter.done < sizeof(Header)) {
+  if (letter.done < sizeof(LetterHeader)) {
     parts[count++] = {reinterpret_cast<std::byte*>(&letter.header) + letter.done,
-                      sizeof(Header) - letter.done};
+                      sizeof(LetterHeader) - letter.done};
   }
-  const std::size_t of_payload = letter.done < sizeof(Header) ? 0 : letter.done - sizeof(Header);
+  const std::size_t of_payload =
+      letter.done < sizeof(LetterHeader) ? 0 : letter.done - sizeof(LetterHeader);
   if (letter.header.bytes > of_payload) {
     parts[count++] = {letter.payload.data() + of_payload, letter.header.bytes - of_payload};
   }
-  msghdr message = {};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t n = ::sendmsg(line.fd.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n = line.stream.send(std::span(parts).first(count));
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   letter.done += static_cast<std::size_t>(n);
-  if (letter.done < sizeof(Header) + letter.header.bytes) return true;
+  if (letter.done < letter.size()) return true;
   const std::lock_guard lock(mutex_);
   outbox_bytes_ -= letter.header.bytes;
   sent_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
@@ -258,23 +239,25 @@ void SocketMailbox::turn() {
   std::vector<pollfd> wait = {{wake_.get(), POLLIN, 0},
                               {verdict_ ? -1 : control_.failure_fd(), POLLIN, 0}};
   std::vector<Incoming*> readers;
+  bool has_input = false;
   std::vector<std::pair<Id, Outgoing*>> writers;
   {
     // Only this thread closes connections, and neither container moves its elements, so the
     // pointers stay valid.
     const std::lock_guard lock(mutex_);
     for (Incoming& line : in_) {
-      if (!line.fd || inbox_bytes_ > bound_) continue;
-      wait.push_back({line.fd.get(), POLLIN, 0});
+      if (!line.stream || inbox_bytes_ > bound_) continue;
+      has_input = has_input || line.stream.has_input();
+      wait.push_back({line.stream.fd(), POLLIN, 0});
       readers.push_back(&line);
     }
     for (auto& [to, line] : out_) {
-      if (!line.fd || line.letters.empty()) continue;
-      wait.push_back({line.fd.get(), POLLOUT, 0});
+      if (!line.stream || line.letters.empty()) continue;
+      wait.push_back({line.stream.fd(), POLLOUT, 0});
       writers.emplace_back(to, &line);
     }
   }
-  poll(wait.data(), wait.size(), -1);
+  poll(wait.data(), wait.size(), has_input ? 0 : -1);
   if (wait[0].revents != 0) clear(wake_.get());
   if (wait[1].revents != 0) {
     const std::lock_guard lock(mutex_);
@@ -282,17 +265,18 @@ void SocketMailbox::turn() {
     changed_.notify_all();
   }
   for (std::size_t i = 0; i < readers.size(); ++i) {
-    if (wait[2 + i].revents == 0 || read(*readers[i])) continue;
+    const bool ready = wait[2 + i].revents != 0 || readers[i]->stream.has_input();
+    if (!ready || read(*readers[i])) continue;
     // The connection has ended: orderly after an `end` letter, else the control plane knows the
     // cause.
     const std::lock_guard lock(mutex_);
-    readers[i]->fd = Fd();
+    readers[i]->stream = ByteStream();
   }
   for (std::size_t i = 0; i < writers.size(); ++i) {
     const auto& [to, line] = writers[i];
     if (wait[2 + readers.size() + i].revents == 0 || write(*line)) continue;
     const std::lock_guard lock(mutex_);
-    line->fd = Fd();
+    line->stream = ByteStream();
     fail(fmt::format("channel {}: the connection to rank {} broke", channel_, to));
   }
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/communication/communicator.h"
+#include "runtime/communication/data_frame.h"
 #include "runtime/communication/switchboard.h"
 
 namespace rehearse::runtime {
@@ -35,31 +36,19 @@ class SocketMailbox : public Mailbox {
   Traffic traffic() const override;
 
  private:
-  enum class FrameKind : std::uint32_t { letter = 0x5248544c, end = 0x52485445 };
-  struct Header {
-    FrameKind sort = FrameKind::letter;
-    std::uint32_t last = 0;  // 1: the sender's last letter to this receiver
-    std::uint64_t bytes = 0;
-  };
-  struct MailboxMessage {
-    Id from = none;
-    Header header = {};
-    std::vector<std::byte> payload = {};  // may be longer than header.bytes
-    std::size_t done = 0;                 // bytes of header and payload sent or received
-  };
   struct Incoming {
     Id from = none;
-    Fd fd = {};
-    MailboxMessage letter = {};
+    ByteStream stream = {};
+    Letter letter = {};
   };
   struct Outgoing {
-    Fd fd = {};
-    std::deque<MailboxMessage> letters = {};
+    ByteStream stream = {};
+    std::deque<Letter> letters = {};
   };
 
-  void post(MailboxMessage letter, Id to);
-  std::vector<std::byte> buffer_of(std::size_t bytes);
-  void hand_over(MailboxMessage letter);
+  void post(Letter letter, Id to);
+  std::vector<std::byte> spare_buffer(std::size_t bytes);
+  void hand_over(Letter letter);
   Delivery pop_message(Buffer target);
   bool nothing_can_come() const;
   void run();
@@ -79,7 +68,7 @@ class SocketMailbox : public Mailbox {
 
   mutable std::mutex mutex_ = {};
   std::condition_variable changed_ = {};
-  std::deque<MailboxMessage> inbox_ = {};
+  std::deque<Letter> inbox_ = {};
   std::map<Id, Outgoing> out_ = {};
   std::deque<Incoming> in_ = {};
   std::vector<std::vector<std::byte>> spare_ = {};

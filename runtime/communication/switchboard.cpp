@@ -32,10 +32,10 @@ struct Switchboard::Impl {
   std::vector<Place> places = {};  // where ranks listen
   std::mutex mutex = {};
   std::condition_variable changed = {};
-  std::map<std::pair<std::uint64_t, Id>, std::deque<Fd>> waiting = {};
+  std::map<std::pair<std::uint64_t, Id>, std::deque<ByteStream>> waiting = {};
   struct Taker {
     const void* owner = nullptr;
-    std::function<void(Id, Fd)> take = {};
+    std::function<void(Id, ByteStream)> take = {};
   };
   std::map<std::uint64_t, Taker> takers = {};
   std::atomic<bool> ending = false;
@@ -44,7 +44,10 @@ struct Switchboard::Impl {
   explicit Impl(Control& control_in)
       : control(control_in),
         door(listen_on(0, Members::address(control)), Members::data_secret(control),
-             {.purpose = Purpose::data, .to = self(), .start = start()}) {
+             {.purpose = Purpose::data,
+              .encrypted = control.options().encrypt,
+              .to = self(),
+              .start = start()}) {
     const std::string own =
         fmt::format("{} {}", Members::address(control), port_of(door.listener()));
     for (const std::string& text : control.gather("data address", own)) {
@@ -60,14 +63,14 @@ struct Switchboard::Impl {
   std::uint32_t self() const { return static_cast<std::uint32_t>(control.environment().rank); }
   std::uint32_t start() const { return static_cast<std::uint32_t>(control.environment().start); }
 
-  void admit(const Caller& caller, Fd fd) {
+  void admit(const Caller& caller, ByteStream stream) {
     if (caller.from >= places.size()) return;
     const std::lock_guard lock(mutex);
     if (const auto taker = takers.find(caller.channel); taker != takers.end()) {
-      taker->second.take(caller.from, std::move(fd));
+      taker->second.take(caller.from, std::move(stream));
       return;
     }
-    waiting[{caller.channel, caller.from}].push_back(std::move(fd));
+    waiting[{caller.channel, caller.from}].push_back(std::move(stream));
     changed.notify_all();
   }
 
@@ -76,7 +79,8 @@ struct Switchboard::Impl {
       std::vector<pollfd> wait = {{wake.get(), POLLIN, 0}};
       door.add_to(wait);
       poll(wait.data(), wait.size(), door.milliseconds());
-      door.turn([this](const Caller& caller, Fd fd) { admit(caller, std::move(fd)); });
+      door.turn(
+          [this](const Caller& caller, ByteStream stream) { admit(caller, std::move(stream)); });
     }
   }
 };
@@ -101,23 +105,24 @@ std::uint64_t Switchboard::key_of(const std::string& channel, const std::vector<
   return hash;
 }
 
-Fd Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {
+ByteStream Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {
   const auto deadline = Clock::now() + to_duration(impl_->control.options().join);
   try {
     const auto& [address, port] = impl_->places[to];
     const Caller self{.purpose = Purpose::data,
+                      .encrypted = impl_->control.options().encrypt,
                       .from = impl_->self(),
                       .to = to,
                       .start = impl_->start(),
                       .channel = key};
-    Fd fd = connect_as(self, Members::data_secret(impl_->control), address, port, deadline,
-                       impl_->control.failure_fd());
-    if (peer_address(fd.get()) == local_address(fd.get())) {
+    ByteStream stream = connect_as(self, Members::data_secret(impl_->control), address, port,
+                                   deadline, impl_->control.failure_fd());
+    if (peer_address(stream.fd()) == local_address(stream.fd())) {
       // Between two ranks of one machine, the bytes that wait in the kernel should fit the cache.
       const int bytes = 512 << 10;
-      setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+      setsockopt(stream.fd(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     }
-    return fd;
+    return stream;
   } catch (const BackendError& error) {
     impl_->control.check();
     impl_->control.blame(
@@ -125,7 +130,7 @@ Fd Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {
   }
 }
 
-Fd Switchboard::await(std::uint64_t key, const std::string& channel, Id from) {
+ByteStream Switchboard::await(std::uint64_t key, const std::string& channel, Id from) {
   const auto deadline = Clock::now() + to_duration(impl_->control.options().join);
   std::unique_lock lock(impl_->mutex);
   auto& queue = impl_->waiting[{key, from}];
@@ -139,16 +144,17 @@ Fd Switchboard::await(std::uint64_t key, const std::string& channel, Id from) {
                                        from, to_text(impl_->control.options().join)));
     }
   }
-  Fd fd = std::move(queue.front());
+  ByteStream stream = std::move(queue.front());
   queue.pop_front();
-  return fd;
+  return stream;
 }
 
-void Switchboard::deliver(std::uint64_t key, const void* owner, std::function<void(Id, Fd)> take) {
+void Switchboard::deliver(std::uint64_t key, const void* owner,
+                          std::function<void(Id, ByteStream)> take) {
   const std::lock_guard lock(impl_->mutex);
   for (auto& [at, queue] : impl_->waiting) {
     if (at.first != key) continue;
-    for (Fd& fd : queue) take(at.second, std::move(fd));
+    for (ByteStream& stream : queue) take(at.second, std::move(stream));
     queue.clear();
   }
   impl_->takers[key] = {owner, std::move(take)};

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/control/control.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/stream.h"
 
 namespace rehearse::runtime {
 
@@ -25,13 +25,14 @@ class Switchboard {
   static std::uint64_t key_of(const std::string& channel, const std::vector<Id>& ranks);
   /// A connection on which this rank sends. Throws BackendError with the control plane's verdict,
   /// or one that names channel, rank and address.
-  Fd connect(std::uint64_t key, const std::string& channel, Id to);
+  ByteStream connect(std::uint64_t key, const std::string& channel, Id to);
   /// Waits for a connection on which this rank receives from rank `from`. Throws BackendError when
   /// it does not come within the join timeout.
-  Fd await(std::uint64_t key, const std::string& channel, Id from);
+  ByteStream await(std::uint64_t key, const std::string& channel, Id from);
   /// Passes connections of this key, earlier ones too, to `take` until `withdraw` by the same
   /// owner. `take` is called in the accepting thread, or here for those that wait.
-  void deliver(std::uint64_t key, const void* owner, std::function<void(Id from, Fd fd)> take);
+  void deliver(std::uint64_t key, const void* owner,
+               std::function<void(Id from, ByteStream stream)> take);
   void withdraw(std::uint64_t key, const void* owner);
 
  private:

@@ -64,6 +64,7 @@ struct ControlOptions {
   /// A file with the run's secret, which rank 0 makes; for launchers that hand over none.
   std::string secret_file = {};
   bool trust_network = false;  // ranks on several hosts may do without a secret
+  bool encrypt = false;        // control and data connections
   std::string interface = {};  // as in address_for_other_hosts
   /// Names an op of a rank in messages: "backward L3.mlp". Called in rank 0's supervisor thread.
   std::function<std::string(Id rank, Id op)> describe = {};

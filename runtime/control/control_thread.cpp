@@ -221,14 +221,21 @@ void Control::Impl::run() {
 
 /// Rank 0 makes one, which the others find in torchrun's store.
 bool Control::Impl::store_has_secret() const {
-  return environment.agent_store && !environment.secret && options.secret_file.empty();
+  return environment.agent_store && !environment.secret && options.secret_file.empty() &&
+         !options.encrypt;
 }
 
 Secret Control::Impl::find_secret() const {
   if (environment.secret) return *environment.secret;
   if (!options.secret_file.empty())
     return secret_in(options.secret_file, environment.rank == 0, options.join);
-  if (environment.world_size == 1 || store_has_secret()) return random_secret();
+  if (environment.world_size == 1) return random_secret();
+  if (options.encrypt)
+    throw InputError(fmt::format(
+        "run.encrypt = true needs a secret that is not on the network: set run.secret_file to a "
+        "path that all hosts share, or the same {} (64 hexadecimal digits) on all of them",
+        secret_variable));
+  if (store_has_secret()) return random_secret();
   // On one host ranks listen on the loopback only.
   if (!environment.one_host() && !options.trust_network)
     throw InputError(fmt::format(
@@ -249,9 +256,16 @@ void Control::Impl::start() {
   const auto deadline = Clock::now() + to_duration(options.join);
   MeetingPlace place{.address = environment.master_address, .port = environment.master_port};
   const bool asks_store = environment.agent_store && environment.rank != 0;
+  const bool is_told = asks_store && store_has_secret();
+  if (!is_told) secret = find_secret();
   if (asks_store) place = ask_agent_store(environment, options.join);
-  secret = asks_store && store_has_secret() ? place.secret : find_secret();
+  if (is_told) secret = place.secret;
   if (environment.rank == 0) {
+    if (options.encrypt) {
+      fmt::print(stderr,
+                 "rehearse: run.encrypt = true: the connections of this run are encrypted\n");
+      std::fflush(stderr);
+    }
     const bool any_port = environment.agent_store || environment.world_size == 1;
     Fd listener = environment.listener >= 0
                       ? Fd(environment.listener)
@@ -266,7 +280,8 @@ void Control::Impl::start() {
     // The host's name may stand for another one of its addresses than rank 0 listens on.
     place.address = address_of_rank_zero();
   }
-  const Caller self{.from = static_cast<std::uint32_t>(environment.rank),
+  const Caller self{.encrypted = options.encrypt,
+                    .from = static_cast<std::uint32_t>(environment.rank),
                     .start = static_cast<std::uint32_t>(environment.start)};
   try {
     connection = FrameSocket(connect_as(self, secret, place.address, place.port, deadline));

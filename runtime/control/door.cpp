@@ -89,6 +89,10 @@ Door::Progress Door::judge(Waiting& caller) {
   } else if (c.purpose != expected_.purpose || c.to != expected_.to || c.start != expected_.start) {
     // A rank of an earlier start, as a rule: its process has not noticed the end yet.
     acceptance.verdict = Verdict::misdirected;
+  } else if (c.encrypted != expected_.encrypted) {
+    acceptance.verdict = Verdict::other_encryption;
+    refuse(caller, fmt::format("rank {} has run.encrypt = {}, this rank has run.encrypt = {}",
+                               c.from, c.encrypted != 0, expected_.encrypted != 0));
   } else {
     acceptance.hash = hash_of_acceptance(secret_, caller.challenge, answer);
   }
@@ -96,7 +100,7 @@ Door::Progress Door::judge(Waiting& caller) {
   return sent && acceptance.verdict == Verdict::accepted ? Progress::accepted : Progress::ended;
 }
 
-void Door::turn(const std::function<void(const Caller&, Fd)>& take) {
+void Door::turn(const std::function<void(const Caller&, ByteStream)>& take) {
   const auto now = Clock::now();
   for (std::size_t i = 0; i < waiting_.size();) {
     Waiting& caller = waiting_[i];
@@ -112,7 +116,8 @@ void Door::turn(const std::function<void(const Caller&, Fd)>& take) {
     if (progress == Progress::accepted) {
       Answer answer;
       std::memcpy(&answer, gone.answer.data(), sizeof answer);
-      take(answer.caller, std::move(gone.fd));
+      take(answer.caller,
+           ByteStream(std::move(gone.fd), keys_of(secret_, gone.challenge, answer, End::listener)));
     }
   }
   // At most so many in one turn: ranks that are already known are served in between.

@@ -34,7 +34,7 @@ class Door {
   /// Milliseconds for poll until a connection has waited for too long; -1: none waits.
   int milliseconds() const;
   /// Accepts, reads and answers what has come, and passes on who has proven itself. Never blocks.
-  void turn(const std::function<void(const Caller&, Fd)>& take);
+  void turn(const std::function<void(const Caller&, ByteStream)>& take);
 
  private:
   struct Waiting {

@@ -1,10 +1,10 @@
 #include "runtime/control/frame.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
+#include <span>
 
 #include "engine/base/errors.h"
 
@@ -91,8 +91,7 @@ void FrameSocket::queue(const Message& message) {
 
 bool FrameSocket::flush() {
   while (has_output()) {
-    const ssize_t n = ::send(fd_.get(), output_.data() + sent_, output_.size() - sent_,
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = stream_.send(std::as_bytes(std::span(output_).subspan(sent_)));
     if (n < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN;
@@ -107,7 +106,7 @@ bool FrameSocket::flush() {
 bool FrameSocket::fill() {
   std::array<char, 16384> piece = {};
   for (;;) {
-    const ssize_t n = ::recv(fd_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+    const ssize_t n = stream_.receive(std::as_writable_bytes(std::span(piece)));
     if (n == 0) return false;
     if (n < 0) {
       if (errno == EINTR) continue;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/control/secret.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/stream.h"
 
 namespace rehearse::runtime {
 
@@ -96,23 +96,23 @@ struct CommHello {
 class FrameSocket {
  public:
   FrameSocket() = default;
-  explicit FrameSocket(Fd fd) : fd_(std::move(fd)) {}
-  int fd() const { return fd_.get(); }
-  explicit operator bool() const { return static_cast<bool>(fd_); }
+  explicit FrameSocket(ByteStream stream) : stream_(std::move(stream)) {}
+  int fd() const { return stream_.fd(); }
+  explicit operator bool() const { return static_cast<bool>(stream_); }
 
   void queue(const Message& message);
   /// Sends as much as the kernel takes now. Returns false when the connection has ended.
   bool flush();
   bool has_output() const { return sent_ < output_.size(); }
   /// Reads what has come. Returns false when the connection has ended; earlier messages can still
-  /// be taken.
+  /// be taken. Throws BackendError when the network has changed them.
   bool fill();
   /// The next complete message, if there is one. Throws BackendError when the kind is unknown or
   /// the body too long.
   std::optional<Message> next();
 
  private:
-  Fd fd_;
+  ByteStream stream_ = {};
   std::string input_ = {}, output_ = {};
   std::size_t taken_ = 0, sent_ = 0;
 };

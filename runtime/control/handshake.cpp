@@ -30,9 +30,11 @@ Hash hash(const Secret& secret, unsigned char label, const Challenge& challenge,
   return out;
 }
 
-/// The verdict of the other end, or nothing when the connection ends without one.
+/// The verdict of the other end, or nothing when the connection ends without one. Sets the keys of
+/// the connection.
 std::optional<Verdict> shake_hands(int fd, const Caller& caller, const Secret& secret,
-                                   const std::string& place, Deadline deadline, int stop) {
+                                   const std::string& place, Deadline deadline, int stop,
+                                   std::optional<StreamKeys>& keys) {
   const auto bytes = [](auto& frame) { return std::as_writable_bytes(std::span(&frame, 1)); };
   Challenge challenge;
   if (!recv_all(fd, bytes(challenge), deadline, stop)) return std::nullopt;
@@ -53,6 +55,7 @@ std::optional<Verdict> shake_hands(int fd, const Caller& caller, const Secret& s
   if (acceptance.verdict == Verdict::accepted &&
       !equal(acceptance.hash, hash_of_acceptance(secret, challenge, answer)))
     return Verdict::other_secret;
+  keys = keys_of(secret, challenge, answer, End::caller);
   return acceptance.verdict;
 }
 
@@ -66,17 +69,30 @@ Hash hash_of_acceptance(const Secret& secret, const Challenge& challenge, const 
   return hash(secret, 'b', challenge, answer, sizeof answer);
 }
 
+std::optional<StreamKeys> keys_of(const Secret& secret, const Challenge& challenge,
+                                  const Answer& answer, End end) {
+  if (answer.caller.encrypted == 0) return std::nullopt;
+  const Secret of_caller = hash(secret, 'c', challenge, answer, sizeof answer);
+  const Secret of_listener = hash(secret, 'd', challenge, answer, sizeof answer);
+  return end == End::caller ? StreamKeys{.send = of_caller, .receive = of_listener}
+                            : StreamKeys{.send = of_listener, .receive = of_caller};
+}
+
 bool equal(const Hash& a, const Hash& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-Fd connect_as(const Caller& caller, const Secret& secret, const std::string& host,
-              std::uint16_t port, Deadline deadline, int stop) {
+ByteStream connect_as(const Caller& caller, const Secret& secret, const std::string& host,
+                      std::uint16_t port, Deadline deadline, int stop) {
   const std::string place = fmt::format("{}:{}", host, port);
   for (int pause_ms = 5;; pause_ms = std::min(2 * pause_ms, 500)) {
     Fd fd = connect_to(host, port, deadline, stop);
-    const auto verdict = shake_hands(fd.get(), caller, secret, place, deadline, stop);
-    if (verdict == Verdict::accepted) return fd;
+    std::optional<StreamKeys> keys;
+    const auto verdict = shake_hands(fd.get(), caller, secret, place, deadline, stop, keys);
+    if (verdict == Verdict::accepted) return ByteStream(std::move(fd), keys);
+    if (verdict == Verdict::other_encryption)
+      throw BackendError(fmt::format("{} has run.encrypt = {}, this rank has run.encrypt = {}",
+                                     place, caller.encrypted == 0, caller.encrypted != 0));
     if (verdict == Verdict::other_secret)
       throw BackendError(fmt::format(
           "{} has another secret than this rank: give every rank the same {} or run.secret_file",

@@ -66,7 +66,8 @@ struct Supervisor::Impl {
   std::thread thread = {};
 
   Impl(Fd listener, int world_size, int start, const Secret& secret, ControlOptions options_in)
-      : door(std::move(listener), secret, {.start = static_cast<std::uint32_t>(start)}),
+      : door(std::move(listener), secret,
+             {.encrypted = options_in.encrypt, .start = static_cast<std::uint32_t>(start)}),
         options(std::move(options_in)),
         members(static_cast<std::size_t>(world_size)) {}
 
@@ -226,9 +227,10 @@ struct Supervisor::Impl {
 
   void serve(std::size_t rank) {
     Member& m = members[rank];
-    const bool open = m.connection.fill();
-    m.heard = Clock::now();
+    bool open = true;
     try {
+      open = m.connection.fill();
+      m.heard = Clock::now();
       while (auto message = m.connection.next()) {
         handle(rank, *message);
         message->check_end();
@@ -241,9 +243,9 @@ struct Supervisor::Impl {
 
   /// Returns false when the stranger is to be forgotten: it has joined, or its connection ended.
   bool read_hello(Stranger& stranger) {
-    const bool open = stranger.connection.fill() && Clock::now() < stranger.until;
-    if (stranger.refused) return open;
     try {
+      const bool open = stranger.connection.fill() && Clock::now() < stranger.until;
+      if (stranger.refused) return open;
       auto message = stranger.connection.next();
       if (!message) return open;
       const CommHello hello = CommHello::of(*message);
@@ -351,9 +353,9 @@ struct Supervisor::Impl {
       if ((wait[i].revents & ~POLLOUT) != 0) serve(rank_of[i - 1]);
     }
     std::erase_if(strangers, [this](Stranger& s) { return !read_hello(s); });
-    door.turn([this](const Caller& caller, Fd fd) {
+    door.turn([this](const Caller& caller, ByteStream stream) {
       if (strangers.size() == Door::most_waiting) strangers.erase(strangers.begin());
-      strangers.push_back({.rank = caller.from, .connection = FrameSocket(std::move(fd))});
+      strangers.push_back({.rank = caller.from, .connection = FrameSocket(std::move(stream))});
     });
     const auto now = Clock::now();
     if (now >= next) {

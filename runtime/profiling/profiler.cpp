@@ -99,13 +99,14 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
   // As in training, keep freed pages instead of requesting them from the kernel in every step.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
-  Control control(environment, {});
+  Control control(environment, {.encrypt = settings.encrypt});
   try {
     Network network(control);
-    costs::Profile profile{.host = describe_host(cores),
-                           .cores = cores,
-                           .ranks = environment.world_size,
-                           .threads_per_rank = threads};
+    costs::Profile profile{
+        .host = describe_host(cores) + (settings.encrypt ? ", encrypted connections" : ""),
+        .cores = cores,
+        .ranks = environment.world_size,
+        .threads_per_rank = threads};
     for (const int tp : settings.tensor_parallel)
       for (const int samples : settings.samples)
         profile_model(model, samples, tp, settings, control, profile);

@@ -22,6 +22,7 @@ struct ProfileSettings {
   bool network = true;                     // time collectives, transfers and pairs
   std::string cluster = {};                // the cluster that the ranks are on; empty: this host
   int threads = 0;                         // per rank; 0: cores / ranks
+  bool encrypt = false;                    // connections, as run.encrypt
   Seconds segment_time = Seconds(1.5);     // spent on each number of samples and each tp
   Bytes largest = Bytes(32e6);             // payload of the largest collective and transfer
   Seconds collective_time = Seconds(0.2);  // spent on each kind and size

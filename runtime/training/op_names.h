@@ -39,6 +39,7 @@ inline ControlOptions control_options(const job::Job& job, const OpNames& descri
           .join = job.run.connect_timeout,
           .secret_file = job.run.secret_file,
           .trust_network = job.run.trust_network,
+          .encrypt = job.run.encrypt,
           .interface = job.run.interface,
           .describe = [&described](Id process, Id op) { return described(process, op); }};
 }

@@ -82,9 +82,9 @@ class Strangers(TrainingCase):
 
     def test_doctor_lists_the_address_for_other_hosts(self):
         said = self.rehearse("doctor", self.job(), "--set", "run.interface=127.0.0.0/8").stdout
-        self.assertRegex(said, r"control +yes +127\.0\.0\.1 +127\.0\.0\.1 +rank 0")
-        self.assertRegex(said, r"data, .* +yes +127\.0\.0\.1 +127\.0\.0\.1 +each rank")
-        self.assertRegex(said, r"Gloo +no +none +none +each rank")
+        self.assertRegex(said, r"control +yes +no +127\.0\.0\.1 +127\.0\.0\.1 +rank 0")
+        self.assertRegex(said, r"data, .* +yes +no +127\.0\.0\.1 +127\.0\.0\.1 +each rank")
+        self.assertRegex(said, r"Gloo +no +no +none +none +each rank")
         self.refused(
             "doctor",
             self.job(),

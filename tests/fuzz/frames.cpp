@@ -41,7 +41,7 @@ void frames(std::string_view input) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
     throw std::runtime_error("no pair of sockets");
   const runtime::Fd writer(ends[0]);
-  runtime::FrameSocket reader{runtime::Fd(ends[1])};
+  runtime::FrameSocket reader{runtime::ByteStream(runtime::Fd(ends[1]))};
   if (send(writer.get(), input.data(), input.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(input.size()))
     return;  // longer than the kernel's buffer

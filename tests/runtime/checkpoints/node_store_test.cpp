@@ -69,6 +69,9 @@ TEST(NodeStore, WhatIsHeldTravelsAsText) {
   EXPECT_EQ(back[0].files.size(), 3U);
   EXPECT_THROW(held_from_json("[{}]"), BackendError);
   EXPECT_THROW(held_from_json("nonsense"), BackendError);
+  EXPECT_THROW(held_from_json(
+                   R"([{"step": 1e300, "identity": 7, "files": {}, "paths": {}, "damaged": []}])"),
+               BackendError);
 }
 
 }  // namespace

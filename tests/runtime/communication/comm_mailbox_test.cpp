@@ -79,12 +79,13 @@ std::string send_nonsense(const Environment& environment) {
     mailbox->take({&x, 1, program::DType::i32});
   } else {
     Switchboard switchboard(control);
-    const Fd line = switchboard.connect(Switchboard::key_of("mailbox push", {0}), "push", 0);
+    const ByteStream line =
+        switchboard.connect(Switchboard::key_of("mailbox push", {0}), "push", 0);
     const std::array<std::uint64_t, 2> header = {0x5248544c, ~0ULL >> 1};
     const auto soon = Clock::now() + std::chrono::seconds(60);
-    send_all(line.get(), std::as_bytes(std::span(header)), soon);
+    send_all(line.fd(), std::as_bytes(std::span(header)), soon);
     std::byte none_comes = {};
-    require(!recv_all(line.get(), std::span(&none_comes, 1), soon), "end");
+    require(!recv_all(line.fd(), std::span(&none_comes, 1), soon), "end");
     control.fail("has sent nonsense");
   }
   return "";

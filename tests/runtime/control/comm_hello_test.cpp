@@ -73,7 +73,7 @@ struct Pair {
             .start = 1};
   }
   Fd stranger() const { return connect_to(loopback, port, soon()); }
-  Fd proven(std::uint32_t rank, std::uint32_t start = 1, int stop = -1) const {
+  ByteStream proven(std::uint32_t rank, std::uint32_t start = 1, int stop = -1) const {
     return connect_as({.from = rank, .start = start}, secret, loopback, port, soon(), stop);
   }
   /// Somebody who knows the secret and says this hello.
@@ -133,7 +133,7 @@ TEST(CommHello, NoMessageIsLongerThanItsKindMayBe) {
   const auto read = [](std::uint32_t size, std::uint8_t kind) {
     const Fd listener = listen_on(0);
     const Fd writer = connect_to(loopback, port_of(listener.get()), soon());
-    FrameSocket reader(accept_from(listener.get()));
+    FrameSocket reader(ByteStream(accept_from(listener.get())));
     EXPECT_TRUE(send_all(writer.get(), bytes_of(size), soon()));
     EXPECT_TRUE(send_all(writer.get(), bytes_of(kind), soon()));
     for (const Deadline end = soon(); Clock::now() < end;) {
@@ -188,6 +188,20 @@ TEST(CommHello, AnotherSecretIsRefusedOnBothSides) {
       ADD_FAILURE() << "joined without the secret";
     } catch (const BackendError& error) {
       EXPECT_THAT(error.what(), HasSubstr("has another secret than this rank"));
+    }
+  }),
+            "one");
+}
+
+TEST(CommHello, WhoDoesNotEncryptAsRankZeroDoesIsRefused) {
+  const Pair pair;
+  EXPECT_EQ(pair.meet([&] {
+    try {
+      connect_as({.encrypted = 1, .from = 1, .start = 1}, pair.secret, loopback, pair.port, soon());
+      ADD_FAILURE() << "joined with encryption";
+    } catch (const BackendError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("has run.encrypt = false, this rank has run.encrypt = true"));
     }
   }),
             "one");
@@ -258,7 +272,7 @@ TEST(CommHello, OnlySoManyWaitAtTheDoor) {
   const std::uint16_t port = port_of(listener.get());
   const Secret secret = random_secret();
   Door door(Fd(dup(listener.get())), secret, {});
-  const auto nobody = [](const Caller&, Fd) { ADD_FAILURE() << "a stranger passed"; };
+  const auto nobody = [](const Caller&, ByteStream) { ADD_FAILURE() << "a stranger passed"; };
   std::vector<Fd> callers;
   for (std::size_t i = 0; i < Door::most_waiting + 3; ++i) {
     callers.push_back(connect_to(loopback, port, soon()));
@@ -275,7 +289,7 @@ TEST(CommHello, OnlySoManyWaitAtTheDoor) {
     wait.clear();
     door.add_to(wait);
     poll(wait.data(), wait.size(), 100);
-    door.turn([&](const Caller& caller, Fd) { passed = caller.from; });
+    door.turn([&](const Caller& caller, const ByteStream&) { passed = caller.from; });
   }
   rank.join();
   EXPECT_EQ(passed, 7U);
