@@ -1,3 +1,4 @@
+// The JSON of a study: what `rehearse simulate` and each row of `compare` write.
 #include <fmt/format.h>
 
 #include "cli/study/fault_study.h"

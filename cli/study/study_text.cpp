@@ -1,3 +1,4 @@
+// Lines about a study that several commands print.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -71,8 +71,12 @@ int default_micro_batches(const plan::Plan& plan, int samples, int limit) {
 
 /// The numbers of a batch that keys state, where method.micro_batch says how many samples a replica
 /// takes at once: global_batch = micro_batch x dp x micro_batches. Whichever of the others is not
-/// stated follows.
+/// stated follows. A number of micro-batches on the command line replaces a file's micro_batch.
 JobKeys with_micro_batch(const Config& file, JobKeys keys, const plan::Plan& plan) {
+  const auto on_command_line = [&](const char* key) {
+    return file.section("method").where(key).starts_with("--set");
+  };
+  if (on_command_line("micro_batches") && !on_command_line("micro_batch")) keys.micro_batch.reset();
   if (!keys.micro_batch) return keys;
   const std::int64_t at_once = *keys.micro_batch * plan.mesh.dp;
   if (!keys.global_batch) {

@@ -257,9 +257,7 @@ class RemedySearch {
     left_ = for_smaller_batches;
     const int at_once = plan_.mesh.dp * micro_batches;
     const auto with = [&](int samples) {
-      Trial trial = start_;
-      if (micro_batches != plan_.schedule.micro_batches)
-        trial = with_micro_batches(std::move(trial), micro_batches);
+      Trial trial = with_micro_batches(start_, micro_batches);
       trial.plan.schedule.global_batch = at_once * samples;
       trial.changes.push_back(
           fmt::format("train.global_batch={}", trial.plan.schedule.global_batch));

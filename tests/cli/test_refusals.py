@@ -46,6 +46,12 @@ class Sizes(CliTestCase):
         proposed = said[said.index(": --set") + 2 :].split()
         self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
 
+    def test_advice_holds_for_a_job_that_states_its_micro_batch(self):
+        job = self.job(BATCH + "method.micro_batch = 100\n")
+        said = self.refused("simulate", job, "--fidelity", "analytic", says=["memory: node0/gpu0", "this would fit"])
+        proposed = said[said.index(": --set") + 2 :].split()
+        self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
+
     def test_sizes_beyond_any_machine(self):
         job = self.job(DEMO.replace("1f1b", "ddp"))
         model = self.tmp / "tall.toml"
