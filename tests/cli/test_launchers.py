@@ -102,7 +102,7 @@ class Launchers(testbed_case.TestbedCase):
             self.assertEqual({address for address, _ in here}, {self.bed.address[f"node{rank}"]})
             places |= here
         self.assertEqual(len(places), 1 + HOSTS)
-        strangers.visit_from(self.bed.enter("node1"), places, secret, 400)
+        strangers.visit_from(self.bed.enter("node1"), places, secret, 10_000)
         steps = len(self.losses()) + 2
         self.wait_for_steps({}, steps)
         self.assertEqual(self.ranks(), ranks)
