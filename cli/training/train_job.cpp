@@ -173,8 +173,10 @@ runtime::TrainSummary run_start(const Context& context, const TrainFlags& option
       agent->tell({.kind = runtime::ReportKind::began, .step = step});
     };
     train_options.evicted = [agent] { agent->tell({.kind = runtime::ReportKind::evicted}); };
-    train_options.stuck = [agent](Id rank) {
-      agent->tell({.kind = runtime::ReportKind::stuck, .rank = static_cast<int>(rank)});
+    train_options.lost = [agent](Id rank, runtime::Fate fate) {
+      using enum runtime::ReportKind;
+      agent->tell(
+          {.kind = fate == runtime::Fate::broken ? broken : stuck, .rank = static_cast<int>(rank)});
     };
     train_options.unbalanced = [agent](const std::string& why, const std::vector<int>& shares) {
       agent->tell({.kind = runtime::ReportKind::unbalanced, .text = why, .shares = shares});

@@ -50,7 +50,11 @@ HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until,
   HeldByAll held;
   for (const std::string& text :
        control.gather("checkpoints that nodes keep", leads ? to_json(held_in(store.root())) : "[]"))
-    held.of_rank.push_back(held_from_json(text));
+    try {
+      held.of_rank.push_back(held_from_json(text));
+    } catch (const BackendError& error) {
+      control.refuse(static_cast<Id>(held.of_rank.size()), error.what());
+    }
   const std::string mine = until ? std::to_string(*until) : "";
   const std::string first = control.gather("last passed check", mine).front();
   held.newest =

@@ -147,7 +147,7 @@ std::string to_json(const std::vector<HeldCheckpoint>& held) {
 }
 
 std::vector<HeldCheckpoint> held_from_json(const std::string& text) {
-  const char* broken = "a rank's list of checkpoints is broken";
+  const char* broken = "a list of checkpoints that is none";
   // The library would convert what is no whole number, with an undefined result if it is large.
   const auto whole = [&](const json& number) {
     if (!number.is_number_integer()) throw BackendError(broken);

@@ -42,10 +42,7 @@ Reading read_letter(ByteStream& stream, Letter& letter,
     const ssize_t n = stream.receive(room);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return Reading::incomplete;
-    if (n <= 0 && letter.done == 0) return Reading::ended;
-    if (n <= 0)
-      throw BackendError(fmt::format("the connection ended after {} bytes of a message of {}",
-                                     letter.done, letter.size()));
+    if (n <= 0) return letter.done == 0 ? Reading::ended : Reading::cut_off;
     letter.done += static_cast<std::size_t>(n);
     if (letter.done < sizeof letter.header) continue;
     if (letter.done == sizeof letter.header) {

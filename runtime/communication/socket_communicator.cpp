@@ -64,22 +64,34 @@ SocketCommunicator::Connection& SocketCommunicator::line(bool receive, int peer)
   return line;
 }
 
-void SocketCommunicator::throw_broken(const Active& active, const std::string& what,
-                                      const CollectiveSpec* spec) const {
+std::string SocketCommunicator::place(const Active& active, const CollectiveSpec* spec) const {
   const std::string where =
       spec == nullptr ? "" : fmt::format(" of {} {}", spec->elements, name_of(spec->move));
-  control_.blame(fmt::format("channel {}: {} rank {} ({} of {} bytes, transfer {}{})", channel(),
-                             what, ranks()[static_cast<std::size_t>(active.peer)], active.done,
-                             active.bytes, active.line->sequence, where));
+  return fmt::format("({} of {} bytes, transfer {}{})", active.done, active.bytes,
+                     active.line->sequence, where);
 }
 
-ssize_t SocketCommunicator::move(Active& active, std::span<iovec> parts) const {
+void SocketCommunicator::throw_broken(const Active& active, const std::string& what,
+                                      const CollectiveSpec* spec) const {
+  const Id rank = ranks()[static_cast<std::size_t>(active.peer)];
+  control_.blame(
+      fmt::format("channel {}: {} rank {} {}", channel(), what, rank, place(active, spec)), rank);
+}
+
+void SocketCommunicator::refuse(Active& active, const std::string& what,
+                                const CollectiveSpec* spec) const {
+  active.line->stream = ByteStream();
+  control_.refuse(ranks()[static_cast<std::size_t>(active.peer)],
+                  fmt::format("channel {}: {} {}", channel(), what, place(active, spec)));
+}
+
+ssize_t SocketCommunicator::move(Active& active, std::span<iovec> parts,
+                                 const CollectiveSpec* spec) const {
   if (!active.receive) return active.line->stream.send(parts);
   try {
     return active.line->stream.receive(parts);
   } catch (const BackendError& error) {
-    throw BackendError(fmt::format("channel {}: from rank {}: {}", channel(),
-                                   ranks()[static_cast<std::size_t>(active.peer)], error.what()));
+    refuse(active, error.what(), spec);
   }
 }
 
@@ -99,7 +111,7 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     parts[count++] = {landing ? landing_.data() + active.landed : active.data + active.done,
                       std::min(left, room)};
   }
-  const ssize_t moved = move(active, std::span(parts).first(count));
+  const ssize_t moved = move(active, std::span(parts).first(count), spec);
   if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (moved <= 0) {
     throw_broken(active, moved == 0 ? "connection closed by" : "connection broken to", spec);
@@ -111,10 +123,10 @@ bool SocketCommunicator::advance(Active& active, const CollectiveSpec* spec) {
     n -= of_header;
     if (active.receive && active.header_done == sizeof *header &&
         *header != TransferHeader{.sequence = active.line->sequence, .bytes = active.bytes}) {
-      throw_broken(active,
-                   fmt::format("{} bytes as transfer {} came, others were due, from", header->bytes,
-                               header->sequence),
-                   spec);
+      refuse(active,
+             fmt::format("{} bytes as transfer {} came, others were due", header->bytes,
+                         header->sequence),
+             spec);
     }
   }
   if (landing) {

@@ -67,11 +67,15 @@ class SocketCommunicator : public Communicator {
   Prepared flatten(const collectives::Schedule& schedule, const CollectiveSpec& spec) const;
   void play(const Prepared& prepared, std::byte* source, std::byte* target);
   void move_all(std::span<Active> active, const CollectiveSpec* spec);
-  ssize_t move(Active& active, std::span<iovec> parts) const;
+  ssize_t move(Active& active, std::span<iovec> parts, const CollectiveSpec* spec) const;
   bool advance(Active& active, const CollectiveSpec* spec);
   void wait_for_any(std::span<const Active> active, Deadline since, const CollectiveSpec* spec);
+  std::string place(const Active& active, const CollectiveSpec* spec) const;
   [[noreturn]] void throw_broken(const Active& active, const std::string& what,
                                  const CollectiveSpec* spec) const;
+  /// Closes the connection, since the other end has sent something broken, and throws.
+  [[noreturn]] void refuse(Active& active, const std::string& what,
+                           const CollectiveSpec* spec) const;
   std::byte* own_part(const CollectiveSpec& spec, std::byte* whole) const;
   std::int64_t own_bytes(const CollectiveSpec& spec) const;
 

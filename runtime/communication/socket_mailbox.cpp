@@ -123,8 +123,8 @@ Delivery SocketMailbox::pop_message(Buffer target) {
   inbox_.pop_front();
   const std::size_t bytes = letter.header.bytes;
   if (bytes != static_cast<std::size_t>(target.bytes())) {
-    throw BackendError(fmt::format("channel {}: rank {} sent {} bytes where {} were expected",
-                                   channel_, letter.from, bytes, target.bytes()));
+    control_.refuse(letter.from, fmt::format("channel {}: {} bytes came where {} were due",
+                                             channel_, bytes, target.bytes()));
   }
   if (bytes > 0) std::memcpy(target.data, letter.payload.data(), bytes);
   inbox_bytes_ -= bytes;
@@ -144,8 +144,9 @@ Delivery SocketMailbox::take(Buffer target) {
       !failure_.empty() ? failure_
       : came            ? std::string()
              : fmt::format("channel {}: no message came for {}", channel_, to_text(patience_));
+  const Id other_end = failed_with_;
   lock.unlock();
-  control_.blame(what);
+  control_.blame(what, other_end);
 }
 
 Delivery SocketMailbox::try_take(Buffer target) {
@@ -173,14 +174,18 @@ void SocketMailbox::close() {
                                ? fmt::format("channel {}: what was put was not taken within {}",
                                              channel_, to_text(patience_))
                                : failure_;
+  const Id other_end = failed_with_;
   lock.unlock();
-  control_.blame(what);
+  control_.blame(what, other_end);
 }
 
 Traffic SocketMailbox::traffic() const { return {sent_.load(), received_.load()}; }
 
-void SocketMailbox::fail(const std::string& what) {
-  if (failure_.empty()) failure_ = what;
+void SocketMailbox::fail(const std::string& what, Id other_end) {
+  if (failure_.empty()) {
+    failure_ = what;
+    failed_with_ = other_end;
+  }
   changed_.notify_all();
 }
 
@@ -193,18 +198,24 @@ bool SocketMailbox::read(Incoming& line) {
     return spare_buffer(bytes);
   };
   Reading reading = Reading::ended;
+  std::string broken;
   try {
     reading = read_letter(line.stream, letter, buffer);
   } catch (const BackendError& error) {
-    const std::lock_guard lock(mutex_);
-    fail(fmt::format("channel {}: from rank {}: {}", channel_, line.from, error.what()));
+    broken = fmt::format("channel {}: {}", channel_, error.what());
+    control_.accuse(line.from, broken);
   }
+  const std::lock_guard lock(mutex_);
+  if (reading == Reading::cut_off)
+    // The control plane knows first if the other end has died or has an error of its own.
+    broken = fmt::format("channel {}: the connection ended after {} bytes of a message of {}",
+                         channel_, letter.done, letter.size());
+  if (!broken.empty()) fail(broken, line.from);
   if (reading == Reading::complete) {
-    const std::lock_guard lock(mutex_);
     received_.fetch_add(static_cast<std::int64_t>(letter.header.bytes), std::memory_order_relaxed);
     hand_over(std::exchange(letter, {}));
   }
-  return reading != Reading::ended;
+  return reading == Reading::complete || reading == Reading::incomplete;
 }
 
 /// Sends as much of the first letter as the kernel takes. Returns false when the connection has
@@ -277,7 +288,7 @@ void SocketMailbox::turn() {
     if (wait[2 + readers.size() + i].revents == 0 || write(*line)) continue;
     const std::lock_guard lock(mutex_);
     line->stream = ByteStream();
-    fail(fmt::format("channel {}: the connection to rank {} broke", channel_, to));
+    fail(fmt::format("channel {}: the connection to rank {} broke", channel_, to), to);
   }
 }
 

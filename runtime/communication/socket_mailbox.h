@@ -55,7 +55,7 @@ class SocketMailbox : public Mailbox {
   void turn();
   bool read(Incoming& line);
   bool write(Outgoing& line);
-  void fail(const std::string& what);
+  void fail(const std::string& what, Id other_end);
 
   Switchboard& switchboard_;
   const Control& control_;
@@ -74,6 +74,7 @@ class SocketMailbox : public Mailbox {
   std::vector<std::vector<std::byte>> spare_ = {};
   std::size_t inbox_bytes_ = 0, outbox_bytes_ = 0, ended_ = 0;
   std::string failure_ = {};
+  Id failed_with_ = none;  // the other end of the connection that failed
   bool verdict_ = false, closed_ = false;
   std::atomic<bool> ending_ = false;
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;

@@ -55,8 +55,7 @@ struct Switchboard::Impl {
       Place& place = places.emplace_back();
       in >> place.address >> place.port;
       if (in.fail())
-        throw BackendError(
-            fmt::format("rank {} says no address of its data connections", places.size() - 1));
+        control.refuse(static_cast<Id>(places.size() - 1), "no address of its data connections");
     }
   }
 

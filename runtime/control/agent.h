@@ -37,19 +37,28 @@ inline constexpr int drain_signal = SIGUSR1;
 /// What a process tells its launcher. ready: it stands by and can become a rank. failed: its start
 /// has failed. drained: it has ended its start at a step because the launcher asked for that.
 /// began: rank 0 is about to run its first step. evicted: it is too slow and ends. unbalanced: the
-/// run should drain and go on with other shares. stuck: the verdict names a rank that may not end
-/// by itself.
-enum class ReportKind : std::uint8_t { ready, failed, drained, began, evicted, unbalanced, stuck };
+/// run should drain and go on with other shares. stuck, broken: the verdict names a rank with this
+/// Fate.
+enum class ReportKind : std::uint8_t {
+  ready,
+  failed,
+  drained,
+  began,
+  evicted,
+  unbalanced,
+  stuck,
+  broken
+};
 constexpr auto spellings(ReportKind) {
   return std::to_array<const char*>(
-      {"ready", "failed", "drained", "began", "evicted", "unbalanced", "stuck"});
+      {"ready", "failed", "drained", "began", "evicted", "unbalanced", "stuck", "broken"});
 }
 struct Report {
   ReportKind kind = ReportKind::ready;
   std::string text = {};         // failed: the error; unbalanced: why
   std::int64_t step = 0;         // drained, began
   std::vector<int> shares = {};  // unbalanced
-  int rank = -1;                 // stuck
+  int rank = -1;                 // stuck, broken
 };
 
 // One message is one packet. `receive`: nothing when the other end has closed or nothing is there

@@ -11,6 +11,11 @@
 #include "runtime/control/interfaces.h"
 
 namespace rehearse::runtime {
+namespace {
+
+constexpr auto answer_within = std::chrono::seconds(2);  // of the supervisor, if it is alive
+
+}  // namespace
 
 Control::Control(const Environment& environment, ControlOptions options)
     : impl_(std::make_unique<Impl>(environment, std::move(options))) {
@@ -174,8 +179,7 @@ void Control::fail(const std::string& message) noexcept {
     std::unique_lock lock(impl_->mutex);
     // Waits until the error comes back as the verdict, so that the process does not end before the
     // supervisor has read it.
-    impl_->changed.wait_for(lock, std::chrono::seconds(2),
-                            [this] { return impl_->verdict.has_value(); });
+    impl_->changed.wait_for(lock, answer_within, [this] { return impl_->verdict.has_value(); });
   } catch (const std::exception& error) {
     std::fputs(error.what(), stderr);
   }
@@ -193,11 +197,26 @@ void Control::check() const {
 
 int Control::failure_fd() const { return impl_->failed.get(); }
 
-void Control::blame(const std::string& otherwise) const {
+void Control::accuse(Id rank, const std::string& what) const {
+  impl_->queue(Message(MessageKind::accuse).put(rank).put_text(what));
+}
+
+void Control::refuse(Id rank, const std::string& what) const {
+  accuse(rank, what);
+  blame(what);
+}
+
+void Control::blame(const std::string& otherwise, Id other_end) const {
   std::unique_lock lock(impl_->mutex);
+  const auto judged = [this] { return impl_->verdict.has_value(); };
   const auto patience = to_duration(impl_->options.timeout) +
                         3 * to_duration(impl_->options.heartbeat) + std::chrono::seconds(1);
-  impl_->changed.wait_for(lock, patience, [this] { return impl_->verdict.has_value(); });
+  if (!impl_->changed.wait_for(lock, patience, judged) && other_end != none) {
+    lock.unlock();
+    accuse(other_end, otherwise);
+    lock.lock();
+    impl_->changed.wait_for(lock, answer_within, judged);
+  }
   throw BackendError(impl_->verdict.value_or(otherwise));
 }
 

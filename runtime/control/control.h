@@ -11,7 +11,9 @@
 //   - no heartbeat within the timeout: that rank is stopped, or its machine is down. If all other
 //     hosts fell silent together, the network of rank 0's host is cut;
 //   - heartbeats, but one lane works on one op for longer than the timeout: that rank hangs.
-//     A lane that waits for communication is not to blame; the rank that has not arrived is.
+//     A lane that waits for communication is not to blame; the rank that has not arrived is;
+//   - a message that is short, long or unknown, to the supervisor or to another rank: the rank that
+//     sent it is broken. Its connection is closed, and the run goes on as if it had died.
 // Every rank gets the verdict, which wakes whatever blocks there (see `failure_fd`). Errors then
 // name the rank to blame, not the neighbour whose socket happened to close first.
 #pragma once
@@ -35,6 +37,13 @@ enum class LaneState : std::uint8_t {
   working,        // computes, copies or reads a file
   dependent,      // waits for another lane of this rank
   communicating,  // in a collective, send, receive or take: waits for other ranks
+};
+
+/// What becomes of the rank that a verdict names.
+enum class Fate : std::uint8_t {
+  ends,    // by itself, as all others do
+  stuck,   // silent, or it hangs: it may never end
+  broken,  // it has sent something broken: it counts as dead
 };
 
 /// Where a lane is, in one word: step (38 bits), op (24 bits), state (2 bits). A change is one
@@ -68,9 +77,9 @@ struct ControlOptions {
   std::string interface = {};  // as in address_for_other_hosts
   /// Names an op of a rank in messages: "backward L3.mlp". Called in rank 0's supervisor thread.
   std::function<std::string(Id rank, Id op)> describe = {};
-  /// Called in the control thread when a verdict names a rank that is silent or stuck: such a rank
-  /// may never end by itself.
-  std::function<void(Id rank)> stuck = {};
+  /// Called in the control thread when a verdict names a rank that others must end: it is stuck or
+  /// broken.
+  std::function<void(Id rank, Fate fate)> lost = {};
 };
 
 /// What a rank reported about a step.
@@ -148,9 +157,15 @@ class Control {
   /// A descriptor that becomes readable (poll) when there is a verdict. Wait for it together with
   /// every data socket.
   int failure_fd() const;
+  /// Tells the supervisor that another rank has sent this one something broken, which makes the
+  /// verdict name that rank. Does not wait.
+  void accuse(Id rank, const std::string& what) const;
+  /// The same, and throws BackendError with the verdict.
+  [[noreturn]] void refuse(Id rank, const std::string& what) const;
   /// For an error on a data connection: waits until the verdict must have come, and throws
-  /// BackendError with its text, or with `otherwise` when there is none.
-  [[noreturn]] void blame(const std::string& otherwise) const;
+  /// BackendError with its text, or with `otherwise` when there is none. Before that it accuses the
+  /// rank at the other end, if it is given.
+  [[noreturn]] void blame(const std::string& otherwise, Id other_end = none) const;
 
   /// Orderly end. Returns when every rank has called it, so that no exit looks like a crash.
   void finish();

@@ -64,7 +64,7 @@ struct Control::Impl {
   bool store_has_secret() const;
 
   // Called with the mutex held.
-  void judge(const std::string& what, Id stuck = none);
+  void judge(const std::string& what, Id rank = none, Fate fate = Fate::ends);
   void vote();
   void welcome(Message& message);
 
@@ -73,7 +73,8 @@ struct Control::Impl {
   void turn();
   void receive();
   void handle(Message& message);
-  void lose(const std::string& what, Id stuck = none);
+  /// Rank 0 is lost: what it has done or is.
+  void lose(const std::string& what, Fate fate = Fate::ends);
   void beat(Deadline now);
   void send_outgoing();
   /// Passes an interruption asked for here to the supervisor. Ends this process if no answer comes.

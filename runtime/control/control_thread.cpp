@@ -26,6 +26,19 @@ namespace {
 
 }  // namespace
 
+std::string broken_message(Id to, const std::string& what) {
+  return fmt::format("sent a broken message to rank {}: {}", to, what);
+}
+
+StepReport report_of(Message& message) {
+  StepReport report;
+  report.rank = message.take<Id>();
+  report.step = message.take<std::int64_t>();
+  report.values.resize(message.take_count(sizeof(double)));
+  for (double& value : report.values) value = message.take<double>();
+  return report;
+}
+
 std::string Control::Impl::rank_zero() const {
   if (!welcomed) return "rank 0";
   return fmt::format("rank 0 ({}, pid {})", members[0].host, members[0].pid);
@@ -46,10 +59,10 @@ void Control::Impl::queue(Message message) {
   notify(wake.get());
 }
 
-void Control::Impl::judge(const std::string& what, Id stuck) {
+void Control::Impl::judge(const std::string& what, Id rank, Fate fate) {
   if (verdict || released) return;
   verdict = what;
-  if (stuck != none && options.stuck) options.stuck(stuck);
+  if (fate != Fate::ends && options.lost) options.lost(rank, fate);
   judged_at = Clock::now();
   notify(failed.get());
   changed.notify_all();
@@ -97,8 +110,10 @@ void Control::Impl::handle(Message& message) {
       voting = false;
       break;
     case MessageKind::verdict: {
-      const Id stuck = message.take<Id>();
-      judge(message.take_text(), stuck);
+      const Id rank = message.take<Id>();
+      const Fate fate = message.take<Fate>();
+      if (fate > Fate::broken) throw BackendError("a verdict of an unknown kind");
+      judge(message.take_text(), rank, fate);
       break;
     }
     case MessageKind::interrupt:
@@ -107,14 +122,14 @@ void Control::Impl::handle(Message& message) {
       released = true;
       break;
     default:
-      judge(rank_zero() + " sent a message that is not the supervisor's");
+      throw BackendError("a message that is not the supervisor's");
   }
   changed.notify_all();
 }
 
-void Control::Impl::lose(const std::string& what, Id stuck) {
+void Control::Impl::lose(const std::string& what, Fate fate) {
   const std::lock_guard lock(mutex);
-  judge(rank_zero() + " " + what, stuck);
+  judge(rank_zero() + " " + what, 0, fate);
   connection = FrameSocket();
 }
 
@@ -200,10 +215,13 @@ void Control::Impl::turn() {
                "has been silent for {:.1f} s: it is stopped, its machine is down or the network is "
                "cut",
                seconds_since(heard)),
-           0);
+           Fate::stuck);
     }
   } catch (const BackendError& error) {
-    lose(fmt::format("sent a broken message: {}", error.what()));
+    // All others hear it from the supervisor, and not that this rank has closed its connection.
+    connection.queue(Message(MessageKind::accuse).put(Id{0}).put_text(error.what()));
+    connection.flush();
+    lose(broken_message(static_cast<Id>(environment.rank), error.what()), Fate::broken);
   }
   end_if_overdue(now);
 }

@@ -116,6 +116,7 @@ class Elastic {
       if (n.start != start.number || n.state != NodeState::failed) continue;
       ranks_.fail();
       for (const int rank : n.stuck) ranks_.fail_because_of(rank);
+      for (const int rank : n.died) ranks_.lose(rank);
     }
     if (!ranks_.draining() && nodes_.drain_requested(start.number)) ranks_.drain();
     // Rank 0 is on the node that leads.

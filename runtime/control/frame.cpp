@@ -23,6 +23,7 @@ std::uint32_t longest_body(MessageKind kind) {
     case MessageKind::beat:
       return 64 * kilo;
     case MessageKind::fail:
+    case MessageKind::accuse:
     case MessageKind::verdict:
     case MessageKind::report:
       return mega;

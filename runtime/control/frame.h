@@ -29,12 +29,13 @@ enum class MessageKind : std::uint8_t {
   fail,       // message
   finish,     // this rank's work has ended
   interrupt,  // signal; the supervisor passes it on, and each process ends at once
+  accuse,     // a rank that has sent something broken, and what that was
   // from the supervisor to a rank
   welcome,  // token (Secret), then for each rank: host name, process id, address
   tick,     // heartbeat of the supervisor
   propose,  // asks every rank for its vote
   last,     // the last step
-  verdict,  // the rank that is silent or stuck, if that is the cause; message. The receiver ends
+  verdict,  // a rank and its Fate, if that rank is the cause; message. The receiver ends
   release   // every rank has finished
 };
 

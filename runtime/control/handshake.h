@@ -22,7 +22,7 @@
 
 namespace rehearse::runtime {
 
-inline constexpr std::uint32_t control_version = 4;
+inline constexpr std::uint32_t control_version = 5;
 
 /// What a connection is for.
 enum class Purpose : std::uint16_t { control = 1, data = 2 };

@@ -174,44 +174,61 @@ void LocalRanks::drain() {
 }
 
 void LocalRanks::hear(RankProcess& p) {
-  while (const auto report = receive_report(p.agent.get())) {
-    switch (report->kind) {
-      case ReportKind::ready:
-        p.ready = true;
-        break;
-      case ReportKind::began:
-        began_ = true;
-        if (!down_since_) break;  // the first start
-        options_.began(report->step, seconds_since(*std::exchange(down_since_, std::nullopt)));
-        break;
-      case ReportKind::failed:
-        output_.emit(p.rank, fmt::format("{}{}\n", RankOutput::error_mark, report->text));
-        if (std::ranges::count(died_, p.rank) > 0)  // evicted: it ends
-          send(p.agent.get(), Assignment{.over = true});
-        else
-          p.waiting = true;
-        fail();
-        break;
-      case ReportKind::evicted:
-        died_.push_back(p.rank);
-        fail();
-        break;
-      case ReportKind::unbalanced:
-        if (draining_ || failed_) break;  // the next start has other ranks
-        rebalance_ = {.why = report->text, .shares = report->shares};
-        drain();
-        break;
-      case ReportKind::stuck:
-        if (std::ranges::count(stuck_, report->rank) == 0) stuck_.push_back(report->rank);
-        fail_because_of(report->rank);
-        break;
-      case ReportKind::drained:
-        p.waiting = true;
-        if (!failed_at_) failed_at_ = Clock::now();
-        break;
-    }
+  try {
+    while (const auto report = receive_report(p.agent.get())) heed(p, *report);
+  } catch (const BackendError& error) {
+    const std::string who =
+        p.rank < 0 ? "a process that stands by" : fmt::format("rank {}", p.rank);
+    RankOutput::say(
+        fmt::format("rehearse: {} (pid {}) counts as dead: {}\n", who, p.pid, error.what()));
+    p.agent = Fd();
+    if (p.rank < 0)
+      give_up(p);  // it stands by
+    else
+      lose(p.rank);
   }
   drain_if_due();
+}
+
+void LocalRanks::heed(RankProcess& p, const Report& report) {
+  switch (report.kind) {
+    case ReportKind::ready:
+      p.ready = true;
+      break;
+    case ReportKind::began:
+      began_ = true;
+      if (!down_since_) break;  // the first start
+      options_.began(report.step, seconds_since(*std::exchange(down_since_, std::nullopt)));
+      break;
+    case ReportKind::failed:
+      output_.emit(p.rank, fmt::format("{}{}\n", RankOutput::error_mark, report.text));
+      if (std::ranges::count(died_, p.rank) > 0)  // evicted: it ends
+        send(p.agent.get(), Assignment{.over = true});
+      else
+        p.waiting = true;
+      fail();
+      break;
+    case ReportKind::evicted:
+      died_.push_back(p.rank);
+      fail();
+      break;
+    case ReportKind::unbalanced:
+      if (draining_ || failed_) break;  // the next start has other ranks
+      rebalance_ = {.why = report.text, .shares = report.shares};
+      drain();
+      break;
+    case ReportKind::stuck:
+      if (std::ranges::count(stuck_, report.rank) == 0) stuck_.push_back(report.rank);
+      fail_because_of(report.rank);
+      break;
+    case ReportKind::broken:
+      lose(report.rank);
+      break;
+    case ReportKind::drained:
+      p.waiting = true;
+      if (!failed_at_) failed_at_ = Clock::now();
+      break;
+  }
 }
 
 /// The exit status of the run. A rank that refuses (2) makes others fail (1), and some may have
@@ -298,6 +315,17 @@ void LocalRanks::fail_because_of(int stuck) {
   fail();
   for (RankProcess& p : processes_)
     if (p.rank == stuck && !p.status && !p.waiting) give_up(p);
+}
+
+void LocalRanks::lose(int rank) {
+  fail();
+  if (std::ranges::count(died_, rank) > 0) return;
+  died_.push_back(rank);
+  for (RankProcess& p : processes_) {
+    if (p.rank != rank || p.status) continue;
+    p.waiting = false;
+    give_up(p);
+  }
 }
 
 void LocalRanks::reap() {

@@ -37,6 +37,8 @@ class LocalRanks {
   /// The start has failed because of this rank, which may not end by itself: it is killed at once
   /// if it is here.
   void fail_because_of(int stuck);
+  /// The start has failed because of this rank, which counts as dead: it is killed if it is here.
+  void lose(int rank);
   /// Ends the processes that wait or stand by.
   void end_all();
   void kill_all(int signal);
@@ -61,6 +63,7 @@ class LocalRanks {
   /// Drains once the processes that are to join are ready.
   void drain_if_due();
   void hear(RankProcess& process);
+  void heed(RankProcess& process, const Report& report);
   int gravest() const;
   bool interrupted() const;
   void pass_on(int signal);

@@ -43,15 +43,6 @@ struct Stranger {
 
 }  // namespace
 
-StepReport report_of(Message& message) {
-  StepReport report;
-  report.rank = message.take<Id>();
-  report.step = message.take<std::int64_t>();
-  report.values.resize(message.take_count(sizeof(double)));
-  for (double& value : report.values) value = message.take<double>();
-  return report;
-}
-
 struct Supervisor::Impl {
   Door door;
   ControlOptions options;
@@ -81,15 +72,13 @@ struct Supervisor::Impl {
       if (m.connection) m.connection.queue(message);
     }
   }
-  /// `stuck`: the rank that does not end by itself after the verdict; none: there is no such rank.
-  void judge(const std::string& what, Id stuck = none) {
+  void judge(const std::string& what, Id rank = none, Fate fate = Fate::ends) {
     if (std::exchange(judged, true)) return;
-    verdict = Message(MessageKind::verdict).put(stuck).put_text(what);
+    verdict = Message(MessageKind::verdict).put(rank).put(fate).put_text(what);
     broadcast(*verdict);
   }
-  void judge_rank(std::size_t rank, const std::string& what) { judge(name(rank) + " " + what); }
-  void judge_stuck(std::size_t rank, const std::string& what) {
-    judge(name(rank) + " " + what, static_cast<Id>(rank));
+  void judge_rank(std::size_t rank, const std::string& what, Fate fate = Fate::ends) {
+    judge(name(rank) + " " + what, static_cast<Id>(rank), fate);
   }
 
   void welcome() {
@@ -116,7 +105,8 @@ struct Supervisor::Impl {
   /// Ends the one who was refused, and nobody else.
   void refuse(Stranger& stranger, const std::string& why) {
     stranger.refused = true;
-    stranger.connection.queue(Message(MessageKind::verdict).put(none).put_text(why));
+    stranger.connection.queue(
+        Message(MessageKind::verdict).put(none).put(Fate::ends).put_text(why));
     stranger.connection.flush();
     if (refusals.size() >= most_refusals || !refusals.insert(why).second) return;
     fmt::print(stderr, "rehearse: refused: {}\n", why);
@@ -183,7 +173,7 @@ struct Supervisor::Impl {
         broadcast(message);
         return;
       case MessageKind::report:
-        report_of(message);
+        if (report_of(message).rank != rank) throw BackendError("a report of another rank");
         message.check_end();
         members[0].connection.queue(message);
         return;
@@ -207,6 +197,13 @@ struct Supervisor::Impl {
       case MessageKind::fail:
         judge_rank(rank, "failed: " + message.take_text());
         return;
+      case MessageKind::accuse: {
+        const Id accused = message.take<Id>();
+        if (accused >= members.size()) throw BackendError("it accuses a rank that is not there");
+        judge_rank(accused, broken_message(static_cast<Id>(rank), message.take_text()),
+                   Fate::broken);
+        return;
+      }
       case MessageKind::finish:
         m.view.finished = true;
         m.view.since = m.heard;
@@ -227,18 +224,19 @@ struct Supervisor::Impl {
 
   void serve(std::size_t rank) {
     Member& m = members[rank];
-    bool open = true;
     try {
-      open = m.connection.fill();
+      const bool open = m.connection.fill();
       m.heard = Clock::now();
       while (auto message = m.connection.next()) {
         handle(rank, *message);
         message->check_end();
       }
+      if (!open) lost(rank);
     } catch (const BackendError& error) {
-      judge_rank(rank, fmt::format("sent a broken message to rank 0: {}", error.what()));
+      judge_rank(rank, broken_message(0, error.what()), Fate::broken);
+      m.connection.flush();  // so that it knows why
+      m.connection = FrameSocket();
     }
-    if (!open) lost(rank);
   }
 
   /// Returns false when the stranger is to be forgotten: it has joined, or its connection ended.
@@ -288,7 +286,7 @@ struct Supervisor::Impl {
       if (blame->rank == none) {
         judge(blame->what);
       } else {
-        judge_stuck(blame->rank, blame->what);
+        judge_rank(blame->rank, blame->what, Fate::stuck);
       }
     }
   }
@@ -314,10 +312,11 @@ struct Supervisor::Impl {
         like.empty()
             ? ""
             : fmt::format(", like rank{} {}", like.size() > 1 ? "s" : "", fmt::join(like, ", "));
-    judge_stuck(first,
-                fmt::format("has been silent for {}{}: it is stopped, its machine is down or "
-                            "the network is cut",
-                            seconds, others));
+    judge_rank(first,
+               fmt::format("has been silent for {}{}: it is stopped, its machine is down or "
+                           "the network is cut",
+                           seconds, others),
+               Fate::stuck);
   }
 
   /// Time in which this process was suspended counts against no rank.

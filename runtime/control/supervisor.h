@@ -54,6 +54,9 @@ struct Blame {
 std::optional<Blame> find_hang(const std::vector<RankView>& ranks, Deadline now,
                                const ControlOptions& options);
 
+/// Who has sent something broken: "sent a broken message to rank 0: ..." follows the name.
+std::string broken_message(Id to, const std::string& what);
+
 /// What a message of the kind `report` says. Throws BackendError when it is too short.
 StepReport report_of(Message& message);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -24,6 +25,8 @@ namespace {
 
 /// The key under which rank 0 publishes which rank is too slow, and its factor.
 constexpr const char* evicted = "evicted";
+/// A rank reports its loss, the square of its gradient's norm, and its seconds of computing.
+constexpr std::size_t values_of_report = 3;
 
 /// The peak rate of this run's devices, or why it is not known.
 struct Peak {
@@ -126,7 +129,8 @@ void Progress::look_for_slow_rank(const StepReport& report) {
 
 void Progress::step(std::int64_t step, const StepLoss& loss, bool counts, double computed_s) {
   if (silent_) return;
-  const double values[] = {counts ? loss.sum : 0.0, loss.square_norm, computed_s};
+  const std::array<double, values_of_report> values = {counts ? loss.sum : 0.0, loss.square_norm,
+                                                       computed_s};
   control_.report(step, values);
   if (!leader_) return;
   const std::lock_guard lock(lock_);
@@ -136,6 +140,9 @@ void Progress::step(std::int64_t step, const StepLoss& loss, bool counts, double
 
 void Progress::collect() {
   while (const std::optional<StepReport> report = control_.next_report()) {
+    if (report->values.size() != values_of_report)
+      control_.refuse(report->rank,
+                      fmt::format("a step's report with {} values", report->values.size()));
     const std::int64_t step = by_arrival_ ? first_ + arrived_++ / reports_a_step_ : report->step;
     if (slow_) look_for_slow_rank(*report);
     PendingStep& told = open_[step];

@@ -363,7 +363,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
   OpNames described;
   described.set(plan);
   ControlOptions watch = control_options(job, described);
-  watch.stuck = options.stuck;
+  watch.lost = options.lost;
   Control control(environment, std::move(watch));
   const StopOnSignal stop(control);
   try {

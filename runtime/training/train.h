@@ -16,7 +16,7 @@
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "engine/planner/policy.h"
-#include "runtime/control/environment.h"
+#include "runtime/control/control.h"
 
 namespace rehearse::runtime {
 
@@ -39,9 +39,8 @@ struct TrainOptions {
   std::function<void(std::int64_t step)> began = {};
   /// Called when this rank is about to leave because it is too slow; empty: the same.
   std::function<void()> evicted = {};
-  /// Called when the control plane finds a rank that is silent or hangs; empty: nobody wants to
-  /// know.
-  std::function<void(Id rank)> stuck = {};
+  /// Called when the control plane finds a rank that others must end; empty: nobody wants to know.
+  std::function<void(Id rank, Fate fate)> lost = {};
   /// Rank 0: called once when a rank is too slow and the run should drain and go on with other
   /// method.shares; `why` names the rank. Needed with recovery.slow_rank = "rebalance".
   std::function<void(const std::string& why, const std::vector<int>& shares)> unbalanced = {};

@@ -32,26 +32,90 @@ int connect(int fd, const struct sockaddr* to, socklen_t size) {
   return failed;
 }
 """
-ANSWER = 96  # bytes of the caller's part of the handshake; its purpose is at byte 8 (runtime/control/handshake.h)
-DATA = 2
+# Bytes of the handshake in each direction (runtime/control/handshake.h), and the headers after it: runtime/control/frame.h for control,
+# runtime/communication/data_frame.h for data.
+FROM_CALLER, FROM_LISTENER = 96, 40 + 36
+CONTROL, DATA = 1, 2
+HEADERS = {CONTROL: struct.Struct("<IB"), DATA: struct.Struct("<IIQ")}
+
+
+def preload(folder, source):
+    """A library of this C code that LD_PRELOAD can name."""
+    library = pathlib.Path(folder) / "preload.so"
+    text = library.with_suffix(".c")
+    text.write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, text, "-ldl"], check=True)
+    return str(library)
+
+
+class Harm:
+    """What is done once to one direction of the first connection for `purpose`, from rank `caller` if it is stated. `back`: to what the
+    listener sends. `change_at`: that byte after the handshake is changed. `insert`: these bytes come between two messages, which must
+    be in the clear; not before `now` is set."""
+
+    def __init__(self, purpose=DATA, caller=None, back=False, change_at=None, insert=b""):
+        self.purpose, self.caller, self.back, self.change_at, self.insert = purpose, caller, back, change_at, insert
+        self.now = threading.Event()
+        self.done = False
+        self.victim = None  # the connection that it is done to
+
+    def strikes(self, connection, back):
+        fits = connection.purpose == self.purpose and self.caller in (None, connection.caller) and back == self.back
+        if fits and self.victim is None:
+            self.victim = connection
+        return fits and not self.done and connection is self.victim
+
+
+class Direction:
+    """One direction of a connection: where it is between two messages."""
+
+    def __init__(self, handshake):
+        self.handshake, self.begin = handshake, bytearray()
+        self.passed = 0  # bytes after the handshake
+        self.header, self.left = bytearray(), 0  # of the message that is under way
+
+    def split(self, data):
+        """Cuts off what belongs to the handshake."""
+        n = min(len(data), self.handshake - len(self.begin))
+        self.begin += data[:n]
+        return data[:n], data[n:]
+
+    def between_messages(self):
+        return not self.header and self.left == 0
+
+    def message(self, data, layout):
+        """How much of `data` is of the message that is under way."""
+        if self.left == 0:
+            n = min(len(data), layout.size - len(self.header))
+            self.header += data[:n]
+            if len(self.header) == layout.size:
+                fields = layout.unpack(self.header)
+                self.left = fields[0] if layout is HEADERS[CONTROL] else fields[2]
+                self.header.clear()
+            return n
+        n = min(len(data), self.left)
+        self.left -= n
+        return n
+
+
+class Connection:
+    purpose = caller = None
+
+    def __init__(self):
+        self.carried = bytearray()  # from the caller, after the handshake
 
 
 class Proxy:
-    def __init__(self, folder, change_at=None):
-        """`change_at`: changes this byte of what the first data connection carries after the handshake."""
+    def __init__(self, folder, harm=None):
         self.seen = []  # what each data connection carried from the caller to the listener
-        self.changed = False
-        self._change_at = change_at
+        self.harm = harm
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._library = pathlib.Path(folder) / "proxy.so"
-        source = self._library.with_suffix(".c")
-        source.write_text(LIBRARY)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", self._library, source, "-ldl"], check=True)
+        self._library = preload(folder, LIBRARY)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def environment(self):
-        return os.environ | {"LD_PRELOAD": str(self._library), "PROXY_PORT": str(self._listener.getsockname()[1])}
+        return os.environ | {"LD_PRELOAD": self._library, "PROXY_PORT": str(self._listener.getsockname()[1])}
 
     def close(self):
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -73,42 +137,52 @@ class Proxy:
             except (OSError, struct.error):  # nobody listens there yet, or the caller is gone
                 return
             with listener:
-                back = threading.Thread(target=self._pass_on, args=(listener, caller, lambda data: data), daemon=True)
+                connection = Connection()
+                back = threading.Thread(target=self._pass_on, args=(listener, caller, connection, True), daemon=True)
                 back.start()
-                self._pass_on(caller, listener, self._look())
+                self._pass_on(caller, listener, connection, False)
                 back.join()
 
-    def _pass_on(self, source, target, look):
+    def _pass_on(self, source, target, connection, back):
+        direction = Direction(FROM_LISTENER if back else FROM_CALLER)
         try:
             while data := source.recv(1 << 16):
-                target.sendall(look(data))
+                target.sendall(self._look(data, connection, direction, back))
             target.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 
-    def _look(self):
-        """What is done to the bytes of one connection as they pass."""
-        begin, carried = bytearray(), None
+    def _look(self, data, connection, direction, back):
+        """What becomes of the bytes of a connection as they pass."""
+        first, rest = direction.split(data)
+        if first and not back and len(direction.begin) == FROM_CALLER:
+            connection.purpose, _, connection.caller = struct.unpack_from("<HHI", direction.begin, 8)
+            if connection.purpose == DATA:
+                self.seen.append(connection.carried)
+        if not rest:
+            return data
+        if not back:
+            connection.carried += rest
+        with self._lock:
+            if self.harm is None or not self.harm.strikes(connection, back):
+                return data
+            return first + (self._inserted(rest, direction) if self.harm.insert else self._changed(rest, direction))
 
-        def look(data):
-            nonlocal carried
-            if carried is None:
-                begin.extend(data)
-                if len(begin) < ANSWER:
-                    return data
-                carried = bytearray()
-                if struct.unpack_from("<H", begin, 8) == (DATA,):
-                    self.seen.append(carried)
-                return data  # the caller waits for the other end now
-            before = len(carried)
-            carried.extend(data)
-            with self._lock:
-                if self._change_at is None or self.changed or carried is not next(iter(self.seen), None):
-                    return data
-                at = self._change_at - before
-                if not 0 <= at < len(data):
-                    return data
-                self.changed = True
-            return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    def _changed(self, data, direction):
+        at = self.harm.change_at - direction.passed
+        direction.passed += len(data)
+        if not 0 <= at < len(data):
+            return data
+        self.harm.done = True
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
-        return look
+    def _inserted(self, data, direction):
+        out = bytearray()
+        while data:
+            if direction.between_messages() and self.harm.now.is_set() and not self.harm.done:
+                out += self.harm.insert
+                self.harm.done = True
+            n = direction.message(data, HEADERS[self.harm.purpose])
+            out += data[:n]
+            data = data[n:]
+        return bytes(out)

@@ -7,7 +7,8 @@ import os
 
 import pytest
 from cli_test_train_data import TrainingCase
-from proxy import Proxy
+from proxy import DATA, Harm, Proxy
+from test_node_checkpoints import PLATFORM
 
 ENCRYPTED = "run.encrypt=true"
 SAID = "rehearse: run.encrypt = true: the connections of this run are encrypted"
@@ -38,10 +39,10 @@ class Encrypted(TrainingCase):
             self.assertEqual(said.stderr.splitlines()[0], SAID)
             self.assertEqual(self.hashes(f"encrypted-{ranks}"), self.hashes(f"clear-{ranks}"))
 
-    def through_a_proxy(self, name, *sets, change_at=None, expect=0):
-        proxy = Proxy(self.tmp, change_at)
+    def through_a_proxy(self, name, *sets, ranks=2, harm=None, expect=0):
+        proxy = Proxy(self.tmp, harm)
         self.addCleanup(proxy.close)
-        said = self.train(name, 2, "method.name=zero1", *sets, env=proxy.environment(), expect=expect)
+        said = self.train(name, ranks, *sets, env=proxy.environment(), expect=expect)
         return proxy, said
 
     def pieces_seen(self, proxy, name):
@@ -53,23 +54,50 @@ class Encrypted(TrainingCase):
 
     def test_nobody_between_the_ranks_reads_weights(self):
         # Without encryption the same look finds them.
-        proxy, _ = self.through_a_proxy("clear")
+        self.check_that_nobody_reads("method.name=zero1")
+
+    @pytest.mark.long
+    def test_nobody_between_nodes_reads_their_copies(self):
+        """Each node sends its checkpoints to its peer. Gradients alone pass between the ranks otherwise."""
+        (self.tmp / "two.toml").write_text(PLATFORM)
+        keys = {"cluster.name": self.tmp / "two.toml", "checkpoint.kind": "peer", "train.save_every": 1}
+        memory = self.tmp / "memory"
+        memory.mkdir()
+        keys |= {"checkpoint.folder": memory}
+        self.check_that_nobody_reads(*(f"{key}={value}" for key, value in keys.items()), ranks=4)
+
+    def check_that_nobody_reads(self, *sets, ranks=2):
+        proxy, _ = self.through_a_proxy("clear", *sets, ranks=ranks)
         self.assertGreater(self.pieces_seen(proxy, "clear"), 10)
-        proxy, _ = self.through_a_proxy("encrypted", ENCRYPTED)
+        proxy, _ = self.through_a_proxy("encrypted", *sets, ENCRYPTED, ranks=ranks)
         self.assertEqual(self.pieces_seen(proxy, "encrypted"), 0)
         self.assertEqual(self.hashes("encrypted"), self.hashes("clear"))
 
     def test_a_byte_that_was_changed_on_its_way_ends_the_run(self):
-        proxy, said = self.through_a_proxy("changed", ENCRYPTED, change_at=50_000, expect=1)
-        self.assertTrue(proxy.changed)
-        self.assertRegex(said.stderr, r"channel .*: from rank \d: encrypted bytes from 127\.0\.0\.1 are not those that were sent")
+        self.check_a_changed_byte("method.name=zero1")
+
+    def test_a_byte_of_a_mailbox_that_was_changed_ends_the_run(self):
+        self.check_a_changed_byte("method.name=ps-async", "method.servers=1", "method.dp=2", ranks=3)
+
+    def check_a_changed_byte(self, *sets, ranks=2):
+        """The run ends when the byte is read: its time-out is far away."""
+        harm = Harm(DATA, caller=1, change_at=50_000)
+        sets = (*sets, ENCRYPTED, "run.timeout=1h")
+        _, said = self.through_a_proxy("changed", *sets, ranks=ranks, harm=harm, expect=1)
+        self.assertTrue(harm.done)
+        self.assertRegex(
+            said.stderr,
+            r"rehearse: rank 1 \(\S+, pid \d+\) sent a broken message to rank \d: "
+            r"channel .*: encrypted bytes from 127\.0\.0\.1 are not those that were sent",
+        )
+        self.assertEqual(said.stderr.count("encrypted bytes from"), 1)
 
     @pytest.mark.long
     def test_a_profile_says_that_it_was_encrypted(self):
         for words in ([], ["--encrypt"]):
             self.rehearse("profile", "-o", self.tmp / "profile.json", "--model", "gpt-tiny", "--samples", "1", "--nproc", "2", *words)
-            host = json.loads((self.tmp / "profile.json").read_text())["host"]
-            self.assertEqual(host.endswith(", encrypted connections"), bool(words))
+            profile = json.loads((self.tmp / "profile.json").read_text())
+            self.assertEqual((profile["profile_version"], profile["encrypted"]), (3, bool(words)))
 
     def test_who_cannot_encrypt_is_refused(self):
         self.refused(

@@ -69,9 +69,10 @@ std::string serve_and_work(const Environment& environment) {
   return text;
 }
 
-/// A letter that says that it is longer than any: the receiver drops the connection.
-std::string send_nonsense(const Environment& environment) {
-  Control control(environment, patient());
+/// Rank 1 sends these bytes to rank 0's mailbox and no more; it stays until the run ends.
+std::string send_nonsense(const Environment& environment, const ControlOptions& options,
+                          std::span<const std::byte> bytes, bool closes) {
+  Control control(environment, options);
   if (environment.rank == 0) {
     Network network(control);
     const auto mailbox = network.mailbox("push", {1}, {0});
@@ -79,22 +80,44 @@ std::string send_nonsense(const Environment& environment) {
     mailbox->take({&x, 1, program::DType::i32});
   } else {
     Switchboard switchboard(control);
-    const ByteStream line =
-        switchboard.connect(Switchboard::key_of("mailbox push", {0}), "push", 0);
-    const std::array<std::uint64_t, 2> header = {0x5248544c, ~0ULL >> 1};
+    ByteStream line = switchboard.connect(Switchboard::key_of("mailbox push", {0}), "push", 0);
     const auto soon = Clock::now() + std::chrono::seconds(60);
-    send_all(line.fd(), std::as_bytes(std::span(header)), soon);
+    send_all(line.fd(), bytes, soon);
     std::byte none_comes = {};
-    require(!recv_all(line.fd(), std::span(&none_comes, 1), soon), "end");
-    control.fail("has sent nonsense");
+    if (!closes) require(!recv_all(line.fd(), std::span(&none_comes, 1), soon), "end");
+    line = ByteStream();
+    for (;;) {
+      control.check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   }
   return "";
 }
 
+/// Both ranks end with the same error, which says that rank 1 is broken and why.
+void expect_that_it_is_named(const ControlOptions& options, std::uint64_t bytes_of_letter,
+                             bool closes, const std::string& why) {
+  const std::array<std::uint64_t, 2> header = {0x5248544c, bytes_of_letter};
+  for (const Ended& end : run_ranks(2, [&](const Environment& environment) {
+         return send_nonsense(environment, options, std::as_bytes(std::span(header)), closes);
+       })) {
+    EXPECT_EQ(end.status, 1);
+    EXPECT_THAT(end.text, testing::StartsWith("rank 1 ("));
+    EXPECT_THAT(end.text,
+                testing::EndsWith(" sent a broken message to rank 0: channel push: " + why));
+  }
+}
+
 TEST(CommMailbox, ALetterWithoutMeasureEndsItsConnection) {
-  const auto ended = run_ranks(2, send_nonsense);
-  EXPECT_EQ(ended[0].status, 1);
-  EXPECT_THAT(ended[0].text, HasSubstr("has sent nonsense"));
+  expect_that_it_is_named(patient(), ~0ULL >> 1, false,
+                          "no message of a mailbox has the kind 0x5248544c and "
+                          "9223372036854775807 bytes");
+}
+
+// Who dies closes its connections too, so the control plane has its time to say so.
+TEST(SoakCommMailbox, ALetterThatIsCutOffIsNamedAfterTheTimeout) {
+  expect_that_it_is_named(impatient(), 100, true,
+                          "the connection ended after 16 bytes of a message of 116");
 }
 
 TEST(CommMailbox, ServerAndWorkers) {
@@ -241,7 +264,8 @@ TEST(CommMailbox, OtherSizeIsAnError) {
     return std::string("took");
   });
   EXPECT_EQ(ended[0].status, 1);
-  EXPECT_EQ(ended[0].text, "channel push: rank 0 sent 16 bytes where 40 were expected");
+  EXPECT_THAT(ended[0].text, HasSubstr("sent a broken message to rank 0: channel push: 16 bytes "
+                                       "came where 40 were due"));
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-enum class Fate { killed, stopped, hung, absent_minded };
+enum class Mishap { killed, stopped, hung, absent_minded };
 
 struct Accident {
   int ranks = 3, culprit = 0;
-  Fate fate = Fate::killed;
+  Mishap fate = Mishap::killed;
   job::Transport transport = job::Transport::sockets;
 };
 
@@ -42,7 +42,7 @@ std::vector<Id> all_ranks(int n) {
 
 /// Runs steps of a little work and an all-reduce. The culprit meets its fate in step 3.
 std::string train(const Environment& environment, const Accident& accident) {
-  ControlOptions options = accident.fate == Fate::killed ? patient() : impatient();
+  ControlOptions options = accident.fate == Mishap::killed ? patient() : impatient();
   options.describe = [](Id, Id op) { return "the op numbered " + std::to_string(op); };
   Control control(environment, options);
   NetworkOptions network_options;
@@ -55,16 +55,16 @@ std::string train(const Environment& environment, const Accident& accident) {
     lane.enter(LaneState::working, step, 7);
     if (step == 3 && environment.rank == accident.culprit) {
       switch (accident.fate) {
-        case Fate::killed:
+        case Mishap::killed:
           raise(SIGKILL);
           break;
-        case Fate::stopped:
+        case Mishap::stopped:
           raise(SIGSTOP);
           break;
-        case Fate::hung:
+        case Mishap::hung:
           for (std::atomic<int> spin = 0;; ++spin) {
           }
-        case Fate::absent_minded:  // hangs while no lane is at work
+        case Mishap::absent_minded:  // hangs while no lane is at work
           lane.enter(LaneState::idle, step, none);
           pause();
       }
@@ -76,13 +76,14 @@ std::string train(const Environment& environment, const Accident& accident) {
 
 void expect_that_all_others_name_it(const Accident& accident) {
   RunOptions options;
-  if (accident.fate == Fate::stopped) options.hostage = accident.culprit;
+  if (accident.fate == Mishap::stopped) options.hostage = accident.culprit;
   const auto ended = run_ranks(
       accident.ranks, [&](const Environment& e) { return train(e, accident); }, options);
   for (int rank = 0; rank < accident.ranks; ++rank) {
     const Ended& end = ended[static_cast<std::size_t>(rank)];
     if (rank == accident.culprit) {
-      const bool ends_itself = accident.fate == Fate::hung || accident.fate == Fate::absent_minded;
+      const bool ends_itself =
+          accident.fate == Mishap::hung || accident.fate == Mishap::absent_minded;
       EXPECT_EQ(end.status, ends_itself ? 1 : 128 + SIGKILL);
       continue;
     }
@@ -93,17 +94,17 @@ void expect_that_all_others_name_it(const Accident& accident) {
       EXPECT_THAT(end.text, Not(HasSubstr("rank " + std::to_string(other)))) << "rank " << rank;
     }
     switch (accident.fate) {
-      case Fate::killed:
+      case Mishap::killed:
         EXPECT_THAT(end.text, HasSubstr("it was killed or crashed"));
         break;
-      case Fate::stopped:
+      case Mishap::stopped:
         EXPECT_THAT(end.text, HasSubstr("has been silent for"));
         break;
-      case Fate::hung:
+      case Mishap::hung:
         EXPECT_THAT(end.text, HasSubstr("makes no progress: lane compute has been at step 4, op 7 "
                                         "(the op numbered 7) for"));
         break;
-      case Fate::absent_minded:
+      case Mishap::absent_minded:
         EXPECT_THAT(end.text, HasSubstr("has not arrived while others wait for it"));
         break;
     }
@@ -116,15 +117,15 @@ TEST_P(Culprit, IsNamedByEveryOtherRank) { expect_that_all_others_name_it(GetPar
 class SoakCulprit : public testing::TestWithParam<Accident> {};
 TEST_P(SoakCulprit, IsNamedByEveryOtherRank) { expect_that_all_others_name_it(GetParam()); }
 
-const Accident killed[] = {{3, 0, Fate::killed, job::Transport::sockets},
-                           {3, 1, Fate::killed, job::Transport::sockets},
-                           {3, 2, Fate::killed, job::Transport::gloo}};
+const Accident killed[] = {{3, 0, Mishap::killed, job::Transport::sockets},
+                           {3, 1, Mishap::killed, job::Transport::sockets},
+                           {3, 2, Mishap::killed, job::Transport::gloo}};
 std::vector<Accident> silences() {
   std::vector<Accident> all;
-  for (const Fate fate : {Fate::stopped, Fate::hung, Fate::absent_minded}) {
+  for (const Mishap fate : {Mishap::stopped, Mishap::hung, Mishap::absent_minded}) {
     for (const int culprit : {0, 1}) all.push_back({3, culprit, fate, job::Transport::sockets});
   }
-  all.push_back({3, 1, Fate::stopped, job::Transport::gloo});
+  all.push_back({3, 1, Mishap::stopped, job::Transport::gloo});
   return all;
 }
 std::string name_of(const testing::TestParamInfo<Accident>& info) {
@@ -200,6 +201,7 @@ TEST(CommControl, WhoComesAfterTheVerdictHearsIt) {
       while (std::optional<Message> message = socket.next())
         if (message->kind() == MessageKind::verdict) {
           message->take<Id>();
+          message->take<Fate>();
           return message->take_text();
         }
     }

@@ -49,6 +49,7 @@ std::string verdict_of(FrameSocket& socket) {
     while (std::optional<Message> message = socket.next())
       if (message->kind() == MessageKind::verdict) {
         message->take<Id>();
+        message->take<Fate>();
         return message->take_text();
       }
     if (!open) break;
