@@ -14,6 +14,7 @@
 #include "cli/console/teller.h"
 #include "cli/study/decision.h"
 #include "cli/study/fault_study.h"
+#include "cli/study/load.h"
 #include "cli/study/plan_picture.h"
 #include "cli/study/rehearsal.h"
 #include "cli/study/study.h"
@@ -59,6 +60,7 @@ int run_plan(const Context& context, const Options& options) {
   plan::Decision decision = decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
   warn_of_trace(job, decision.warnings);
+  warn_of_encryption(job, profile_of(job), decision.warnings);
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
   if (context.json)

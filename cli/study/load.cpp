@@ -65,4 +65,18 @@ std::optional<costs::Profile> profile_of(const job::Job& job) {
   }
 }
 
+void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
+                        std::vector<std::string>& warnings) {
+  const bool measured = profile && profile->communicates();
+  const bool encrypted = measured && profile->encrypted;
+  if (encrypted == job.run.encrypt) return;
+  warnings.push_back(fmt::format(
+      "run.encrypt = {}, but {}: `rehearse profile{} -o FILE` measures what the run will have",
+      job.run.encrypt,
+      encrypted  ? "connections were encrypted when cluster.profile was measured"
+      : measured ? "connections were not encrypted when cluster.profile was measured"
+                 : "times of communication are those of connections that are not encrypted",
+      encrypted ? "" : " --encrypt"));
+}
+
 }  // namespace rehearse::cli

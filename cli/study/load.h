@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/console/context.h"
 #include "engine/costs/profile.h"
@@ -22,5 +23,8 @@ job::Job load_for(const Context& context, const std::string& path, int ranks);
 /// The profile at the job's cluster.profile; nothing when the job names none. Throws InputError
 /// when the profile is wrong or belongs to another cluster.
 std::optional<costs::Profile> profile_of(const job::Job& job);
+/// Adds a warning if run.encrypt is not what the times of communication were measured with.
+void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
+                        std::vector<std::string>& warnings);
 
 }  // namespace rehearse::cli

@@ -300,6 +300,7 @@ Study study(const job::Job& job, const StudyOptions& asked) {
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
   out.warnings = warnings_of(job, linked.program, costs, out);
+  warn_of_encryption(job, profile, out.warnings);
   check_finite(to_json(out));
   return out;
 }

@@ -192,6 +192,10 @@ std::optional<double> Profile::transfer_seconds(std::int64_t bytes,
   return interpolate(std::move(points), static_cast<double>(bytes), true);
 }
 
+bool Profile::communicates() const {
+  return !collectives.empty() || !transfers.empty() || !pairs.empty();
+}
+
 const PairTime* Profile::pair(Id from, Id to) const {
   const auto it = std::lower_bound(
       pairs.begin(), pairs.end(), std::pair(from, to),
@@ -211,6 +215,8 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
   if (timed(a) && timed(b) && (a.ranks != b.ranks || a.threads_per_rank != b.threads_per_rank))
     merged.contradiction(fmt::format("{} ranks of {} threads were at work, and {} of {}", a.ranks,
                                      a.threads_per_rank, b.ranks, b.threads_per_rank));
+  if (a.communicates() && b.communicates() && a.encrypted != b.encrypted)
+    merged.contradiction("the connections of one were encrypted, those of the other were not");
   Profile out = timed(a) || !timed(b) ? a : b;
   if (out.host.empty()) out.host = a.host.empty() ? b.host : a.host;
   if (timed(a) && timed(b)) {
@@ -219,6 +225,7 @@ Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
   }
   // cpu_seconds_per_byte is used only where ranks share cores; of two hosts, take the larger.
   out.simulated = a.simulated || b.simulated;
+  out.encrypted = a.encrypted || b.encrypted;
   out.cpu_seconds_per_byte = std::max(a.cpu_seconds_per_byte, b.cpu_seconds_per_byte);
   const Profile& placed = a.cluster_hash != 0 ? a : b;
   out.cluster = placed.cluster;

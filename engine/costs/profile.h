@@ -71,9 +71,10 @@ struct PairTime {
 };
 
 struct Profile {
-  static constexpr int version = 2;
+  static constexpr int version = 3;
   std::string host = {};                           // for readers: CPU, cores, kernel, date
   bool simulated = false;                          // simulated on a modelled cluster, not measured
+  bool encrypted = false;                          // connections, as with run.encrypt
   int cores = 0, ranks = 1, threads_per_rank = 1;  // ranks: how many ran during the measurement
   std::vector<SegmentTime> segments = {};
   std::vector<UpdateTime> updates = {};
@@ -87,6 +88,8 @@ struct Profile {
   std::vector<PairTime> pairs = {};  // by (from, to)
   std::vector<tensors::LayerVariance> variances = {};
 
+  /// Whether it has times of communication.
+  bool communicates() const;
   /// Whether some time holds for this kind of device.
   bool covers(std::string_view device_kind) const;
   /// Seconds from entries of exactly this model, kind, pass, tp and dtype, by tokens (samples x
@@ -111,7 +114,7 @@ struct Profile {
 
 /// The entries of both profiles; equal entries are kept once. Throws InputError when the profiles
 /// contradict each other: pairs of different clusters, times with different numbers of ranks or
-/// threads, or different results for the same key. `a_name` and `b_name` (files): for messages.
+/// threads, connections in the clear and encrypted ones, or different results for the same key. `a_name` and `b_name` (files): for messages.
 Profile merge(const Profile& a, const Profile& b, const std::string& a_name = "first",
               const std::string& b_name = "second");
 

@@ -1,5 +1,6 @@
 // Writes and reads a profile as JSON. The reader is strict: a misspelt or missing key is an error,
-// never a zero. It also reads version 1 (one device kind for the file, no pairs, no variances).
+// never a zero. It also reads version 2 (connections in the clear) and version 1 (one device kind
+// for the file, no pairs, no variances).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -138,6 +139,7 @@ std::string to_json(const Profile& p) {
   out["profile_version"] = Profile::version;
   out["host"] = p.host;
   out["simulated"] = p.simulated;
+  out["encrypted"] = p.encrypted;
   out["cores"] = p.cores;
   out["ranks"] = p.ranks;
   out["threads_per_rank"] = p.threads_per_rank;
@@ -224,6 +226,7 @@ Profile parse_profile(const std::string& text, const std::string& source) {
         in, [&](Reader&) { return kind; }, p);
   } else {
     p.simulated = in.truth("simulated");
+    if (version > 2) p.encrypted = in.truth("encrypted");
     p.cluster = in.text("cluster");
     p.cluster_hash = read_hash(in, "cluster_hash");
     read_times(

@@ -102,11 +102,11 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
   Control control(environment, {.encrypt = settings.encrypt});
   try {
     Network network(control);
-    costs::Profile profile{
-        .host = describe_host(cores) + (settings.encrypt ? ", encrypted connections" : ""),
-        .cores = cores,
-        .ranks = environment.world_size,
-        .threads_per_rank = threads};
+    costs::Profile profile{.host = describe_host(cores),
+                           .encrypted = settings.network && settings.encrypt,
+                           .cores = cores,
+                           .ranks = environment.world_size,
+                           .threads_per_rank = threads};
     for (const int tp : settings.tensor_parallel)
       for (const int samples : settings.samples)
         profile_model(model, samples, tp, settings, control, profile);

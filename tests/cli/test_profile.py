@@ -45,6 +45,30 @@ class Profile(CliTestCase):
         args = ["--set", f"cluster.profile={path}", "--set", "train.global_batch=64"]
         self.refused("simulate", self.job("dgx1"), *args, says=says)
 
+    def test_encryption_that_differs_from_the_jobs_is_said(self):
+        path, found = self.of_paper("clear.json")
+        self.assertEqual((found["profile_version"], found["encrypted"]), (3, False))
+        (self.tmp / "encrypted.json").write_text(json.dumps(found | {"encrypted": True}))
+        (self.tmp / "alone.json").write_text(json.dumps(found | {"pairs": []}))  # it has no times of communication
+        clear = "run.encrypt = true, but connections were not encrypted when cluster.profile was measured: `rehearse profile --encrypt -o FILE`"
+        encrypted = "run.encrypt = false, but connections were encrypted when cluster.profile was measured: `rehearse profile -o FILE`"
+        table = "run.encrypt = true, but times of communication are those of connections that are not encrypted: `rehearse profile --encrypt"
+        cases = (("clear", "true", clear), ("encrypted", "false", encrypted), ("alone", "true", table), ("clear", "false", None))
+        for profile, encrypt, says in (*cases, ("encrypted", "true", None), ("alone", "false", None)):
+            words = ["--set", f"cluster.profile={self.tmp / profile}.json", "--set", f"run.encrypt={encrypt}"]
+            commands = [["simulate", self.job(), "--fidelity", "analytic"]]
+            if says == clear:
+                commands += [["compare", self.job(), "--methods", "ddp,zero1"], ["plan", self.job(), "--no-rescore"]]
+            for command in commands:
+                with self.subTest(profile=profile, encrypt=encrypt, command=command[0]):
+                    text = self.rehearse(*command, *words).stdout
+                    self.assertEqual(text.count("run.encrypt"), 0 if says is None else 1, text)
+                    self.assertIn("" if says is None else f"warning: {says}", text)
+                    given = self.json(*command, *words)
+                    all_of = [study["warnings"] for study in given.get("results", [given])]
+                    for warnings in all_of:
+                        self.assertEqual([w for w in warnings if "run.encrypt" in w and w.startswith(says or "")] != [], says is not None)
+
     def test_merge(self):
         path, found = self.of_paper("paper.json")
         pairs, times = self.tmp / "pairs.json", self.tmp / "times.json"

@@ -57,6 +57,22 @@ TEST(Profile, ReadsVersion1) {
   EXPECT_EQ(one.cluster_hash, 0U);
 }
 
+// A file of version 2: no word about encryption.
+TEST(Profile, ReadsVersion2) {
+  std::string json = to_json(sample());
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const auto at = json.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    json.replace(at, from.size(), to);
+  };
+  replace("\"profile_version\": 3", "\"profile_version\": 2");
+  EXPECT_THROW(parse_profile(json, "p.json"), InputError);
+  replace(" \"encrypted\": false,\n", "");
+  const Profile old = parse_profile(json, "p.json");
+  EXPECT_FALSE(old.encrypted);
+  EXPECT_EQ(to_json(old), to_json(sample()));
+}
+
 TEST(Profile, Interpolates) {
   const Profile p = sample();
   auto mlp = [&](int samples, int seq_len) {
@@ -127,6 +143,10 @@ TEST(Profile, RefusesToMergeContradictions) {
   EXPECT_THAT(message(p), testing::AllOf(testing::HasSubstr("a.json and b.json"),
                                          testing::HasSubstr("two clusters, pair"),
                                          testing::HasSubstr("other (0000000000000005)")));
+  p = sample(), p.encrypted = true;
+  EXPECT_THAT(message(p), testing::HasSubstr("the connections of one were encrypted"));
+  p.collectives.clear(), p.transfers.clear(), p.pairs.clear(), p.cluster_hash = 0;
+  EXPECT_EQ(message(p), "accepted");
   p = sample(), p.ranks = 4;
   EXPECT_THAT(message(p), testing::HasSubstr("2 ranks of 1 threads were at work, and 4"));
   p = sample(), p.segments[1].seconds = 9;
@@ -198,7 +218,7 @@ TEST(Profile, RefusesWhatItDoesNotUnderstand) {
     return std::string("accepted");
   };
   const std::string json = to_json(sample());
-  EXPECT_THAT(message(json, "\"profile_version\": 2", "\"profile_version\": 9"),
+  EXPECT_THAT(message(json, "\"profile_version\": 3", "\"profile_version\": 9"),
               testing::AllOf(testing::HasSubstr("p.json"), testing::HasSubstr("9")));
   EXPECT_THAT(message(json, "\"mlp\"", "\"mlpp\""), testing::HasSubstr("did you mean \"mlp\""));
   EXPECT_THAT(message(json, "\"seconds\": 0.02", "\"seconds\": -1"),
