@@ -5,7 +5,7 @@ This file writes plans, with their hashes, according to docs/plans.md, independe
 
 import json
 
-from cli_test_case import CliTestCase
+from cli_test_case import ROOT, CliTestCase
 from cli_test_train_data import TOKENS
 
 TINY = "gpt 2 64 4 256 512 64 128 512 4 0 true"  # family, layers, hidden ... of gpt-tiny
@@ -69,6 +69,16 @@ def plan_text(cluster_hash, devices, model=TINY, **changes):
     digest = fnv1a(table("made_for", made_for) + plan)
     named = made_for | {"model": "a model", "cluster": "a cluster"}
     return f'version = 1\nhash = "{digest}"\n' + table("made_for", named) + plan + table("why", why)
+
+
+class MicroBatch(CliTestCase):
+    def test_planner_keeps_to_the_samples_of_a_micro_batch(self):
+        job = ROOT / "experiments/what-if/gpt2.toml"
+        free = self.json("plan", job, "--no-rescore", "--set", "method.name=adaptive")
+        stated = self.json("plan", job, "--no-rescore", "--set", "method.name=adaptive", "--set", "method.micro_batch=3")
+        for one, micro_batches in ((free, 1), (stated, 4)):
+            plan = one["plan"]
+            self.assertEqual((plan["pp"], plan["dp"], plan["tp"], plan["micro_batches"]), (1, 16, 1, micro_batches))
 
 
 class Planned(CliTestCase):

@@ -43,6 +43,20 @@ class Profile(CliTestCase):
 
 
 class Train(TrainingCase):
+    @pytest.mark.long
+    def test_shares_by_speed(self):
+        """Rank 1 computes three times as long, so of eight samples it takes two. The weights of both runs are the same, to the bit."""
+        slow = ("--set", "disturb.stragglers=[{rank = 1, factor = 3}]")
+        self.assertEqual(self.json("simulate", self.job(), *slow, "--set", "method.shares=speed")["shares"], [6, 2])
+        for method in ("ddp", "zero3", "horovod", "topk-sync"):
+            with self.subTest(method):
+                losses = {}
+                for shares in ("speed", "[6, 2]", "equal"):
+                    sets = ("--set", f"method.name={method}", "--set", f"method.shares={shares}")
+                    losses[shares] = self.json("train", self.job(4), "--nproc", "2", "--overwrite", *slow, *sets)["losses"]
+                self.assertEqual(losses["speed"], losses["[6, 2]"])
+                self.assertNotEqual(losses["speed"], losses["equal"])  # the order of a sum differs: the comparison can fail
+
     def test_two_processes_learn_and_go_on(self):
         job = self.job()
         trace = self.tmp / "trace.json"
