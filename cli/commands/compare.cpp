@@ -36,6 +36,7 @@ struct Options : StudyFlags {
 
 struct Row {
   MethodChoice choice = {};
+  std::optional<job::Job> job = {};  // none: the method cannot run it
   std::optional<Study> study = {};
   std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
   std::string refusal = {};                    // why the method cannot run the job
@@ -156,21 +157,34 @@ int run_compare(const Context& context, const Options& options) {
   for (const MethodChoice& choice : choices)
     if (choice.method == "plan" && job.plan_file.empty())
       throw InputError("--methods plan: the job names no plan; [method] plan does");
-  if (options.methods == "all")
-    choices = with_shares_by_speed(choices, options.job, job, context.set);
-  std::vector<Row> rows;
-  for (const MethodChoice& choice : choices) {
+  const auto loaded = [&](const MethodChoice& choice) {
     Row row{.choice = choice};
     try {
-      job::Job one = load(options.job, overrides_for(choice, job, context.set));
-      row.decided = decide_plan(one, &teller);
-      row.study = study(one, how);
-      if (row.decided) add_warnings(*row.decided, *row.study);
-      warn_of_trace(one, row.study->warnings);
+      row.job = load(options.job, overrides_for(choice, job, context.set));
     } catch (const InputError& e) {
       row.refusal = e.what();
     }
-    rows.push_back(std::move(row));
+    return row;
+  };
+  std::vector<Row> rows;
+  for (const MethodChoice& choice : choices) {
+    rows.push_back(loaded(choice));
+    const auto unlike = options.methods == "all" ? with_shares_by_speed(choice, job) : std::nullopt;
+    if (!unlike || !rows.back().job) continue;
+    // Where all replicas are equally fast it would be the same row again.
+    if (Row row = loaded(*unlike); row.job && !row.job->plan.schedule.shares.empty())
+      rows.push_back(std::move(row));
+  }
+  for (Row& row : rows) {
+    if (!row.job) continue;
+    try {
+      row.decided = decide_plan(*row.job, &teller);
+      row.study = study(*row.job, how);
+      if (row.decided) add_warnings(*row.decided, *row.study);
+      warn_of_trace(*row.job, row.study->warnings);
+    } catch (const InputError& e) {
+      row.refusal = e.what();
+    }
   }
   if (!options.output.empty()) write_file(options.output, text_of(to_json(context, rows, false)));
   if (!options.report.empty()) {

@@ -131,11 +131,9 @@ std::string choices_text(const plan::Decision& decision) {
     std::vector<std::string> others;
     for (const plan::Alternative& a : c.runners_up)
       if (others.size() < most_shown)
-        others.push_back(fmt::format("{}: {}", a.value,
-                                     !std::isfinite(a.seconds) ? a.why
-                                     : a.seconds < c.seconds * 1.0005
-                                         ? "as fast"
-                                         : percent(a.seconds / c.seconds - 1, 1) + " slower"));
+        others.push_back(fmt::format(
+            "{}: {}", a.value,
+            std::isfinite(a.seconds) ? planner::slower_text(a.seconds, c.seconds) : a.why));
     if (!others.empty())
       lines.push_back({"  " + c.name, c.value, fmt::format("{}", fmt::join(others, "; "))});
   }

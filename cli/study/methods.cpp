@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "cli/study/load.h"
 #include "cli/study/subject.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
@@ -106,13 +105,6 @@ bool continues(const std::string& part, const MethodChoice& before) {
          (part == "pp" || part == "dp" || part == "cp" || part == "tp");
 }
 
-/// Whether the row's method can have the job's value of a shape key: shares by speed are of no
-/// mesh.
-bool holds_for(const MethodChoice& choice, const job::Job& job, std::string_view key) {
-  return key == "shares" && job.shares == job::Shares::speed &&
-         methods::strategy_named(choice.method).combines.shares;
-}
-
 }  // namespace
 
 std::vector<MethodChoice> parse_methods(const std::string& list) {
@@ -158,10 +150,14 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set) {
   std::vector<std::string> out;
-  if (choice.method != job.plan.method && job.plan_file.empty())
+  if (choice.method != job.plan.method && job.plan_file.empty()) {
     for (const char* key : shape_keys)
-      if (job.where.contains(fmt::format("method.{}", key)) && !holds_for(choice, job, key))
+      if (job.where.contains(fmt::format("method.{}", key)))
         out.push_back(fmt::format("method.{}=", key));
+    // Of no mesh, so another method can have it as well.
+    if (job.shares == job::Shares::speed && methods::strategy_named(choice.method).combines.shares)
+      out.emplace_back("method.shares=speed");
+  }
   out.insert(out.end(), set.begin(), set.end());
   if (choice.method == "plan") return out;
   if (!job.plan_file.empty()) {
@@ -173,25 +169,13 @@ std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Jo
   return out;
 }
 
-std::vector<MethodChoice> with_shares_by_speed(const std::vector<MethodChoice>& choices,
-                                               const std::string& path, const job::Job& job,
-                                               const std::vector<std::string>& set) {
-  std::vector<MethodChoice> out;
-  for (const MethodChoice& choice : choices) {
-    out.push_back(choice);
-    if (choice.method == "plan" || job.where.contains("method.shares")) continue;
-    const methods::Strategy& strategy = methods::strategy_named(choice.method);
-    if (strategy.planned || !strategy.combines.shares) continue;
-    MethodChoice other = choice;
-    other.label += "@shares=speed";
-    other.set.emplace_back("method.shares=speed");
-    try {
-      if (!load(path, overrides_for(other, job, set)).plan.schedule.shares.empty())
-        out.push_back(std::move(other));
-    } catch (const InputError&) {  // the row without shares by speed says why
-    }
-  }
-  return out;
+std::optional<MethodChoice> with_shares_by_speed(MethodChoice choice, const job::Job& job) {
+  if (choice.method == "plan" || job.where.contains("method.shares")) return std::nullopt;
+  const methods::Strategy& strategy = methods::strategy_named(choice.method);
+  if (strategy.planned || !strategy.combines.shares) return std::nullopt;
+  choice.label += "@shares=speed";
+  choice.set.emplace_back("method.shares=speed");
+  return choice;
 }
 
 }  // namespace rehearse::cli

@@ -1,5 +1,6 @@
 // Parses --methods of `rehearse compare` and makes the --set options of each row.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,8 @@ std::vector<MethodChoice> parse_methods(const std::string& list);
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set);
 
-/// The rows, and behind each method that takes shares a row of the same method in which faster
-/// replicas take more samples (method.shares=speed). Such a row is left out where all replicas are
-/// equally fast, and all of them where the job states method.shares. `path` and `set`: of the job.
-std::vector<MethodChoice> with_shares_by_speed(const std::vector<MethodChoice>& choices,
-                                               const std::string& path, const job::Job& job,
-                                               const std::vector<std::string>& set);
+/// The row in which faster replicas take more samples (method.shares=speed); nothing if its method
+/// cannot, or the job states method.shares.
+std::optional<MethodChoice> with_shares_by_speed(MethodChoice choice, const job::Job& job);
 
 }  // namespace rehearse::cli

@@ -15,7 +15,6 @@
 #include "engine/costs/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/rank_grid.h"
 #include "engine/planner/shares.h"
 
 namespace rehearse::planner {
@@ -163,30 +162,19 @@ class Enumeration {
     if (total % plan.mesh.dp == 0) out.emplace_back();
     const bool equal = states("shares") && job_.shares == job::Shares::equal;
     if (plan.mesh.dp == 1 || ((equal || !job_.adaptive.placement) && !out.empty())) return out;
-    const auto speeds = replica_seconds(plan);
-    if (out.empty() ||
-        std::any_of(speeds.begin(), speeds.end(), [&](double s) { return s != speeds.front(); })) {
-      auto shares = shares_of(speeds, total);
-      const bool equal =
-          std::all_of(shares.begin(), shares.end(), [&](int s) { return s == shares.front(); });
-      if (!equal) out.push_back(std::move(shares));
-    }
+    std::vector<int> shares = unless_equal(shares_of(by_replica(plan, rank_seconds(plan)), total));
+    if (!shares.empty()) out.push_back(std::move(shares));
     return out;
   }
 
-  /// By dp rank: seconds per sample on the slowest of its ranks.
-  std::vector<double> replica_seconds(const plan::Plan& plan) {
-    std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp), 0.0);
-    const RankGrid at(plan);
-    for (int d = 0; d < plan.mesh.dp; ++d)
-      for (int p = 0; p < plan.mesh.pp; ++p)
-        for (int t = 0; t < plan.mesh.tp; ++t) {
-          const Id rank = at.rank(p, d, t);
-          const Id kind = job_.cluster.devices()[plan.placement.rank_to_device[rank]].kind;
-          double& replica = out[static_cast<std::size_t>(d)];
-          replica =
-              std::max(replica, sample_seconds(kind, plan) * (pace_.empty() ? 1 : pace_[rank]));
-        }
+  /// By rank: seconds per sample. The stages of a pipeline are not known yet, so each rank is taken
+  /// to compute the whole model.
+  std::vector<double> rank_seconds(const plan::Plan& plan) {
+    std::vector<double> out;
+    for (Id rank = 0; rank < plan.placement.rank_to_device.size(); ++rank) {
+      const Id kind = job_.cluster.devices()[plan.placement.rank_to_device[rank]].kind;
+      out.push_back(sample_seconds(kind, plan) * (pace_.empty() ? 1 : pace_[rank]));
+    }
     return out;
   }
 

@@ -243,7 +243,6 @@ class Describer {
 
   /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", by the dry run.
   std::string why_slower(Id i) const {
-    const double ratio = of(i).seconds / of(best_).seconds - 1;
     const auto mean = [&](Id candidate) {
       auto [it, fresh] = compute_.try_emplace(candidate, 0.0);
       if (fresh) {
@@ -257,9 +256,9 @@ class Describer {
       return (seconds < 0 ? "-" : "+") + text(std::abs(seconds));
     };
     const double compute = mean(i) - mean(best_), all = of(i).seconds - of(best_).seconds;
-    std::string out = ratio >= 0 ? percent(ratio, 1) + " slower"
-                                 : percent(-ratio, 1) + " faster without contention";
-    out += fmt::format(": compute {}, waiting {}", change(compute), change(all - compute));
+    std::string out =
+        fmt::format("{}: compute {}, waiting {}", slower_text(of(i).seconds, of(best_).seconds),
+                    change(compute), change(all - compute));
     if (of(i).memory.share > 0.75)
       out += fmt::format(", {} of memory", percent(of(i).memory.share, 0));
     return out;
@@ -305,6 +304,13 @@ std::string summary_of(const plan::Plan& plan) {
   if (plan.mesh.dp > 1 && plan.exchange.zero < 3)
     parts.push_back("buckets of " + to_text(Bytes(plan.exchange.bucket_bytes())));
   return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string slower_text(double seconds, double chosen) {
+  const double ratio = seconds / chosen - 1;
+  if (std::abs(ratio) < 0.0005) return "as fast";
+  return ratio > 0 ? percent(ratio, 1) + " slower"
+                   : percent(-ratio, 1) + " faster without contention";
 }
 
 plan::Decision describe(const job::Job& job, const Search& search, Evaluator& evaluator) {

@@ -52,5 +52,8 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
 std::string explain(const plan::Decision& decision);
 /// The plan in one line: "pp 2 x dp 8 x tp 2, 8 micro-batches, 1f1b, ZeRO-1".
 std::string summary_of(const plan::Plan& plan);
+/// What a step of `seconds` is beside the chosen plan's: "12.0% slower", "as fast", or, where only
+/// the simulation knows why it was not chosen, "1.0% faster without contention".
+std::string slower_text(double seconds, double chosen);
 
 }  // namespace rehearse::planner

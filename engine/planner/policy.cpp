@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "engine/base/names.h"
-#include "engine/methods/lowering/stage.h"
 #include "engine/planner/shares.h"
-#include "engine/tensors/tensor_map.h"
 
 namespace rehearse::planner {
 
@@ -65,29 +63,10 @@ std::optional<std::int64_t> BalanceLoad::next(std::int64_t step, int) const {
 std::optional<plan::Plan> BalanceLoad::observe(const Measured& measured,
                                                const plan::Plan& current) {
   if (measured.busy.empty() || current.mesh.dp == 1) return std::nullopt;
-  const program::Program mesh = methods::make_mesh(current);
-  std::vector<double> busy(static_cast<std::size_t>(current.mesh.dp));
-  for (Id rank = 0; rank < measured.busy.size(); ++rank) {
-    double& slowest =
-        busy[static_cast<std::size_t>(tensors::place_of(mesh, data_axes(mesh), rank).index)];
-    slowest = std::max(slowest, measured.busy[rank]);
-  }
-  std::vector<double> seconds;
-  for (int i = 0; i < current.mesh.dp; ++i)
-    seconds.push_back(busy[static_cast<std::size_t>(i)] / current.samples(i));
-  const std::vector<int> shares =
-      shares_of(seconds, current.schedule.global_batch / current.schedule.micro_batches);
-  double before = 0, after = 0;
-  for (int i = 0; i < current.mesh.dp; ++i) {
-    before = std::max(before, busy[static_cast<std::size_t>(i)]);
-    after =
-        std::max(after, seconds[static_cast<std::size_t>(i)] * shares[static_cast<std::size_t>(i)]);
-  }
-  if (after >= (1 - bound_) * before) return std::nullopt;
+  Balance found = balance(current, measured.busy);
+  if (found.after >= (1 - bound_) * found.before) return std::nullopt;
   plan::Plan plan = current;
-  plan.schedule.shares = shares;
-  if (std::all_of(shares.begin(), shares.end(), [&](int share) { return share == shares[0]; }))
-    plan.schedule.shares.clear();
+  plan.schedule.shares = unless_equal(std::move(found.shares));
   return plan;
 }
 

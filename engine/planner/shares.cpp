@@ -60,30 +60,50 @@ std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total
   return shares;
 }
 
+std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> seconds) {
+  const program::Program mesh = methods::make_mesh(plan);
+  std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp));
+  for (Id rank = 0; rank < seconds.size(); ++rank) {
+    if (seconds[rank] == 0) continue;
+    const int replica = tensors::place_of(mesh, data_axes(mesh), rank).index;
+    double& slowest = out[static_cast<std::size_t>(replica)];
+    slowest = std::max(slowest, seconds[rank]);
+  }
+  return out;
+}
+
+std::vector<int> unless_equal(std::vector<int> shares) {
+  if (std::ranges::count(shares, shares.front()) == std::ssize(shares)) shares.clear();
+  return shares;
+}
+
+Balance balance(const plan::Plan& plan, std::span<const double> busy) {
+  std::vector<double> seconds = by_replica(plan, busy);
+  Balance out{.before = std::ranges::max(seconds)};
+  for (int i = 0; i < plan.mesh.dp; ++i) seconds[static_cast<std::size_t>(i)] /= plan.samples(i);
+  out.shares = shares_of(seconds, plan.schedule.global_batch / plan.schedule.micro_batches);
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    out.after = std::max(out.after, seconds[i] * out.shares[i]);
+  return out;
+}
+
 namespace {
 
-/// By replica: seconds that the passes of a step take on the rank that computes longest.
-std::vector<double> busy_replicas(const job::Job& job, const costs::Profile* profile) {
+/// By rank: seconds that its passes of a step take, by the prices of the dry run.
+std::vector<double> busy_ranks(const job::Job& job, const costs::Profile* profile) {
   const plan::Plan& plan = job.plan;
   const link::OrderedProgram linked = link::order(methods::compile(plan, job.model));
-  const std::vector<double> pace =
-      rank_slowdowns(job.disturb, plan.placement.rank_to_device.size());
+  const std::size_t ranks = plan.placement.rank_to_device.size();
+  const std::vector<double> pace = rank_slowdowns(job.disturb, ranks);
   const costs::Costs costs(linked, job.model, job.cluster, plan.placement.rank_to_device,
                            plan.optimizer, profile, {}, nullptr, pace);
-  const program::Program mesh = methods::make_mesh(plan);
-  std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp), 0.0);
+  std::vector<double> out(ranks);
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];
-    std::vector<double> busy(role.ranks.size(), 0.0);
     for (Id o = 0; o < role.ops.size(); ++o)
       if (std::holds_alternative<program::Compute>(role.ops[o].work))
-        for (Id place = 0; place < busy.size(); ++place) busy[place] += costs.seconds(r, o, place);
-    for (Id place = 0; place < busy.size(); ++place)
-      if (busy[place] > 0) {  // no server
-        const int replica = tensors::place_of(mesh, data_axes(mesh), role.ranks[place]).index;
-        double& longest = out[static_cast<std::size_t>(replica)];
-        longest = std::max(longest, busy[place]);
-      }
+        for (Id place = 0; place < role.ranks.size(); ++place)
+          out[role.ranks[place]] += costs.seconds(r, o, place);
   }
   return out;
 }
@@ -98,14 +118,12 @@ job::Job with_shares(job::Job job, const costs::Profile* profile) {
   std::vector<int> best;
   double shortest = std::numeric_limits<double>::infinity();
   for (int round = 0; round < rounds; ++round) {
-    std::vector<double> seconds = busy_replicas(job, profile);
-    const double longest = std::ranges::max(seconds);
-    if (longest >= shortest) break;
-    shortest = longest, best = shares;
-    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] /= shares[i];
-    shares = shares_of(seconds, std::accumulate(shares.begin(), shares.end(), 0));
+    Balance found = balance(job.plan, busy_ranks(job, profile));
+    if (found.before >= shortest) break;
+    shortest = found.before;
+    best = std::exchange(shares, std::move(found.shares));
   }
-  shares = std::ranges::count(best, best.front()) == std::ssize(best) ? std::vector<int>{} : best;
+  shares = unless_equal(std::move(best));
   return job;
 }
 

@@ -12,10 +12,24 @@ namespace rehearse::planner {
 /// remainders; ties: the lower index). `total` must be at least the number of weights.
 std::vector<int> apportion(std::span<const double> weights, int total);
 
+/// By replica: what its slowest rank has. `seconds`: by rank; 0: a rank of no replica.
+std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> seconds);
+
 /// By replica: samples that sum to `total`, each at least 1, so that the last replica finishes as
 /// early as possible. Gives each sample to the replica that would then finish first.
 /// `seconds_per_sample`: by replica. `total` must be at least the number of replicas.
 std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total);
+
+/// No list when all are equal, as a plan has it.
+std::vector<int> unless_equal(std::vector<int> shares);
+
+/// Shares by which the replica that is longest at work is so for the shortest time.
+struct Balance {
+  std::vector<int> shares = {};  // samples of a micro-batch, by replica
+  double before = 0, after = 0;  // seconds of a step that the passes take on the slowest replica
+};
+/// `busy`: by rank, seconds of the passes of a step under the plan; 0: a rank of no replica.
+Balance balance(const plan::Plan& plan, std::span<const double> busy);
 
 /// The job with shares by speed, if it asks for them: the passes of the replica that computes
 /// longest are as short as they can be, by the prices of the dry run. Equal shares are left out.
