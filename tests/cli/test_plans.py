@@ -74,8 +74,9 @@ def plan_text(cluster_hash, devices, model=TINY, **changes):
 class MicroBatch(CliTestCase):
     def test_planner_keeps_to_the_samples_of_a_micro_batch(self):
         job = ROOT / "experiments/what-if/gpt2.toml"
-        free = self.json("plan", job, "--no-rescore", "--set", "method.name=adaptive")
-        stated = self.json("plan", job, "--no-rescore", "--set", "method.name=adaptive", "--set", "method.micro_batch=3")
+        sets = [word for key in ("name=adaptive", "pp=1", "tp=1") for word in ("--set", f"method.{key}")]
+        free = self.json("plan", job, "--no-rescore", *sets)
+        stated = self.json("plan", job, "--no-rescore", *sets, "--set", "method.micro_batch=3")
         for one, micro_batches in ((free, 1), (stated, 4)):
             plan = one["plan"]
             self.assertEqual((plan["pp"], plan["dp"], plan["tp"], plan["micro_batches"]), (1, 16, 1, micro_batches))
