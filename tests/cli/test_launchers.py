@@ -1,6 +1,7 @@
 """The commands of docs/multi-host.md under real launchers, each on two nodes of a testbed: Slurm's srun and sbatch, Open MPI's mpirun,
 torchrun. They train the same as --nproc. What a lost rank, a signal or a requeue does to a run is what the document says."""
 
+import hashlib
 import os
 import pathlib
 import re
@@ -26,6 +27,11 @@ ENDLESS = 100000
 class Launchers(testbed_case.TestbedCase):
     """Runs a launcher's command on node0, where `rehearse` and the launchers are in PATH."""
 
+    def use(self, ranks):
+        """So many ranks on each node."""
+        self.ranks_on_node = ranks
+        self.env["RANKS"] = str(ranks)
+
     def setUp(self):
         super().setUp()
         self.tmp.chmod(0o755)
@@ -34,7 +40,6 @@ class Launchers(testbed_case.TestbedCase):
         self.env = os.environ | {
             "PATH": f"{self.tmp}/bin:{os.environ['PATH']}",
             "NODES": str(HOSTS),
-            "RANKS": "1",
             "HEAD": "node0",
             "OTHER": "node1",
             "PORT": str(free_port()),
@@ -42,6 +47,7 @@ class Launchers(testbed_case.TestbedCase):
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
+        self.use(1)
 
     def program(self, name, text):
         path = self.tmp / "bin" / name
@@ -54,10 +60,11 @@ class Launchers(testbed_case.TestbedCase):
             node, ["bash", "-c", command], cwd=self.tmp, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def job_of(self, steps=12):
-        """The job file of the documented commands."""
+    def job_of(self, steps=12, train=""):
+        """The job file of the documented commands. `train`: further keys of that table."""
         path = self.tmp / "JOB.toml"
-        pathlib.Path(self.job(steps)).rename(path)
+        text = pathlib.Path(self.job(steps)).read_text().replace("train = {", f"train = {{ {train}")
+        path.write_text(text.replace("dp = 2", f"dp = {HOSTS * self.ranks_on_node}"))
         return path
 
     def check(self, command, nodes=("node0",)):
@@ -84,41 +91,57 @@ class Launchers(testbed_case.TestbedCase):
                 found |= {int(value[len(name) :]): int(path.name) for value in values if value.startswith(name)}
         return found
 
-    def under_way(self, command):
-        """An endless run under a launcher, after its first steps."""
-        self.job_of(ENDLESS)
-        started = self.begin(command)
+    def under_way(self, *commands, train=""):
+        """An endless run under a launcher, after its first steps. `commands`: one for each of the first nodes."""
+        self.job_of(ENDLESS, train)
+        started = [self.begin(command, node) for command, node in zip(commands, self.bed.nodes, strict=False)]
         self.wait_for_steps({})
-        self.assertEqual(set(self.ranks()), set(range(HOSTS)))
-        return started
+        self.assertEqual(set(self.ranks()), set(range(HOSTS * self.ranks_on_node)))
+        return started[0] if len(started) == 1 else started
 
-    def check_strangers(self, secret=bytes(32)):
-        """They come from a node to all ports of a run that is under way, which goes on as a run that nobody disturbs."""
+    def weights(self, folder, step):
+        """{file: hash} of a checkpoint's tensors, once it is there."""
+        path = folder / "out" / f"step-{step:08}"
+        deadline = time.monotonic() + PATIENCE
+        while not path.exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.glob("*.safetensors")}
+        self.assertTrue(found)
+        return found
+
+    def check_strangers(self, *commands, has_file=False):
+        """They come from a node to all ports of a run of four ranks, which does as a run that nobody disturbs: it has the same weights."""
+        self.use(2)
+        every = 20
+        self.under_way(*commands, train=f"save_every = {every}, ")
+        secret = self.file_of_secret() if has_file else bytes(32)
         ranks = self.ranks()
         before = {pid: len(strangers.descriptors(pid)) for pid in ranks.values()}
         places = set()
         for rank, pid in ranks.items():
             here = strangers.listening(pid)
-            self.assertEqual({address for address, _ in here}, {self.bed.address[f"node{rank}"]})
+            self.assertEqual({address for address, _ in here}, {self.bed.address[f"node{rank // self.ranks_on_node}"]})
             places |= here
-        self.assertEqual(len(places), 1 + HOSTS)
+        self.assertEqual(len(places), 1 + len(ranks))
         strangers.visit_from(self.bed.enter("node1"), places, secret, 10_000)
-        steps = len(self.losses()) + 2
-        self.wait_for_steps({}, steps)
+        saved = (len(self.losses()) // every + 1) * every
+        disturbed = self.weights(self.tmp, saved)
         self.assertEqual(self.ranks(), ranks)
         deadline = time.monotonic() + 60
         while any(len(strangers.descriptors(pid)) > count for pid, count in before.items()):
             self.assertLess(time.monotonic(), deadline, "a descriptor is left open")
             time.sleep(0.1)
-        disturbed, alone = self.losses(), self.tmp / "alone"
-        command = [REHEARSE, "train", self.tmp / "JOB.toml", "--nproc", str(HOSTS), "--set", f"train.out={alone}/out"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGKILL)
+        alone = self.tmp / "alone"
+        sets = ("--set", f"train.out={alone}/out", "--set", f"train.save_every={saved}")
+        with subprocess.Popen(
+            [REHEARSE, "train", self.tmp / "JOB.toml", "--nproc", str(len(ranks)), *sets], stdout=subprocess.DEVNULL
+        ) as run:
             self.addCleanup(run.kill)
-            while len(self.losses(alone)) < len(disturbed):
-                self.assertIsNone(run.poll())
-                time.sleep(0.1)
+            self.assertEqual(disturbed, self.weights(alone, saved))
             run.terminate()
-        self.assertEqual(disturbed, self.losses(alone)[: len(disturbed)])
 
     def file_of_secret(self):
         path = self.tmp / "run.secret"
@@ -147,10 +170,7 @@ class Torchrun(Launchers):
         self.check(documented()["torchrun"], nodes=self.bed.nodes)
 
     def agents(self):
-        self.job_of(ENDLESS)
-        started = [self.begin("exec " + documented()["torchrun"], node) for node in self.bed.nodes]
-        self.wait_for_steps({})
-        return started
+        return self.under_way(*["exec " + documented()["torchrun"]] * HOSTS)
 
     def test_a_killed_rank_ends_the_run(self):
         agents = self.agents()
@@ -160,8 +180,7 @@ class Torchrun(Launchers):
         self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
 
     def test_strangers_do_no_harm(self):
-        self.agents()
-        self.check_strangers()
+        self.check_strangers(*["exec " + documented()["torchrun"]] * HOSTS)
 
     def test_a_signal_to_an_agent_saves(self):
         agents = self.agents()
@@ -192,8 +211,7 @@ class Slurm(Launchers):
         self.assertEqual(self.checkpoints(), [])
 
     def test_strangers_do_no_harm(self):
-        self.under_way(documented()["srun"])
-        self.check_strangers(self.file_of_secret())
+        self.check_strangers(documented()["srun"], has_file=True)
 
     def test_no_kill_does_not_help(self):
         """The allocation stays, but the other ranks end all the same: nothing replaces a rank."""
@@ -251,8 +269,7 @@ class OpenMpi(Launchers):
         self.assertRegex(said, "exited on signal 9|rank 1 .* ended without a word")
 
     def test_strangers_do_no_harm(self):
-        self.under_way(documented()["mpirun"])
-        self.check_strangers(self.file_of_secret())
+        self.check_strangers(documented()["mpirun"], has_file=True)
 
     def test_a_signal_to_mpirun_ends_the_run(self):
         """mpirun repeats the signal and then kills, so the ranks may or may not have saved. What they have saved is whole."""
