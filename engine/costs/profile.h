@@ -114,7 +114,8 @@ struct Profile {
 
 /// The entries of both profiles; equal entries are kept once. Throws InputError when the profiles
 /// contradict each other: pairs of different clusters, times with different numbers of ranks or
-/// threads, connections in the clear and encrypted ones, or different results for the same key. `a_name` and `b_name` (files): for messages.
+/// threads, connections in the clear and encrypted ones, or different results for the same key.
+/// `a_name` and `b_name` (files): for messages.
 Profile merge(const Profile& a, const Profile& b, const std::string& a_name = "first",
               const std::string& b_name = "second");
 

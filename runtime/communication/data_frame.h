@@ -47,8 +47,8 @@ struct Letter {
 enum class Reading : std::uint8_t { incomplete, complete, ended, cut_off };
 /// Reads more of a letter from a connection, as far as it has come. `buffer`: memory for a
 /// payload of so many bytes, or empty; without it, memory grows with what has come, whatever the
-/// header says. `cut_off`: the connection has ended in the middle of the letter. Throws BackendError
-/// when the header is no letter's, or was changed on its way.
+/// header says. `cut_off`: the connection has ended in the middle of the letter. Throws
+/// BackendError when the header is no letter's, or was changed on its way.
 Reading read_letter(ByteStream& stream, Letter& letter,
                     const std::function<std::vector<std::byte>(std::size_t)>& buffer);
 

@@ -36,8 +36,16 @@ CASES = {
     ),
     "from-supervisor": (Harm(CONTROL, 1, True, insert=control(0, 200)), {}, r"1: no message has the kind 200 and 0 bytes"),
     "piece": (Harm(DATA, 1, insert=data(0, 0, 5)), {}, r"0: channel [^:]+: 5 bytes as transfer 0 came, others were due"),
-    "letter-unknown": (Harm(DATA, 1, insert=data(7, 0, 5)), WORKERS, r"2: channel [^:]+: no message of a mailbox has the kind 0x7 and 5 bytes"),
-    "letter-long": (Harm(DATA, 1, insert=data(END, 0, 5)), WORKERS, r"2: channel [^:]+: no message of a mailbox has the kind 0x52485445 and 5"),
+    "letter-unknown": (
+        Harm(DATA, 1, insert=data(7, 0, 5)),
+        WORKERS,
+        r"2: channel [^:]+: no message of a mailbox has the kind 0x7 and 5 bytes",
+    ),
+    "letter-long": (
+        Harm(DATA, 1, insert=data(END, 0, 5)),
+        WORKERS,
+        r"2: channel [^:]+: no message of a mailbox has the kind 0x52485445 and 5",
+    ),
     "letter-short": (
         Harm(DATA, 1, insert=data(LETTER, 0, 4) + bytes(4)),
         WORKERS,
@@ -74,7 +82,9 @@ class BrokenRanks(RecoveryCase):
         harm = Harm(harm.purpose, harm.caller, harm.back, insert=harm.insert)
         proxy = Proxy(self.tmp, harm)
         self.addCleanup(proxy.close)
-        with subprocess.Popen([REHEARSE, *self.command(out, ranks, keys)], stderr=subprocess.PIPE, text=True, env=proxy.environment()) as run:
+        with subprocess.Popen(
+            [REHEARSE, *self.command(out, ranks, keys)], stderr=subprocess.PIPE, text=True, env=proxy.environment()
+        ) as run:
             self.addCleanup(run.kill)
             self.pids_after(run, out, 3)
             harm.now.set()

@@ -50,9 +50,13 @@ class Profile(CliTestCase):
         self.assertEqual((found["profile_version"], found["encrypted"]), (3, False))
         (self.tmp / "encrypted.json").write_text(json.dumps(found | {"encrypted": True}))
         (self.tmp / "alone.json").write_text(json.dumps(found | {"pairs": []}))  # it has no times of communication
-        clear = "run.encrypt = true, but connections were not encrypted when cluster.profile was measured: `rehearse profile --encrypt -o FILE`"
+        clear = (
+            "run.encrypt = true, but connections were not encrypted when cluster.profile was measured: `rehearse profile --encrypt -o FILE`"
+        )
         encrypted = "run.encrypt = false, but connections were encrypted when cluster.profile was measured: `rehearse profile -o FILE`"
-        table = "run.encrypt = true, but times of communication are those of connections that are not encrypted: `rehearse profile --encrypt"
+        table = (
+            "run.encrypt = true, but times of communication are those of connections that are not encrypted: `rehearse profile --encrypt"
+        )
         cases = (("clear", "true", clear), ("encrypted", "false", encrypted), ("alone", "true", table), ("clear", "false", None))
         for profile, encrypt, says in (*cases, ("encrypted", "true", None), ("alone", "false", None)):
             words = ["--set", f"cluster.profile={self.tmp / profile}.json", "--set", f"run.encrypt={encrypt}"]
