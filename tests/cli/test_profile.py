@@ -46,7 +46,7 @@ class Profile(CliTestCase):
         self.refused("simulate", self.job("dgx1"), *args, says=says)
 
     def test_encryption_that_differs_from_the_jobs_is_said(self):
-        path, found = self.of_paper("clear.json")
+        _, found = self.of_paper("clear.json")
         self.assertEqual((found["profile_version"], found["encrypted"]), (3, False))
         (self.tmp / "encrypted.json").write_text(json.dumps(found | {"encrypted": True}))
         (self.tmp / "alone.json").write_text(json.dumps(found | {"pairs": []}))  # it has no times of communication
