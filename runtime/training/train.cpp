@@ -21,6 +21,7 @@
 #include "runtime/control/stop_on_signal.h"
 #include "runtime/control/together.h"
 #include "runtime/data/data.h"
+#include "runtime/device/load_device.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/execution/variance.h"
@@ -61,6 +62,7 @@ class Trainer {
         control_(control),
         stop_(stop),
         described_(described),
+        device_(make_device(job.run.device, control.environment().rank)),
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
         faults_(options.faults == nullptr
@@ -70,6 +72,7 @@ class Trainer {
         parts_{data.own,
                network_,
                control,
+               *device_,
                job.plan.placement.rank_to_device,
                traced() ? &trace_ : nullptr,
                faults_.get()},
@@ -314,6 +317,7 @@ class Trainer {
   Control& control_;
   const StopOnSignal& stop_;
   OpNames& described_;
+  std::unique_ptr<Device> device_;
   Network network_;
   TraceFile trace_;
   std::unique_ptr<FaultInjector> faults_;
