@@ -62,7 +62,7 @@ function(rehearse_suite folder program source_folder suite count)
       ENVIRONMENT "${shard_of}")
     if(folder STREQUAL "runtime" AND suite MATCHES "${rehearse_on_queues}")
       add_test("${name}.queues" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
-      set_tests_properties("${name}.queues" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS long TIMEOUT 1800 COST ${count}
+      set_tests_properties("${name}.queues" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS soak TIMEOUT 1800 COST ${count}
         ENVIRONMENT "${shard_of};REHEARSE_TEST_DEVICE=queues")
     endif()
   endforeach()

@@ -29,9 +29,7 @@ void CudaEvent::wait() const {
 
 Seconds CudaEvent::since(const CudaEvent& earlier) const {
   float milliseconds = 0;
-  check_cuda(
-      cudaEventElapsedTime(&milliseconds, earlier.event_, event_),
-      "cudaEventElapsedTime");
+  check_cuda(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
   return Seconds(milliseconds * 1e-3);
 }
 

@@ -182,7 +182,7 @@ void LaneRunner::run_lane(std::size_t lane) {
     if (lane == main_lane_) deliver(0);
   });
   attempt([&] { streams_[lane]->synchronize(); });
-  if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished)
+  if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished && !stopped_)
     progress->enter(LaneState::idle, end_, 0);
 }
 
@@ -263,8 +263,7 @@ void LaneRunner::run_body(void* self, const Body& body) {
     const bool stamp = stamps.size() < stamps.capacity();
     const std::int64_t start = stamp ? now() : 0;
     if (!runner.hooks_.execute(body.op, body.step)) runner.end_after(body.step);
-    if (stamp)
-      stamps.push_back({.step = body.step, .start = start, .end = now(), .op = body.op});
+    if (stamp) stamps.push_back({.step = body.step, .start = start, .end = now(), .op = body.op});
   } catch (const std::exception& error) {
     runner.stop(std::current_exception(), error.what());
   } catch (...) {

@@ -45,8 +45,7 @@ RankMemory::RankMemory(Device& device, const program::Program& program, Id role,
       instances.tensors.resize(count);
     const at::TensorOptions options(scalar_type(storage.dtype));
     if (s < given.size() && given[s] != nullptr)
-      instances.tensors.at(0) =
-          at::from_blob(device.inside(given[s]), {storage.elements}, options);
+      instances.tensors.at(0) = at::from_blob(device.inside(given[s]), {storage.elements}, options);
     else if (storage.life != program::Life::value && storage.place == program::Place::host)
       for (at::Tensor& tensor : instances.tensors) tensor = at::zeros({storage.elements}, options);
     else if (storage.life != program::Life::value)
@@ -208,7 +207,7 @@ HostBytes RankMemory::host(Id storage, std::int64_t step, int age) const {
 
 void RankMemory::edit(Id storage, std::int64_t step, int age,
                       const std::function<void(std::span<std::byte>)>& change) {
-  const HostBytes found = host(storage, step, age);
+  const HostBytes found = host(storage, step, age);  // our own bytes, or our own copy of them
   change({const_cast<std::byte*>(found.data()), found.size()});
   if (found.copy != nullptr)
     device_.store(static_cast<std::byte*>(version(storage, step, age).data_ptr()), found.data(),

@@ -93,9 +93,8 @@ struct Checker::Said {
   /// Looks at the numbers of a part.
   void look(const PartKey& key, program::DType type, std::span<const std::byte> bytes) {
     const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(type);
-    const auto [least, most] =
-        at::aminmax(at::from_blob(const_cast<std::byte*>(bytes.data()), {count},
-                                  at::dtype(scalar_type(type))));
+    const auto [least, most] = at::aminmax(
+        at::from_blob(const_cast<std::byte*>(bytes.data()), {count}, at::dtype(scalar_type(type))));
     const double low = least.item<double>(), high = most.item<double>();
     const double size = std::max(-low, high);
     const bool finite = std::isfinite(low) && std::isfinite(high);

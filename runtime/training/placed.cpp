@@ -67,10 +67,9 @@ MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
   to.executor.clear();
   std::vector<std::byte*> given;
   for (const migration::MigratedState& state : migration.states[process])
-    given.push_back(
-        state.storage == none
-            ? nullptr
-            : (state.old ? from : to).executor.address(state.storage, step, state.age));
+    given.push_back(state.storage == none
+                        ? nullptr
+                        : (state.old ? from : to).executor.address(state.storage, step, state.age));
   ExecutorContext context = {linked,
                              from.plan->job.model,
                              from.plan->job.plan,

@@ -16,6 +16,7 @@
 #include "runtime/checkpoints/checkpoint.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/communication/accelerator.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/control/stop_on_signal.h"
@@ -83,6 +84,10 @@ class Trainer {
         between_(network_.communicator("files of checkpoints", all_ranks(control))),
         saver_(job, store, *between_, progress_, faults_.get()) {
     saver_.use(*current_);
+    if (device_->asynchronous())
+      progress_.say(fmt::format("trains on the device {}", device_->name()));
+    else if (has_accelerator() && job.run.device == "auto")
+      progress_.say("trains on the CPU: this version does not train on this machine's GPUs");
     if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
   }
 

@@ -325,8 +325,7 @@ class QueueStream : public Stream {
       queue_.busy = true;
       if (const Mark* mark = std::get_if<Mark>(&item)) {
         if (mark->waits)
-          device_.shared_.changed.wait(guard,
-                                       [&] { return mark->event->reached >= mark->number; });
+          device_.shared_.changed.wait(guard, [&] { return mark->event->reached >= mark->number; });
         else
           mark->event->reached = mark->number;
       } else {

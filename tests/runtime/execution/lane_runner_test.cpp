@@ -1,7 +1,6 @@
 // Tests lanes as threads: that ops run in the order that waits, lags and shifts require, and that
 // an error in one lane ends the others.
 
-#include "runtime/device/cpu_device.h"
 #include "runtime/execution/lane_runner.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "runtime/device/cpu_device.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -32,13 +32,13 @@ std::vector<Ran> run(std::size_t ops, std::vector<TaskLane> lanes, std::int64_t 
   std::mutex lock;
   std::vector<Ran> ran;
   LaneRunner runner(*device, ops, std::move(lanes), 0, {.execute = [&](Id op, std::int64_t step) {
-                      {
-                        const std::lock_guard guard(lock);
-                        ran.push_back({op, step});
-                      }
-                      if (during) during(op, step);
-                      return true;
-                    }});
+    {
+      const std::lock_guard guard(lock);
+      ran.push_back({op, step});
+    }
+    if (during) during(op, step);
+    return true;
+  }});
   EXPECT_EQ(runner.run(0, steps), steps);
   return ran;
 }
