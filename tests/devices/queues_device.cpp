@@ -282,13 +282,13 @@ class QueueStream : public Stream {
       if (dropped.rank == device_.rank_ && dropped.op == body.op && dropped.wait == event->op)
         continue;
       merge(queue_.before, event->before);
-      queue_.items.push_back(Mark{const_cast<QueueEvent*>(event), event->recorded, true});
+      queue_.items.emplace_back(Mark{const_cast<QueueEvent*>(event), event->recorded, true});
     }
     if (queue_.before.size() <= queue_.index) queue_.before.resize(queue_.index + 1);
     queue_.before[queue_.index] = ++queue_.launched;
     const auto op = std::make_shared<const Running>(
         Running{body, queue_.index, queue_.launched, queue_.before});
-    queue_.items.push_back(op);
+    queue_.items.emplace_back(op);
     if (body.meets) {
       device_.meetings_.emplace_back(&queue_, op);
       if (!device_.meetings_thread_.joinable())
@@ -300,7 +300,7 @@ class QueueStream : public Stream {
     const std::lock_guard guard(device_.shared_.lock);
     auto& of = static_cast<QueueEvent&>(event);
     of.before = queue_.before;
-    queue_.items.push_back(Mark{&of, ++of.recorded, false});
+    queue_.items.emplace_back(Mark{&of, ++of.recorded, false});
     device_.shared_.changed.notify_all();
   }
   void wait(const Event& event) override {
