@@ -24,40 +24,19 @@
 #include <mutex>
 #include <random>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/base/errors.h"
 #include "runtime/device/device.h"
+#include "tests/devices/detector.h"
 
 namespace rehearse::runtime {
 namespace {
 
-using Clock = std::vector<std::uint64_t>;  // by stream: how many of its ops come before
-
-/// An op of a stream, and what comes before it.
-struct Running {
-  Body body = {};
-  std::size_t stream = 0;
-  std::uint64_t number = 0;  // within its stream, from 1
-  Clock before = {};
-};
-using RunningOp = std::shared_ptr<const Running>;
-
 /// The op that this thread runs now.
 thread_local const RunningOp* current = nullptr;
-
-bool ordered(const Running& first, const Running& then) {
-  return first.stream == then.stream ||
-         (first.stream < then.before.size() && first.number <= then.before[first.stream]);
-}
-
-void merge(Clock& into, const Clock& from) {
-  if (into.size() < from.size()) into.resize(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
-}
 
 /// One lock for all queues and events of a device, and what was reached under it.
 struct Shared {
@@ -106,43 +85,6 @@ struct Queue {
 struct Dropped {
   int rank = -1;
   Id op = none, wait = none;
-};
-
-/// Who uses which elements, and whether the orders of streams and events keep them apart.
-class Detector {
- public:
-  void look(const Touch& touch, const RunningOp& now) {
-    auto& uses = uses_[{touch.memory, touch.storage, touch.instance}];
-    for (const Use& use : uses) {
-      if (!(use.touch.writes || touch.writes) || use.touch.end <= touch.begin ||
-          touch.end <= use.touch.begin || ordered(*use.by, *now) || ordered(*now, *use.by))
-        continue;
-      throw ProgramError(fmt::format(
-          "op {} of step {} (lane {}) {} elements [{}, {}) of storage {} while op {} of step {} "
-          "(lane {}) {} [{}, {}), and nothing orders them",
-          now->body.op, now->body.step, now->body.lane, touch.writes ? "writes" : "reads",
-          touch.begin, touch.end, touch.storage, use.by->body.op, use.by->body.step,
-          use.by->body.lane, use.touch.writes ? "writes" : "reads", use.touch.begin,
-          use.touch.end));
-    }
-    // Only the last use by an op in this way matters: all earlier ones come before it.
-    for (Use& use : uses)
-      if (use.by->stream == now->stream && use.by->body.op == now->body.op &&
-          use.touch.writes == touch.writes && use.touch.begin == touch.begin &&
-          use.touch.end == touch.end) {
-        use.by = now;
-        return;
-      }
-    uses.push_back({touch, now});
-  }
-  void forget() { uses_.clear(); }
-
- private:
-  struct Use {
-    Touch touch;
-    RunningOp by;
-  };
-  std::map<std::tuple<const void*, Id, std::size_t>, std::vector<Use>> uses_ = {};
 };
 
 class QueuesDevice : public Device {
