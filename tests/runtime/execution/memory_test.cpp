@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
           .mesh = {.pp = 2, .dp = 2},
           .schedule = {.micro_batches = 4},
           .exchange = {.zero = 3}},
-         0.9},
+         0.8},
         {"one_f_one_b_pp2_zero3_kept_and_reduced_once",
          {.method = "1f1b",
           .mesh = {.pp = 2, .dp = 2},
