@@ -177,7 +177,7 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
       }());
     }
   // Refused: numbers of micro-batches that do not fit the number of stages.
-  refusals.expect(GetParam(), {{"interleaved", 674}, {"pipedream-2bw", 155}});
+  refusals.expect(GetParam(), {{"interleaved", 622}, {"pipedream-2bw", 155}});
 }
 
 /// Dense plans of the odd models link, too. With bert, the groups that every tensor rank holds
