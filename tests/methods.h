@@ -41,8 +41,7 @@ inline bool allowed(plan::Plan plan, const model::ModelSpec& model) {
     return false;  // the name of the method implies a ZeRO stage other than the plan's
   }
   return plan::splits(model, plan.mesh.tp) &&
-         plan.mesh.pp * plan.schedule.virtual_stages <= model.layers &&
-         (plan.mesh.pp == 1 || plan.exchange.zero < 2);
+         plan.mesh.pp * plan.schedule.virtual_stages <= model.layers;
 }
 
 /// Counts the plans that a method refuses although the common rules allow them, so that no plan is

@@ -82,6 +82,18 @@ void read_shares(const Config& c, JobKeys& keys) {
   if (keys.dp_of_shares) keys.dp = static_cast<std::int64_t>(shares.size());
 }
 
+void read_partition(const Config& c, plan::Placement& placement) {
+  placement.partition = choose<plan::Partition>(c, "partition");
+  for (const std::int64_t layers : c.integers("stage_layers", between(0, 1 << 20)))
+    placement.stage_layers.push_back(static_cast<int>(layers));
+  if (placement.stage_layers.empty()) return;
+  if (c.has("partition") && placement.partition != plan::Partition::layers)
+    throw c.error("stage_layers", fmt::format("does not combine with method.partition = \"{}\", "
+                                              "which counts no layers; leave out one of the two",
+                                              name_of(placement.partition)));
+  placement.partition = plan::Partition::layers;
+}
+
 void read_method(const Config& c, JobKeys& keys) {
   plan::Plan& plan = keys.plan;
   keys.plan_file = c.text("plan", "");
@@ -111,12 +123,13 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.exchange.server_placement = choose<plan::ServerPlacement>(c, "server_placement");
   read_averaging(c, plan.exchange.averaging);
   plan.precision = dtype_of(choose<Precision>(c, "precision"));
-  plan.placement.partition = choose<plan::Partition>(c, "partition");
+  read_partition(c, plan.placement);
   plan.schedule.recompute = c.flag("recompute", false);
   plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");
   plan.schedule.recompute_layers = static_cast<int>(c.integer("recompute_layers", 0, natural));
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
+  plan.exchange.reduce_once = c.flag("reduce_once", false);
   plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
   plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);

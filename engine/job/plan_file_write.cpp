@@ -126,7 +126,8 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
       w.number("save_group", plan.checkpoints.group);
   }
   w.flag("keep_gathered", plan.exchange.keep_gathered);
-  if (plan.exchange.shard_group > 0)  // see recompute_unit
+  if (plan.exchange.reduce_once) w.flag("reduce_once", true);  // see recompute_unit
+  if (plan.exchange.shard_group > 0)                           // see recompute_unit
     w.number("shard_group", plan.exchange.shard_group);
   if (plan.exchange.reshard_group > 0)  // see recompute_unit
     w.number("reshard_group", plan.exchange.reshard_group);

@@ -72,19 +72,62 @@ std::vector<std::vector<Id>> equal_work(const model::ModelSpec& model, int parts
   return stages;
 }
 
-std::vector<std::vector<Id>> equal_layers(const model::ModelSpec& model, int parts) {
-  if (model.layers % parts != 0)
-    refuse("partition", "\"layers\"",
-           fmt::format("{} model chunks must divide the {} layers of {}; nearest: {}; or \"work\"",
-                       parts, model.layers, model.name, nearest_divisor(model.layers, parts)));
-  std::vector<std::vector<Id>> stages(static_cast<std::size_t>(parts));
+/// A value of method.stage_layers that fits: chunks as equal as can be, of which the first and the
+/// last take the difference.
+std::string fitting_layers(int layers, int chunks) {
+  if (chunks == 1) return fmt::format("[{}]", layers);
+  int each = (layers + chunks / 2) / chunks;
+  if (each * (chunks - 2) > layers) each = std::max(1, layers / chunks);
+  const int both = layers - each * (chunks - 2);
+  return chunks == 2 ? fmt::format("[{}, {}]", both / 2, both - both / 2)
+                     : fmt::format("[{}, {}, {}]", both / 2, each, both - both / 2);
+}
+
+/// The layers of each of so many model chunks.
+std::vector<int> layers_of_chunks(const Plan& plan, const model::ModelSpec& model, int chunks) {
+  std::vector<int> layers = plan.placement.stage_layers;
+  if (layers.empty()) {
+    if (model.layers % chunks != 0)
+      refuse("partition", "\"layers\"",
+             fmt::format("{} model chunks must divide the {} layers of {}; nearest: {}; or "
+                         "\"work\", or method.stage_layers",
+                         chunks, model.layers, model.name, nearest_divisor(model.layers, chunks)));
+    return std::vector<int>(static_cast<std::size_t>(chunks), model.layers / chunks);
+  }
+  const auto refuse_list = [&](const std::string& why) {
+    refuse("stage_layers", fmt::format("[{}]", fmt::join(plan.placement.stage_layers, ", ")),
+           fmt::format("{}; such as {}", why, fitting_layers(model.layers, chunks)));
+  };
+  const int given = static_cast<int>(layers.size());
+  if (given == 3 && chunks > 3) layers.insert(layers.begin() + 1, chunks - 3, layers[1]);
+  if (static_cast<int>(layers.size()) != chunks)
+    refuse_list(fmt::format(
+        "must have a number for each of the {} model chunks (pp {} x "
+        "virtual_stages {}){}, not {}",
+        chunks, plan.mesh.pp, plan.schedule.virtual_stages,
+        chunks > 3 ? ", or three: of the first, of each other and of the last" : "", given));
+  const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+  if (sum != model.layers)
+    refuse_list(fmt::format(
+        "{} must sum to the {} layers of {}, not to {}",
+        given < chunks ? fmt::format("first + {} x each + last", chunks - 2) : "the numbers",
+        model.layers, model.name, sum));
+  if (chunks > 2 && *std::min_element(layers.begin() + 1, layers.end() - 1) < 1)
+    refuse_list("a chunk between the first and the last must have at least 1 layer");
+  return layers;
+}
+
+std::vector<std::vector<Id>> by_layers(const Plan& plan, const model::ModelSpec& model,
+                                       int chunks) {
+  const std::vector<int> layers = layers_of_chunks(plan, model, chunks);
+  std::vector<std::vector<Id>> stages(layers.size());
+  std::size_t chunk = 0;
+  int end = layers[0];  // of the layers of this chunk and those before
   for (Id s = 0; s < model.segments.size(); ++s) {
     const model::Segment& segment = model.segments[s];
-    const int part = segment.kind == model::SegmentKind::embedding ? 0
-                     : segment.kind == model::SegmentKind::head
-                         ? parts - 1
-                         : segment.layer / (model.layers / parts);
-    stages[static_cast<std::size_t>(part)].push_back(s);
+    if (segment.kind == model::SegmentKind::head) chunk = stages.size() - 1;
+    while (segment.layer >= end) end += layers[++chunk];
+    stages[chunk].push_back(s);
   }
   return stages;
 }
@@ -195,6 +238,10 @@ void check_groups(const Plan& plan) {
              fmt::format("must be at least 2 and divide the {} data-parallel ranks; nearest: {}",
                          plan.mesh.dp, nearest < 2 ? plan.mesh.dp : nearest));
   }
+  if (x.reduce_once && x.zero < 2)
+    refuse("reduce_once", "true",
+           fmt::format("needs ZeRO 2 or 3; with ZeRO {} gradients are reduced once a step already",
+                       x.zero));
   if (x.shard_group > 0 && x.reshard_group > 0)
     refuse("reshard_group", std::to_string(x.reshard_group),
            "does not combine with shard_group, in which forward gathers inside a group already");
@@ -302,14 +349,16 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
   check_passes(plan, model);
   const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
   if (plan.placement.stages.empty()) {
-    if (chunks > model.layers && chunks > 1)
+    // The embedding and the head can be chunks without layers.
+    const int most = model.layers + (plan.placement.stage_layers.empty() ? 0 : 2);
+    if (chunks > most && chunks > 1)
       refuse(plan.schedule.virtual_stages > 1 ? "virtual_stages" : "pp",
              std::to_string(plan.schedule.virtual_stages > 1 ? plan.schedule.virtual_stages
                                                              : plan.mesh.pp),
              fmt::format("{} model chunks need at least as many layers; {} has {}", chunks,
                          model.name, model.layers));
     plan.placement.stages = plan.placement.partition == Partition::layers
-                                ? equal_layers(model, chunks)
+                                ? by_layers(plan, model, chunks)
                                 : equal_work(model, chunks, plan.samples(), plan.mesh.tp);
   }
   Id next = 0;

@@ -129,7 +129,10 @@ inline constexpr Bytes default_bucket = Bytes(25e6);
 /// How the data-parallel ranks shard weights and sum gradients.
 struct Exchange {
   int zero = 0;                // ZeRO stage, 0 to 3
-  bool keep_gathered = false;  // ZeRO-3: keep gathered weights from forward to backward
+  bool keep_gathered = false;  // ZeRO-3: gather weights once a step, and keep them until its end
+  /// ZeRO 2 and 3: whole gradients add up over micro-batches and are reduced once a step, as FSDP
+  /// does under torch.distributed.pipelining. false: each micro-batch's gradient becomes a shard.
+  bool reduce_once = false;
   /// ZeRO in groups of so many data-parallel ranks, neighbours along the axis: a group shards all
   /// state, and groups have equal copies (hybrid sharding, Zhao et al., VLDB 2023, section 3.2.2).
   /// 0: one group of all ranks.
@@ -197,8 +200,11 @@ struct Placement {
   std::vector<std::vector<Id>> stages = {};  // segments of each model chunk; chunk c runs on stage
                                              // c mod pp
   Partition partition = Partition::work;     // makes `stages` when it is empty
-  std::vector<Id> rank_to_device = {};       // by rank
-  std::vector<Id> node_of = {};              // by rank, for two-level reductions
+  /// With Partition::layers: layers of each model chunk, or of the first one, each further one and
+  /// the last one. Empty: equally many.
+  std::vector<int> stage_layers = {};
+  std::vector<Id> rank_to_device = {};  // by rank
+  std::vector<Id> node_of = {};         // by rank, for two-level reductions
 };
 
 /// Checkpoints that the program saves behind training.
@@ -232,6 +238,8 @@ struct Plan {
   bool keeps_gradients() const {
     return exchange.offload == Offload::none || schedule.micro_batches > 1;
   }
+  /// Whether a rank keeps a shard of the gradients only (ZeRO 2 and 3).
+  bool shards_gradients() const { return exchange.zero >= 2 && !exchange.reduce_once; }
   /// The number of ranks over which ZeRO divides state, or a machine of BytePS gradients.
   int shards() const {
     return exchange.shard_group > 0   ? exchange.shard_group

@@ -193,7 +193,7 @@ double Bounds::network_seconds(const plan::Plan& plan, int stage) {
       return plan.schedule.micro_batches * (gather(group) + gather(backward));
     }
     default:
-      return (plan.exchange.zero == 2 ? plan.schedule.micro_batches : 1) *
+      return (plan.shards_gradients() ? plan.schedule.micro_batches : 1) *
              fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
   }
 }
@@ -229,7 +229,7 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
   const double each =
       element / (plan.exchange.zero >= 3 ? shards : 1) +
       (plan.keeps_gradients() ? static_cast<double>(size_of(plan.gradient_type())) : 0) /
-          (plan.exchange.zero >= 2 ? shards : 1) +
+          (plan.shards_gradients() ? shards : 1) +
       optimizer / (plan.exchange.zero >= 1 ? shards : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;

@@ -211,23 +211,28 @@ class Enumeration {
       if (plan.schedule.micro_batches % plan.mesh.pp != 0) continue;
       for (const int v :
            choices("virtual_stages", job_.plan.schedule.virtual_stages, {2, 3, 4, 6, 8})) {
-        if (v < 2 || plan.mesh.pp * v > model_.layers) continue;
+        if (v < 2) continue;
+        if (plan.placement.stage_layers.empty() && plan.mesh.pp * v > model_.layers) continue;
         plan.schedule.virtual_stages = v;
         sharding(plan);
       }
     }
   }
 
-  /// All ZeRO levels, recomputation, sequence parallelism and buckets.
+  /// All ZeRO levels, recomputation, sequence parallelism and buckets. In a pipeline, levels 2 and
+  /// 3 exchange once for each micro-batch, of which pipelines have many: no candidates unless
+  /// stated.
   void sharding(plan::Plan plan) {
     const std::string method = plan.method;
-    const int plain = methods::strategy_named(method).combines.max_zero;
+    const int able = methods::strategy_named(method).combines.max_zero;
+    const int plain = plan.mesh.pp > 1 ? std::min(able, 1) : able;
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
-    const int most = stated.planned ? std::max(plain, stated.combines.max_zero) : plain;
+    const int planned = stated.planned ? stated.combines.max_zero : 0;
+    const int most = std::max(planned, states("zero") ? able : plain);
     for (const int zero : choices("zero", job_.plan.exchange.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.mesh.dp == 1)) continue;
       plan.exchange.zero = zero;
-      plan.method = zero > plain ? job_.plan.method : method;
+      plan.method = zero > plain && zero <= planned ? job_.plan.method : method;
       for (const bool recompute : flags("recompute", job_.plan.schedule.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.mesh.sequence_parallel,
                                          plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))

@@ -7,10 +7,11 @@
 namespace rehearse::planner {
 
 std::string ContentionGuess::class_of(const plan::Plan& plan) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp,
                      plan.mesh.order, name_of(plan.schedule.pipeline), plan.exchange.zero,
-                     plan.exchange.keep_gathered, plan.exchange.shard_group,
-                     plan.exchange.reshard_group, plan.exchange.layers.empty());
+                     plan.exchange.keep_gathered, plan.exchange.reduce_once,
+                     plan.exchange.shard_group, plan.exchange.reshard_group,
+                     plan.exchange.layers.empty());
 }
 
 ContentionGuess::Ratios ContentionGuess::known(const plan::Plan& plan) const {

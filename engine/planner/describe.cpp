@@ -292,6 +292,7 @@ std::string summary_of(const plan::Plan& plan) {
                         : std::string(name_of(plan.schedule.pipeline)));
   if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
   if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.exchange.reduce_once) parts.emplace_back("gradients reduced once");
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");

@@ -26,10 +26,9 @@ double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
                                                ? static_cast<double>(size_of(plan.gradient_type()))
                                                : 0;
   const double optimizer = optimizer_bytes(plan);
-  const auto part = [&](int level) {
-    return plan.exchange.zero >= level ? 1.0 / plan.mesh.dp : 1.0;
-  };
-  return param * weight_versions * part(3) + grad * part(2) + optimizer * part(1);
+  const auto part = [&](bool sharded) { return sharded ? 1.0 / plan.mesh.dp : 1.0; };
+  return param * weight_versions * part(plan.exchange.zero >= 3) +
+         grad * part(plan.shards_gradients()) + optimizer * part(plan.exchange.zero >= 1);
 }
 
 }  // namespace

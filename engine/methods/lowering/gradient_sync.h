@@ -58,8 +58,8 @@ class GradientSync {
 /// Weights and gradients are whole on every dp rank; gradients are all-reduced bucket by bucket
 /// while backward runs (DDP, Li et al., VLDB 2020).
 const GradientSync& replicated();
-/// ZeRO (Rajbhandari et al., SC 2020), level 1 to 3.
-const GradientSync& sharded(int level);
+/// ZeRO (Rajbhandari et al., SC 2020), by the plan's level, 1 to 3.
+const GradientSync& sharded(const plan::Plan& plan);
 /// `sharded` if plan.exchange.zero > 0 and dp > 1, else `replicated`.
 const GradientSync& gradient_sync(const plan::Plan& plan);
 /// Each layer as plan.exchange.layers says: dense, sparse (packets of chosen entries with error

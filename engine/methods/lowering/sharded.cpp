@@ -14,6 +14,10 @@
 //   micro-batches there are.
 // - Level 3: a segment's weights are gathered for each pass, prefetched one segment ahead, and
 //   freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
+// - Levels 2 and 3 with reduce_once: gradients as in level 1. Level 3 with both keys sends 2, as
+//   FSDP does under torch.distributed.pipelining (stage.py, backward_maybe_with_nosync).
+//
+// A stage of a pipeline does all of this with its own weights.
 //
 // With groups of s of the n ranks:
 //
@@ -23,6 +27,8 @@
 // - reshard_group (FSDP2's reshard_after_forward as a number; ZeRO++'s secondary partition, Wang et
 //   al. 2023, section 3.2): a forward gathers from all n ranks, keeps the group's part, and
 //   backward gathers from the group: M ((n-1)/n + (s-1)/s + (n-1)/n) for level 3.
+#include <algorithm>
+
 #include "engine/methods/lowering/updates.h"
 
 namespace rehearse::methods {
@@ -30,10 +36,17 @@ namespace {
 
 class Sharded final : public GradientSync {
  public:
-  explicit Sharded(int level) : level_(level) {}
+  /// `each`: each micro-batch's gradient becomes a shard.
+  Sharded(int level, bool each) : level_(level), each_(each) {}
 
   bool bucket_per_segment(const plan::Plan&) const override { return level_ == 3; }
-  int grad_index(int microbatch) const override { return level_ >= 2 ? microbatch : 0; }
+  /// A shard is made of the gradient of one micro-batch, so chunks of a stage share no bucket.
+  bool closes_after(const plan::Plan& plan, Id segment) const override {
+    return each_ && std::ranges::any_of(plan.placement.stages, [&](const std::vector<Id>& chunk) {
+             return chunk.front() == segment;
+           });
+  }
+  int grad_index(int microbatch) const override { return each_ ? microbatch : 0; }
 
   void declare(Stage& stage, Bucket& b) const override {
     program::RoleBuilder& role = stage.role();
@@ -70,16 +83,16 @@ class Sharded final : public GradientSync {
     const program::Life kept =
         plan.keeps_gradients() ? program::Life::buffer : program::Life::value;
     views.grad = role.storage({.name = "G." + b.name,
-                               .life = level_ >= 2 ? program::Life::value : kept,
+                               .life = each_ ? program::Life::value : kept,
                                .dtype = plan.gradient_type(),
                                .elements = b.elements,
-                               .indices = level_ >= 2 ? plan.schedule.micro_batches : 1});
+                               .indices = each_ ? plan.schedule.micro_batches : 1});
     stage.declare_grads_of_groups(b);
-    views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
-                                            .life = kept,
-                                            .dtype = plan.gradient_type(),
-                                            .elements = shard})
-                            : stage.own_part(views.grad, b);
+    views.sum = each_ ? role.storage({.name = "Gs." + b.name,
+                                      .life = kept,
+                                      .dtype = plan.gradient_type(),
+                                      .elements = shard})
+                      : stage.own_part(views.grad, b);
     stage.optimizer().declare(b, shard);
   }
 
@@ -116,28 +129,38 @@ class Sharded final : public GradientSync {
   }
 
   void reduce(Stage& stage, Bucket& b, int microbatch, bool last, int shift) const override {
-    if (level_ == 1 && !last) return;
+    if (!each_ && !last) return;
     const int index = grad_index(microbatch);
-    reduce_model_axes(stage, b, index, shift);
-    const program::Layout own{.shard = stage.shards(), .partial = stage.copies()};
+    // Stages meet for a tied gradient once a step. If they met for each micro-batch, the last stage
+    // would wait for the first one's backward.
+    const program::Axes still = each_ && b.tied ? tied_axis(stage.program()) : program::Axes{0};
+    if (still == 0)
+      reduce_model_axes(stage, b, index, shift);
+    else
+      reduce_over_tensor_ranks(stage, b, index, shift);
+    const auto own = [&](program::Axes partial) {
+      return program::Layout{.shard = stage.shards(), .partial = partial};
+    };
     const Id op = stage.role().op(
         "dp", stage.collective(stage.axis_channel(stage.shards()), program::Move::reduce_scatter),
         {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
-             {.partial = stage.dp()}),
+             {.partial = stage.dp() | still}),
          ref(b.views.sum, program::Slot::target,
-             level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0, own)},
+             each_ && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0,
+             own(stage.copies() | still))},
         shift);
-    if (level_ >= 2) stage.reduced(op);
+    if (each_) stage.reduced(op);
     if (!last) return;
     if (stage.copies() != 0)  // on a lane of its own, beside the next bucket's reduce-scatter
       stage.role().op(
           "replicate",
           stage.collective(stage.axis_channel(stage.copies()), program::Move::all_reduce),
-          {ref(b.views.sum, program::Slot::source, program::Mode::read, 0, 0, own),
-           ref(b.views.sum, program::Slot::target, program::Mode::write, 0, 0,
-               {.shard = stage.shards()})},
+          {ref(b.views.sum, program::Slot::source, program::Mode::read, 0, 0,
+               own(stage.copies() | still)),
+           ref(b.views.sum, program::Slot::target, program::Mode::write, 0, 0, own(still))},
           shift);
-    stage.to_host(b, {.shard = stage.shards()}, shift);
+    if (still != 0) reduce_over_copies(stage, b.views.sum, 0, own(0), shift);
+    stage.to_host(b, own(0), shift);
   }
 
   void finish(Stage& stage, int shift) const override {
@@ -155,17 +178,19 @@ class Sharded final : public GradientSync {
     return stage.plan().exchange.reshard_group > 0 ? axis_named(stage.program(), "shard") : 0;
   }
   int level_;
+  bool each_;
 };
 
 }  // namespace
 
-const GradientSync& sharded(int level) {
-  static const Sharded levels[]{Sharded(1), Sharded(2), Sharded(3)};
-  return levels[level - 1];
+const GradientSync& sharded(const plan::Plan& plan) {
+  static const Sharded each[]{{1, false}, {2, true}, {3, true}};
+  static const Sharded once[]{{1, false}, {2, false}, {3, false}};
+  return (plan.shards_gradients() ? each : once)[plan.exchange.zero - 1];
 }
 
 const GradientSync& gradient_sync(const plan::Plan& plan) {
-  return plan.exchange.zero > 0 && plan.shards() > 1 ? sharded(plan.exchange.zero) : replicated();
+  return plan.exchange.zero > 0 && plan.shards() > 1 ? sharded(plan) : replicated();
 }
 
 }  // namespace rehearse::methods

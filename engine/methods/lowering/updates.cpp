@@ -4,37 +4,42 @@
 
 namespace rehearse::methods {
 
-void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
+void reduce_over_tensor_ranks(Stage& stage, Bucket& bucket, int index, int shift) {
+  if (!stage.tp() || bucket.whole_begin == bucket.begin.back()) return;
   program::RoleBuilder& role = stage.role();
   const program::Axes also = bucket.tied ? tied_axis(stage.program()) : program::Axes{0};
-  if (stage.tp() && bucket.whole_begin < bucket.begin.back()) {
-    Id& whole = bucket.views.whole_grad;
-    if (whole == none) {
-      const program::View& grad = role.role().views[bucket.views.grad];
-      // Includes the padding, which is part of the last group's gradient.
-      whole = role.view({.name = grad.name + ".whole",
-                         .storage = grad.storage,
-                         .begin = bucket.whole_begin,
-                         .end = bucket.elements});
-    }
-    role.op(
-        "tp",
-        program::Collective{.channel = stage.axis_channel(stage.tp()),
-                            .move = program::Move::all_reduce},
-        {ref(whole, program::Slot::source, program::Mode::read, index, 0,
-             stage.partial(also | stage.tp())),
-         ref(whole, program::Slot::target, program::Mode::write, index, 0, stage.partial(also))},
-        shift);
+  Id& whole = bucket.views.whole_grad;
+  if (whole == none) {
+    const program::View& grad = role.role().views[bucket.views.grad];
+    // Includes the padding, which is part of the last group's gradient.
+    whole = role.view({.name = grad.name + ".whole",
+                       .storage = grad.storage,
+                       .begin = bucket.whole_begin,
+                       .end = bucket.elements});
   }
-  if (bucket.tied)
-    role.op("tied",
-            program::Collective{.channel = channel(stage.program(), "tied"),
-                                .move = program::Move::all_reduce},
-            {ref(bucket.views.grad, program::Slot::source, program::Mode::read, index, 0,
-                 stage.partial(also)),
-             ref(bucket.views.grad, program::Slot::target, program::Mode::write, index, 0,
-                 stage.partial())},
-            shift);
+  role.op("tp",
+          program::Collective{.channel = stage.axis_channel(stage.tp()),
+                              .move = program::Move::all_reduce},
+          {ref(whole, program::Slot::source, program::Mode::read, index, 0,
+               stage.partial(also | stage.tp())),
+           ref(whole, program::Slot::target, program::Mode::write, index, 0, stage.partial(also))},
+          shift);
+}
+
+void reduce_over_copies(Stage& stage, Id view, int index, program::Layout after, int shift) {
+  program::Layout before = after;
+  before.partial |= tied_axis(stage.program());
+  stage.role().op("tied",
+                  program::Collective{.channel = channel(stage.program(), "tied"),
+                                      .move = program::Move::all_reduce},
+                  {ref(view, program::Slot::source, program::Mode::read, index, 0, before),
+                   ref(view, program::Slot::target, program::Mode::write, index, 0, after)},
+                  shift);
+}
+
+void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift) {
+  reduce_over_tensor_ranks(stage, bucket, index, shift);
+  if (bucket.tied) reduce_over_copies(stage, bucket.views.grad, index, stage.partial(), shift);
 }
 
 void emit_norm(Stage& stage, program::Layout shard, int shift) {

@@ -5,8 +5,13 @@
 
 namespace rehearse::methods {
 
-/// Sums the gradients of groups that tp does not split over tp, and those of tied groups over their
-/// stages. `index`: the instance of the gradient.
+/// Sums the gradients of groups that tp does not split over tp. `index`: the instance of the
+/// gradient.
+void reduce_over_tensor_ranks(Stage& stage, Bucket& bucket, int index, int shift);
+/// Sums a tied group's gradient, or a shard of it, over the stages that have copies. `after`: the
+/// layout of the sum.
+void reduce_over_copies(Stage& stage, Id view, int index, program::Layout after, int shift);
+/// Both.
 void reduce_model_axes(Stage& stage, Bucket& bucket, int index, int shift);
 
 /// Sums the squares of all buckets' summed gradients into "norm", over pp, tp and the axes of

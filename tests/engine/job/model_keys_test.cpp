@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "engine/job/job.h"
@@ -139,6 +140,53 @@ TEST(PartitionKey, CountsModelChunksOfInterleavedStages) {
   std::vector<std::size_t> sizes;
   for (const auto& chunk : job.plan.placement.stages) sizes.push_back(chunk.size());
   EXPECT_THAT(sizes, ElementsAre(5, 4, 4, 4, 4, 5));
+}
+
+/// The layers of each model chunk.
+std::vector<int> layers_of(const std::vector<std::string>& sets) {
+  const Job job = parse(sets);
+  std::vector<int> out;
+  for (const auto& chunk : job.plan.placement.stages)
+    out.push_back(static_cast<int>(std::ranges::count_if(
+        chunk, [&](Id s) { return job.model.segments[s].kind == model::SegmentKind::attention; })));
+  return out;
+}
+
+TEST(StageLayersKey, SaysTheLayersOfEachChunk) {
+  EXPECT_THAT(layers_of({"method.pp=4", "method.stage_layers=[2,4,3,3]"}), ElementsAre(2, 4, 3, 3));
+  EXPECT_THAT(layers_of({"method.pp=2", "method.stage_layers=[7,5]"}), ElementsAre(7, 5));
+  // Of the first chunk, of each other and of the last one.
+  EXPECT_THAT(layers_of({"method.pp=4", "method.stage_layers=[3,4,1]"}), ElementsAre(3, 4, 4, 1));
+  EXPECT_THAT(layers_of({"method.name=interleaved", "method.pp=2", "method.virtual_stages=3",
+                         "method.stage_layers=[1,2,3]"}),
+              ElementsAre(1, 2, 2, 2, 2, 3));
+  // The embedding and the head alone.
+  EXPECT_THAT(layers_of({"method.pp=4", "method.stage_layers=[0,6,0]"}), ElementsAre(0, 6, 6, 0));
+  // As torchtitan and Llama 3 divide 126 layers: one layer less on the first and the last stage.
+  EXPECT_THAT(layers_of({"method.pp=8", "cluster.world_size=8", "model.layers=126",
+                         "method.stage_layers=[15,16,15]"}),
+              ElementsAre(15, 16, 16, 16, 16, 16, 16, 15));
+}
+
+TEST(StageLayersKey, IsRefusedWithAListThatFits) {
+  const auto said = [](const std::string& list, const std::string& more = "method.pp=4") {
+    return error_of({"method.stage_layers=" + list, more});
+  };
+  EXPECT_THAT(said("[3,3]"),
+              AllOf(StartsWith("--set method.stage_layers=[3,3]: key \"method.stage_layers\": "),
+                    HasSubstr("a number for each of the 4 model chunks (pp 4 x virtual_stages 1)"),
+                    HasSubstr("not 2; such as [3, 3, 3]")));
+  EXPECT_THAT(said("[3,4,2]"), HasSubstr("first + 2 x each + last must sum to the 12 layers of "
+                                         "gpt2-124m, not to 13; such as [3, 3, 3]"));
+  EXPECT_THAT(said("[5,5,1,2]"), HasSubstr("the numbers must sum to the 12 layers of gpt2-124m, "
+                                           "not to 13"));
+  EXPECT_THAT(said("[6,0,6]"), HasSubstr("a chunk between the first and the last must have at "
+                                         "least 1 layer; such as [3, 3, 3]"));
+  EXPECT_THAT(said("[3,3,3]", "method.partition=work"),
+              HasSubstr("does not combine with method.partition = \"work\""));
+  EXPECT_THAT(error_of({"method.pp=8", "cluster.world_size=8", "model.layers=126",
+                        "method.stage_layers=[16,16,16]"}),
+              HasSubstr("not to 128; such as [15, 16, 15]"));
 }
 
 TEST(PartitionKey, LayersThatDoNotDivideAreRefusedWithTheNearest) {

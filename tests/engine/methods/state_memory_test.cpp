@@ -76,6 +76,53 @@ TEST(StateMemory, DoesNotGrowWithMicroBatches) {
   }
 }
 
+// In a pipeline, each stage has the same for its own parameters, and gathered weights and whole
+// gradients come and go as without a pipeline, however many micro-batches there are.
+TEST(StateMemory, OfShardedPipelinesIsThatOfTheirStages) {
+  const model::ModelSpec model = untied(8);
+  constexpr int n = 4;
+  for (const char* method : {"1f1b", "interleaved", "megatron"})
+    for (int level = 1; level <= 3; ++level)
+      for (const bool once : {false, true}) {
+        if (once && level == 1) continue;
+        SCOPED_TRACE(testing::Message() << method << " zero " << level << " once " << once);
+        plan::Plan plan{.method = method,
+                        .mesh = {.pp = 2, .dp = n},
+                        .schedule = {.micro_batches = 4},
+                        .exchange = {.zero = level, .keep_gathered = once, .reduce_once = once}};
+        plan.schedule.global_batch = n * plan.schedule.micro_batches;
+        const plan::Plan ready = prepare(plan, model);
+        std::int64_t most = 0;  // parameters of a stage
+        for (std::size_t stage = 0; stage < 2; ++stage) {
+          std::int64_t parameters = 0;
+          for (std::size_t c = stage; c < ready.placement.stages.size(); c += 2)
+            for (const Id s : ready.placement.stages[c])
+              for (const Id g : model.segments[s].groups)
+                parameters += elements_of(model.groups[g], 1);
+          most = std::max(most, parameters);
+          const link::RoleMemory memory = memory_of(plan, model, stage);
+          const auto each = [&](std::int64_t bytes) {
+            return static_cast<double>(bytes) / static_cast<double>(parameters);
+          };
+          EXPECT_NEAR(each(memory.state), 4.0 / (level == 3 ? n : 1) + 8.0 / n, 0.03);
+          EXPECT_NEAR(each(memory.buffer), 4.0 / (level >= 2 && !once ? n : 1), 0.03);
+        }
+        const auto value = [&](int micro_batches) {
+          plan.schedule.micro_batches = micro_batches;
+          return static_cast<double>(memory_of(plan, model, 0).value);
+        };
+        EXPECT_LT(value(32) / value(8), 1.05);
+        if (level < 3) continue;
+        // Weights that are kept are whole beside the activations; others are a few segments.
+        plan::Plan other = plan;
+        other.exchange.keep_gathered = !plan.exchange.keep_gathered;
+        const auto kept = memory_of(once ? plan : other, model, 0).value,
+                   resharded = memory_of(once ? other : plan, model, 0).value;
+        EXPECT_GT(kept - resharded, most);  // a quarter of the 4 bytes a parameter
+        EXPECT_LT(kept - resharded, 4 * most);
+      }
+}
+
 // What memory is for: the parts sum up to it. Weights, gradients and moments of ddp are the
 // formula's.
 TEST(StateMemory, PartsAreAllOfIt) {

@@ -187,6 +187,11 @@ std::vector<Case> cases_of(const std::string& method) {
   for (int zero = 1; zero <= (job.plan.exchange.zero == 0 ? can.max_zero : 0); ++zero)
     add(" zero " + std::to_string(zero),
         [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.zero = zero; });
+  if (can.pp && can.max_zero == 3)
+    add(" zero 3, kept and reduced once, clipped", [](plan::Plan& p) {
+      p.mesh.dp = 2, p.exchange.zero = 3, p.clip = true;
+      p.exchange.keep_gathered = p.exchange.reduce_once = true;
+    });
   if (can.offload) {
     add(" offloading", [](plan::Plan& p) { p.exchange.offload = plan::Offload::optimizer; });
     if (can.clip)
@@ -267,6 +272,19 @@ std::vector<Case> all_cases() {
        {.method = "zero2",
         .mesh = {.dp = 2},
         .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::layer}}},
+      {"interleaved, zero 3, uneven chunks, recomputing, clipped",
+       {.method = "interleaved",
+        .mesh = {.pp = 2, .dp = 2},
+        .schedule = {.micro_batches = 4, .recompute = true},
+        .exchange = {.zero = 3},
+        .placement = {.partition = plan::Partition::layers, .stage_layers = {0, 2, 0}},
+        .clip = true}},
+      {"megatron of 8, zero 3, sequence parallel, unequal shares, clipped",
+       {.method = "megatron",
+        .mesh = {.pp = 2, .dp = 2, .tp = 2, .sequence_parallel = true},
+        .schedule = {.micro_batches = 2, .shares = {3, 1}},
+        .exchange = {.zero = 3},
+        .clip = true}},
       {"1f1b of 4, clipped",
        {.method = "1f1b", .mesh = {.pp = 4}, .schedule = {.micro_batches = 4}, .clip = true}},
       {"zb-h2 of 4, clipped",
@@ -275,10 +293,6 @@ std::vector<Case> all_cases() {
        {.method = "zb-h1",
         .mesh = {.pp = 2, .tp = 2, .sequence_parallel = true},
         .schedule = {.micro_batches = 4}}},
-      {"megatron of 8",
-       {.method = "megatron",
-        .mesh = {.pp = 2, .dp = 2, .tp = 2},
-        .schedule = {.micro_batches = 2}}},
       {"zero2 of 3, unequal shares, clipped",
        {.method = "zero2",
         .mesh = {.dp = 3},
