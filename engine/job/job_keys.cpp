@@ -120,6 +120,7 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
   plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
+  plan.exchange.reduce_once = c.flag("reduce_once", false);
   plan.exchange.offload = choose<plan::Offload>(c, "offload");
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");
   plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});

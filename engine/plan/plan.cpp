@@ -195,6 +195,10 @@ void check_groups(const Plan& plan) {
              fmt::format("must be at least 2 and divide the {} data-parallel ranks; nearest: {}",
                          plan.mesh.dp, nearest < 2 ? plan.mesh.dp : nearest));
   }
+  if (x.reduce_once && x.zero < 2)
+    refuse("reduce_once", "true",
+           fmt::format("needs ZeRO 2 or 3; with method.zero = {} gradients are reduced once anyway",
+                       x.zero));
   if (x.shard_group > 0 && x.reshard_group > 0)
     refuse("reshard_group", std::to_string(x.reshard_group),
            "does not combine with shard_group, in which forward gathers inside a group already");

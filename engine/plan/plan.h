@@ -141,6 +141,9 @@ struct Exchange {
   /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
   /// accumulate-allreduce-grads-in-fp32).
   bool fp32_gradients = false;
+  /// ZeRO 2 and 3: gradients of a step's micro-batches are summed whole and reduce-scattered once,
+  /// after the last (FSDP's no_sync).
+  bool reduce_once = false;
   Offload offload = Offload::none;
   /// A bucket is full when it has so many bytes of gradients. none: the method's, for most
   /// `default_bucket`.

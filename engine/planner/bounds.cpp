@@ -193,7 +193,8 @@ double Bounds::network_seconds(const plan::Plan& plan, int stage) {
       return plan.schedule.micro_batches * (gather(group) + gather(backward));
     }
     default:
-      return (plan.exchange.zero == 2 ? plan.schedule.micro_batches : 1) *
+      return (plan.exchange.zero == 2 && !plan.exchange.reduce_once ? plan.schedule.micro_batches
+                                                                    : 1) *
              fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
   }
 }

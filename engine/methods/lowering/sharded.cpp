@@ -14,6 +14,8 @@
 //   micro-batches there are.
 // - Level 3: a segment's weights are gathered for each pass, prefetched one segment ahead, and
 //   freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
+//   With reduce_once, levels 2 and 3 sum the micro-batches' gradients whole and send as often as
+//   level 1: M gathers more for level 3.
 //
 // With groups of s of the n ranks:
 //
@@ -30,10 +32,10 @@ namespace {
 
 class Sharded final : public GradientSync {
  public:
-  explicit Sharded(int level) : level_(level) {}
+  Sharded(int level, bool once) : level_(level), each_(level >= 2 && !once) {}
 
   bool bucket_per_segment(const plan::Plan&) const override { return level_ == 3; }
-  int grad_index(int microbatch) const override { return level_ >= 2 ? microbatch : 0; }
+  int grad_index(int microbatch) const override { return each_ ? microbatch : 0; }
 
   void declare(Stage& stage, Bucket& b) const override {
     program::RoleBuilder& role = stage.role();
@@ -70,16 +72,16 @@ class Sharded final : public GradientSync {
     const program::Life kept =
         plan.keeps_gradients() ? program::Life::buffer : program::Life::value;
     views.grad = role.storage({.name = "G." + b.name,
-                               .life = level_ >= 2 ? program::Life::value : kept,
+                               .life = each_ ? program::Life::value : kept,
                                .dtype = plan.gradient_type(),
                                .elements = b.elements,
-                               .indices = level_ >= 2 ? plan.schedule.micro_batches : 1});
+                               .indices = each_ ? plan.schedule.micro_batches : 1});
     stage.declare_grads_of_groups(b);
-    views.sum = level_ >= 2 ? role.storage({.name = "Gs." + b.name,
-                                            .life = kept,
-                                            .dtype = plan.gradient_type(),
-                                            .elements = shard})
-                            : stage.own_part(views.grad, b);
+    views.sum = each_ ? role.storage({.name = "Gs." + b.name,
+                                      .life = kept,
+                                      .dtype = plan.gradient_type(),
+                                      .elements = shard})
+                      : stage.own_part(views.grad, b);
     stage.optimizer().declare(b, shard);
   }
 
@@ -116,7 +118,7 @@ class Sharded final : public GradientSync {
   }
 
   void reduce(Stage& stage, Bucket& b, int microbatch, bool last, int shift) const override {
-    if (level_ == 1 && !last) return;
+    if (!each_ && !last) return;
     const int index = grad_index(microbatch);
     reduce_model_axes(stage, b, index, shift);
     const program::Layout own{.shard = stage.shards(), .partial = stage.copies()};
@@ -125,9 +127,9 @@ class Sharded final : public GradientSync {
         {ref(b.views.grad, program::Slot::source, program::Mode::read, index, 0,
              {.partial = stage.dp()}),
          ref(b.views.sum, program::Slot::target,
-             level_ >= 2 && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0, own)},
+             each_ && microbatch > 0 ? program::Mode::add : program::Mode::write, 0, 0, own)},
         shift);
-    if (level_ >= 2) stage.reduced(op);
+    if (each_) stage.reduced(op);
     if (!last) return;
     if (stage.copies() != 0)  // on a lane of its own, beside the next bucket's reduce-scatter
       stage.role().op(
@@ -155,17 +157,20 @@ class Sharded final : public GradientSync {
     return stage.plan().exchange.reshard_group > 0 ? axis_named(stage.program(), "shard") : 0;
   }
   int level_;
+  bool each_;  // each micro-batch's gradient is reduce-scattered
 };
 
 }  // namespace
 
 const GradientSync& sharded(int level) {
-  static const Sharded levels[]{Sharded(1), Sharded(2), Sharded(3)};
+  static const Sharded levels[]{Sharded(1, true), Sharded(2, false), Sharded(3, false)};
   return levels[level - 1];
 }
 
 const GradientSync& gradient_sync(const plan::Plan& plan) {
-  return plan.exchange.zero > 0 && plan.shards() > 1 ? sharded(plan.exchange.zero) : replicated();
+  static const Sharded once[]{Sharded(2, true), Sharded(3, true)};
+  if (plan.exchange.zero == 0 || plan.shards() == 1) return replicated();
+  return plan.exchange.reduce_once ? once[plan.exchange.zero - 2] : sharded(plan.exchange.zero);
 }
 
 }  // namespace rehearse::methods

@@ -62,7 +62,7 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
                                  : plan.exchange.keep_gathered     ? 1
                                  : plan.exchange.reshard_group > 0 ? m
                                                                    : 2 * m,
-                       scatters = plan.exchange.zero >= 2 ? m : 1;
+                       scatters = plan.exchange.zero >= 2 && !plan.exchange.reduce_once ? m : 1;
     std::int64_t moved = 2 * (n - 1);
     if (plan.exchange.zero > 0) {
       moved = (gathers + scatters) * among(shards);
@@ -71,7 +71,7 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
     }
     elements += moved * params * t;
     // Over tp: gradients of groups that tp does not split are all-reduced before each dp reduction.
-    elements += (plan.exchange.zero >= 2 ? m : 1) * 2 * (t - 1) * whole * n;
+    elements += scatters * 2 * (t - 1) * whole * n;
     for (int c = stage; c < chunks; c += plan.mesh.pp)
       for (Id s : plan.placement.stages[static_cast<std::size_t>(c)]) {
         const bool first = s == 0, last = s + 1 == model.segments.size();
@@ -261,6 +261,9 @@ TEST_P(Volumes, EqualTheFormula) {
             }
           plan.exchange.zero = 3, plan.exchange.keep_gathered = true;
           if (can.max_zero == 3) check(plan, model);
+          plan.exchange.keep_gathered = false, plan.exchange.reduce_once = true;
+          for (plan.exchange.zero = 2; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero)
+            check(plan, model);
         }
       }
   // Refused: numbers of micro-batches that do not fit the number of stages.
